@@ -1,0 +1,50 @@
+# Everything sets itself up: a virtual environment in .venv, made anew when pyproject.toml changes.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+WORKERS ?= 2
+
+.PHONY: help demo test check lint format bench fuzz check-deep clean
+
+help:
+	@echo "make demo        start a broker, run the main job on real data, kill it half-way, count"
+	@echo "make test        lint, types and the whole test suite"
+	@echo "make check       lint, types and the quick tests, no servers"
+	@echo "make bench       measure against Apache Kafka, side by side, as one table of ratios"
+	@echo "make fuzz        a million mutated frames against a broker"
+	@echo "make check-deep  the checker against brute force, 100,000 histories a model"
+
+$(READY): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[test,lint,demo]'
+	@touch $(READY)
+
+demo: $(READY)
+	$(BIN)/python -m raftlog.pipeline.jobs.demo
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/mypy -p raftlog
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+
+test: lint
+	$(BIN)/pytest -q -m "not slow" -n $(WORKERS) --dist loadfile
+
+check: lint
+	$(BIN)/pytest -q -m "not slow" tests/wire tests/metadata tests/checker tests/test_architecture.py tests/test_tidy.py
+
+bench: $(READY)
+	$(BIN)/python -m benchmarks.table
+
+fuzz: $(READY)
+	$(BIN)/python -m pytest -q -m slow tests/fuzz
+
+check-deep: $(READY)
+	RAFTLOG_CHECK_DEEP=1 $(BIN)/pytest -q tests/checker
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

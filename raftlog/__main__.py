@@ -1,0 +1,5 @@
+"""`python -m raftlog` is the same as the `raftlog` command."""
+
+from raftlog.cli.main import main
+
+raise SystemExit(main())

@@ -1,0 +1,185 @@
+"""The floors of docs/ARCHITECTURE.md: who may import whom, checked on the source itself.
+
+Knows every module's imports; refuses to know what they do.
+"""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDERS = ("raftlog", "metadata", "broker", "client", "pipeline", "linearizability", "benchmarks")
+
+# Longest prefix wins. A module may import modules of a lower floor, or of its own part.
+FLOORS: dict[str, int] = {
+    "raftlog.wire": 0,
+    "raftlog.raft.core": 0,
+    "raftlog.linearizability.checker": 0,
+    "raftlog.metadata": 1,
+    "raftlog.client.core": 1,
+    "raftlog.broker.core": 2,
+    "raftlog.broker": 3,
+    "raftlog.raft": 3,
+    "raftlog.client": 3,
+    "raftlog.pipeline": 4,
+    "raftlog.linearizability": 4,
+    "raftlog.cli": 4,
+    "raftlog.testing": 4,
+    "benchmarks": 4,
+    "raftlog": 0,  # the package root: a version number
+}
+# Within floor 3 only these arrows between parts exist.
+SHELL_ARROWS = {("raftlog.broker", "raftlog.raft")}
+# Drivers may use each other where one is built on the other.
+DRIVER_FLOOR = 4
+
+CORES = (
+    "raftlog.wire",
+    "raftlog.raft.core",
+    "raftlog.metadata",
+    "raftlog.client.core",
+    "raftlog.broker.core",
+    "raftlog.linearizability.checker",
+)
+# What a core may never import: it does no I/O, reads no clock and starts no thread.
+BANNED_IN_CORES = {"asyncio", "socket", "os", "time", "threading", "logging", "uvloop", "selectors", "random"}
+# The checker is handed to other people's threads and files; these are its two edges with the world.
+CORE_EXCEPTIONS = {
+    ("raftlog.linearizability.checker.recorder", "threading"),
+    ("raftlog.linearizability.checker.recorder", "time"),
+    ("raftlog.linearizability.checker.budget", "time"),
+}
+
+
+def module_name(path: Path) -> str:
+    parts = list(path.relative_to(ROOT).with_suffix("").parts)
+    if parts[-1] == "__init__":
+        parts.pop()
+    if parts[0] not in ("raftlog", "benchmarks"):
+        parts.insert(0, "raftlog")
+    return ".".join(parts)
+
+
+def source_files() -> list[Path]:
+    found = []
+    for folder in FOLDERS:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            # raftlog/broker and its like are links to folders that are walked on their own.
+            if not any(parent.is_symlink() for parent in path.parents):
+                found.append(path)
+    return found
+
+
+def imports_of(path: Path) -> list[tuple[str, int, bool]]:
+    """(module, line, whether it is imported when the module is) for each import statement."""
+    tree = ast.parse(path.read_text())
+    found: list[tuple[str, int, bool]] = []
+
+    def walk(node: ast.AST, at_load: bool) -> None:
+        for child in ast.iter_child_nodes(node):
+            inner = at_load and not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
+            if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test):
+                inner = False
+            if isinstance(child, ast.Import):
+                found.extend((alias.name, child.lineno, at_load) for alias in child.names)
+            elif isinstance(child, ast.ImportFrom):
+                assert child.level == 0, f"{path}:{child.lineno}: relative import"
+                assert child.module is not None
+                for alias in child.names:
+                    found.append((f"{child.module}.{alias.name}", child.lineno, at_load))
+            walk(child, inner)
+
+    walk(tree, True)
+    return found
+
+
+MODULES = {module_name(path): path for path in source_files()}
+
+
+def resolve(name: str) -> str | None:
+    """The module of ours that `name` (a module, or a name in one) stands for."""
+    while name:
+        if name in MODULES:
+            return name
+        name = name.rpartition(".")[0]
+    return None
+
+
+def part_of(module: str) -> str:
+    prefixes = [prefix for prefix in FLOORS if module == prefix or module.startswith(prefix + ".")]
+    return max(prefixes, key=len)
+
+
+def is_core(module: str) -> bool:
+    return any(module == core or module.startswith(core + ".") for core in CORES)
+
+
+def test_every_import_points_to_a_lower_floor_or_to_the_same_part() -> None:
+    wrong = []
+    for module, path in MODULES.items():
+        part = part_of(module)
+        for name, line, _ in imports_of(path):
+            target = resolve(name)
+            if target is None or target == "raftlog":
+                continue
+            other = part_of(target)
+            if other == part or FLOORS[other] < FLOORS[part]:
+                continue
+            if (part, other) in SHELL_ARROWS or FLOORS[part] == FLOORS[other] == DRIVER_FLOOR:
+                continue
+            wrong.append(f"{path.relative_to(ROOT)}:{line}: {part} may not import {target}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_client_and_the_broker_do_not_know_each_other() -> None:
+    wrong = []
+    for module, path in MODULES.items():
+        for name, line, _ in imports_of(path):
+            sides = {module.split(".")[1] if "." in module else "", *name.split(".")[1:2]}
+            if name.startswith("raftlog.") and sides == {"client", "broker"}:
+                wrong.append(f"{path.relative_to(ROOT)}:{line}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_a_core_imports_nothing_that_does_io_or_reads_a_clock() -> None:
+    wrong = []
+    for module, path in MODULES.items():
+        if not is_core(module):
+            continue
+        for name, line, _ in imports_of(path):
+            banned = name.split(".")[0]
+            if banned in BANNED_IN_CORES and (module, banned) not in CORE_EXCEPTIONS:
+                wrong.append(f"{path.relative_to(ROOT)}:{line}: a core imports {banned}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_there_are_no_import_cycles() -> None:
+    graph = {
+        module: sorted({t for name, _, at_load in imports_of(path) if at_load and (t := resolve(name)) and t != module})
+        for module, path in MODULES.items()
+    }
+    done: set[str] = set()
+    trail: list[str] = []
+
+    def visit(module: str) -> None:
+        if module in done:
+            return
+        assert module not in trail, "import cycle: " + " -> ".join([*trail[trail.index(module) :], module])
+        trail.append(module)
+        for target in graph[module]:
+            visit(target)
+        trail.pop()
+        done.add(module)
+
+    for module in graph:
+        visit(module)
+
+
+def test_every_module_says_what_it_knows() -> None:
+    silent = [
+        str(path.relative_to(ROOT))
+        for path in MODULES.values()
+        if path.name != "__init__.py" and not ast.get_docstring(ast.parse(path.read_text()))
+    ]
+    assert not silent, "modules without a docstring: " + ", ".join(silent)
