@@ -1,0 +1,491 @@
+"""The history format for every language: JSON Lines, read and written as a stream. docs/CHECKER.md
+describes it.
+
+Knows: the lines, what is wrong with a bad one, and how calls and completions are matched. Refuses to know:
+models, and whether a history makes sense beyond that. Everything that arrives is judged before it is
+stored: a line has a greatest length and depth, numbers that JSON does not have are refused, and each error
+names its line.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from typing import IO, Any, TypeAlias
+
+from raftlog.linearizability.checker.history import (
+    COMPLETION,
+    Annotation,
+    Event,
+    EventType,
+    History,
+    HistoryError,
+    Operation,
+    Outcome,
+    Process,
+    TimeUnit,
+    events_of,
+)
+
+MAX_LINE_BYTES = 16 << 20  # a poll of a few megabytes still fits, a file without newlines does not
+MAX_DEPTH = 64  # deeper nesting is an attack on the stack, not a value
+_CHUNK = 1 << 18
+_TIME_LIMIT = 2**63  # stamps fit 64 bits, so that other languages and array forms can hold them
+
+# Anything with `read(size)` answering bytes or text, or an iterable of lines.
+Source: TypeAlias = "IO[bytes] | IO[str] | Iterable[str] | Iterable[bytes]"
+
+_TYPES = ("invoke", "ok", "fail", "info", "operation", "annotation", "history")
+_OUTCOMES = {"ok": Outcome.OK, "fail": Outcome.FAIL, "info": Outcome.INFO}
+_KNOWN = {
+    "invoke": {"type", "process", "function", "key", "input", "time", "id"},
+    "completion": {"type", "process", "output", "error", "time", "id", "function", "key"},
+    "operation": set("type process function key input output call return outcome error".split()),
+    "annotation": {"type", "label", "time", "until", "lane", "process", "details"},
+    "history": {"type", "version", "time_unit"},
+}
+
+
+def _refuse_constant(text: str) -> Any:
+    raise ValueError(f"{text} is not JSON")
+
+
+_decoder: Any = json.JSONDecoder(parse_constant=_refuse_constant)
+_scan: Callable[[str, int], tuple[Any, int]] = _decoder.scan_once  # spares decode()'s search for white space
+
+_INVOKE = EventType.INVOKE
+_OK = EventType.OK
+_OUTCOME_OK = Outcome.OK
+
+
+def read_history(
+    source: Source, *, name: str | None = None, progress: Callable[[int], None] | None = None
+) -> History:
+    """Read a whole history. `name` stands in errors; `progress` is told the lines read from time to time.
+
+    Raises HistoryError with the line for anything that is not a history.
+    """
+    reader = JsonLinesReader(source, name=name, progress=progress)
+    operations: list[Operation] = []
+    annotations: list[Annotation] = []
+    invoked: dict[int, Operation] = {}
+    for kind, subject in reader.events(whole_operations=True):
+        if isinstance(subject, Annotation):
+            annotations.append(subject)
+        elif kind is EventType.INVOKE:
+            invoked[id(subject)] = subject
+        else:
+            invoked.pop(id(subject), None)
+            operations.append(subject)
+    operations.extend(invoked.values())
+    return History.of(operations, annotations, time_unit=reader.time_unit, source=name)
+
+
+def read_events(source: Source, *, name: str | None = None) -> Iterator[Event]:
+    """Read a history event by event, holding only what is open. Lines of whole operations are refused
+    here."""
+    return JsonLinesReader(source, name=name).events()
+
+
+class JsonLinesReader:
+    """One pass over a JSON Lines history.
+
+    `time_unit` is what the header said, once the first event is out; `line` is the line read last.
+    """
+
+    def __init__(
+        self, source: Source, *, name: str | None = None, progress: Callable[[int], None] | None = None
+    ) -> None:
+        self.time_unit = TimeUnit.NANOSECONDS
+        self.name = name
+        self.line = 0
+        self._source = source
+        self._progress = progress
+        self._open: dict[Any, Operation] = {}
+        self._now = -_TIME_LIMIT
+        self._whole_operations = False
+
+    def events(self, *, whole_operations: bool = False) -> Iterator[Event]:
+        """The events in the order of the file; with `whole_operations` such a line gives its completion
+        only.
+
+        Among events with equal stamps a return may come before a call, as the file has it.
+        """
+        self._whole_operations = whole_operations
+        handlers = self._handlers()
+        try:
+            for lines in _batches(self._source):
+                for text in lines:
+                    self.line += 1
+                    if not text or text.isspace():
+                        continue
+                    fields = _parse(text)
+                    kind = fields.get("type")
+                    if type(kind) is not str or kind not in handlers:
+                        raise _LineError(_wrong_type(fields))
+                    event = handlers[kind](fields)
+                    if event is not None:
+                        yield event
+                if self._progress is not None:
+                    self._progress(self.line)
+        except _LineError as error:
+            raise HistoryError(str(error), max(1, self.line + error.ahead), self.name) from None
+
+    def _handlers(self) -> dict[str, Callable[[dict[str, Any]], Event | None]]:
+        return {
+            "invoke": self._invoke,
+            "ok": self._ok,
+            "fail": lambda fields: (EventType.FAIL, self._complete(fields, Outcome.FAIL)),
+            "info": lambda fields: (EventType.INFO, self._complete(fields, Outcome.INFO)),
+            "operation": self._whole,
+            "annotation": self._annotation,
+            "history": self._header,
+        }
+
+    def _ok(self, fields: dict[str, Any]) -> Event:
+        return _OK, self._complete(fields, _OUTCOME_OK)
+
+    def _advance(self, fields: dict[str, Any]) -> int:
+        time = fields.get("time")
+        if type(time) is not int or not -_TIME_LIMIT <= time < _TIME_LIMIT:
+            time = _integer(fields, "time")
+        if time < self._now:
+            raise _LineError(
+                f"time {time} is before {self._now}, the time of an earlier line: events must be in order"
+            )
+        self._now = time
+        return time
+
+    def _invoke(self, fields: dict[str, Any]) -> Event:
+        _refuse_unknown(fields, "invoke")
+        time = self._advance(fields)
+        process = fields.get("process")
+        if type(process) is not int and type(process) is not str:
+            process = _process(fields)
+        function = fields.get("function")
+        if type(function) is not str:
+            function = _text(fields, "function")
+        key = fields.get("key")
+        operation = Operation(
+            process,
+            function,
+            fields.get("input"),
+            None,
+            key if type(key) is str else freeze(key),
+            time,
+            line=self.line,
+        )
+        handle = ("id", freeze(fields["id"])) if "id" in fields else process
+        earlier = self._open.get(handle)
+        if earlier is not None:
+            raise _LineError(
+                f"process {_show(process)} calls {function} while its {earlier.function} "
+                f"of line {earlier.line} is still open"
+            )
+        self._open[handle] = operation
+        return _INVOKE, operation
+
+    def _complete(self, fields: dict[str, Any], outcome: Outcome) -> Operation:
+        _refuse_unknown(fields, "completion")
+        time = self._advance(fields)
+        handle: Any = fields.get("process")
+        if "id" in fields:
+            handle = ("id", freeze(fields["id"]))
+        elif type(handle) is not int and type(handle) is not str:
+            handle = _process(fields)
+        operation = self._open.pop(handle, None)
+        if operation is None:
+            who = f"id {_show(handle[1])}" if type(handle) is tuple else f"process {_show(handle)}"
+            raise _LineError(f"a completion without a call: {who} has nothing open")
+        operation.returned = time
+        operation.outcome = outcome
+        operation.output = fields.get("output")
+        error = fields.get("error")
+        if error is not None:
+            operation.error = error if type(error) is str else _show(error)
+        return operation
+
+    def _whole(self, fields: dict[str, Any]) -> Event:
+        if not self._whole_operations:
+            raise _LineError(
+                "a line of a whole operation cannot be streamed: write its call and its completion"
+            )
+        _refuse_unknown(fields, "operation")
+        outcome = fields.get("outcome", "ok")
+        if type(outcome) is not str or outcome not in _OUTCOMES:
+            raise _LineError(f'outcome is {_show(outcome)}, not one of "ok", "fail", "info"')
+        error = fields.get("error")
+        returned = None if fields.get("return") is None else _integer(fields, "return")
+        operation = Operation(
+            _process(fields),
+            _text(fields, "function"),
+            fields.get("input"),
+            fields.get("output"),
+            freeze(fields.get("key")),
+            _integer(fields, "call"),
+            returned,
+            _OUTCOMES[outcome],
+            error if error is None or type(error) is str else _show(error),
+            line=self.line,
+        )
+        if returned is None and operation.outcome is not Outcome.INFO:
+            raise _LineError(f'an operation with outcome "{outcome}" needs a "return" time')
+        if returned is not None and returned < operation.call:
+            raise _LineError(
+                f"the operation returned at {returned}, before it was called at {operation.call}"
+            )
+        return COMPLETION[operation.outcome], operation
+
+    def _annotation(self, fields: dict[str, Any]) -> Event:
+        _refuse_unknown(fields, "annotation")
+        start = _integer(fields, "time")
+        end = None if fields.get("until") is None else _integer(fields, "until")
+        if end is not None and end < start:
+            raise _LineError(f"the annotation ends at {end}, before it starts at {start}")
+        annotation = Annotation(
+            _text(fields, "label"),
+            start,
+            end,
+            _text(fields, "lane") if "lane" in fields else "events",
+            None if fields.get("process") is None else _process(fields),
+            _text(fields, "details") if "details" in fields else "",
+        )
+        return EventType.ANNOTATION, annotation
+
+    def _header(self, fields: dict[str, Any]) -> Event | None:
+        _refuse_unknown(fields, "history")
+        if fields.get("version", 1) != 1:
+            raise _LineError(f"history version {_show(fields['version'])} is not known, only 1")
+        unit = fields.get("time_unit", "ns")
+        if unit not in ("ns", "step"):
+            raise _LineError(f'time_unit is {_show(unit)}, not "ns" or "step"')
+        self.time_unit = TimeUnit(unit)
+        return None
+
+
+class JsonLinesWriter:
+    """Writes a history as it grows to anything with `write(str)`. Flushing is the caller's business."""
+
+    def __init__(self, stream: IO[str], time_unit: TimeUnit = TimeUnit.NANOSECONDS) -> None:
+        self._write = stream.write
+        self._numbers: dict[int, int] = {}
+        self._next_number = 0
+        self._busy: dict[Process, int] = {}
+        self._put({"type": "history", "version": 1, "time_unit": time_unit.value})
+
+    def write(self, event: Event) -> None:
+        """Write one event. Raises HistoryError when a value has no JSON form."""
+        kind, subject = event
+        if isinstance(subject, Annotation):
+            self._annotate(subject)
+        elif kind is EventType.INVOKE:
+            self._invoke(subject)
+        else:
+            self._complete(kind, subject)
+
+    def _invoke(self, operation: Operation) -> None:
+        fields: dict[str, Any] = {
+            "type": "invoke",
+            "process": operation.process,
+            "function": operation.function,
+            "input": operation.input,
+            "time": operation.call,
+        }
+        if operation.key is not None:
+            fields["key"] = operation.key
+        # One client with several calls in flight: then, and only then, its lines are matched by an id.
+        busy = self._busy.get(operation.process, 0)
+        self._busy[operation.process] = busy + 1
+        if busy:
+            self._next_number += 1
+            self._numbers[id(operation)] = self._next_number
+            fields["id"] = self._next_number
+        self._put(fields)
+
+    def _complete(self, kind: EventType, operation: Operation) -> None:
+        fields: dict[str, Any] = {
+            "type": kind.value,
+            "process": operation.process,
+            "time": operation.returned,
+        }
+        if kind is EventType.OK:
+            fields["output"] = operation.output
+        if operation.error is not None:
+            fields["error"] = operation.error
+        number = self._numbers.pop(id(operation), None)
+        if number is not None:
+            fields["id"] = number
+        self._busy[operation.process] -= 1
+        if not self._busy[operation.process]:
+            del self._busy[operation.process]
+        self._put(fields)
+
+    def _annotate(self, annotation: Annotation) -> None:
+        fields: dict[str, Any] = {"type": "annotation", "label": annotation.label, "time": annotation.start}
+        if annotation.end is not None:
+            fields["until"] = annotation.end
+        if annotation.lane != "events":
+            fields["lane"] = annotation.lane
+        if annotation.process is not None:
+            fields["process"] = annotation.process
+        if annotation.details:
+            fields["details"] = annotation.details
+        self._put(fields)
+
+    def _put(self, fields: dict[str, Any]) -> None:
+        try:
+            self._write(json.dumps(fields, allow_nan=False, separators=(",", ":")) + "\n")
+        except (TypeError, ValueError) as error:
+            raise HistoryError(f"a value has no JSON form: {error}") from None
+
+
+def write_history(history: History, stream: IO[str]) -> None:
+    """Write a finished history, one line an event."""
+    writer = JsonLinesWriter(stream, history.time_unit)
+    for event in events_of(history.operations, history.annotations):
+        writer.write(event)
+
+
+def freeze(value: Any) -> Any:
+    """The value with lists as tuples and objects as sorted pairs, so that it can be compared and hashed."""
+    if isinstance(value, list | tuple):
+        return tuple([freeze(item) for item in value])
+    if isinstance(value, dict):
+        return tuple(sorted((str(name), freeze(item)) for name, item in value.items()))
+    if isinstance(value, set | frozenset):
+        return frozenset(freeze(item) for item in value)
+    return value
+
+
+class _LineError(Exception):
+    """What is wrong with the line being read; `ahead` lines further than the last one handed on."""
+
+    def __init__(self, reason: str, ahead: int = 0) -> None:
+        self.ahead = ahead
+        super().__init__(reason)
+
+
+def _parse(text: str) -> dict[str, Any]:
+    if len(text) > 4 * MAX_DEPTH and text.count("[") + text.count("{") > MAX_DEPTH < _depth(text):
+        raise _LineError(f"nested deeper than {MAX_DEPTH}")
+    try:
+        fields, end = _scan(text, 0)
+    except StopIteration:
+        if text[0].isspace():
+            return _parse(text.lstrip())
+        raise _LineError("not JSON: no object begins at column 1") from None
+    except (ValueError, RecursionError) as error:
+        raise _LineError(f"not JSON: {error}") from None
+    if end != len(text) and not text[end:].isspace():
+        raise _LineError(f"not JSON: something follows the object, at column {end + 1}")
+    if type(fields) is not dict:
+        raise _LineError(f"a line must hold a JSON object, not {_show(fields)}")
+    return fields
+
+
+def _depth(text: str) -> int:
+    """How deep the brackets nest, those inside strings left out."""
+    depth = deepest = 0
+    in_string = escaped = False
+    for character in text:
+        if in_string:
+            if escaped:
+                escaped = False
+            elif character == "\\":
+                escaped = True
+            elif character == '"':
+                in_string = False
+        elif character == '"':
+            in_string = True
+        elif character in "[{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif character in "]}":
+            depth -= 1
+    return deepest
+
+
+def _batches(source: Source) -> Iterator[Iterable[str]]:
+    """The lines, many at a time: a call a line would cost as much as parsing it."""
+    read = getattr(source, "read", None)
+    if read is None:
+        yield map(_decode, source)
+        return
+    rest: Any = None
+    while chunk := read(_CHUNK):
+        whole, newline, rest = (chunk if rest is None else rest + chunk).rpartition(_newline(chunk))
+        if newline:
+            yield _split(whole)
+        if len(rest) > MAX_LINE_BYTES:
+            raise _LineError(f"longer than {MAX_LINE_BYTES} bytes", ahead=1)
+    if rest:
+        yield [_decode(rest)]
+
+
+def _newline(chunk: Any) -> Any:
+    return b"\n" if isinstance(chunk, bytes) else "\n"
+
+
+def _split(whole: Any) -> Iterable[str]:
+    if isinstance(whole, str):
+        return whole.split("\n")
+    try:
+        return str(whole, "utf-8").split("\n")
+    except UnicodeDecodeError:
+        return map(_decode, whole.split(b"\n"))  # line by line, so that the error comes at the right one
+
+
+def _decode(line: Any) -> str:
+    if isinstance(line, str):
+        return line
+    try:
+        return str(line, "utf-8")
+    except (UnicodeDecodeError, TypeError):
+        raise _LineError("not UTF-8 text", ahead=1) from None
+
+
+def _wrong_type(fields: dict[str, Any]) -> str:
+    if "type" not in fields:
+        return 'the field "type" is missing'
+    known = ", ".join(f'"{kind}"' for kind in _TYPES)
+    return f"type is {_show(fields['type'])}, not one of {known}"
+
+
+def _refuse_unknown(fields: dict[str, Any], kind: str) -> None:
+    known = _KNOWN[kind]
+    if fields.keys() <= known:
+        return
+    name = min(fields.keys() - known)
+    raise _LineError(f"a line of this type has no field {_show(name)}")
+
+
+def _integer(fields: dict[str, Any], name: str) -> int:
+    value = fields.get(name)
+    if type(value) is int and -_TIME_LIMIT <= value < _TIME_LIMIT:
+        return value
+    if name not in fields:
+        raise _LineError(f'the field "{name}" is missing')
+    raise _LineError(f'"{name}" is {_show(value)}, not an integer of 64 bits')
+
+
+def _text(fields: dict[str, Any], name: str) -> str:
+    value = fields.get(name)
+    if type(value) is str:
+        return value
+    if name not in fields:
+        raise _LineError(f'the field "{name}" is missing')
+    raise _LineError(f'"{name}" is {_show(value)}, not a string')
+
+
+def _process(fields: dict[str, Any]) -> Process:
+    value = fields.get("process")
+    if type(value) is int or type(value) is str:
+        return value
+    if "process" not in fields:
+        raise _LineError('the field "process" is missing')
+    raise _LineError(f'"process" is {_show(value)}, neither an integer nor a string')
+
+
+def _show(value: Any) -> str:
+    text = json.dumps(value, default=repr)
+    return text if len(text) <= 60 else text[:57] + "..."

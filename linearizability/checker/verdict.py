@@ -1,0 +1,143 @@
+"""What a check answers: Valid, Invalid or Unknown, each with what a person or a page needs to see why.
+
+Knows: the shape of a verdict. Refuses to know: how it was reached, and how it is printed (see `words` and
+`timeline`). A verdict is never true or false: asking for its truth raises, because Unknown is neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Literal, TypeAlias
+
+from raftlog.linearizability.checker.history import Key, Operation
+
+Limit: TypeAlias = Literal["time", "memory", "configurations"]
+
+
+class Status(Enum):
+    """The three answers, for whole histories and for their parts."""
+
+    VALID = "valid"
+    INVALID = "invalid"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """One step of a linearization: the operation took effect here and left `state` behind.
+
+    `state` is the model's own value; the part's `describe_state` turns it into words.
+    """
+
+    operation: Operation
+    state: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why an operation that could have come next in real time does not fit."""
+
+    operation: Operation
+    reason: str  # "answered 3, but the register holds 5"
+
+
+@dataclass(frozen=True, slots=True)
+class PossibleState:
+    """A state the object may have been in just before the witness's last return.
+
+    `linearization` is one way to get there; `refusals` says of each operation still open why it fails here.
+    """
+
+    state: Any
+    description: str
+    linearization: tuple[Placed, ...]
+    refusals: tuple[Refusal, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Witness:
+    """A small set of operations that no order explains, and the reason.
+
+    `operations` is the reduced core, in the order of calls. `refused` is the one whose return no order
+    survives: up to just before it, the core has the `possible` states. `prefix_end` is the time of the first
+    return in the whole part after which nothing explains the history; operations called later have no share
+    in the violation.
+    When `minimal`, dropping any one operation of the core leaves a history that is Valid.
+    """
+
+    key: Key
+    operations: tuple[Operation, ...]
+    refused: Operation
+    prefix_end: int
+    linearization: tuple[Placed, ...]  # the longest found for the core
+    possible: tuple[PossibleState, ...]
+    words: str
+    minimal: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PartVerdict:
+    """The verdict on one part: one key, one partition, one object.
+
+    `linearization` explains a valid part when it was asked for and found; for one of status UNKNOWN or INVALID
+    it is the longest found before the budget or the history gave out.
+    """
+
+    key: Key
+    status: Status
+    operations: Sequence[Operation]
+    algorithm: str  # which way of checking answered: "log", "zones", "search", …
+    configurations: int = 0  # how many the search held in all
+    linearization: tuple[Placed, ...] = ()
+    witness: Witness | None = None
+    limit: Limit | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    """What all verdicts have: the model, its parts in the order of their keys' first calls, and the cost."""
+
+    model: Any
+    parts: tuple[PartVerdict, ...] = ()
+    operation_count: int = 0
+    seconds: float = 0.0
+
+    def __bool__(self) -> bool:
+        raise TypeError("a verdict is Valid, Invalid or Unknown, never true or false: match on its type")
+
+    def describe_state(self, state: Any) -> str:
+        """The state in the model's words."""
+        return str(self.model.describe_state(state))
+
+    def describe_operation(self, operation: Operation) -> str:
+        """The operation in the model's words."""
+        return str(self.model.describe_operation(operation))
+
+
+@dataclass(frozen=True, slots=True)
+class Valid(_Verdict):
+    """Some order of all operations explains every answer."""
+
+    status: Status = field(default=Status.VALID, init=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Invalid(_Verdict):
+    """No order explains the history. `witness` is the most telling part's; every bad part carries its own."""
+
+    witness: Witness = field(kw_only=True)
+    status: Status = field(default=Status.INVALID, init=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown(_Verdict):
+    """No violation was found before `limit` ran out; `reason` says which budget and how large it was."""
+
+    limit: Limit = field(kw_only=True)
+    reason: str = field(kw_only=True)
+    status: Status = field(default=Status.UNKNOWN, init=False)
+
+
+Verdict: TypeAlias = Valid | Invalid | Unknown
