@@ -1,0 +1,163 @@
+"""The two brokers that are measured side by side: raftlog and Apache Kafka, each as processes of their own.
+
+Knows how to start, stop and weigh them. Refuses to know what is measured. Kafka comes from the folder of peers
+beside the checkout (or RAFTLOG_PEERS); without it, or without Java, only raftlog is measured.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from abc import ABC, abstractmethod
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PEERS = Path(os.environ.get("RAFTLOG_PEERS", ROOT.parent / "shared" / "peers"))
+KAFKA = PEERS / "kafka" / "kafka"
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def free_port() -> int:
+    """A port of the loopback interface that nobody listens on just now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def kafka_is_here() -> bool:
+    """Whether Kafka can be measured: its folder and a Java are there."""
+    return KAFKA.exists() and shutil.which("java") is not None
+
+
+def kafka_tool(name: str, *arguments: str, timeout: float = 600) -> str:
+    """Run one of Kafka's own tools; what it printed."""
+    done = subprocess.run(
+        [str(KAFKA), "tool", name, *arguments], capture_output=True, text=True, timeout=timeout, check=False
+    )
+    if done.returncode != 0:
+        raise RuntimeError(f"kafka tool {name} failed: {done.stdout[-2000:]}{done.stderr[-2000:]}")
+    return done.stdout
+
+
+class Broker(ABC):
+    """A running broker: its bootstrap address and its process."""
+
+    name = "?"
+
+    def __init__(self, settings: dict[str, str] | None = None, directory: Path | None = None) -> None:
+        self.settings = settings or {}
+        self._own_directory = directory is None
+        self.directory = directory or Path(tempfile.mkdtemp(prefix="raftlog-bench-"))
+        self.bootstrap = ""
+        self.pid = 0
+
+    def __enter__(self) -> Broker:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+        if self._own_directory:
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+    @abstractmethod
+    def start(self) -> None:
+        """Start and wait until it serves; a broker that was stopped comes back on the same port and data."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Ask it to stop, and wait."""
+
+    def cpu_seconds(self) -> float:
+        """User and system time that the process has used."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / _TICKS
+
+    def resident_mb(self) -> float:
+        """Resident memory in MB (10^6 bytes), shared pages of files included."""
+        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) * 1024 / 1e6
+        raise RuntimeError("no VmRSS")
+
+
+class Raftlog(Broker):
+    """One raftlog broker."""
+
+    name = "raftlog"
+
+    def start(self) -> None:
+        read_end, write_end = os.pipe()
+        port = int(self.bootstrap.rpartition(":")[2] or free_port())
+        settings = {"group.initial.rebalance.delay.ms": "0", **self.settings}
+        command = [sys.executable, "-m", "raftlog", "broker", "--node-id", "1", "--data-dir", str(self.directory)]
+        command += ["--listen", f"127.0.0.1:{port}", "--ready-fd", str(write_end)]
+        for key, value in settings.items():
+            command += ["--set", f"{key}={value}"]
+        with open(self.directory / "broker.out", "ab") as output:
+            self.process = subprocess.Popen(command, stdout=output, stderr=output, pass_fds=[write_end])
+        os.close(write_end)
+        with os.fdopen(read_end) as ready:
+            line = ready.readline()
+        if not line:
+            raise RuntimeError(f"the broker did not start: {(self.directory / 'broker.out').read_text()[-2000:]}")
+        self.bootstrap = json.loads(line)["address"]
+        self.pid = self.process.pid
+
+    def stop(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(30)
+
+    def kill(self) -> None:
+        """kill -9."""
+        self.process.kill()
+        self.process.wait(30)
+
+
+class Kafka(Broker):
+    """One Apache Kafka node, broker and controller in one."""
+
+    name = "Kafka"
+
+    def start(self) -> None:
+        port = int(self.bootstrap.rpartition(":")[2] or free_port())
+        command = [str(KAFKA), "start", "--dir", str(self.directory), "--nodes", "1", "--port", str(port)]
+        for key, value in self.settings.items():
+            command += ["--set", f"{key}={value}"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=True)
+        self.bootstrap = done.stdout.strip()
+        self.pid = json.loads((self.directory / "pids.json").read_text())["1"]
+
+    def stop(self) -> None:
+        subprocess.run([str(KAFKA), "stop", "--dir", str(self.directory)], capture_output=True, timeout=60, check=True)
+
+
+def wait_for_topic(bootstrap: str, topic: str, seconds_max: float = 30) -> None:
+    """Return when the topic has a leader, as a client sees it."""
+    from confluent_kafka.admin import AdminClient
+
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    deadline = time.monotonic() + seconds_max
+    while time.monotonic() < deadline:
+        metadata = admin.list_topics(topic, timeout=5).topics.get(topic)
+        if metadata and not metadata.error and all(p.leader >= 0 for p in metadata.partitions.values()):
+            return
+    raise TimeoutError(f"topic {topic} has no leader after {seconds_max} s")
+
+
+def create_topic(bootstrap: str, topic: str, partitions: int = 1, config: dict[str, str] | None = None) -> None:
+    """Create a topic with one replica and wait until it can be used."""
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=config or {})
+    for future in admin.create_topics([new], request_timeout=60).values():
+        future.result()
+    wait_for_topic(bootstrap, topic)

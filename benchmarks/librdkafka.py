@@ -1,0 +1,105 @@
+"""confluent-kafka (librdkafka) producing and consuming, each codec, the same client and settings for both."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+
+from benchmarks.brokers import Broker, create_topic
+from benchmarks.measure import Row, Sample, alternate
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+def payloads(size: int) -> list[bytes]:
+    """Half random, half text, so that a codec has something to do and cannot do everything."""
+    chooser = random.Random(7)
+    return [os.urandom(size // 4) + bytes(chooser.choices(b"abcdefgh ", k=size - size // 4)) for _ in range(500)]
+
+
+def produce(broker: Broker, topic: str, values: list[bytes], records: int, codec: str) -> Sample:
+    """Records per second until all are acknowledged."""
+    from confluent_kafka import Producer
+
+    producer = Producer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "acks": "all",
+            "enable.idempotence": True,
+            "compression.type": codec,
+            "queue.buffering.max.messages": 200_000,
+            "linger.ms": 5,
+            "batch.num.messages": 10_000,
+        }
+    )
+    failed = 0
+
+    def delivered(error: object, _: object) -> None:
+        nonlocal failed
+        failed += error is not None
+
+    start = time.perf_counter()
+    for number in range(records):
+        while True:
+            try:
+                producer.produce(topic, values[number % len(values)], on_delivery=delivered)
+                break
+            except BufferError:
+                producer.poll(0.01)
+        if number % 1000 == 0:
+            producer.poll(0)
+    producer.flush(60)
+    seconds = time.perf_counter() - start
+    if failed:
+        raise RuntimeError(f"{failed} records were not acknowledged")
+    return Sample(records / seconds, gigabytes=records * len(values[0]) / 1e9)
+
+
+def consume(broker: Broker, topic: str, records: int, size: int) -> Sample:
+    """Records per second from the first to the last record."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer(
+        {"bootstrap.servers": broker.bootstrap, "group.id": "bench", "enable.auto.commit": False,
+         "queued.max.messages.kbytes": 262144, "fetch.message.max.bytes": 1048576}
+    )
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    seen = 0
+    start = 0.0
+    deadline = time.monotonic() + 120
+    while seen < records and time.monotonic() < deadline:
+        batch = consumer.consume(10_000, timeout=1.0)
+        if batch and not start:
+            start = time.perf_counter()
+        seen += sum(1 for message in batch if message.error() is None)
+    seconds = time.perf_counter() - start
+    consumer.close()
+    if seen < records:
+        raise RuntimeError(f"{seen} of {records} records were consumed")
+    return Sample(seen / seconds, gigabytes=records * size / 1e9)
+
+
+def rows(brokers: list[Broker], rounds: int, scale: float) -> list[Row]:
+    """Producing, then consuming what was produced, for 100 B and 1 KB and each codec."""
+    out = []
+    for size, records in ((100, 600_000), (1000, 200_000)):
+        values = payloads(size)
+        count = int(records * scale)
+        for codec in CODECS:
+            topic = f"librdkafka-{size}-{codec}"
+            for broker in brokers:
+                create_topic(broker.bootstrap, topic)
+            produced = Row(f"librdkafka produce {size} B {codec}", "records/s", higher_is_better=True)
+            consumed = Row(f"librdkafka consume {size} B {codec}", "records/s", higher_is_better=True)
+
+            def do_produce(broker: Broker, _: int, topic: str = topic, values: list[bytes] = values,
+                           count: int = count, codec: str = codec) -> Sample:
+                return produce(broker, topic, values, count, codec)
+
+            def do_consume(broker: Broker, _: int, topic: str = topic, count: int = count, size: int = size) -> Sample:
+                return consume(broker, topic, count, size)
+
+            out.append(alternate(produced, brokers, do_produce, rounds=rounds))
+            out.append(alternate(consumed, brokers, do_consume, rounds=rounds))
+    return out

@@ -1,0 +1,65 @@
+"""What a request handler is given: the broker's services, and the facts of one request.
+
+Knows names only; builds nothing. `broker/main.py` puts the services together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from raftlog.broker.config import BrokerConfig
+    from raftlog.broker.ports import Clock
+    from raftlog.broker.runtime.controller import Controller
+    from raftlog.broker.runtime.fetching import FetchService
+    from raftlog.broker.runtime.group_coordinator import GroupCoordinator
+    from raftlog.broker.runtime.partition_manager import PartitionManager
+    from raftlog.broker.server.connection import Connection
+    from raftlog.broker.store.log_manager import LogManager
+
+
+@dataclass(slots=True)
+class Services:
+    """The parts of a running broker that handlers use. One owner each; handlers hold no state of their own."""
+
+    node_id: int
+    cluster_id: str
+    config: BrokerConfig
+    clock: Clock
+    loop: asyncio.AbstractEventLoop
+    controller: Controller
+    logs: LogManager
+    partitions: PartitionManager
+    fetches: FetchService
+    groups: GroupCoordinator
+
+
+class RawRequest:
+    """A request of the data path, not decoded: `frame` is valid only during the call."""
+
+    __slots__ = ("connection", "correlation_id", "frame", "offset", "version")
+
+    def __init__(self, connection: Connection, version: int, correlation_id: int, frame: memoryview) -> None:
+        self.connection = connection
+        self.version = version
+        self.correlation_id = correlation_id
+        self.frame = frame
+        # Where the body begins; set by the dispatcher.
+        self.offset = 0
+
+
+@dataclass(slots=True)
+class RequestContext:
+    """One decoded request's surroundings. `advertised` is the address to tell this client about this broker."""
+
+    services: Services
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    client_host: str
+    listener_name: str
+    advertised: tuple[str, int]
+    connection: Connection

@@ -1,0 +1,92 @@
+"""ListOffsets (key 2), v1 to v11.
+
+Isolation level (KIP-98, v2), leader epochs (KIP-320, v4), the offset of the largest timestamp (KIP-734, v7),
+special timestamps of tiered storage (KIP-405, v8 and v9; KIP-1023, v11), of which there is none here: the
+local log is the whole log, and nothing is tiered.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from raftlog.broker.api.context import RequestContext
+from raftlog.broker.runtime.partition import Partition
+from raftlog.wire.errors import ErrorCode
+from raftlog.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+EARLIEST_PENDING_UPLOAD = -6
+
+# A special timestamp is understood from this version on.
+_SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+_READ_COMMITTED = 1
+_CONSUMER = -1
+
+
+def handle(context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    """One offset for each partition asked for."""
+    asked = Counter((topic.name, p.partition_index) for topic in request.topics for p in topic.partitions)
+    topics = []
+    for topic in request.topics:
+        answers = [
+            _failed(wanted, ErrorCode.INVALID_REQUEST)
+            if asked[topic.name, wanted.partition_index] > 1
+            else _answer(context, request, topic.name, wanted)
+            for wanted in topic.partitions
+        ]
+        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
+    return ListOffsetsResponse(topics=topics)
+
+
+def _failed(wanted: ListOffsetsPartition, error: ErrorCode) -> ListOffsetsPartitionResponse:
+    return ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=error)
+
+
+def _answer(
+    context: RequestContext, request: ListOffsetsRequest, topic: str, wanted: ListOffsetsPartition
+) -> ListOffsetsPartitionResponse:
+    timestamp = wanted.timestamp
+    if timestamp < 0 and context.api_version < _SINCE.get(timestamp, 1):
+        return _failed(wanted, ErrorCode.UNSUPPORTED_VERSION)
+    partition = context.services.partitions.find(topic, None, wanted.partition_index)
+    if isinstance(partition, ErrorCode):
+        return _failed(wanted, partition)
+    error = partition.check_leader_epoch(wanted.current_leader_epoch)
+    if error is not ErrorCode.NONE:
+        return _failed(wanted, error)
+    bound = partition.log.log_end_offset
+    if request.replica_id == _CONSUMER:
+        committed = request.isolation_level == _READ_COMMITTED
+        bound = partition.log.last_stable_offset if committed else partition.log.high_watermark
+    found_offset, found_timestamp, epoch = _find(partition, timestamp, bound)
+    return ListOffsetsPartitionResponse(
+        partition_index=wanted.partition_index, timestamp=found_timestamp, offset=found_offset, leader_epoch=epoch
+    )
+
+
+def _find(partition: Partition, timestamp: int, bound: int) -> tuple[int, int, int]:
+    """(offset, timestamp, leader epoch), each -1 when there is none. `bound` is what the reader may not see."""
+    log = partition.log
+    if timestamp == LATEST:
+        return bound, -1, partition.leader_epoch
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        return log.log_start_offset, -1, log.epoch_at(log.log_start_offset)
+    if timestamp == MAX_TIMESTAMP:
+        found = log.offset_of_max_timestamp()
+    elif timestamp < 0:
+        return -1, -1, -1
+    else:
+        found = log.offset_for_timestamp(timestamp)
+    if found is None or found.offset >= bound:
+        return -1, -1, -1
+    return found.offset, found.timestamp, found.leader_epoch

@@ -1,0 +1,181 @@
+"""Incremental fetch sessions (KIP-227): what a consumer fetches, remembered between its requests.
+
+Knows the partitions of each session, the epochs of its requests, and which of its partitions may have
+something to say. Refuses to know logs and sockets.
+
+Kafka walks all partitions of a session at every fetch. Here each session is told by its partitions when they
+move and keeps a list of those, so that a fetch costs what changed and not what is subscribed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, NamedTuple, TypeVar
+
+from raftlog.wire.errors import ErrorCode
+
+FINAL_EPOCH = -1
+INITIAL_EPOCH = 0
+NO_SESSION = 0
+_EPOCH_MAX = 2**31 - 1
+
+# A session that was used within this time is not evicted for a new one. Kafka:
+# min.incremental.fetch.session.eviction.ms, no configuration there either.
+EVICTION_MS_MIN = 120_000
+
+P = TypeVar("P")
+
+
+class TopicKey(NamedTuple):
+    """A topic as the request names it: by id since v13, by name before."""
+
+    name: str
+    topic_id: bytes
+
+
+class FetchedPartition(Generic[P]):
+    """One partition of a fetch. `target` is whom we read from, None when it does not exist here."""
+
+    __slots__ = (
+        "error",
+        "fetch_offset",
+        "index",
+        "last_fetched_epoch",
+        "leader_epoch",
+        "on_ready",
+        "partition_bytes_max",
+        "sent_high_watermark",
+        "sent_log_start_offset",
+        "target",
+        "topic",
+    )
+
+    def __init__(self, topic: TopicKey, index: int, on_ready: Callable[[FetchedPartition[P]], None]) -> None:
+        self.topic = topic
+        self.index = index
+        self.target: P | None = None
+        self.error = ErrorCode.NONE
+        self.fetch_offset = 0
+        self.leader_epoch = -1
+        self.last_fetched_epoch = -1
+        self.partition_bytes_max = 0
+        self.sent_high_watermark = -1
+        self.sent_log_start_offset = -1
+        self.on_ready = on_ready
+
+    def on_progress(self) -> None:
+        """The partition moved."""
+        self.on_ready(self)
+
+
+class FetchSession(Generic[P]):
+    """The state of one consumer's fetches.
+
+    `ready` holds, oldest first, the partitions that may have something to send; a partition leaves it when a
+    read found nothing, and comes back when the partition or the client's position moves. `wake` is set while a
+    request of the session is parked.
+    """
+
+    __slots__ = ("epoch", "last_used_ms", "partitions", "ready", "session_id", "uses_ids", "wake")
+
+    def __init__(self, session_id: int, uses_ids: bool, now_ms: int) -> None:
+        self.session_id = session_id
+        self.uses_ids = uses_ids
+        self.epoch = INITIAL_EPOCH
+        self.last_used_ms = now_ms
+        self.partitions: dict[tuple[TopicKey, int], FetchedPartition[P]] = {}
+        self.ready: dict[FetchedPartition[P], None] = {}
+        self.wake: Callable[[], None] | None = None
+
+    def mark_ready(self, partition: FetchedPartition[P]) -> None:
+        """Look at `partition` at the next read."""
+        self.ready[partition] = None
+        if self.wake is not None:
+            self.wake()
+
+    def put(self, topic: TopicKey, index: int) -> FetchedPartition[P]:
+        """The partition's entry, made if it is new, marked as ready."""
+        key = (topic, index)
+        partition = self.partitions.get(key)
+        if partition is None:
+            partition = self.partitions[key] = FetchedPartition(topic, index, self.mark_ready)
+        self.ready[partition] = None
+        return partition
+
+    def remove(self, topic: TopicKey, index: int) -> FetchedPartition[P] | None:
+        """Forget the partition; returns what was there."""
+        partition = self.partitions.pop((topic, index), None)
+        if partition is not None:
+            self.ready.pop(partition, None)
+        return partition
+
+
+class FetchSessions(Generic[P]):
+    """The sessions of a broker, at most `slots` (max.incremental.fetch.session.cache.slots).
+
+    `release` is called with each partition of a session that ends. Session ids come from `new_id`, so that a
+    client of an earlier run of the broker does not find a stranger's session.
+    """
+
+    def __init__(
+        self, slots: int, new_id: Callable[[], int], release: Callable[[FetchedPartition[P]], None]
+    ) -> None:
+        self._slots = slots
+        self._new_id = new_id
+        self._release = release
+        # In order of last use.
+        self._sessions: dict[int, FetchSession[P]] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def open(self, uses_ids: bool, now_ms: int) -> FetchSession[P]:
+        """A new session; one without an id (which lives for one request) when all slots are in use."""
+        if not self._make_room(now_ms):
+            return FetchSession(NO_SESSION, uses_ids, now_ms)
+        session_id = self._new_id()
+        while session_id == NO_SESSION or session_id in self._sessions:
+            session_id = self._new_id()
+        session: FetchSession[P] = FetchSession(session_id, uses_ids, now_ms)
+        self._sessions[session_id] = session
+        return session
+
+    def _make_room(self, now_ms: int) -> bool:
+        if len(self._sessions) < self._slots:
+            return True
+        oldest = next(iter(self._sessions.values()), None)
+        if oldest is None or oldest.wake is not None or now_ms - oldest.last_used_ms < EVICTION_MS_MIN:
+            return False
+        self.close(oldest.session_id)
+        return True
+
+    def resume(self, session_id: int, epoch: int, uses_ids: bool, now_ms: int) -> FetchSession[P] | ErrorCode:
+        """The session of a request with a positive epoch, or why there is none."""
+        session = self._sessions.get(session_id)
+        if session is None:
+            return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        if session.epoch != epoch:
+            return ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        if session.uses_ids != uses_ids:
+            return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+        session.last_used_ms = now_ms
+        del self._sessions[session_id]
+        self._sessions[session_id] = session
+        return session
+
+    def advance(self, session: FetchSession[P]) -> None:
+        """The request was accepted: the next one carries the next epoch (1 follows the highest)."""
+        session.epoch = 1 if session.epoch >= _EPOCH_MAX else session.epoch + 1
+
+    def close(self, session_id: int) -> None:
+        """End the session, if it is there."""
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self.dissolve(session)
+
+    def dissolve(self, session: FetchSession[P]) -> None:
+        """Let go of a session's partitions; also for one that has no id."""
+        for partition in session.partitions.values():
+            self._release(partition)
+        session.partitions.clear()
+        session.ready.clear()

@@ -1,0 +1,230 @@
+"""Fetches: reading what a session asks for, and parking the request while there is not enough.
+
+Knows sessions, partitions, the long poll and its limits. Refuses to know how requests are decoded and replies
+are encoded: it is given a `finish` callback that takes what was read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from raftlog.broker.core.fetch.session import FetchedPartition, FetchSession, FetchSessions
+from raftlog.broker.server.limits import PARKED_FETCHES_MAX
+from raftlog.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from raftlog.broker.runtime.partition import Partition
+    from raftlog.broker.runtime.partition_manager import PartitionManager
+    from raftlog.broker.store.partition_log import AbortedTransaction, FileSlice
+
+Entry: TypeAlias = "FetchedPartition[Partition]"
+Session: TypeAlias = "FetchSession[Partition]"
+
+
+class PartitionRead(NamedTuple):
+    """What one partition contributes to a reply. `records` is None for nothing."""
+
+    entry: Entry
+    error: ErrorCode
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    records: FileSlice | None
+    aborted: Sequence[AbortedTransaction] | None
+    diverging: tuple[int, int] | None = None  # epoch, end offset (KIP-595)
+    more: bool = False  # there is something to read, though the limits left no room for it
+
+
+class FetchTerms(NamedTuple):
+    """How much, how long, and what may be seen. Bytes and milliseconds."""
+
+    wait_ms_max: int
+    bytes_min: int
+    bytes_max: int
+    read_committed: bool
+    whole_answer: bool  # answer about every partition, not only those with news
+    min_one: bool  # the first batch is sent whole even above the limit (since v3)
+
+
+Finish: TypeAlias = Callable[[list[PartitionRead]], None]
+
+
+class FetchService:
+    """The fetch sessions of this broker, and the fetches that wait."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        partitions: PartitionManager,
+        sessions: FetchSessions[Partition],
+    ) -> None:
+        self.loop = loop
+        self.partitions = partitions
+        self.sessions = sessions
+        self.parked = 0
+
+    def resolve(self, entry: Entry) -> Partition | None:
+        """The partition to read from; sets `entry.error` when there is none, and watches it when there is."""
+        target = entry.target
+        if target is not None and target.error is ErrorCode.NONE:
+            return target
+        found = self.partitions.find(entry.topic.name, entry.topic.topic_id, entry.index)
+        if isinstance(found, ErrorCode):
+            entry.error = found
+            self.release(entry)
+            return None
+        entry.error = ErrorCode.NONE
+        if found is not target:
+            self.release(entry)
+            entry.target = found
+            found.watchers[entry] = None
+        return found
+
+    @staticmethod
+    def release(entry: Entry) -> None:
+        """Stop watching."""
+        if entry.target is not None:
+            entry.target.watchers.pop(entry, None)
+            entry.target = None
+
+    def read_all(self, session: Session, terms: FetchTerms) -> tuple[list[PartitionRead], int, bool]:
+        """Read what is ready, oldest first: (reads, bytes of records, whether to answer without waiting)."""
+        reads: list[PartitionRead] = []
+        total = 0
+        urgent = False
+        entries = session.partitions.values() if terms.whole_answer else list(session.ready)
+        for entry in entries:
+            read = self._read(entry, terms, terms.bytes_max - total, terms.min_one and total == 0)
+            session.ready.pop(entry, None)
+            if read.records is not None or read.more:
+                # To the end of the line, so that the next fetch begins with somebody else.
+                session.ready[entry] = None
+                total += read.records.length if read.records is not None else 0
+            if read.error is not ErrorCode.NONE or read.diverging is not None:
+                urgent = True
+                session.ready[entry] = None
+            elif read.records is None and not terms.whole_answer and not self._has_news(read):
+                continue
+            reads.append(read)
+        return reads, total, urgent
+
+    @staticmethod
+    def _has_news(read: PartitionRead) -> bool:
+        entry = read.entry
+        return (
+            read.high_watermark != entry.sent_high_watermark or read.log_start_offset != entry.sent_log_start_offset
+        )
+
+    def _read(self, entry: Entry, terms: FetchTerms, budget: int, min_one: bool) -> PartitionRead:
+        partition = self.resolve(entry)
+        if partition is None:
+            return PartitionRead(entry, entry.error, -1, -1, -1, None, None)
+        log = partition.log
+        error = partition.check_leader_epoch(entry.leader_epoch)
+        if error is ErrorCode.NONE and entry.last_fetched_epoch >= 0:
+            diverging = self._divergence(partition, entry)
+            if diverging is not None:
+                return PartitionRead(
+                    entry, error, log.high_watermark, log.last_stable_offset, log.log_start_offset, None, None, diverging
+                )
+        start = entry.fetch_offset
+        if error is ErrorCode.NONE and not log.log_start_offset <= start <= log.log_end_offset:
+            error = ErrorCode.OFFSET_OUT_OF_RANGE
+        if error is not ErrorCode.NONE:
+            return PartitionRead(entry, error, -1, -1, -1, None, None)
+        bound = log.last_stable_offset if terms.read_committed else log.high_watermark
+        records = None
+        bytes_max = min(entry.partition_bytes_max, budget)
+        if start < bound and (bytes_max > 0 or min_one):
+            try:
+                records = log.read(start, bytes_max, bound, min_one=min_one)
+            except OSError as failure:
+                self.partitions.storage_failed(partition, failure)
+                return PartitionRead(entry, ErrorCode.KAFKA_STORAGE_ERROR, -1, -1, -1, None, None)
+        aborted: Sequence[AbortedTransaction] | None = None
+        if terms.read_committed:
+            aborted = log.aborted_transactions(start, bound) if records is not None else ()
+        return PartitionRead(
+            entry,
+            ErrorCode.NONE,
+            log.high_watermark,
+            log.last_stable_offset,
+            log.log_start_offset,
+            records,
+            aborted,
+            more=start < bound,
+        )
+
+    @staticmethod
+    def _divergence(partition: Partition, entry: Entry) -> tuple[int, int] | None:
+        """KIP-595: tell a reader whose last epoch ends earlier here, or is not known, where to go back to."""
+        epoch, end_offset = partition.log.end_offset_for_epoch(entry.last_fetched_epoch)
+        if epoch < entry.last_fetched_epoch or end_offset < entry.fetch_offset:
+            return epoch, end_offset
+        return None
+
+    def fetch(self, session: Session, terms: FetchTerms, finish: Finish) -> ParkedFetch | None:
+        """Answer through `finish` at once when there is enough; otherwise park, and return what is parked."""
+        reads, total, urgent = self.read_all(session, terms)
+        if (
+            urgent
+            or total >= terms.bytes_min
+            or terms.wait_ms_max <= 0
+            or not session.partitions
+            or self.parked >= PARKED_FETCHES_MAX
+        ):
+            finish(reads)
+            return None
+        return ParkedFetch(self, session, terms, finish)
+
+
+class ParkedFetch:
+    """A fetch that waits for enough bytes or for its time. It ends once: by answering or by being cancelled."""
+
+    __slots__ = ("_finish", "_looking", "_service", "_session", "_terms", "_timer")
+
+    def __init__(self, service: FetchService, session: Session, terms: FetchTerms, finish: Finish) -> None:
+        self._service = service
+        self._session = session
+        self._terms = terms
+        self._finish = finish
+        self._looking = False
+        service.parked += 1
+        session.wake = self._wake
+        self._timer: asyncio.TimerHandle | None = service.loop.call_later(terms.wait_ms_max / 1000, self._expire)
+
+    def _wake(self) -> None:
+        # Looked at once per turn of the loop: one request may append to many of the session's partitions.
+        if not self._looking:
+            self._looking = True
+            self._service.loop.call_soon(self._look)
+
+    def _look(self) -> None:
+        self._looking = False
+        if self._timer is None:
+            return
+        reads, total, urgent = self._service.read_all(self._session, self._terms)
+        if urgent or total >= self._terms.bytes_min:
+            self._end()
+            self._finish(reads)
+
+    def _expire(self) -> None:
+        if self._timer is None:
+            return
+        self._end()
+        reads, _, _ = self._service.read_all(self._session, self._terms)
+        self._finish(reads)
+
+    def cancel(self) -> None:
+        """Nobody waits for the answer any more."""
+        if self._timer is not None:
+            self._end()
+
+    def _end(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._service.parked -= 1
+        self._session.wake = None

@@ -1,0 +1,176 @@
+"""The partitions that this broker hosts: from the metadata image to open logs.
+
+Knows which topics exist, which of their partitions are led here, and keeps their logs' settings true. Refuses to
+know requests. A partition's log is opened when it is first used, so that ten thousand idle ones cost nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from raftlog.broker.core.log.config import LogConfig
+from raftlog.broker.core.log.results import LogUnavailable
+from raftlog.broker.runtime.partition import Partition
+from raftlog.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from raftlog.broker.store.log_manager import LogManager
+    from raftlog.metadata.delta import MetadataDelta
+    from raftlog.metadata.image import MetadataImage, TopicImage
+
+log = logging.getLogger("raftlog.partitions")
+
+
+class HostedTopic:
+    """A topic of the image, with those of its partitions that are open."""
+
+    __slots__ = ("image", "name_bytes", "partitions")
+
+    def __init__(self, image: TopicImage) -> None:
+        self.image = image
+        self.name_bytes = image.name.encode()
+        self.partitions: dict[int, Partition] = {}
+
+
+class PartitionManager:
+    """All hosted partitions, by name and by id.
+
+    `topic_config` resolves a topic's settings (topic, then broker, then default).
+    """
+
+    def __init__(
+        self,
+        node_id: int,
+        logs: LogManager,
+        topic_config: Callable[[str], LogConfig],
+        flush: Callable[[Partition], None],
+    ) -> None:
+        self._node_id = node_id
+        self._logs = logs
+        self._topic_config = topic_config
+        self._flush = flush
+        self._image: MetadataImage | None = None
+        self._by_name: dict[bytes, HostedTopic] = {}
+        self._by_id: dict[bytes, HostedTopic] = {}
+
+    # ── looking up ────────────────────────────────────────────────────────────────────────────────────────
+
+    def find_by_name(self, name: bytes, index: int) -> Partition | ErrorCode:
+        """The partition, if it is led here and usable. `name` is UTF-8 as it came over the wire."""
+        topic = self._by_name.get(name)
+        if topic is None:
+            try:
+                text = name.decode()
+            except UnicodeDecodeError:
+                return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            image = self._image.topics.get(text) if self._image else None
+            if image is None:
+                return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            topic = self._host(image)
+        partition = topic.partitions.get(index)
+        if partition is None:
+            return self._open(topic, index)
+        return partition if partition.error is ErrorCode.NONE else partition.error
+
+    def find_by_id(self, topic_id: bytes, index: int) -> Partition | ErrorCode:
+        """The partition, if it is led here and usable."""
+        topic = self._by_id.get(topic_id)
+        if topic is None:
+            image = self._image.topics_by_id.get(topic_id) if self._image else None
+            if image is None:
+                return ErrorCode.UNKNOWN_TOPIC_ID
+            topic = self._host(image)
+        partition = topic.partitions.get(index)
+        if partition is None:
+            return self._open(topic, index)
+        return partition if partition.error is ErrorCode.NONE else partition.error
+
+    def find(self, name: str, topic_id: bytes | None, index: int) -> Partition | ErrorCode:
+        """By name if there is one, else by id."""
+        if name or topic_id is None:
+            return self.find_by_name(name.encode(), index)
+        return self.find_by_id(topic_id, index)
+
+    def open_partitions(self) -> Iterator[Partition]:
+        """Those that are open, in the order in which they were opened, by topic."""
+        for topic in self._by_name.values():
+            yield from topic.partitions.values()
+
+    def _host(self, image: TopicImage) -> HostedTopic:
+        topic = HostedTopic(image)
+        self._by_name[topic.name_bytes] = topic
+        self._by_id[image.topic_id] = topic
+        return topic
+
+    def _open(self, topic: HostedTopic, index: int) -> Partition | ErrorCode:
+        image = topic.image
+        if not 0 <= index < len(image.partitions):
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        state = image.partitions[index]
+        if state.leader != self._node_id:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        config = self._topic_config(image.name)
+        try:
+            partition_log = self._logs.open(image.name, index, image.topic_id, config)
+        except LogUnavailable as failure:
+            log.error("partition=%s-%d cannot be opened: %s", image.name, index, failure)
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        partition = Partition(image.name, image.topic_id, index, partition_log, self._flush)
+        partition.leader_epoch = state.leader_epoch
+        partition.isr_size = len(state.isr)
+        partition.min_isr = config.min_insync_replicas
+        topic.partitions[index] = partition
+        partition.advance()
+        return partition
+
+    # ── following the metadata ────────────────────────────────────────────────────────────────────────────
+
+    def publish(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """Take a new image: called after each commit, in order."""
+        self._image = image
+        for deleted in delta.deleted_topics:
+            self._delete(deleted)
+        for name in delta.changed_topics:
+            self._change(image.topics[name])
+        for name in delta.topics_with_changed_configs(image):
+            self._configure(name)
+
+    def _delete(self, image: TopicImage) -> None:
+        name = image.name.encode()
+        topic = self._by_name.get(name)
+        if topic is not None and topic.image.topic_id == image.topic_id:
+            del self._by_name[name]
+            for partition in topic.partitions.values():
+                partition.fail(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted")
+        self._by_id.pop(image.topic_id, None)
+        for state in image.partitions:
+            self._logs.delete(image.name, state.index, image.topic_id)
+
+    def _change(self, image: TopicImage) -> None:
+        topic = self._by_id.get(image.topic_id)
+        if topic is None:
+            return
+        topic.image = image
+        for index, partition in topic.partitions.items():
+            state = image.partitions[index]
+            partition.leader_epoch = state.leader_epoch
+            partition.isr_size = len(state.isr)
+            partition.notify()
+
+    def _configure(self, name: str) -> None:
+        topic = self._by_name.get(name.encode())
+        if topic is None:
+            return
+        config = self._topic_config(name)
+        for partition in topic.partitions.values():
+            partition.log.reconfigure(config)
+            partition.min_isr = config.min_insync_replicas
+
+    # ── failures ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def storage_failed(self, partition: Partition, failure: BaseException) -> None:
+        """The log cannot be used any more; who waits is told, and the other partitions go on."""
+        log.error("partition=%r offline: %s", partition, failure)
+        partition.fail(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))

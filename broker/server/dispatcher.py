@@ -1,0 +1,197 @@
+"""The table from API key to handler, and what every request has in common before its handler runs.
+
+Knows request headers, versions and how replies are framed. Refuses to know what any API does: the directory
+`broker/api` is the list of what this broker serves.
+
+A handler module has either `serve(services, raw_request)`, for the data path, or `handle(context, request)`,
+a function or coroutine function whose result is a response message or its encoded body.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from collections.abc import Callable, Coroutine
+from struct import Struct
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any
+
+from raftlog.broker.api.context import RawRequest, RequestContext, Services
+from raftlog.broker.server.reply import Piece, frame
+from raftlog.wire.apis import APIS, Api, ApiKey
+from raftlog.wire.codec import decode, encode
+from raftlog.wire.errors import InvariantViolation, RemoteProtocolError
+from raftlog.wire.headers import parse_request_header
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from raftlog.broker.server.connection import Connection
+
+log = logging.getLogger("raftlog.dispatcher")
+
+# One module under broker/api per API; imported when its first request comes.
+HANDLERS: dict[ApiKey, str] = {
+    ApiKey.PRODUCE: "produce",
+    ApiKey.FETCH: "fetch",
+    ApiKey.LIST_OFFSETS: "list_offsets",
+    ApiKey.METADATA: "metadata",
+    ApiKey.OFFSET_COMMIT: "offset_commit",
+    ApiKey.OFFSET_FETCH: "offset_fetch",
+    ApiKey.FIND_COORDINATOR: "find_coordinator",
+    ApiKey.JOIN_GROUP: "join_group",
+    ApiKey.HEARTBEAT: "heartbeat",
+    ApiKey.LEAVE_GROUP: "leave_group",
+    ApiKey.SYNC_GROUP: "sync_group",
+    ApiKey.DESCRIBE_GROUPS: "describe_groups",
+    ApiKey.LIST_GROUPS: "list_groups",
+    ApiKey.API_VERSIONS: "api_versions",
+    ApiKey.CREATE_TOPICS: "create_topics",
+    ApiKey.DELETE_TOPICS: "delete_topics",
+    ApiKey.DELETE_RECORDS: "delete_records",
+    ApiKey.INIT_PRODUCER_ID: "init_producer_id",
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: "offset_for_leader_epoch",
+    ApiKey.DESCRIBE_CONFIGS: "describe_configs",
+    ApiKey.ALTER_CONFIGS: "alter_configs",
+    ApiKey.DESCRIBE_LOG_DIRS: "describe_log_dirs",
+    ApiKey.CREATE_PARTITIONS: "create_partitions",
+    ApiKey.DELETE_GROUPS: "delete_groups",
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: "incremental_alter_configs",
+    ApiKey.OFFSET_DELETE: "offset_delete",
+    ApiKey.DESCRIBE_CLUSTER: "describe_cluster",
+    ApiKey.DESCRIBE_PRODUCERS: "describe_producers",
+    ApiKey.LIST_CONFIG_RESOURCES: "list_config_resources",
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: "describe_topic_partitions",
+}
+
+_HEADER = Struct(">hhih")
+
+
+class Route:
+    """An API that is served, with its handler once it is loaded."""
+
+    __slots__ = ("api", "handle", "module", "serve")
+
+    def __init__(self, api: Api, module: str) -> None:
+        self.api = api
+        self.module = module
+        self.serve: Callable[[Services, RawRequest], None] | None = None
+        self.handle: Callable[[RequestContext, Any], Any] | None = None
+
+    def load(self) -> None:
+        """Import the handler."""
+        module = importlib.import_module(f"raftlog.broker.api.{self.module}")
+        self.serve = getattr(module, "serve", None)
+        self.handle = getattr(module, "handle", None)
+
+
+class Dispatcher:
+    """Takes frames from connections and gives them to handlers."""
+
+    def __init__(self, services: Services, advertised: tuple[str, int] | None) -> None:
+        self._services = services
+        self._advertised = advertised
+        self._routes = {int(key): Route(APIS[key], module) for key, module in HANDLERS.items()}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def dispatch(self, connection: Connection, request: memoryview) -> None:
+        """Serve one request. Raises RemoteProtocolError when the peer broke the protocol."""
+        api_key, version, correlation_id, client_id_length = (
+            _HEADER.unpack_from(request) if len(request) >= _HEADER.size else self._short_header(request)
+        )
+        route = self._routes.get(api_key)
+        if route is None or not route.api.min_version <= version <= route.api.max_version:
+            self._unserved(connection, api_key, version, correlation_id)
+            return
+        if route.serve is None and route.handle is None:
+            route.load()
+        if route.serve is None:
+            self._handle(route, connection, request)
+            return
+        raw = RawRequest(connection, version, correlation_id, request)
+        raw.offset = _HEADER.size + max(client_id_length, 0)
+        if raw.offset > len(request):
+            raise RemoteProtocolError(f"{route.api.name}: the client id is longer than the request")
+        if version >= route.api.flexible_from:
+            raw.offset = self._after_tags(request, raw.offset)
+        route.serve(self._services, raw)
+
+    @staticmethod
+    def _short_header(request: memoryview) -> tuple[int, int, int, int]:
+        raise RemoteProtocolError(f"a request of {len(request)} bytes is shorter than its header")
+
+    @staticmethod
+    def _after_tags(request: memoryview, offset: int) -> int:
+        if offset < len(request) and request[offset] == 0:
+            return offset + 1
+        return parse_request_header(request).body_offset
+
+    def _unserved(self, connection: Connection, api_key: int, version: int, correlation_id: int) -> None:
+        if api_key == ApiKey.API_VERSIONS:
+            # KIP-511: a client that is newer than we are gets the v0 form, which every client can read.
+            from raftlog.broker.api.api_versions import unsupported_version
+
+            connection.reply(frame(correlation_id, unsupported_version(), flexible=False))
+            return
+        route = self._routes.get(api_key)
+        if route is None:
+            raise RemoteProtocolError(f"API key {api_key} is not served")
+        raise RemoteProtocolError(
+            f"{route.api.name} v{version} is not served, only v{route.api.min_version} to v{route.api.max_version}"
+        )
+
+    def _handle(self, route: Route, connection: Connection, request: memoryview) -> None:
+        # A copy: the handler may keep parts of the request for longer than the receive buffer lives.
+        data = bytes(request)
+        header = parse_request_header(data)
+        message = decode(route.api.request, header.api_version, data, header.body_offset)
+        context = RequestContext(
+            services=self._services,
+            api_version=header.api_version,
+            correlation_id=header.correlation_id,
+            client_id=header.client_id,
+            client_host=connection.peer_host,
+            listener_name="PLAINTEXT",
+            advertised=self._advertised or connection.local_address,
+            connection=connection,
+        )
+        assert route.handle is not None
+        result = route.handle(context, message)
+        if isinstance(result, CoroutineType):
+            self._spawn(route, context, result)
+        else:
+            connection.reply(self._framed(route, context, result))
+
+    def _framed(self, route: Route, context: RequestContext, result: Any) -> list[Piece]:
+        version = context.api_version
+        body = result if isinstance(result, bytes) else encode(result, version)
+        # The ApiVersions response has header v0 in every version: the client cannot know ours yet.
+        flexible = version >= route.api.flexible_from and route.api.key != ApiKey.API_VERSIONS
+        return frame(context.correlation_id, body, flexible=flexible)
+
+    def _spawn(self, route: Route, context: RequestContext, work: Coroutine[Any, Any, Any]) -> None:
+        place = context.connection.park()
+
+        async def run() -> None:
+            try:
+                place.complete(self._framed(route, context, await work))
+            except RemoteProtocolError as error:
+                context.connection.close(str(error), level=logging.WARNING)
+            except InvariantViolation as error:
+                log.critical("stopping: %s", error, exc_info=error)
+                self._services.loop.call_exception_handler({"message": "invariant violated", "exception": error})
+            except Exception:  # noqa: BLE001 - the last line before the event loop: told with its trace
+                log.exception("connection=%r api=%s a bug in serving a request", context.connection, route.api.name)
+                context.connection.close("internal error, see the trace above", level=logging.ERROR)
+
+        task = self._services.loop.create_task(run())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def served_apis() -> list[Api]:
+    """The APIs with a handler, in order of their keys: what ApiVersions tells."""
+    return [APIS[key] for key in sorted(HANDLERS)]
+
+
+

@@ -1,0 +1,73 @@
+"""Every bound of the server, with its name and its reason.
+
+Knows numbers only. Where Kafka has a configuration for a bound, the configuration's name is given and
+`ServerLimits.from_config` reads it; the others are fixed here because no operator has a reason to turn them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+KIB = 1024
+MIB = 1024 * KIB
+
+# One buffer, shared by all connections, that the kernel copies requests into. A frame that fits is served
+# without another copy; 256 KiB is the batch size of a well-tuned producer plus its framing.
+RECEIVE_BUFFER_BYTES = 512 * KIB
+
+# Requests of one connection that may be waiting for their reply. librdkafka allows a million in flight, Java
+# five; what is over the bound stays in the socket, so that the client is slowed and nobody else.
+INFLIGHT_REQUESTS_PER_CONNECTION_MAX = 128
+
+# Bytes of replies one connection may leave unread before its next request is looked at. File ranges do not
+# count: they take no memory.
+UNSENT_BYTES_PER_CONNECTION_MAX = 4 * MIB
+
+# Memory for requests that are larger than the shared buffer and still arriving, over all connections.
+# A connection that finds none left waits for its turn. Kafka: queued.max.request.bytes (there unlimited).
+ARRIVING_BYTES_MAX = 256 * MIB
+
+# Buffers for large requests that are kept for the next one instead of being given back to the system.
+SPARE_BUFFER_BYTES_MAX = 8 * MIB
+
+# A request must arrive whole within this time once its first byte has: a sender of one byte a minute may not
+# hold its share of ARRIVING_BYTES_MAX.
+REQUEST_ARRIVAL_SECONDS_MAX = 60
+
+# Bytes sent to one connection before the others get their turn.
+SEND_BYTES_PER_TURN = 4 * MIB
+
+# Buffers handed to one sendmsg call; IOV_MAX is 1,024 on Linux.
+BUFFERS_PER_SEND_MAX = 256
+
+# Connections accepted in one turn of the loop.
+ACCEPTS_PER_TURN = 64
+
+# Fetches waiting for data over all connections. Beyond it a fetch is answered at once with what is there,
+# which is always a legal answer.
+PARKED_FETCHES_MAX = 100_000
+
+# A client id or software name that is longer is cut in log lines.
+NAME_LENGTH_IN_LOGS_MAX = 80
+
+
+class ServerLimits(NamedTuple):
+    """The bounds that an operator sets."""
+
+    request_bytes_max: int = 100 * MIB  # socket.request.max.bytes
+    connections_max: int = 2_147_483_647  # max.connections
+    connections_per_address_max: int = 2_147_483_647  # max.connections.per.ip
+    idle_ms_max: int = 600_000  # connections.max.idle.ms
+    backlog: int = 50  # socket.listen.backlog.size
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, int]) -> ServerLimits:
+        """Read from resolved broker configurations, by Kafka's names."""
+        return cls(
+            request_bytes_max=config["socket.request.max.bytes"],
+            connections_max=config["max.connections"],
+            connections_per_address_max=config["max.connections.per.ip"],
+            idle_ms_max=config["connections.max.idle.ms"],
+            backlog=config["socket.listen.backlog.size"],
+        )

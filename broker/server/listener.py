@@ -1,0 +1,196 @@
+"""Listening sockets and the connections that came through them.
+
+Knows accept, connection limits, idle time-outs, the shared receive buffer and the memory for large requests.
+Refuses to know what requests mean: it is given a dispatch function.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import TypeAlias
+
+from raftlog.broker.server.connection import Connection
+from raftlog.broker.server.limits import (
+    ACCEPTS_PER_TURN,
+    ARRIVING_BYTES_MAX,
+    RECEIVE_BUFFER_BYTES,
+    REQUEST_ARRIVAL_SECONDS_MAX,
+    SPARE_BUFFER_BYTES_MAX,
+    ServerLimits,
+)
+
+log = logging.getLogger("raftlog.server")
+
+Dispatch: TypeAlias = Callable[[Connection, memoryview], None]
+
+_SWEEP_SECONDS = 5.0
+_ACCEPT_PAUSE_SECONDS = 0.1
+
+
+class Server:
+    """All listeners of a broker and their connections."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, limits: ServerLimits, dispatch: Dispatch) -> None:
+        self.loop = loop
+        self.limits = limits
+        self.dispatch = dispatch
+        self.now = loop.time
+        self.receive_view = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
+        self.connections: dict[Connection, None] = {}
+        self.on_fatal: Callable[[BaseException], None] | None = None
+        self._listeners: list[socket.socket] = []
+        self._per_address: Counter[str] = Counter()
+        self._refused_last_told: dict[str, float] = {}
+        self._arriving_bytes = 0
+        self._spare: dict[int, list[bytearray]] = {}
+        self._spare_bytes = 0
+        self._waiting_for_buffer: deque[Connection] = deque()
+        self._sweeper: asyncio.TimerHandle | None = None
+
+    # ── listening ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def listen(self, host: str, port: int) -> tuple[str, int]:
+        """Bind and accept; port 0 lets the system choose. Returns the bound address.
+
+        Raises OSError with what to do about it when the address cannot be bound.
+        """
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.setblocking(False)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((host, port))
+            listener.listen(max(self.limits.backlog, 1))
+        except OSError as error:
+            listener.close()
+            raise OSError(error.errno, f"cannot listen on {host}:{port}: {error.strerror}") from error
+        self._listeners.append(listener)
+        self.loop.add_reader(listener.fileno(), self._accept, listener)
+        if self._sweeper is None:
+            self._sweeper = self.loop.call_later(_SWEEP_SECONDS, self._sweep)
+        bound = listener.getsockname()
+        return bound[0], bound[1]
+
+    def _accept(self, listener: socket.socket) -> None:
+        for _ in range(ACCEPTS_PER_TURN):
+            try:
+                sock, peer = listener.accept()
+            except (BlockingIOError, ConnectionError):
+                return
+            except OSError as error:
+                # Out of descriptors: leave the client in the backlog instead of spinning on it.
+                log.error("cannot accept a connection: %s; raise the limit of open files", error.strerror)
+                self.loop.remove_reader(listener.fileno())
+                self.loop.call_later(_ACCEPT_PAUSE_SECONDS, self._listen_again, listener)
+                return
+            refusal = self._refusal(peer[0])
+            if refusal:
+                sock.close()
+                self._tell_refusal(peer[0], refusal)
+                continue
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            local = sock.getsockname()
+            self._per_address[peer[0]] += 1
+            self.connections[Connection(sock, (peer[0], peer[1]), (local[0], local[1]), self)] = None
+
+    def _listen_again(self, listener: socket.socket) -> None:
+        if listener in self._listeners:
+            self.loop.add_reader(listener.fileno(), self._accept, listener)
+
+    def _refusal(self, host: str) -> str | None:
+        if len(self.connections) >= self.limits.connections_max:
+            return f"{len(self.connections)} connections are open, the limit max.connections"
+        if self._per_address[host] >= self.limits.connections_per_address_max:
+            return f"{self._per_address[host]} connections from it are open, the limit max.connections.per.ip"
+        return None
+
+    def _tell_refusal(self, host: str, refusal: str) -> None:
+        # Once a second and address: a client in a tight loop must not fill the disk with log lines.
+        if self.now() - self._refused_last_told.get(host, -1e9) >= 1.0:
+            if len(self._refused_last_told) > 1_000:
+                self._refused_last_told.clear()
+            self._refused_last_told[host] = self.now()
+            log.warning("client=%s refused reason=%r", host, refusal)
+
+    def forget(self, connection: Connection) -> None:
+        """A connection was closed."""
+        if self.connections.pop(connection, connection) is None:
+            self._per_address[connection.peer_host] -= 1
+            if self._per_address[connection.peer_host] == 0:
+                del self._per_address[connection.peer_host]
+
+    def stop_for(self, error: BaseException) -> None:
+        """A bug of ours: stop the broker before it lies."""
+        log.critical("stopping: %s", error, exc_info=error)
+        if self.on_fatal is not None:
+            self.on_fatal(error)
+
+    # ── memory for large requests ─────────────────────────────────────────────────────────────────────────
+
+    def take_buffer(self, size: int) -> bytearray | None:
+        """A buffer of at least `size` bytes, or None while ARRIVING_BYTES_MAX is used up."""
+        capacity = 1 << (size - 1).bit_length()
+        # One request alone may always arrive, or a limit of a large frame would be a lie.
+        if self._arriving_bytes and self._arriving_bytes + capacity > ARRIVING_BYTES_MAX:
+            return None
+        self._arriving_bytes += capacity
+        spare = self._spare.get(capacity)
+        if spare:
+            self._spare_bytes -= capacity
+            return spare.pop()
+        return bytearray(capacity)
+
+    def give_buffer_back(self, buffer: bytearray) -> None:
+        """The request in it was served; who waits for memory goes on in a later turn of the loop."""
+        self._arriving_bytes -= len(buffer)
+        if self._spare_bytes + len(buffer) <= SPARE_BUFFER_BYTES_MAX:
+            self._spare.setdefault(len(buffer), []).append(buffer)
+            self._spare_bytes += len(buffer)
+        while self._waiting_for_buffer:
+            self.loop.call_soon(self._waiting_for_buffer.popleft().resume)
+
+    def wait_for_buffer(self, connection: Connection) -> None:
+        """Resume `connection` when memory was given back."""
+        self._waiting_for_buffer.append(connection)
+
+    # ── time ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _sweep(self) -> None:
+        now = self.now()
+        idle_max = self.limits.idle_ms_max / 1000
+        for connection in list(self.connections):
+            if connection.arriving_since and now - connection.arriving_since > REQUEST_ARRIVAL_SECONDS_MAX:
+                connection.close(
+                    f"a request did not arrive whole within {REQUEST_ARRIVAL_SECONDS_MAX} s", level=logging.WARNING
+                )
+            elif idle_max >= 0 and connection.is_idle and now - connection.last_active > idle_max:
+                connection.close("idle for longer than connections.max.idle.ms")
+        self._sweeper = self.loop.call_later(_SWEEP_SECONDS, self._sweep)
+
+    # ── end ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def stop_accepting(self) -> None:
+        """Close the listening sockets; connections go on."""
+        for listener in self._listeners:
+            self.loop.remove_reader(listener.fileno())
+            listener.close()
+        self._listeners.clear()
+
+    async def drain(self, seconds_max: float) -> None:
+        """Wait, within a bound, until no connection has a reply outstanding."""
+        deadline = self.now() + seconds_max
+        while self.now() < deadline and not all(connection.is_idle for connection in self.connections):
+            await asyncio.sleep(0.005)
+
+    def close(self) -> None:
+        """Close everything."""
+        self.stop_accepting()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        for connection in list(self.connections):
+            connection.close("the broker stops")

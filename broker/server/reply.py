@@ -1,0 +1,73 @@
+"""What is sent back on a connection: memory buffers and ranges of files, in the order of the requests.
+
+Knows the place of a reply among the others; refuses to know sockets and what a reply means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from struct import Struct
+from typing import Protocol, TypeAlias
+
+
+class FileRange(Protocol):
+    """A range of a segment file that stays readable until it is dropped. `position` and `length` in bytes."""
+
+    @property
+    def position(self) -> int: ...
+
+    @property
+    def length(self) -> int: ...
+
+    def fileno(self) -> int: ...
+
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+Piece: TypeAlias = Buffer | FileRange
+
+_PREFIX = Struct(">ii")
+
+
+def frame(correlation_id: int, body: Buffer, *, flexible: bool) -> list[Piece]:
+    """A whole response around an encoded body; the flexible header (v1) ends in an empty tag section."""
+    if flexible:
+        return [_PREFIX.pack(len(body) + 5, correlation_id) + b"\x00" + body]
+    return [_PREFIX.pack(len(body) + 4, correlation_id) + body]
+
+
+class ReplySink(Protocol):
+    """The connection, as a pending reply sees it."""
+
+    def reply_ready(self) -> None: ...
+
+
+class PendingReply:
+    """The place of a reply that is not there yet; later replies of the connection wait behind it.
+
+    `pieces` is None until the reply is known; an empty one means that the request gets no reply.
+    `on_abandon` is called if the connection goes away before, to forget what is parked.
+    """
+
+    __slots__ = ("_connection", "on_abandon", "pieces")
+
+    def __init__(self, connection: ReplySink) -> None:
+        self._connection: ReplySink | None = connection
+        self.pieces: Sequence[Piece] | None = None
+        self.on_abandon: Callable[[], None] | None = None
+
+    def complete(self, pieces: Sequence[Piece]) -> None:
+        """Fill the place; it is sent as soon as all earlier replies are. Later calls do nothing."""
+        connection = self._connection
+        if connection is None or self.pieces is not None:
+            return
+        self.pieces = pieces
+        self.on_abandon = None
+        self._connection = None
+        connection.reply_ready()
+
+    def abandon(self) -> None:
+        """The connection is gone: a late completion does nothing."""
+        self._connection = None
+        callback, self.on_abandon = self.on_abandon, None
+        if callback is not None:
+            callback()
