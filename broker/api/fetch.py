@@ -13,13 +13,14 @@ import os
 from struct import Struct
 from typing import TYPE_CHECKING
 
+from raftlog.wire.messages.fetch import FetchRequest
+
 from raftlog.broker.api.context import RawRequest, Services
 from raftlog.broker.core.fetch.session import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, FetchSession, TopicKey
 from raftlog.broker.runtime.fetching import FetchTerms, PartitionRead
 from raftlog.broker.server.reply import Piece
 from raftlog.wire.codec import decode
 from raftlog.wire.errors import ErrorCode
-from raftlog.wire.messages.fetch import FetchRequest
 
 if TYPE_CHECKING:
     from raftlog.broker.runtime.fetching import Session

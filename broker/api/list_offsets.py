@@ -9,9 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 
-from raftlog.broker.api.context import RequestContext
-from raftlog.broker.runtime.partition import Partition
-from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -19,6 +16,10 @@ from raftlog.wire.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+
+from raftlog.broker.api.context import RequestContext
+from raftlog.broker.runtime.partition import Partition
+from raftlog.wire.errors import ErrorCode
 
 LATEST = -1
 EARLIEST = -2

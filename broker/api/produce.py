@@ -119,9 +119,9 @@ class Produced:
                 results.append((index, refused(ErrorCode.INVALID_RECORD)))
             else:
                 result = partition.append(records, self._now_ms)
-                if result.error is ErrorCode.NONE and (self._acks == _ACKS_ALL or partition.flushing):
-                    if partition.log.high_watermark <= result.last_offset:
-                        self._waits.append((partition, results, len(results)))
+                must_wait = self._acks == _ACKS_ALL or partition.flushing
+                if must_wait and partition.log.high_watermark <= result.last_offset:
+                    self._waits.append((partition, results, len(results)))
                 results.append((index, result))
 
     def answer(self) -> None:

@@ -126,9 +126,8 @@ class FetchService:
         if error is ErrorCode.NONE and entry.last_fetched_epoch >= 0:
             diverging = self._divergence(partition, entry)
             if diverging is not None:
-                return PartitionRead(
-                    entry, error, log.high_watermark, log.last_stable_offset, log.log_start_offset, None, None, diverging
-                )
+                marks = (log.high_watermark, log.last_stable_offset, log.log_start_offset)
+                return PartitionRead(entry, error, *marks, None, None, diverging)
         start = entry.fetch_offset
         if error is ErrorCode.NONE and not log.log_start_offset <= start <= log.log_end_offset:
             error = ErrorCode.OFFSET_OUT_OF_RANGE

@@ -17,6 +17,7 @@ from raftlog.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from raftlog.broker.store.log_manager import LogManager
+
     from raftlog.metadata.delta import MetadataDelta
     from raftlog.metadata.image import MetadataImage, TopicImage
 

@@ -117,7 +117,7 @@ class Connection:
             self.close(f"connection lost: {error.strerror or error}")
         except InvariantViolation as error:
             self._server.stop_for(error)
-        except Exception:  # noqa: BLE001 - the last line before the event loop: told with its trace
+        except Exception:
             log.exception("connection=%r a bug in serving a request", self)
             self.close("internal error, see the trace above", level=logging.ERROR)
 

@@ -180,7 +180,7 @@ class Dispatcher:
             except InvariantViolation as error:
                 log.critical("stopping: %s", error, exc_info=error)
                 self._services.loop.call_exception_handler({"message": "invariant violated", "exception": error})
-            except Exception:  # noqa: BLE001 - the last line before the event loop: told with its trace
+            except Exception:
                 log.exception("connection=%r api=%s a bug in serving a request", context.connection, route.api.name)
                 context.connection.close("internal error, see the trace above", level=logging.ERROR)
 

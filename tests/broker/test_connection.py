@@ -1,0 +1,275 @@
+"""The server's sockets, framing and back-pressure, on real sockets with a dispatcher that echoes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import struct
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from raftlog.broker.server import listener as listener_module
+from raftlog.broker.server.connection import Connection
+from raftlog.broker.server.limits import (
+    INFLIGHT_REQUESTS_PER_CONNECTION_MAX,
+    RECEIVE_BUFFER_BYTES,
+    REQUEST_ARRIVAL_SECONDS_MAX,
+    ServerLimits,
+)
+from raftlog.broker.server.listener import Server
+from raftlog.broker.server.reply import PendingReply
+from raftlog.wire.errors import RemoteProtocolError
+
+PARK = 1
+FILE = 2
+BROKEN = 3
+
+
+def request(kind: int, payload: bytes = b"") -> bytes:
+    body = struct.pack(">q", kind) + payload
+    return struct.pack(">i", len(body)) + body
+
+
+class Range:
+    """A stretch of a file, as the log hands it out."""
+
+    def __init__(self, descriptor: int, position: int, length: int) -> None:
+        self.descriptor, self.position, self.length = descriptor, position, length
+
+    def fileno(self) -> int:
+        return self.descriptor
+
+
+class Echo:
+    """Echoes each request as a frame; parks, sends a file or raises when the request says so."""
+
+    def __init__(self) -> None:
+        self.places: list[tuple[PendingReply, bytes]] = []
+        self.seen = 0
+        self.descriptor = -1
+
+    def __call__(self, connection: Connection, frame: memoryview) -> None:
+        self.seen += 1
+        (kind,) = struct.unpack_from(">q", frame)
+        reply = struct.pack(">i", len(frame)) + bytes(frame)
+        if kind == PARK:
+            self.places.append((connection.park(), reply))
+        elif kind == FILE:
+            length = os.fstat(self.descriptor).st_size
+            connection.reply([struct.pack(">i", length), Range(self.descriptor, 0, length)])
+        elif kind == BROKEN:
+            raise RemoteProtocolError("nonsense")
+        else:
+            connection.reply([reply])
+
+
+class Setup:
+    def __init__(self, limits: ServerLimits) -> None:
+        self.echo = Echo()
+        self.server = Server(asyncio.get_running_loop(), limits, self.echo)
+        self.address = self.server.listen("127.0.0.1", 0)
+
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_connection(*self.address)
+
+    async def until(self, condition: object) -> None:
+        async with asyncio.timeout(10):
+            while not condition():  # type: ignore[operator]
+                await asyncio.sleep(0)
+
+
+async def read_frame(reader: asyncio.StreamReader) -> bytes:
+    async with asyncio.timeout(10):
+        (length,) = struct.unpack(">i", await reader.readexactly(4))
+        return await reader.readexactly(length)
+
+
+@pytest_asyncio.fixture
+async def setup() -> AsyncIterator[Setup]:
+    made = Setup(ServerLimits(request_bytes_max=8 << 20))
+    yield made
+    made.server.close()
+
+
+async def test_replies_leave_in_the_order_of_the_requests(setup: Setup) -> None:
+    reader, writer = await setup.connect()
+    writer.write(request(PARK, b"a") + request(0, b"b") + request(PARK, b"c") + request(0, b"d"))
+    await setup.until(lambda: setup.echo.seen == 4)
+    (first, first_reply), (third, third_reply) = setup.echo.places
+    third.complete([third_reply])
+    first.complete([first_reply])
+    assert [(await read_frame(reader))[8:] for _ in range(4)] == [b"a", b"b", b"c", b"d"]
+
+
+async def test_a_request_that_comes_byte_by_byte_is_served(setup: Setup) -> None:
+    reader, writer = await setup.connect()
+    for byte in request(0, b"slowly"):
+        writer.write(bytes([byte]))
+        await writer.drain()
+        await asyncio.sleep(0)
+    assert (await read_frame(reader))[8:] == b"slowly"
+
+
+@pytest.mark.parametrize("size", [RECEIVE_BUFFER_BYTES - 12, RECEIVE_BUFFER_BYTES, 5 << 20])
+async def test_a_request_larger_than_the_shared_buffer_arrives_whole(setup: Setup, size: int) -> None:
+    reader, writer = await setup.connect()
+    payload = os.urandom(size)
+    writer.write(request(0, b"before") + request(0, payload) + request(0, b"after"))
+    assert (await read_frame(reader))[8:] == b"before"
+    assert (await read_frame(reader))[8:] == payload
+    assert (await read_frame(reader))[8:] == b"after"
+
+
+async def test_requests_of_two_connections_do_not_mix_in_the_shared_buffer(setup: Setup) -> None:
+    one, two = await setup.connect(), await setup.connect()
+    whole = request(0, os.urandom(300_000))
+    for start in range(0, len(whole), 10_000):
+        one[1].write(whole[start : start + 10_000])
+        two[1].write(whole[start : start + 10_000])
+        await one[1].drain()
+        await two[1].drain()
+    assert await read_frame(one[0]) == await read_frame(two[0]) == whole[4:]
+
+
+@pytest.mark.parametrize("length", [-1, 0, 7, (8 << 20) + 1, 2**31 - 1])
+async def test_a_length_that_cannot_be_ends_the_connection_and_no_other(setup: Setup, length: int) -> None:
+    bad, good = await setup.connect(), await setup.connect()
+    bad[1].write(struct.pack(">i", length) + b"x" * 20)
+    async with asyncio.timeout(10):
+        assert await bad[0].read() == b""
+    good[1].write(request(0, b"still here"))
+    assert (await read_frame(good[0]))[8:] == b"still here"
+
+
+async def test_a_peer_that_breaks_the_protocol_loses_only_its_connection(
+    setup: Setup, caplog: pytest.LogCaptureFixture
+) -> None:
+    bad, good = await setup.connect(), await setup.connect()
+    bad[1].write(request(0) + request(BROKEN) + request(0))
+    async with asyncio.timeout(10):
+        await bad[0].read()
+    good[1].write(request(0, b"still here"))
+    assert (await read_frame(good[0]))[8:] == b"still here"
+    assert [record.message for record in caplog.records if "nonsense" in record.message].__len__() == 1
+    assert setup.echo.seen == 3, "what came behind the broken request was served"
+
+
+async def test_a_file_range_is_sent_between_replies(setup: Setup, tmp_path: Path) -> None:
+    content = os.urandom(3_000_000)
+    (tmp_path / "segment").write_bytes(content)
+    with open(tmp_path / "segment", "rb") as file:
+        setup.echo.descriptor = file.fileno()
+        reader, writer = await setup.connect()
+        writer.write(request(0, b"a") + request(FILE) + request(0, b"b"))
+        assert (await read_frame(reader))[8:] == b"a"
+        assert await read_frame(reader) == content
+        assert (await read_frame(reader))[8:] == b"b"
+
+
+async def test_a_client_that_never_reads_is_not_read_either(setup: Setup) -> None:
+    deaf = socket.create_connection(setup.address)
+    deaf.setblocking(False)
+    loop = asyncio.get_running_loop()
+    chunk = request(0, b"x" * 100_000)
+
+    async def flood() -> None:
+        while True:
+            await loop.sock_sendall(deaf, chunk)
+
+    flooding = asyncio.create_task(flood())
+    good = await setup.connect()
+    for number in range(50):
+        good[1].write(request(0, str(number).encode()))
+        assert (await read_frame(good[0]))[8:] == str(number).encode()
+    before = setup.echo.seen
+    for number in range(50):
+        good[1].write(request(0, b"again"))
+        await read_frame(good[0])
+    assert setup.echo.seen - before < 100, "the deaf client's requests are still being served"
+    flooding.cancel()
+    deaf.close()
+
+
+async def test_no_more_than_the_limit_of_requests_is_parked_for_one_connection(setup: Setup) -> None:
+    reader, writer = await setup.connect()
+    total = INFLIGHT_REQUESTS_PER_CONNECTION_MAX + 10
+    writer.write(b"".join(request(PARK, struct.pack(">i", number)) for number in range(total)))
+    await setup.until(lambda: setup.echo.seen >= INFLIGHT_REQUESTS_PER_CONNECTION_MAX)
+    other = await setup.connect()
+    other[1].write(request(0))
+    await read_frame(other[0])
+    assert setup.echo.seen == INFLIGHT_REQUESTS_PER_CONNECTION_MAX + 1
+    answered = 0
+    while answered < total:
+        await setup.until(lambda: setup.echo.places)
+        place, reply = setup.echo.places.pop(0)
+        place.complete([reply])
+        assert struct.unpack(">i", (await read_frame(reader))[8:]) == (answered,)
+        answered += 1
+
+
+async def test_a_place_whose_client_is_gone_is_abandoned(setup: Setup) -> None:
+    _, writer = await setup.connect()
+    writer.write(request(PARK))
+    await setup.until(lambda: setup.echo.places)
+    told = []
+    place, reply = setup.echo.places[0]
+    place.on_abandon = lambda: told.append(True)
+    writer.close()
+    await setup.until(lambda: told)
+    place.complete([reply])
+    assert not setup.server.connections
+
+
+async def test_an_address_gets_no_more_connections_than_its_limit() -> None:
+    setup = Setup(ServerLimits(connections_per_address_max=2))
+    first, _second = await setup.connect(), await setup.connect()
+    third = await setup.connect()
+    async with asyncio.timeout(10):
+        assert await third[0].read() == b""
+    first[1].close()
+    await setup.until(lambda: len(setup.server.connections) == 1)
+    fourth = await setup.connect()
+    fourth[1].write(request(0, b"welcome"))
+    assert (await read_frame(fourth[0]))[8:] == b"welcome"
+    setup.server.close()
+
+
+async def test_idle_and_half_sent_connections_are_closed_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    setup = Setup(ServerLimits(idle_ms_max=600_000))
+    idle, half = await setup.connect(), await setup.connect()
+    half[1].write(request(0, b"x" * 100)[:50])
+    await setup.until(lambda: any(connection.arriving_since for connection in setup.server.connections))
+    begin = setup.server.now()
+    monkeypatch.setattr(setup.server, "now", lambda: begin + REQUEST_ARRIVAL_SECONDS_MAX + 1)
+    setup.server._sweep()
+    async with asyncio.timeout(10):
+        assert await half[0].read() == b""
+    assert len(setup.server.connections) == 1
+    monkeypatch.setattr(setup.server, "now", lambda: begin + 601)
+    setup.server._sweep()
+    async with asyncio.timeout(10):
+        assert await idle[0].read() == b""
+    setup.server.close()
+
+
+async def test_memory_for_large_requests_is_bounded_and_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener_module, "ARRIVING_BYTES_MAX", 4 << 20)
+    setup = Setup(ServerLimits())
+    holder, waiter = await setup.connect(), await setup.connect()
+    whole = request(0, os.urandom(3 << 20))
+    holder[1].write(whole[: 1 << 20])
+    await setup.until(lambda: any(connection.arriving_since for connection in setup.server.connections))
+    waiter[1].write(whole)
+    other = await setup.connect()
+    other[1].write(request(0, b"small ones pass"))
+    assert (await read_frame(other[0]))[8:] == b"small ones pass"
+    assert setup.echo.seen == 1, "a second large request was taken although the memory for one is in use"
+    holder[1].write(whole[1 << 20 :])
+    assert await read_frame(holder[0]) == whole[4:]
+    assert await read_frame(waiter[0]) == whole[4:]
+    setup.server.close()
