@@ -1,0 +1,95 @@
+"""Messages to bytes and back: the only door to the compiled encoders and decoders.
+
+Knows how a failure inside compiled code becomes an error that names the message, the version and the field.
+Does not know headers, frames or sockets.
+"""
+
+from __future__ import annotations
+
+from struct import error as StructError
+from typing import Any, TypeVar
+
+from raftlog.wire.errors import NotEncodable, RemoteProtocolError, UnsupportedVersionField
+from raftlog.wire.primitives import Buffer, Malformed
+from raftlog.wire.schema import Message
+from raftlog.wire.source import field_path
+
+__all__ = ["Buffer", "NotEncodable", "UnsupportedVersionField", "decode", "encode", "encode_parts"]
+
+M = TypeVar("M", bound=Message)
+
+
+def encode(message: Message, version: int, prefix: bytes = b"") -> bytes:
+    """The body of a message, without its header, behind `prefix` (a header, say).
+
+    Raises NotEncodable for a version that the message does not have and for a value that has no form on the
+    wire, UnsupportedVersionField for a value that this version cannot carry.
+    """
+    parts = encode_parts(message, version, prefix)
+    return bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
+
+
+def encode_parts(message: Message, version: int, prefix: bytes = b"") -> list[Any]:
+    """The same as a list of buffers. Large byte fields are in it as they are in the message, uncopied.
+
+    A byte field may hold an object that is no buffer but has a length in bytes, a range of a file for
+    instance: it comes out as a part of its own. Raises what `encode` raises.
+    """
+    parts: list[Any] = []
+    output = bytearray(prefix)
+    try:
+        encoder = message.__encoders__.get(version) or _encoder(type(message), version)
+        parts.append(encoder(message, parts, output))
+    except NotEncodable:
+        raise
+    except (StructError, TypeError, AttributeError, OverflowError, UnicodeEncodeError) as error:
+        field = field_path(error.__traceback__)
+        raise NotEncodable(f"{type(message).__name__} v{version}, {field or 'message'}: {error}") from error
+    return parts
+
+
+def decode(cls: type[M], version: int, data: Buffer, offset: int = 0) -> M:
+    """The message in `data` from `offset` to the end.
+
+    Byte fields are memoryviews of `data`: they live as long as it does, and see what is written into it.
+    Raises RemoteProtocolError if the version does not exist or the bytes are not exactly one such message.
+    Memory is allocated in proportion to the bytes that are there, whatever the lengths in them say.
+    """
+    try:
+        decoder = cls.__decoders__.get(version) or _decoder(cls, version)
+        message: M = decoder(data, offset)
+    except (Malformed, StructError, IndexError, UnicodeDecodeError) as error:
+        field = field_path(error.__traceback__)
+        reason = _describe(error)
+        raise RemoteProtocolError(f"{cls.__name__} v{version}, {field or 'end'}: {reason}") from error
+    return message
+
+
+def _encoder(cls: type[Message], version: int) -> Any:
+    from raftlog.wire.encoder_compiler import compile_encoder
+
+    if not cls.versions.hold(version):
+        raise NotEncodable(f"{cls.__name__} has no version {version}, only {_range(cls)}")
+    cls.__encoders__[version] = encoder = compile_encoder(cls, version)
+    return encoder
+
+
+def _decoder(cls: type[Message], version: int) -> Any:
+    from raftlog.wire.decoder_compiler import compile_decoder
+
+    if not cls.versions.hold(version):
+        raise RemoteProtocolError(f"{cls.__name__} has no version {version}, only {_range(cls)}")
+    cls.__decoders__[version] = decoder = compile_decoder(cls, version)
+    return decoder
+
+
+def _range(cls: type[Message]) -> str:
+    return f"{cls.versions.first} to {cls.versions.last}"
+
+
+def _describe(error: Exception) -> str:
+    if isinstance(error, Malformed):
+        return str(error)
+    if isinstance(error, UnicodeDecodeError):
+        return f"not UTF-8: {error.reason} at byte {error.start}"
+    return "the message ends too early"
