@@ -110,7 +110,10 @@ class _DecoderCompiler:
         line("end = len(data)")
         message = self.struct(self.cls)
         self.settle()
-        line("if pos != end: raise Malformed(f'{end - pos} bytes too many' if pos < end else 'too short')")
+        # The path is that of no field.
+        if not self.cls.open_ended:
+            line("if pos < end: raise Malformed(f'{end - pos} bytes too many')")
+        line("if pos > end: raise Malformed('the message ends too early')")
         line(f"return {message}")
         return self.source.build("decode", f"decoder of {self.cls.__name__} v{self.version}")
 

@@ -303,16 +303,23 @@ class Message(Struct):
     api_key: ClassVar[int | None]
     versions: ClassVar[Versions]
     flexible: ClassVar[int | None]
+    open_ended: ClassVar[bool]
     # Compiled on first use, by version; raftlog.wire.codec fills them.
     __encoders__: ClassVar[dict[int, Callable[[Any, list[Any], bytearray], bytearray]]]
     __decoders__: ClassVar[dict[int, Callable[[Any, int], Any]]]
 
     def __init_subclass__(
-        cls, *, versions: tuple[int, int], flexible: int | None = None, api_key: int | None = None
+        cls,
+        *,
+        versions: tuple[int, int],
+        flexible: int | None = None,
+        api_key: int | None = None,
+        open_ended: bool = False,
     ) -> None:
         cls.api_key = api_key
         cls.versions = Versions(*versions)
         cls.flexible = flexible
+        cls.open_ended = open_ended
         cls.__encoders__ = {}
         cls.__decoders__ = {}
 
