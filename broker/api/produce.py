@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("raftlog.produce")
 
-_LOWEST_SERVED = 3
 _FLEXIBLE_FROM = 9
 _IDS_FROM = 13
 _ACKS_ALL = -1
@@ -55,8 +54,6 @@ _DONE_V3 = Struct(">ihqq")
 def serve(services: Services, raw: RawRequest) -> None:
     """Append to each partition's log and answer as acks asks."""
     version = raw.version
-    if version < _LOWEST_SERVED:
-        raise RemoteProtocolError(f"Produce v{version} is not served: message formats 0 and 1 ended with Kafka 4.0")
     try:
         parse = parse_flexible if version >= _FLEXIBLE_FROM else parse_classic
         acks, timeout_ms, topics = parse(raw.frame, raw.offset, version)

@@ -65,16 +65,20 @@ HANDLERS: dict[ApiKey, str] = {
 }
 
 _HEADER = Struct(">hhih")
+_NEVER = 1 << 15  # above every version
 
 
 class Route:
     """An API that is served, with its handler once it is loaded."""
 
-    __slots__ = ("api", "handle", "module", "serve")
+    __slots__ = ("api", "flexible_from", "handle", "max_version", "min_version", "module", "serve")
 
     def __init__(self, api: Api, module: str) -> None:
         self.api = api
         self.module = module
+        self.min_version = api.min_version
+        self.max_version = api.max_version
+        self.flexible_from = _NEVER if api.flexible_from is None else api.flexible_from
         self.serve: Callable[[Services, RawRequest], None] | None = None
         self.handle: Callable[[RequestContext, Any], Any] | None = None
 
@@ -100,7 +104,7 @@ class Dispatcher:
             _HEADER.unpack_from(request) if len(request) >= _HEADER.size else self._short_header(request)
         )
         route = self._routes.get(api_key)
-        if route is None or not route.api.min_version <= version <= route.api.max_version:
+        if route is None or not route.min_version <= version <= route.max_version:
             self._unserved(connection, api_key, version, correlation_id)
             return
         if route.serve is None and route.handle is None:
@@ -112,7 +116,7 @@ class Dispatcher:
         raw.offset = _HEADER.size + max(client_id_length, 0)
         if raw.offset > len(request):
             raise RemoteProtocolError(f"{route.api.name}: the client id is longer than the request")
-        if version >= route.api.flexible_from:
+        if version >= route.flexible_from:
             raw.offset = self._after_tags(request, raw.offset)
         route.serve(self._services, raw)
 
@@ -166,7 +170,7 @@ class Dispatcher:
         version = context.api_version
         body = result if isinstance(result, bytes) else encode(result, version)
         # The ApiVersions response has header v0 in every version: the client cannot know ours yet.
-        flexible = version >= route.api.flexible_from and route.api.key != ApiKey.API_VERSIONS
+        flexible = version >= route.flexible_from and route.api.key != ApiKey.API_VERSIONS
         return frame(context.correlation_id, body, flexible=flexible)
 
     def _spawn(self, route: Route, context: RequestContext, work: Coroutine[Any, Any, Any]) -> None:

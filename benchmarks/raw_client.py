@@ -1,0 +1,74 @@
+"""A client that costs next to nothing, for loads that no real client on the same two cores could make.
+
+Knows how to frame requests with the project's own codec over asyncio. Refuses to retry, route or interpret.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from typing import TypeVar
+
+from raftlog.wire.apis import APIS, ApiKey
+from raftlog.wire.codec import decode, encode
+from raftlog.wire.headers import encode_request_header, parse_response_header
+from raftlog.wire.schema import Message
+
+M = TypeVar("M", bound=Message)
+
+
+def frame(key: ApiKey, version: int, correlation_id: int, message: Message) -> bytes:
+    """A whole request."""
+    header = encode_request_header(key, version, correlation_id, "bench")
+    body = encode(message, version)
+    return struct.pack(">i", len(header) + len(body)) + header + body
+
+
+class RawClient(asyncio.Protocol):
+    """One connection; requests are answered in order."""
+
+    def __init__(self) -> None:
+        self.transport: asyncio.Transport | None = None
+        self._buffer = bytearray()
+        self._waiting: list[asyncio.Future[bytes]] = []
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+
+    def connection_lost(self, error: Exception | None) -> None:
+        for future in self._waiting:
+            if not future.done():
+                future.set_exception(error or ConnectionError("closed by the broker"))
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        while len(self._buffer) >= 4:
+            (size,) = struct.unpack_from(">i", self._buffer)
+            if len(self._buffer) < size + 4:
+                return
+            reply = bytes(self._buffer[4 : size + 4])
+            del self._buffer[: size + 4]
+            self._waiting.pop(0).set_result(reply)
+
+    def send(self, request: bytes) -> asyncio.Future[bytes]:
+        """Send a framed request; its reply frame comes through the future."""
+        assert self.transport is not None
+        future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        self.transport.write(request)
+        return future
+
+    async def call(self, key: ApiKey, version: int, message: Message, response: type[M]) -> M:
+        """Send a message and decode the answer."""
+        reply = await self.send(frame(key, version, 1, message))
+        _, offset = parse_response_header(key, version, reply)
+        assert APIS[key].response is response
+        return decode(response, version, reply, offset)
+
+
+async def connect(bootstrap: str) -> RawClient:
+    """Open a connection to `host:port`."""
+    host, _, port = bootstrap.rpartition(":")
+    _, client = await asyncio.get_running_loop().create_connection(RawClient, host, int(port))
+    return client

@@ -1,0 +1,90 @@
+"""`make bench`: every figure of README.md in one table, raftlog and Apache Kafka side by side in one run.
+
+    python -m benchmarks.table [--only producer-perf,latency] [--rounds 3] [--scale 1.0] [--output FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks import idle_consumers, java_clients, librdkafka, scaling, single_node
+from benchmarks.brokers import ROOT, Broker, Kafka, Raftlog, kafka_is_here
+from benchmarks.measure import Row, progress, table
+
+
+def machine() -> str:
+    """Processor, cores, Python and commit."""
+    model = "unknown processor"
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            model = line.partition(":")[2].strip()
+            break
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
+    return (
+        f"{model}, {os.cpu_count()} cores shared by broker and clients, {platform.system()} {platform.release()}, "
+        f"Python {platform.python_version()}, commit {commit.stdout.strip() or 'unknown'}"
+    )
+
+
+def together(work: Callable[[list[Broker]], list[Row]], with_kafka: bool) -> list[Row]:
+    """Run with both brokers up."""
+    brokers: list[Broker] = [Raftlog()]
+    if with_kafka:
+        brokers.append(Kafka())
+    try:
+        for broker in brokers:
+            broker.start()
+        return work(brokers)
+    finally:
+        for broker in brokers:
+            if broker.pid:
+                broker.__exit__()
+
+
+def main() -> int:
+    """Run what was asked for and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=3, help="measured rounds of each broker, after a warm-up")
+    parser.add_argument("--scale", type=float, default=1.0, help="share of the records that a full run sends")
+    parser.add_argument("--only", default="", help="comma-separated names")
+    parser.add_argument("--output", help="write the table to this file too")
+    parser.add_argument("--gigabytes", type=float, default=5.0, help="for resident memory after load")
+    options = parser.parse_args()
+    kafka = kafka_is_here()
+    if not kafka:
+        progress("Kafka's folder or Java is not there: raftlog is measured alone")
+    rounds, scale = options.rounds, options.scale
+    works: dict[str, Callable[[], list[Row]]] = {
+        "start": lambda: [single_node.start(rounds, kafka)],
+        "producer-perf": lambda: together(lambda b: java_clients.producing(b, rounds, scale), kafka),
+        "consumer-perf": lambda: together(lambda b: java_clients.consuming(b, rounds, scale), kafka),
+        "librdkafka": lambda: together(lambda b: librdkafka.rows(b, rounds, scale), kafka),
+        "latency": lambda: together(lambda b: single_node.latency(b, rounds), kafka),
+        "memory": lambda: together(lambda b: single_node.memory(b, options.gigabytes), kafka),
+        "many-partitions": single_node.many_partitions,
+        "idle-consumers": lambda: together(idle_consumers.rows, kafka),
+        "partitions": lambda: together(lambda b: scaling.partitions(b, rounds, scale), kafka),
+        "connections": lambda: together(lambda b: scaling.connections(b, rounds, scale), kafka),
+    }
+    chosen = options.only.split(",") if options.only else list(works)
+    unknown = [name for name in chosen if name not in works]
+    if unknown:
+        parser.error(f"unknown: {', '.join(unknown)}; known: {', '.join(works)}")
+    rows: list[Row] = []
+    for name in chosen:
+        rows += works[name]()
+    text = f"{machine()}\n\n{table(rows)}\n"
+    print(text)
+    if options.output:
+        Path(options.output).write_text(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
