@@ -71,7 +71,7 @@ MAX_DECOMPRESSED_BYTES = 128 * 1024 * 1024
 """What one batch may unfold to unless the caller says otherwise: a hundred times Kafka's default for the
 packed size (max.message.bytes), and little enough to be survived by a process that did not expect it."""
 
-_HEADER = Struct(">qiibIhiqqqhii")
+HEADER_LAYOUT = Struct(">qiibIhiqqqhii")
 _CHECKED = Struct(">hiqqqhii")
 _UNCHECKED = Struct(">qiibI")
 _STAMP = Struct(">qii")
@@ -164,7 +164,7 @@ def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     impossible.
     """
     try:
-        header = BatchHeader._make(_HEADER.unpack_from(buffer, position))
+        header = BatchHeader._make(HEADER_LAYOUT.unpack_from(buffer, position))
     except StructError:
         # An old format's batch may be shorter than our header, and is to be named for what it is.
         if position + MAGIC_OFFSET < len(buffer) and buffer[position + MAGIC_OFFSET] != MAGIC:
@@ -188,9 +188,7 @@ def check_crc(buffer: Buffer, position: int, size: int) -> bool:
     return crc32c(view[position + ATTRIBUTES_OFFSET : position + size]) == stated
 
 
-def stamp_batch(
-    buffer: bytearray | memoryview, header: BatchHeader, base_offset: int, leader_epoch: int
-) -> None:
+def stamp_batch(buffer: bytearray | memoryview, header: BatchHeader, base_offset: int, leader_epoch: int) -> None:
     """Write what only a leader knows into the batch at the start of `buffer`. The checksum stays right."""
     _STAMP.pack_into(buffer, 0, base_offset, header.batch_length, leader_epoch)
 
@@ -225,9 +223,7 @@ def unpack_payload(batch: Buffer, header: BatchHeader, max_bytes: int) -> bytes:
         raise CorruptRecord(str(error)) from error
 
 
-def decode_batch(
-    batch: Buffer, *, max_bytes: int = MAX_DECOMPRESSED_BYTES, verify_crc: bool = True
-) -> list[Record]:
+def decode_batch(batch: Buffer, *, max_bytes: int = MAX_DECOMPRESSED_BYTES, verify_crc: bool = True) -> list[Record]:
     """The records of the batch at the start of `batch`; what follows the batch is ignored.
 
     `max_bytes` bounds the decompressed records. Raises CorruptRecord, or UnsupportedMagic, which is one.
@@ -248,9 +244,7 @@ def decode_batch(
         append_time=header.max_timestamp if header.attributes & LOG_APPEND_TIME_BIT else None,
     )
     if records and records[-1].offset > header.last_offset:
-        raise CorruptRecord(
-            f"a record at offset {records[-1].offset} in a batch that ends at {header.last_offset}"
-        )
+        raise CorruptRecord(f"a record at offset {records[-1].offset} in a batch that ends at {header.last_offset}")
     return records
 
 

@@ -1,0 +1,341 @@
+"""What a leader checks of a batch before it takes it, and the few cases in which it has to change it.
+
+Knows the rules of Kafka's brokers for a produce payload (KIP-32, KIP-98, KIP-467, KIP-724, KIP-937). Refuses
+to know offsets, producers' sequences and files: the caller stamps offset and epoch into the batch that comes
+back.
+
+`check_batch` is the hot path: one unpacking of the header, a dozen comparisons and one checksum, however many
+records there are. A batch is unpacked only where the topic asks for it (another compression, keys for
+compaction) or where its header cannot be taken as it is (a timestamp out of bounds, a bit that is not the
+client's to set).
+
+Two things Kafka finds by reading every record are therefore not found here: records that do not match the
+header of their batch, and a timestamp that is out of bounds in the middle of a batch. Readers notice the
+first.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from struct import error as StructError
+from typing import Final, NamedTuple, TypeAlias
+
+from raftlog.broker.core.log.config import LogConfig
+from raftlog.broker.core.log.results import AppendOrigin, RecordError
+from raftlog.wire.batch import (
+    ATTRIBUTES_OFFSET,
+    CODEC_MASK,
+    CONTROL_BIT,
+    CRC_OFFSET,
+    HEADER_LAYOUT,
+    HEADER_SIZE,
+    LENGTH_END,
+    LOG_APPEND_TIME_BIT,
+    MAGIC,
+    MAGIC_OFFSET,
+    MAX_DECOMPRESSED_BYTES,
+    NO_TIMESTAMP,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    CorruptRecord,
+    assemble_batch,
+    unpack_payload,
+)
+from raftlog.wire.checksum import Buffer, crc32c
+from raftlog.wire.compression import MAX_RATIO, Compression, compress
+from raftlog.wire.errors import ErrorCode
+from raftlog.wire.records import MIN_RECORD_BYTES, RecordSpan, scan_records
+
+MAX_RECORD_ERRORS: Final = 1000
+"""How many refused records are listed one by one. A batch can hold a hundred thousand, and the list goes into
+a reply; clients fail the whole batch whatever its length."""
+
+# By codec id; the undefined ids 5 to 7 can hold nothing, so that the plausibility check refuses them too.
+_RATIO: Final = (*MAX_RATIO, 0, 0, 0)
+
+_SMALLEST_BATCH: Final = 14
+"""Kafka's least length of any message format: below it the length field itself is damaged."""
+
+_ZSTD_FROM_VERSION: Final = 7
+
+_CLIENT: Final = AppendOrigin.CLIENT
+_INT16: Final = Struct(">h")
+_UINT32: Final = Struct(">I")
+_INT64: Final = Struct(">q")
+_ATTRIBUTES_END: Final = ATTRIBUTES_OFFSET + 2
+_MAX_TIMESTAMP_OFFSET: Final = 35
+
+WritableBatch: TypeAlias = "memoryview | bytearray"
+
+
+class BatchRules:
+    """The part of a topic's settings that appending needs, worked out once. Make a new one when settings
+    change."""
+
+    __slots__ = (
+        "compacted",
+        "compression",
+        "level",
+        "log_append_time",
+        "max_message_bytes",
+        "max_unpacked_bytes",
+        "segment_bytes",
+        "timestamp_after_max_ms",
+        "timestamp_before_max_ms",
+    )
+
+    def __init__(self, config: LogConfig, *, max_unpacked_bytes: int = MAX_DECOMPRESSED_BYTES) -> None:
+        self.max_message_bytes = config.max_message_bytes
+        self.segment_bytes = config.segment_bytes
+        self.timestamp_before_max_ms = config.message_timestamp_before_max_ms
+        self.timestamp_after_max_ms = config.message_timestamp_after_max_ms
+        self.log_append_time = config.log_append_time
+        self.compacted = config.compact
+        self.max_unpacked_bytes = max_unpacked_bytes
+        self.compression: Compression | None = None
+        self.level: int | None = None
+        if config.compression_type != "producer":
+            self.compression = Compression.parse(config.compression_type)
+            self.level = {
+                Compression.GZIP: config.compression_gzip_level,
+                Compression.LZ4: config.compression_lz4_level,
+                Compression.ZSTD: config.compression_zstd_level,
+            }.get(self.compression)
+
+
+class Checked(NamedTuple):
+    """A batch that may be appended: `batch` is what came or its replacement, and can be written into.
+
+    `header` is the header of `batch`. `log_append_time_ms` is -1 under CreateTime.
+    """
+
+    header: BatchHeader
+    batch: WritableBatch
+    log_append_time_ms: int
+
+
+class Refusal(NamedTuple):
+    """Why nothing of it may be appended."""
+
+    error: ErrorCode
+    message: str
+    record_errors: tuple[RecordError, ...] = ()
+
+
+def check_batch(
+    records: Buffer, rules: BatchRules, now_ms: int, origin: AppendOrigin = _CLIENT
+) -> Checked | Refusal:
+    """Check what one partition gets from a produce request (or from a coordinator), which must be one whole
+    batch.
+
+    `now_ms` is the wall clock in ms since 1970. Never raises: whatever is wrong is a Refusal with the error
+    code that Kafka 4.3 gives.
+    """
+    view = records if type(records) is memoryview else memoryview(records)
+    size = len(view)
+    try:
+        header = BatchHeader._make(HEADER_LAYOUT.unpack_from(view))
+    except StructError:
+        return _refuse_shape(view)
+    base, length, _, magic, crc, attributes, delta, first_time, last_time, producer, epoch, sequence, count = header
+    if magic != MAGIC or length + LENGTH_END != size:
+        return _refuse_shape(view)
+    if base != 0 and origin is _CLIENT:
+        return Refusal(ErrorCode.INVALID_RECORD, f"a batch from a client has base offset 0, not {base}")
+    if size > rules.max_message_bytes:
+        return _too_large(size, rules)
+    if crc32c(view[ATTRIBUTES_OFFSET:]) != crc:
+        return Refusal(ErrorCode.CORRUPT_MESSAGE, "the batch does not match its checksum")
+    if (
+        count <= 0
+        or delta + 1 != count
+        or count * MIN_RECORD_BYTES > (size - HEADER_SIZE) * _RATIO[attributes & CODEC_MASK]
+        or (producer >= 0 and (sequence < 0 or epoch < 0))
+        or attributes & CONTROL_BIT
+        or (producer < 0 and attributes & TRANSACTIONAL_BIT)
+    ):
+        refusal = _refuse_header(header, origin)
+        if refusal is not None:
+            return refusal
+    if view.readonly:
+        view = memoryview(bytearray(view))
+    if (rules.compacted and origin is _CLIENT) or attributes & LOG_APPEND_TIME_BIT:
+        return _check_records(view, header, rules, now_ms)
+    if rules.log_append_time:
+        return _stamp_time(view, header, rules, now_ms)
+    # A header whose times are in order and in bounds is believed; behind any other the records are looked at.
+    lowest, highest = now_ms - rules.timestamp_before_max_ms, now_ms + rules.timestamp_after_max_ms
+    if not lowest <= first_time <= last_time <= highest:
+        return _check_records(view, header, rules, now_ms)
+    if rules.compression is None and size <= rules.segment_bytes:
+        return Checked(header, view, NO_TIMESTAMP)
+    return _convert(view, header, rules, NO_TIMESTAMP)
+
+
+def check_api_version(records: Buffer, api_version: int) -> Refusal | None:
+    """What only old produce requests may be refused for: zstd before v7 (KIP-110)."""
+    if api_version >= _ZSTD_FROM_VERSION or len(records) < _ATTRIBUTES_END:
+        return None
+    if records[_ATTRIBUTES_END - 1] & CODEC_MASK != Compression.ZSTD:
+        return None
+    return Refusal(
+        ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+        f"zstd needs Produce v{_ZSTD_FROM_VERSION} or later, not v{api_version}",
+    )
+
+
+def is_transactional(records: Buffer) -> bool:
+    """Whether a produce payload says it belongs to a transaction, before anything else of it is checked.
+
+    Kafka answers the whole request with TRANSACTIONAL_ID_AUTHORIZATION_FAILED if one does and there is no
+    transactional id.
+    """
+    return len(records) >= _ATTRIBUTES_END and records[_ATTRIBUTES_END - 1] & TRANSACTIONAL_BIT != 0
+
+
+def _refuse_shape(view: memoryview) -> Refusal:
+    """Why the bytes are not exactly one batch of format 2; the order of questions is Kafka's."""
+    size = len(view)
+    length = int.from_bytes(view[8:LENGTH_END], "big", signed=True) if size >= LENGTH_END else None
+    if length is not None and length < _SMALLEST_BATCH:
+        return Refusal(ErrorCode.CORRUPT_MESSAGE, f"a batch says that it has {length} bytes")
+    if length is None or size <= MAGIC_OFFSET:
+        return Refusal(ErrorCode.INVALID_RECORD, f"there is no batch in {size} bytes")
+    magic = view[MAGIC_OFFSET]
+    if magic > MAGIC:
+        return Refusal(ErrorCode.CORRUPT_MESSAGE, f"there is no message format {magic}")
+    if length + LENGTH_END > size:
+        return Refusal(ErrorCode.INVALID_RECORD, f"a batch of {length + LENGTH_END} bytes is cut off after {size}")
+    if magic < MAGIC:
+        return Refusal(ErrorCode.INVALID_RECORD, f"message format {magic} is no longer accepted, only 2 (KIP-724)")
+    if length + LENGTH_END < HEADER_SIZE:
+        return Refusal(ErrorCode.CORRUPT_MESSAGE, f"a batch of {length + LENGTH_END} bytes has no room for its header")
+    return Refusal(
+        ErrorCode.INVALID_RECORD,
+        f"{size - length - LENGTH_END} bytes follow the batch, and a partition takes one batch at a time",
+    )
+
+
+def _refuse_header(header: BatchHeader, origin: AppendOrigin) -> Refusal | None:
+    """Why a client may not send this header; None for what only a client may not."""
+    count, delta, producer = header.records_count, header.last_offset_delta, header.producer_id
+    codec = header.attributes & CODEC_MASK
+    if count <= 0:
+        reason = f"a batch of {count} records"
+    elif delta + 1 != count:
+        reason = f"{count} records do not fill the offsets 0 to {delta}"
+    elif codec > max(Compression):
+        reason = f"there is no compression codec {codec}"
+    elif origin is not _CLIENT:
+        return None
+    elif header.is_control:
+        reason = "clients do not write control records"
+    elif producer >= 0 and header.base_sequence < 0:
+        reason = f"producer {producer} sent sequence {header.base_sequence}"
+    elif producer >= 0 and header.producer_epoch < 0:
+        reason = f"producer {producer} sent epoch {header.producer_epoch}"
+    elif producer < 0 and header.is_transactional:
+        reason = "a transactional batch has a producer id"
+    else:
+        reason = f"{count} records do not fit in {header.size - HEADER_SIZE} bytes"
+    return Refusal(ErrorCode.INVALID_RECORD, reason)
+
+
+def _too_large(size: int, rules: BatchRules) -> Refusal:
+    return Refusal(ErrorCode.MESSAGE_TOO_LARGE, f"a batch of {size} bytes where {rules.max_message_bytes} are allowed")
+
+
+def _check_records(view: memoryview, header: BatchHeader, rules: BatchRules, now_ms: int) -> Checked | Refusal:
+    """Look at each record: for keys, or because the header's times were not good enough to go by."""
+    if header.is_control:
+        # Only a coordinator gets here with one; its key is not for compaction.
+        if rules.log_append_time:
+            return _stamp_time(view, header, rules, now_ms)
+        return _convert(view, header, rules, NO_TIMESTAMP)
+    try:
+        payload = unpack_payload(view, header, rules.max_unpacked_bytes)
+        spans = list(scan_records(payload, header.records_count))
+    except CorruptRecord as error:
+        return Refusal(ErrorCode.INVALID_RECORD, str(error))
+    if spans[-1].offset_delta != header.last_offset_delta:
+        return Refusal(ErrorCode.INVALID_RECORD, "the records do not have the offsets that their batch says")
+    times = _record_times(header, spans)
+    refusal = _refuse_records(header, spans, times, rules, now_ms)
+    if refusal is not None:
+        return refusal
+    if rules.log_append_time:
+        return _stamp_time(view, header, rules, now_ms)
+    if max(times) != header.max_timestamp or header.attributes & LOG_APPEND_TIME_BIT:
+        header = _set_time(view, header, header.attributes & ~LOG_APPEND_TIME_BIT, max(times))
+    return _convert(view, header, rules, NO_TIMESTAMP)
+
+
+def _record_times(header: BatchHeader, spans: list[RecordSpan]) -> list[int]:
+    if header.attributes & LOG_APPEND_TIME_BIT:
+        return [header.max_timestamp] * len(spans)
+    return [header.base_timestamp + span.timestamp_delta for span in spans]
+
+
+def _refuse_records(
+    header: BatchHeader, spans: list[RecordSpan], times: list[int], rules: BatchRules, now_ms: int
+) -> Refusal | None:
+    """The records that may not be appended, each with its reason; a bad time outweighs a missing key in the
+    code."""
+    lowest, highest = now_ms - rules.timestamp_before_max_ms, now_ms + rules.timestamp_after_max_ms
+    claims_append_time = rules.log_append_time and header.attributes & LOG_APPEND_TIME_BIT
+    errors: list[RecordError] = []
+    code = ErrorCode.INVALID_RECORD
+    for index, (span, time) in enumerate(zip(spans, times, strict=True)):
+        if rules.compacted and span.key is None:
+            errors.append(RecordError(index, "a compacted topic takes no record without a key"))
+        elif claims_append_time:
+            code = ErrorCode.INVALID_TIMESTAMP
+            errors.append(RecordError(index, "only the broker sets timestamps of type LogAppendTime"))
+        elif not rules.log_append_time and time != NO_TIMESTAMP and not lowest <= time <= highest:
+            code = ErrorCode.INVALID_TIMESTAMP
+            errors.append(RecordError(index, f"timestamp {time} is not between {lowest} and {highest}"))
+    if not errors:
+        return None
+    message = f"{len(errors)} of {len(spans)} records are refused, the first because: {errors[0].message}"
+    return Refusal(code, message, tuple(errors[:MAX_RECORD_ERRORS]))
+
+
+def _stamp_time(view: memoryview, header: BatchHeader, rules: BatchRules, now_ms: int) -> Checked | Refusal:
+    """Give the batch the broker's time (message.timestamp.type=LogAppendTime)."""
+    header = _set_time(view, header, header.attributes | LOG_APPEND_TIME_BIT, now_ms)
+    return _convert(view, header, rules, now_ms)
+
+
+def _set_time(view: memoryview, header: BatchHeader, attributes: int, max_timestamp: int) -> BatchHeader:
+    _INT16.pack_into(view, ATTRIBUTES_OFFSET, attributes)
+    _INT64.pack_into(view, _MAX_TIMESTAMP_OFFSET, max_timestamp)
+    crc = crc32c(view[ATTRIBUTES_OFFSET:])
+    _UINT32.pack_into(view, CRC_OFFSET, crc)
+    return header._replace(crc=crc, attributes=attributes, max_timestamp=max_timestamp)
+
+
+def _convert(view: memoryview, header: BatchHeader, rules: BatchRules, log_append_time_ms: int) -> Checked | Refusal:
+    """Bring the batch into the topic's own codec if it has one. The same codec at another level is left
+    alone."""
+    batch: WritableBatch = view
+    target = rules.compression
+    if target is not None and header.attributes & CODEC_MASK != target and not header.is_control:
+        try:
+            payload = unpack_payload(view, header, rules.max_unpacked_bytes)
+        except CorruptRecord as error:
+            return Refusal(ErrorCode.INVALID_RECORD, str(error))
+        if header.records_count * MIN_RECORD_BYTES > len(payload):
+            return Refusal(
+                ErrorCode.INVALID_RECORD, f"{header.records_count} records do not fit in {len(payload)} bytes"
+            )
+        header = header._replace(attributes=header.attributes & ~CODEC_MASK | target)
+        batch = bytearray(assemble_batch(header, compress(target, payload, rules.level)))
+        header = BatchHeader._make(HEADER_LAYOUT.unpack_from(batch))
+    if len(batch) > rules.max_message_bytes:
+        return _too_large(len(batch), rules)
+    if len(batch) > rules.segment_bytes:
+        return Refusal(
+            ErrorCode.RECORD_LIST_TOO_LARGE,
+            f"a batch of {len(batch)} bytes does not fit in a segment of {rules.segment_bytes}",
+        )
+    return Checked(header, batch, log_append_time_ms)
