@@ -1,0 +1,1 @@
+"""The `raftlog` command line: one module a command, loaded only when that command runs."""

@@ -1,0 +1,51 @@
+"""Addresses as people write them: `host:port`, `[::1]:9092`, several with commas.
+
+Knows the notation; refuses to know whether anything listens there.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+DEFAULT_PORT = 9092
+
+
+class Address(NamedTuple):
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_address(text: str) -> Address:
+    """One address; the port may be left out (9092). Raises ValueError with what is wrong."""
+    text = text.strip()
+    if "://" in text:
+        scheme, _, text = text.partition("://")
+        if scheme.upper() != "PLAINTEXT":
+            raise ValueError(f"{scheme}:// is not supported, only PLAINTEXT://")
+    if text.startswith("["):
+        host, bracket, rest = text[1:].partition("]")
+        port = rest.removeprefix(":")
+        if not bracket or (rest and not rest.startswith(":")):
+            raise ValueError(f"{text!r} is not an address like [::1]:9092")
+    elif text.count(":") > 1:
+        raise ValueError(f"{text!r}: an IPv6 address stands in brackets, like [::1]:9092")
+    else:
+        host, _, port = text.partition(":")
+    if not host:
+        raise ValueError(f"{text!r} has no host name")
+    if not port:
+        return Address(host, DEFAULT_PORT)
+    if not port.isdecimal() or not 0 < int(port) < 65536:
+        raise ValueError(f"{text!r}: {port!r} is not a port from 1 to 65535")
+    return Address(host, int(port))
+
+
+def parse_addresses(text: str) -> list[Address]:
+    """A bootstrap list. Raises ValueError with what is wrong."""
+    addresses = [parse_address(part) for part in text.split(",") if part.strip()]
+    if not addresses:
+        raise ValueError("no address is given")
+    return addresses

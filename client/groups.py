@@ -1,0 +1,109 @@
+"""Consumer groups seen from outside: which there are, who is in them, and where they stand.
+
+Knows which coordinator to ask for what; refuses to be a member (membership.py is).
+Every function raises ClientError; Rejected carries the broker's error code and message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from raftlog.client.router import Client, check
+from raftlog.wire.errors import ErrorCode
+from raftlog.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from raftlog.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
+from raftlog.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from raftlog.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from raftlog.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+
+TopicPartition = tuple[str, int]
+# A group nobody ever joined or committed for is Dead to older versions, not found to newer ones (KIP-1043).
+DEAD = "Dead"
+
+
+def list_groups(client: Client, states: Sequence[str] = ()) -> list[ListedGroup]:
+    """All groups of all brokers, by name; `states` keeps only those."""
+
+    def attempt() -> list[ListedGroup]:
+        found: list[ListedGroup] = []
+        for broker in client.metadata([]).brokers:
+            answer = client.ask(ListGroupsRequest(states_filter=list(states)), ListGroupsResponse, node=broker.node_id)
+            check(answer.error_code, f"groups of broker {broker.node_id}")
+            found += answer.groups
+        return sorted(found, key=lambda group: group.group_id)
+
+    return client.retrying(attempt)
+
+
+def describe_group(client: Client, name: str) -> DescribedGroup:
+    """State and members. Raises Rejected with GROUP_ID_NOT_FOUND when nobody knows the group."""
+
+    def attempt() -> DescribedGroup:
+        request = DescribeGroupsRequest(groups=[name])
+        (group,) = client.ask_coordinator(name, request, DescribeGroupsResponse).groups
+        if group.group_state == DEAD:
+            check(ErrorCode.GROUP_ID_NOT_FOUND, f"group {name!r}", group.error_message)
+        check(group.error_code, f"group {name!r}", group.error_message)
+        return group
+
+    return client.retrying(attempt)
+
+
+def delete_group(client: Client, name: str) -> None:
+    def attempt() -> None:
+        request = DeleteGroupsRequest(groups_names=[name])
+        (result,) = client.ask_coordinator(name, request, DeleteGroupsResponse).results
+        check(result.error_code, f"group {name!r}")
+
+    client.retrying(attempt)
+
+
+def committed_offsets(client: Client, name: str) -> dict[TopicPartition, int]:
+    """Every offset the group has committed."""
+
+    def attempt() -> dict[TopicPartition, int]:
+        request = OffsetFetchRequest(group_id=name, topics=None, require_stable=False)
+        answer = client.ask_coordinator(name, request, OffsetFetchResponse)
+        check(answer.error_code, f"group {name!r}")
+        return {
+            (topic.name, each.partition_index): each.committed_offset
+            for topic in answer.topics
+            for each in topic.partitions
+            if each.error_code == ErrorCode.NONE and each.committed_offset >= 0
+        }
+
+    return client.retrying(attempt)
+
+
+def commit_offsets(
+    client: Client,
+    name: str,
+    offsets: Mapping[TopicPartition, int],
+    *,
+    generation: int = -1,
+    member_id: str = "",
+) -> None:
+    """Commit for a group: as a member, or from outside when the group has none."""
+    topics: dict[str, list[OffsetCommitRequestPartition]] = {}
+    for (topic, partition), offset in offsets.items():
+        one = OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset, committed_metadata="")
+        topics.setdefault(topic, []).append(one)
+    request = OffsetCommitRequest(
+        group_id=name,
+        generation_id_or_member_epoch=generation,
+        member_id=member_id,
+        topics=[OffsetCommitRequestTopic(name=topic, partitions=each) for topic, each in topics.items()],
+    )
+
+    def attempt() -> None:
+        answer = client.ask_coordinator(name, request, OffsetCommitResponse)
+        for topic in answer.topics:
+            for each in topic.partitions:
+                check(each.error_code, f"group {name!r}, {topic.name}[{each.partition_index}]")
+
+    client.retrying(attempt)

@@ -1,0 +1,113 @@
+"""`raftlog config`: the settings of a topic or of a broker, where they come from, and changing them.
+
+Knows how settings are shown; refuses to know which there are: the broker says.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from raftlog.cli.arguments import Parser, Verbs, add_connection, add_json, key_values
+from raftlog.cli.connected import connected, find_topic
+from raftlog.cli.failure import UsageError
+from raftlog.cli.output import notice, print_json, table
+from raftlog.client import admin
+from raftlog.client.router import Client
+
+VERBS = Verbs("config", "Settings of topics and brokers.")
+VERBS.add("list", "show settings and where they come from")
+VERBS.add("set", "change settings while the broker runs")
+VERBS.add("unset", "take settings back to their default")
+
+
+def run(arguments: list[str]) -> int:
+    verb, rest = VERBS.choose(arguments)
+    return list_(rest) if verb == "list" else change(verb, rest)
+
+
+def verb_parser(verb: str, description: str, epilog: str) -> Parser:
+    parser = Parser(prog=f"raftlog config {verb}", description=description, epilog="example:\n  " + epilog)
+    of = parser.add_mutually_exclusive_group(required=True)
+    of.add_argument("--topic", metavar="NAME", help="a topic's settings")
+    of.add_argument("--broker", metavar="ID", help="a broker's settings; `default` for all brokers")
+    add_json(parser)
+    add_connection(parser)
+    return parser
+
+
+def resource(client: Client, options: argparse.Namespace) -> tuple[admin.ResourceType, str]:
+    if options.topic is not None:
+        find_topic(client, options.topic)
+        return admin.ResourceType.TOPIC, options.topic
+    if options.broker == "default":
+        return admin.ResourceType.BROKER, ""
+    if not options.broker.isdecimal():
+        raise UsageError(
+            f"--broker {options.broker!r} is not a broker's number", "write --broker 1 or --broker default"
+        )
+    return admin.ResourceType.BROKER, options.broker
+
+
+def list_(arguments: list[str]) -> int:
+    parser = verb_parser("list", "Show settings and where they come from.", "raftlog config list --topic orders --all")
+    parser.add_argument("-a", "--all", action="store_true", help="also those that have their default value")
+    parser.add_argument("--docs", action="store_true", help="say what each is for")
+    options = parser.parse(arguments)
+    with connected(options) as client:
+        (result,) = admin.describe_configs(client, *one(resource(client, options)))
+    shown = [
+        {
+            "name": each.name,
+            "value": None if each.is_sensitive else each.value,
+            "source": source_name(each.config_source),
+            "read_only": each.read_only,
+            "documentation": each.documentation,
+        }
+        for each in sorted(result.configs, key=lambda each: each.name)
+        if options.all or each.config_source != admin.ConfigSource.DEFAULT
+    ]
+    if options.json:
+        print_json({"configs": shown})
+    elif not shown:
+        notice("every setting has its default value; --all shows them")
+    elif options.docs:
+        print(
+            "\n".join(
+                f"{each['name']}={each['value']}  ({each['source']})\n    {each['documentation']}" for each in shown
+            )
+        )
+    else:
+        rows = [[str(each["name"]), str(each["value"]), str(each["source"])] for each in shown]
+        print(table(["CONFIG", "VALUE", "FROM"], rows))
+    return 0
+
+
+def one(kind_and_name: tuple[admin.ResourceType, str]) -> tuple[admin.ResourceType, list[str]]:
+    return kind_and_name[0], [kind_and_name[1]]
+
+
+def source_name(number: int) -> str:
+    try:
+        return admin.ConfigSource(number).name.lower().replace("_", " ")
+    except ValueError:
+        return f"source {number}"
+
+
+def change(verb: str, arguments: list[str]) -> int:
+    example = "set --topic orders retention.ms=3600000" if verb == "set" else "unset --topic orders retention.ms"
+    parser = verb_parser(verb, "Change settings while the broker runs.", f"raftlog config {example}")
+    parser.add_argument("pairs", nargs="+", metavar="KEY=VALUE" if verb == "set" else "KEY")
+    parser.add_argument("--dry-run", action="store_true", help="check only")
+    options = parser.parse(arguments)
+    changes: dict[str, str | None] = (
+        dict(key_values(options.pairs, "the setting")) if verb == "set" else dict.fromkeys(options.pairs)
+    )
+    with connected(options) as client:
+        kind, name = resource(client, options)
+        admin.alter_configs(client, kind, name, changes, validate_only=options.dry_run)
+    if options.json:
+        print_json({"changed": changes, "dry_run": options.dry_run})
+        return 0
+    for key, value in changes.items():
+        print(f"{key} {'would be' if options.dry_run else 'is'} {'its default' if value is None else value}")
+    return 0

@@ -1,0 +1,84 @@
+"""A command's way to the brokers: makes the client, and words what goes wrong on the way for people.
+
+Knows which advice fits which failure; refuses to know what a command wants from the brokers.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from raftlog.cli.failure import CommandFailed, UsageError, nearest
+from raftlog.client.addresses import parse_addresses
+from raftlog.client.errors import BrokerUnreachable, ClientError, NotKafka, Rejected, TimedOut
+from raftlog.client.router import Client
+from raftlog.wire.errors import ErrorCode
+from raftlog.wire.messages.metadata import MetadataResponseTopic
+
+HINTS: dict[ErrorCode, str] = {
+    ErrorCode.TOPIC_ALREADY_EXISTS: "add --if-not-exists if that is fine",
+    ErrorCode.INVALID_CONFIG: "`raftlog config list --all --topic NAME` (or --broker ID) shows what can be set",
+    ErrorCode.INVALID_REPLICATION_FACTOR: "a topic cannot have more replicas than there are brokers",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "names are 1 to 249 of the characters a-z A-Z 0-9 . _ -",
+    ErrorCode.INVALID_PARTITIONS: "partitions can only be added, never removed",
+    ErrorCode.MESSAGE_TOO_LARGE: "`raftlog topic alter NAME -c max.message.bytes=N` lets larger ones in",
+    ErrorCode.NON_EMPTY_GROUP: "stop the group's consumers first; `raftlog group describe NAME` lists them",
+    ErrorCode.UNKNOWN_MEMBER_ID: "the group has active members: stop its consumers first",
+    ErrorCode.GROUP_ID_NOT_FOUND: "`raftlog group list` shows the groups there are",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "`raftlog topic list` shows the topics there are",
+    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: "choose another codec with -z",
+    ErrorCode.KAFKA_STORAGE_ERROR: "the partition is offline on its broker; the broker's log says why and what to do",
+}
+
+
+@contextmanager
+def connected(options: argparse.Namespace) -> Iterator[Client]:
+    """A client for the brokers that the options name; its failures leave the block as CommandFailed."""
+    try:
+        addresses = parse_addresses(options.bootstrap_servers)
+    except ValueError as error:
+        raise UsageError(f"bad address: {error}", "write -b HOST:PORT") from error
+    try:
+        with Client(addresses, client_id="raftlog-cli", timeout=options.timeout) as client:
+            yield client
+    except ClientError as error:
+        raise worded(error, options) from error
+
+
+def worded(error: ClientError, options: argparse.Namespace) -> CommandFailed:
+    """The failure as a sentence with advice."""
+    match error:
+        case Rejected():
+            return CommandFailed(str(error), HINTS.get(error.code), code=error.code.name)
+        case BrokerUnreachable():
+            hint = "is it running? `raftlog dev --port 9092` starts one; -b HOST:PORT names another"
+            return CommandFailed(str(error), hint, code="BROKER_UNREACHABLE")
+        case TimedOut():
+            return CommandFailed(str(error), f"--timeout gives it longer than {options.timeout:g} s", code="TIMED_OUT")
+        case NotKafka():
+            return CommandFailed(str(error), "is -b the address of a Kafka broker without TLS?", code="NOT_KAFKA")
+    return CommandFailed(str(error))
+
+
+def find_topic(client: Client, name: str) -> MetadataResponseTopic:
+    """A topic's metadata; for a name nobody knows the failure offers the nearest one."""
+    try:
+        return client.retrying(lambda: client.topic(name))
+    except Rejected as error:
+        if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise
+    raise no_such_topic(client, name)
+
+
+def no_such_topic(client: Client, name: str) -> CommandFailed:
+    names = [topic.name or "" for topic in client.metadata().topics]
+    close = nearest(name, names)
+    hint = f"did you mean {close!r}?" if close else f"`raftlog topic create {name}` makes it"
+    return CommandFailed(f"there is no topic {name!r}", hint, code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name)
+
+
+def no_such_group(names: list[str], name: str) -> CommandFailed:
+    close = nearest(name, names)
+    hint = f"did you mean {close!r}?" if close else "`raftlog group list` shows the groups there are"
+    return CommandFailed(f"there is no group {name!r}", hint, code=ErrorCode.GROUP_ID_NOT_FOUND.name)

@@ -1,0 +1,158 @@
+"""`raftlog dev`: brokers for development, each a process of its own, until Ctrl-C.
+
+Knows how to present running brokers and when to stop them; refuses to know how a broker process is made
+(raftlog.testing does).
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+from pathlib import Path
+
+from raftlog.cli.arguments import Parser, add_json, key_values, not_negative, positive_count
+from raftlog.cli.failure import CommandFailed, UsageError
+from raftlog.cli.output import notice, print_json, table
+from raftlog.cli.signals import StopRequested, stop_signals_raise
+from raftlog.testing.cluster import BROKERS_MAX, Cluster, data_directory
+from raftlog.testing.process import BrokerDied, BrokerProcess
+
+EPILOG = """\
+examples:
+  raftlog dev                               a free port, data removed at the end
+  raftlog dev --port 9092 --data-dir ./data a fixed port, data kept
+  raftlog dev --json                        one line of JSON when the broker serves, for scripts
+  raftlog dev --set num.partitions=6        any of Kafka's broker configs
+
+Ctrl-C or SIGTERM stops the brokers. They also stop when this process is killed.
+"""
+
+
+def build_parser() -> Parser:
+    parser = Parser(
+        prog="raftlog dev",
+        description="Start a broker with settings that suit development, and stop it with Ctrl-C.",
+        epilog=EPILOG,
+    )
+    parser.add_argument("-n", "--brokers", type=positive_count, default=1, metavar="N", help="how many (only 1 yet)")
+    parser.add_argument("--data-dir", type=Path, metavar="DIR", help="keep the data here (default: throw it away)")
+    parser.add_argument("--port", type=not_negative, default=0, help="listen here (default: any free port)")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="a broker config; may be repeated"
+    )
+    parser.add_argument("-v", "--verbose", action="store_true", help="show what the brokers log")
+    add_json(parser, "print exactly one line on standard output, when the brokers serve")
+    return parser
+
+
+def run(arguments: list[str]) -> int:
+    options = build_parser().parse(arguments)
+    if options.brokers > BROKERS_MAX:
+        raise UsageError(
+            f"-n {options.brokers}: this version runs one broker, clusters come next", "start it with -n 1"
+        )
+    if options.port > 65535:
+        raise UsageError(f"--port {options.port} is not a port", "ports are 1 to 65535, 0 takes a free one")
+    settings = key_values(options.set, "--set")
+    with stop_signals_raise():
+        try:
+            with data_directory(options.data_dir) as directory:
+                cluster = make_cluster(options.brokers, directory, options.port, settings, options.verbose)
+                return serve(cluster, throw_away=options.data_dir is None, as_json=options.json)
+        except StopRequested:
+            return 0
+
+
+def make_cluster(n: int, directory: Path, port: int, settings: dict[str, str], verbose: bool) -> Cluster:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CommandFailed(
+            f"cannot use the data directory {directory}: {error.strerror}", "choose another with --data-dir"
+        ) from error
+    return Cluster(n, directory.absolute(), port=port, settings=settings, log_to_stderr=verbose)
+
+
+def serve(cluster: Cluster, *, throw_away: bool, as_json: bool) -> int:
+    """Start the brokers, say so, and wait until they are stopped (StopRequested) or have all died."""
+    try:
+        cluster.start()
+        if as_json:
+            print_json(description(cluster))
+        else:
+            print(welcome(cluster, throw_away))
+        sys.stdout.flush()
+        watch(cluster.brokers)
+    except BrokerDied as died:
+        raise CommandFailed(*what_the_broker_said(died), code="BROKER_DIED") from died
+    except StopRequested:
+        if not as_json:
+            notice("stopping")
+        cluster.stop()
+        raise
+    finally:
+        cluster.kill()
+    return 1
+
+
+def what_the_broker_said(died: BrokerDied) -> tuple[str, str | None]:
+    """The broker's own complaint, when its log ends with one, is worth more than ours."""
+    message, _, log = str(died).partition("; the end of its log:\n")
+    said = [line for line in log.splitlines() if line.strip()]
+    for at in range(len(said) - 1, -1, -1):
+        if said[at].startswith("raftlog: "):
+            return said[at].removeprefix("raftlog: "), "\n  ".join(line.strip() for line in said[at + 1 :]) or None
+    return message, "its log ends with:\n  " + "\n  ".join(said[-12:]) if said else None
+
+
+def watch(brokers: list[BrokerProcess]) -> None:
+    """Report each broker that dies; return when none is left."""
+    alive = {broker.lifeline.fileno(): broker for broker in brokers if broker.lifeline is not None}
+    while alive:
+        for descriptor in select.select(list(alive), [], [])[0]:
+            broker = alive.pop(descriptor)
+            pid = broker.pid
+            broker.stop()
+            notice(f"raftlog: broker {broker.node_id} (process {pid}) {broker.how_it_ended()}{broker.last_words()}")
+
+
+def description(cluster: Cluster) -> dict[str, object]:
+    brokers = [
+        {
+            "id": broker.node_id,
+            "pid": broker.pid,
+            "address": broker.address,
+            "data_dir": str(broker.data_dir),
+            "command": broker.command,
+        }
+        for broker in cluster.brokers
+    ]
+    return {"bootstrap_servers": cluster.bootstrap_servers, "brokers": brokers}
+
+
+def welcome(cluster: Cluster, throw_away: bool) -> str:
+    rows = [(b.node_id, b.address, b.pid, shortened(b.data_dir)) for b in cluster.brokers]
+    servers = cluster.bootstrap_servers
+    return "\n".join(
+        [
+            table(["BROKER", "ADDRESS", "PID", "DATA" + (" (removed at the end)" if throw_away else "")], rows),
+            "",
+            "Copy and paste:",
+            f"  export RAFTLOG_BOOTSTRAP_SERVERS={servers}",
+            "  raftlog topic create events --partitions 6",
+            "  echo 'key:value' | raftlog produce events -K:",
+            "  raftlog consume events -o beginning -e -f '%t[%p]@%o %k=%s\\n'",
+            f"  kcat -b {servers} -L",
+            f"  python -c \"from confluent_kafka import Producer; p = Producer({{'bootstrap.servers': '{servers}'}}); "
+            "p.produce('events', 'hi'); p.flush()\"",
+            "",
+            "Ctrl-C stops it.",
+        ]
+    )
+
+
+def shortened(path: Path) -> str:
+    home = os.path.expanduser("~")
+    text = str(path)
+    return "~" + text[len(home) :] if home != "/" and text.startswith(home + "/") else text

@@ -1,0 +1,208 @@
+"""`raftlog group`: list, describe and delete consumer groups, and reset their offsets.
+
+Knows how groups are asked for and shown; refuses to know how offsets are chosen (group_reset does) and the protocol.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from raftlog.cli.arguments import Parser, Verbs, add_connection, add_json
+from raftlog.cli.connected import connected, no_such_group
+from raftlog.cli.output import notice, plural, print_json, table
+from raftlog.client import groups
+from raftlog.client.consumer import LATEST, Consumer, TopicPartition
+from raftlog.client.core.assignment import Assignment, read_assignment
+from raftlog.client.errors import Rejected
+from raftlog.client.router import Client
+from raftlog.wire.errors import ErrorCode, RemoteProtocolError
+from raftlog.wire.messages.describe_groups import DescribedGroup, DescribedGroupMember
+
+VERBS = Verbs("group", "Consumer groups: who reads what together, and how far they are.")
+VERBS.add("list", "name all groups")
+VERBS.add("describe", "show members, offsets and lag")
+VERBS.add("reset-offsets", "move a group that does not run to other offsets")
+VERBS.add("delete", "forget groups and their offsets")
+
+
+def run(arguments: list[str]) -> int:
+    verb, rest = VERBS.choose(arguments)
+    if verb == "reset-offsets":
+        from raftlog.cli import group_reset
+
+        return group_reset.run(rest)
+    return {"list": list_, "describe": describe, "delete": delete}[verb](rest)
+
+
+def verb_parser(verb: str, description: str, epilog: str) -> Parser:
+    parser = Parser(prog=f"raftlog group {verb}", description=description, epilog="example:\n  " + epilog)
+    add_json(parser)
+    add_connection(parser)
+    return parser
+
+
+def list_(arguments: list[str]) -> int:
+    parser = verb_parser("list", "Name all groups.", "raftlog group list --state Stable")
+    parser.add_argument(
+        "--state", action="append", default=[], metavar="STATE", help="only groups that are Stable, Empty, ..."
+    )
+    options = parser.parse(arguments)
+    with connected(options) as client:
+        found = groups.list_groups(client, options.state)
+    shown = [
+        {"group": each.group_id, "state": each.group_state, "type": each.group_type, "protocol": each.protocol_type}
+        for each in found
+    ]
+    if options.json:
+        print_json({"groups": shown})
+    elif shown:
+        print(table(["GROUP", "STATE", "TYPE", "PROTOCOL"], [list(each.values()) for each in shown]))
+    else:
+        notice("there are no groups" + (" in that state" if options.state else ""))
+    return 0
+
+
+def describe(arguments: list[str]) -> int:
+    parser = verb_parser("describe", "Show members, offsets and lag.", "raftlog group describe billing")
+    parser.add_argument("names", nargs="+", metavar="NAME")
+    options = parser.parse(arguments)
+    with connected(options) as client:
+        shown = [describe_group(client, name) for name in options.names]
+    if options.json:
+        print_json({"groups": shown})
+    else:
+        print("\n\n".join(described(each) for each in shown))
+    return 0
+
+
+def find_group(client: Client, name: str) -> DescribedGroup:
+    """State and members of a group; for a name nobody knows the failure offers the nearest one."""
+    try:
+        return groups.describe_group(client, name)
+    except Rejected as error:
+        if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
+            raise
+    raise no_such_group([each.group_id for each in groups.list_groups(client)], name)
+
+
+def describe_group(client: Client, name: str) -> dict[str, Any]:
+    group = find_group(client, name)
+    members = [(member, assignment_of(group, member)) for member in group.members]
+    owners = {
+        (topic, index): member
+        for member, assigned in members
+        for topic, indexes in assigned.items()
+        for index in indexes
+    }
+    committed = groups.committed_offsets(client, name)
+    partitions = sorted({*committed, *owners})
+    ends = end_offsets(client, partitions)
+    return {
+        "group": name,
+        "state": group.group_state,
+        "protocol": group.protocol_type,
+        "assignor": group.protocol_data,
+        "coordinator": client.coordinator(name),
+        "members": [
+            {
+                "member_id": member.member_id,
+                "instance_id": member.group_instance_id,
+                "client_id": member.client_id,
+                "host": member.client_host,
+                "assignment": assigned,
+            }
+            for member, assigned in members
+        ],
+        "offsets": [
+            {
+                "topic": partition[0],
+                "partition": partition[1],
+                "committed": committed.get(partition),
+                "end_offset": ends.get(partition),
+                "lag": lag(committed.get(partition), ends.get(partition)),
+                "member_id": owners[partition].member_id if partition in owners else None,
+            }
+            for partition in partitions
+        ],
+    }
+
+
+def assignment_of(group: DescribedGroup, member: DescribedGroupMember) -> Assignment:
+    """What a member may read; nothing for groups whose members speak something of their own (Kafka Connect)."""
+    if group.protocol_type != "consumer":
+        return {}
+    try:
+        return read_assignment(member.member_assignment)
+    except RemoteProtocolError:
+        return {}
+
+
+def end_offsets(client: Client, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+    """Of those partitions that still are there."""
+    topics = client.retrying(lambda: client.metadata(sorted({topic for topic, _ in partitions}))).topics
+    led = {
+        (topic.name or "", each.partition_index) for topic in topics for each in topic.partitions if each.leader_id >= 0
+    }
+    return Consumer(client).offsets_at([each for each in partitions if each in led], LATEST)
+
+
+def lag(committed: int | None, end: int | None) -> int | None:
+    return None if committed is None or end is None else max(0, end - committed)
+
+
+def described(group: dict[str, Any]) -> str:
+    members, offsets = group["members"], group["offsets"]
+    state = f"{group['group']}  {group['state']}, {plural(len(members), 'member')}, coordinator {group['coordinator']}"
+    if group["assignor"]:
+        state += f", assignor {group['assignor']}"
+    lags = [each["lag"] for each in offsets if each["lag"] is not None]
+    lines = [state + (f", lag {sum(lags):,}" if lags else "")]
+    if offsets:
+        columns = ["TOPIC", "PARTITION", "COMMITTED", "END OFFSET", "LAG", "MEMBER"]
+        lines.append(table(columns, [list(each.values()) for each in offsets], indent="  "))
+    if members:
+        columns = ["MEMBER", "INSTANCE", "CLIENT", "HOST", "PARTITIONS"]
+        rows = [
+            [each["member_id"], each["instance_id"], each["client_id"], each["host"], runs(each["assignment"])]
+            for each in members
+        ]
+        lines.append(table(columns, rows, indent="  "))
+    return "\n".join(lines)
+
+
+def runs(assignment: Assignment) -> str:
+    """`orders[0-2,5]`"""
+    texts = []
+    for topic, indexes in sorted(assignment.items()):
+        spans: list[list[int]] = []
+        for index in sorted(indexes):
+            if spans and spans[-1][1] == index - 1:
+                spans[-1][1] = index
+            else:
+                spans.append([index, index])
+        inside = ",".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)
+        texts.append(f"{topic}[{inside}]")
+    return " ".join(texts) or "none"
+
+
+def delete(arguments: list[str]) -> int:
+    parser = verb_parser("delete", "Forget groups and their offsets.", "raftlog group delete billing --dry-run")
+    parser.add_argument("names", nargs="+", metavar="NAME")
+    parser.add_argument("--dry-run", action="store_true", help="say what would go, and leave it")
+    options = parser.parse(arguments)
+    shown = []
+    with connected(options) as client:
+        for name in options.names:
+            group = find_group(client, name)
+            offsets = len(groups.committed_offsets(client, name))
+            shown.append({"group": name, "state": group.group_state, "offsets": offsets})
+        if not options.dry_run:
+            for name in options.names:
+                groups.delete_group(client, name)
+    if options.json:
+        print_json({"would_delete" if options.dry_run else "deleted": shown})
+        return 0
+    for each in shown:
+        what = f"{each['group']} with {plural(int(each['offsets']), 'committed offset')}"
+        print(f"{what} would be deleted (it is {each['state']})" if options.dry_run else f"{what} deleted")
+    return 0

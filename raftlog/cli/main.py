@@ -1,0 +1,126 @@
+"""The `raftlog` command: finds the command that was asked for and turns its failures into exit codes.
+
+Knows the table of commands and the meaning of exit codes; refuses to know what any command does. Command modules
+are imported only when they run, so that `raftlog --help` and the start of a broker stay fast.
+
+Exit codes: 0 done, 1 it failed, 2 the command line was wrong, 130 stopped by Ctrl-C, 141 the reader of our
+standard output went away (128 + the signal's number, as shells report it).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import NamedTuple
+
+from raftlog.cli.failure import CommandFailed, UsageError, nearest
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+EXIT_BROKEN_PIPE = 141
+
+
+class Command(NamedTuple):
+    module: str
+    summary: str
+
+
+GROUPS: tuple[tuple[str, dict[str, Command]], ...] = (
+    (
+        "Brokers",
+        {
+            "dev": Command(
+                "raftlog.cli.dev", "start a broker for development, on a free port, in a throw-away directory"
+            ),
+            "broker": Command("raftlog.cli.broker", "run one broker until it is told to stop"),
+        },
+    ),
+    (
+        "Data",
+        {
+            "produce": Command("raftlog.cli.produce", "send lines of standard input, or of a file, to a topic"),
+            "consume": Command("raftlog.cli.consume", "print the records of topics"),
+        },
+    ),
+    (
+        "Administration",
+        {
+            "topic": Command("raftlog.cli.topic", "create, list, describe, alter or delete topics"),
+            "group": Command("raftlog.cli.group", "list, describe, reset or delete consumer groups"),
+            "config": Command("raftlog.cli.config", "list or set the settings of a topic or a broker"),
+        },
+    ),
+)
+COMMANDS: dict[str, Command] = {name: command for _, commands in GROUPS for name, command in commands.items()}
+
+
+def help_text() -> str:
+    lines = ["usage: raftlog COMMAND [OPTION ...]", "", "A Kafka-compatible distributed log."]
+    for title, commands in GROUPS:
+        lines += ["", f"{title}:"]
+        lines += [f"  {name:<10} {command.summary}" for name, command in commands.items()]
+    lines += [
+        "",
+        "`raftlog COMMAND --help` explains a command. Clients find the broker at 127.0.0.1:9092 unless",
+        "-b HOST:PORT or the environment's RAFTLOG_BOOTSTRAP_SERVERS says otherwise.",
+        "",
+        "Try:",
+        "  raftlog dev --port 9092 &",
+        "  echo 'hello' | raftlog produce greetings",
+        "  raftlog consume greetings -e",
+    ]
+    return "\n".join(lines)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command line and return its exit code; errors are on standard error, with what to do next."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    try:
+        code = run(arguments)
+        sys.stdout.flush()
+        return code
+    except CommandFailed as failure:
+        failure.report(as_json="--json" in arguments)
+        return EXIT_USAGE if isinstance(failure, UsageError) else EXIT_FAILED
+    except BrokenPipeError:
+        # Only standard output raises this here (the client wraps what its sockets raise). Python would flush
+        # and fail once more while it exits.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_BROKEN_PIPE
+    except SystemExit as leaving:  # argparse, after --help
+        return leaving.code if isinstance(leaving.code, int) else 0
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+
+
+def run(arguments: list[str]) -> int:
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        if len(arguments) > 1 and arguments[1] in COMMANDS:
+            return run([arguments[1], "--help"])
+        print(help_text())
+        return 0 if arguments else EXIT_USAGE
+    name, *rest = arguments
+    if name in ("-V", "--version", "version"):
+        from raftlog import __version__
+
+        print(f"raftlog {__version__}")
+        return 0
+    if name.startswith("-"):
+        raise UsageError(f"option {name} stands before the command", "write it behind: raftlog COMMAND [OPTION ...]")
+    if name not in COMMANDS:
+        raise unknown_command(name)
+    return run_command(name, rest)
+
+
+def run_command(name: str, rest: list[str]) -> int:
+    from importlib import import_module
+
+    code: int = import_module(COMMANDS[name].module).run(rest)
+    return code
+
+
+def unknown_command(name: str) -> UsageError:
+    close = nearest(name, [*COMMANDS, "help", "version"])
+    hint = f"did you mean `raftlog {close}`?" if close else "`raftlog --help` lists the commands"
+    return UsageError(f"there is no command {name!r}", hint)

@@ -1,0 +1,44 @@
+"""What commands print: one line of JSON for programs, tables for people.
+
+Knows widths and alignment; refuses to know what the cells mean.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+Cell = str | int | float | None
+
+
+def print_json(value: object) -> None:
+    """One document on one line of standard output."""
+    import json
+
+    sys.stdout.write(json.dumps(value, ensure_ascii=False, separators=(", ", ": ")) + "\n")
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[Cell]], *, indent: str = "") -> str:
+    """Rows under headings, numbers to the right; a column that is empty in every row is left out."""
+    texts = [["-" if cell is None else str(cell) for cell in row] for row in rows]
+    shown = [at for at in range(len(columns)) if not rows or any(row[at] not in (None, "") for row in rows)]
+    lines_of_cells = [list(columns), *texts]
+    widths = [max(len(line[at]) for line in lines_of_cells) for at in range(len(columns))]
+    numeric = [
+        bool(rows) and all(isinstance(row[at], (int, float, type(None))) for row in rows) for at in range(len(columns))
+    ]
+    printed = []
+    for line in lines_of_cells:
+        cells = [line[at].rjust(widths[at]) if numeric[at] else line[at].ljust(widths[at]) for at in shown]
+        printed.append(indent + "  ".join(cells).rstrip())
+    return "\n".join(printed)
+
+
+def notice(message: str) -> None:
+    """Something a person should know that is not the result: on standard error, so pipes stay clean."""
+    print(message, file=sys.stderr, flush=True)
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 record`, `1,234 records`."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -1,0 +1,166 @@
+"""How a record is printed: kcat's format string, or a line of JSON that loses nothing.
+
+Knows the notation both ways (what `consume --json` writes, `produce --json-in` reads); refuses to know where records
+come from.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable
+from typing import Any
+
+from raftlog.cli.failure import UsageError
+from raftlog.client.consumer import Fetched
+from raftlog.wire.batch import Headers, Record, TimestampType
+
+Part = Callable[[Fetched], bytes]
+
+DIRECTIVES_HELP = """\
+format string (kcat's):
+  %s value          %k key            %t topic       %T timestamp (ms since 1970)
+  %S value length   %K key length     %p partition   %h headers, as k=v,k=v
+  %R value length as 4 bytes          %o offset      %% a percent sign
+  A length is -1 when there is no value or key. \\n \\r \\t \\\\ and \\x0a are the usual escapes.
+"""
+ESCAPES = {"n": b"\n", "r": b"\r", "t": b"\t", "\\": b"\\", "0": b"\0", "e": b"\x1b"}
+_TOKEN = re.compile(r"%(.?)|\\x([0-9a-fA-F]{2})|\\(.?)|([^%\\]+)", re.DOTALL)
+
+
+def unescape(text: str) -> bytes:
+    """Delimiters and formats as people type them in a shell: `\\t`, `\\n`, `\\x1f`."""
+    found = b""
+    for match in re.finditer(r"\\x([0-9a-fA-F]{2})|\\(.)|(.)", text, re.DOTALL):
+        if match[1] is not None:
+            found += bytes.fromhex(match[1])
+        elif match[2] is not None:
+            found += ESCAPES.get(match[2], match[2].encode())
+        else:
+            found += match[3].encode()
+    return found
+
+
+def compile_format(text: str, *, null: bytes = b"") -> Part:
+    """A function from a record to the bytes to print. `null` stands for a value or key that is not there.
+
+    Raises UsageError for a directive that does not exist.
+    """
+    directives = directives_table(null)
+    parts: list[Part] = []
+    for directive, code, escape, literal in _TOKEN.findall(text):
+        if literal:
+            parts.append(constant(literal.encode()))
+        elif code:
+            parts.append(constant(bytes.fromhex(code)))
+        elif escape:
+            parts.append(constant(ESCAPES.get(escape, escape.encode())))
+        elif directive in directives:
+            parts.append(directives[directive])
+        else:
+            raise UsageError(
+                f"the format has no directive %{directive}", f"it knows {' '.join('%' + each for each in directives)}"
+            )
+    return lambda fetched: b"".join([part(fetched) for part in parts])
+
+
+def constant(text: bytes) -> Part:
+    return lambda _: text
+
+
+def directives_table(null: bytes) -> dict[str, Part]:
+    return {
+        "s": lambda it: null if it.record.value is None else it.record.value,
+        "S": lambda it: b"%d" % length_of(it.record.value),
+        "R": lambda it: length_of(it.record.value).to_bytes(4, "big", signed=True),
+        "k": lambda it: null if it.record.key is None else it.record.key,
+        "K": lambda it: b"%d" % length_of(it.record.key),
+        "T": lambda it: b"%d" % it.record.timestamp,
+        "h": lambda it: headers_text(it.record.headers),
+        "t": lambda it: it.topic.encode(),
+        "p": lambda it: b"%d" % it.partition,
+        "o": lambda it: b"%d" % it.record.offset,
+        "%": constant(b"%"),
+    }
+
+
+def length_of(value: bytes | None) -> int:
+    return -1 if value is None else len(value)
+
+
+def headers_text(headers: Headers) -> bytes:
+    return b",".join(name.encode() + b"=" + (b"NULL" if value is None else value) for name, value in headers)
+
+
+def to_json(fetched: Fetched) -> bytes:
+    """One line; bytes that are not text appear as {"base64": ...}."""
+    import json
+
+    record = fetched.record
+    document = {
+        "topic": fetched.topic,
+        "partition": fetched.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "timestamp_type": "log_append" if fetched.timestamp_type is TimestampType.LOG_APPEND_TIME else "create",
+        "key": readable(record.key),
+        "value": readable(record.value),
+        "headers": [[name, readable(value)] for name, value in record.headers],
+    }
+    return json.dumps(document, ensure_ascii=False).encode(errors="surrogatepass") + b"\n"
+
+
+def readable(value: bytes | None) -> str | dict[str, str] | None:
+    if value is None:
+        return None
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(value).decode()}
+
+
+def from_json(line: bytes, now_ms: int) -> tuple[Record, int | None]:
+    """A record and the partition it asks for, from what `to_json` wrote or a person did. Raises ValueError.
+
+    Fields are all optional: key, value (or kcat's payload), headers, timestamp, partition.
+    A value that is neither text nor {"base64": ...} is stored as its JSON text.
+    """
+    import json
+
+    document = json.loads(line)
+    if not isinstance(document, dict):
+        raise ValueError("it is not an object with key and value")
+    timestamp = document.get("timestamp", now_ms)
+    partition = document.get("partition")
+    if not isinstance(timestamp, int) or not isinstance(partition, int | None):
+        raise ValueError("timestamp and partition are whole numbers")
+    value = document["value"] if "value" in document else document.get("payload")
+    record = Record(
+        offset=0,
+        timestamp=timestamp,
+        key=stored(document.get("key")),
+        value=stored(value),
+        headers=headers_from(document.get("headers") or []),
+    )
+    return record, partition
+
+
+def headers_from(document: Any) -> Headers:
+    """From a list of pairs, or from an object."""
+    pairs = list(document.items()) if isinstance(document, dict) else document
+    if not isinstance(pairs, list) or not all(isinstance(each, list | tuple) and len(each) == 2 for each in pairs):
+        raise ValueError("headers are a list of [name, value] or an object")
+    return tuple((str(name), stored(value)) for name, value in pairs)
+
+
+def stored(value: Any) -> bytes | None:
+    import json
+
+    match value:
+        case None:
+            return None
+        case str():
+            return value.encode()
+        case {"base64": str() as packed} if len(value) == 1:
+            return base64.b64decode(packed, validate=True)
+    return json.dumps(value, ensure_ascii=False).encode()

@@ -1,0 +1,286 @@
+"""`raftlog topic`: create, list, describe, alter and delete topics.
+
+Knows how topics are asked for and shown; refuses to know the protocol (raftlog.client does).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from raftlog.cli.arguments import Parser, Verbs, add_connection, add_json, key_values, positive_count
+from raftlog.cli.connected import connected, find_topic
+from raftlog.cli.failure import CommandFailed, UsageError
+from raftlog.cli.output import notice, plural, print_json, table
+from raftlog.client import admin
+from raftlog.client.consumer import EARLIEST, LATEST, Consumer
+from raftlog.client.errors import Rejected
+from raftlog.client.router import Client
+from raftlog.wire.errors import ErrorCode
+from raftlog.wire.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
+from raftlog.wire.uuids import uuid_to_text
+
+VERBS = Verbs("topic", "Topics: named, partitioned logs of records.")
+VERBS.add("create", "make topics")
+VERBS.add("list", "name all topics")
+VERBS.add("describe", "show partitions, leaders, offsets and settings")
+VERBS.add("alter", "add partitions, change settings")
+VERBS.add("delete", "remove topics and their records")
+
+
+def run(arguments: list[str]) -> int:
+    verb, rest = VERBS.choose(arguments)
+    return {"create": create, "list": list_, "describe": describe, "alter": alter, "delete": delete}[verb](rest)
+
+
+def verb_parser(verb: str, description: str, epilog: str) -> Parser:
+    parser = Parser(prog=f"raftlog topic {verb}", description=description, epilog="example:\n  " + epilog)
+    add_json(parser)
+    add_connection(parser)
+    return parser
+
+
+def create(arguments: list[str]) -> int:
+    parser = verb_parser("create", "Make topics.", "raftlog topic create orders -p 6 -c retention.ms=86400000")
+    parser.add_argument("names", nargs="+", metavar="NAME")
+    parser.add_argument(
+        "-p", "--partitions", type=positive_count, default=-1, help="how many (default: the broker's num.partitions)"
+    )
+    parser.add_argument(
+        "-r",
+        "--replication-factor",
+        "--replicas",
+        type=positive_count,
+        default=-1,
+        metavar="N",
+        help="copies of each partition (default: the broker's default.replication.factor)",
+    )
+    parser.add_argument("-c", "--config", action="append", default=[], metavar="KEY=VALUE", help="a topic config")
+    parser.add_argument("--if-not-exists", action="store_true", help="succeed when the topic is there already")
+    parser.add_argument("--dry-run", action="store_true", help="check only")
+    options = parser.parse(arguments)
+    configs = key_values(options.config, "--config")
+    made = []
+    with connected(options) as client:
+        for name in options.names:
+            try:
+                topic = admin.create_topic(
+                    client,
+                    name,
+                    partitions=options.partitions,
+                    replication_factor=options.replication_factor,
+                    configs=configs,
+                    validate_only=options.dry_run,
+                )
+            except Rejected as error:
+                if error.code != ErrorCode.TOPIC_ALREADY_EXISTS or not options.if_not_exists:
+                    raise
+                made.append({"name": name, "created": False})
+                continue
+            made.append(
+                {
+                    "name": name,
+                    "created": not options.dry_run,
+                    "partitions": topic.partitions,
+                    "replication_factor": topic.replication_factor,
+                }
+            )
+    if options.json:
+        print_json({"topics": made})
+        return 0
+    for each in made:
+        print(created_line(each, dry_run=options.dry_run))
+    return 0
+
+
+def created_line(topic: dict[str, Any], *, dry_run: bool) -> str:
+    if "partitions" not in topic:
+        return f"{topic['name']} is there already"
+    has = f"{plural(topic['partitions'], 'partition')} and {plural(topic['replication_factor'], 'replica')}"
+    return f"{topic['name']} would be created with {has}" if dry_run else f"{topic['name']} created with {has}"
+
+
+def list_(arguments: list[str]) -> int:
+    parser = verb_parser("list", "Name all topics.", "raftlog topic list --json")
+    parser.add_argument("--internal", action="store_true", help="also the brokers' own topics")
+    options = parser.parse(arguments)
+    with connected(options) as client:
+        topics = all_topics(client, internal=options.internal)
+    shown = [
+        {"name": topic.name, "partitions": len(topic.partitions), "replication_factor": replicas_of(topic)}
+        for topic in topics
+    ]
+    if options.json:
+        print_json({"topics": shown})
+    elif shown:
+        print(table(["TOPIC", "PARTITIONS", "REPLICAS"], [list(each.values()) for each in shown]))
+    else:
+        notice("there are no topics; `raftlog topic create NAME` makes one")
+    return 0
+
+
+def all_topics(client: Client, *, internal: bool) -> list[MetadataResponseTopic]:
+    topics = client.retrying(client.metadata).topics
+    return sorted((each for each in topics if internal or not each.is_internal), key=lambda each: each.name or "")
+
+
+def replicas_of(topic: MetadataResponseTopic) -> int:
+    return len(topic.partitions[0].replica_nodes) if topic.partitions else 0
+
+
+def describe(arguments: list[str]) -> int:
+    parser = verb_parser("describe", "Show partitions, leaders, offsets and settings.", "raftlog topic describe orders")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="default: all but the brokers' own")
+    parser.add_argument("--under-replicated-partitions", action="store_true", help="only those that miss replicas")
+    options = parser.parse(arguments)
+    with connected(options) as client:
+        if options.names:
+            topics = [find_topic(client, name) for name in options.names]
+        else:
+            topics = all_topics(client, internal=False)
+        configs = overrides(client, [topic.name or "" for topic in topics])
+        shown = [describe_topic(client, topic, configs.get(topic.name or "", {})) for topic in topics]
+    if options.under_replicated_partitions:
+        for each in shown:
+            each["partitions"] = [one for one in each["partitions"] if len(one["isr"]) < len(one["replicas"])]
+        shown = [each for each in shown if each["partitions"]]
+    if options.json:
+        print_json({"topics": shown})
+        return 0
+    print("\n\n".join(described(each) for each in shown)) if shown else notice("there is nothing to show")
+    return 0
+
+
+def overrides(client: Client, names: list[str]) -> dict[str, dict[str, str | None]]:
+    """The configs that were set on the topics themselves."""
+    if not names:
+        return {}
+    results = admin.describe_configs(client, admin.ResourceType.TOPIC, names)
+    return {
+        result.resource_name: {
+            each.name: each.value for each in result.configs if each.config_source == admin.ConfigSource.TOPIC
+        }
+        for result in results
+    }
+
+
+def describe_topic(client: Client, topic: MetadataResponseTopic, configs: dict[str, str | None]) -> dict[str, Any]:
+    name = topic.name or ""
+    led = [(name, each.partition_index) for each in topic.partitions if each.leader_id >= 0]
+    reader = Consumer(client, read_committed=False)
+    starts, ends = reader.offsets_at(led, EARLIEST), reader.offsets_at(led, LATEST)
+
+    def partition(each: MetadataResponsePartition) -> dict[str, Any]:
+        start, end = starts.get((name, each.partition_index)), ends.get((name, each.partition_index))
+        return {
+            "partition": each.partition_index,
+            "leader": each.leader_id if each.leader_id >= 0 else None,
+            "leader_epoch": each.leader_epoch,
+            "replicas": each.replica_nodes,
+            "isr": each.isr_nodes,
+            "offline": each.offline_replicas,
+            "start_offset": start,
+            "end_offset": end,
+        }
+
+    partitions = [partition(each) for each in sorted(topic.partitions, key=lambda each: each.partition_index)]
+    return {
+        "name": name,
+        "id": uuid_to_text(topic.topic_id),
+        "internal": topic.is_internal,
+        "replication_factor": replicas_of(topic),
+        "configs": configs,
+        "partitions": partitions,
+    }
+
+
+def described(topic: dict[str, Any]) -> str:
+    columns = ["PARTITION", "LEADER", "EPOCH", "REPLICAS", "ISR", "OFFLINE", "START OFFSET", "END OFFSET"]
+    rows = [
+        [
+            each["partition"],
+            each["leader"],
+            each["leader_epoch"],
+            commas(each["replicas"]),
+            commas(each["isr"]),
+            commas(each["offline"]),
+            each["start_offset"],
+            each["end_offset"],
+        ]
+        for each in topic["partitions"]
+    ]
+    count = plural(len(topic["partitions"]), "partition")
+    lines = [f"{topic['name']}  {count}, {plural(topic['replication_factor'], 'replica')}, id {topic['id']}"]
+    lines += [f"  {key}={value}" for key, value in sorted(topic["configs"].items())]
+    return "\n".join([*lines, table(columns, rows, indent="  ")])
+
+
+def commas(numbers: list[int]) -> str:
+    return ",".join(str(number) for number in numbers)
+
+
+def alter(arguments: list[str]) -> int:
+    parser = verb_parser(
+        "alter", "Add partitions, change settings.", "raftlog topic alter orders -c retention.ms=3600000"
+    )
+    parser.add_argument("name", metavar="NAME")
+    parser.add_argument("-p", "--partitions", type=positive_count, help="how many it shall have in all")
+    parser.add_argument("-c", "--config", action="append", default=[], metavar="KEY=VALUE", help="set a topic config")
+    parser.add_argument(
+        "--delete-config", action="append", default=[], metavar="KEY", help="take a topic config back to its default"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="check only")
+    options = parser.parse(arguments)
+    changes: dict[str, str | None] = dict(key_values(options.config, "--config"))
+    changes |= dict.fromkeys(options.delete_config)
+    if not changes and options.partitions is None:
+        raise UsageError("there is nothing to alter", "give --partitions, --config or --delete-config")
+    with connected(options) as client:
+        find_topic(client, options.name)
+        # Check all of it before any of it is done.
+        passes = (True,) if options.dry_run else (True, False)
+        for validate_only in passes:
+            if options.partitions is not None:
+                admin.create_partitions(client, options.name, options.partitions, validate_only=validate_only)
+            if changes:
+                admin.alter_configs(
+                    client, admin.ResourceType.TOPIC, options.name, changes, validate_only=validate_only
+                )
+    if options.json:
+        done = {"name": options.name, "partitions": options.partitions, "configs": changes, "dry_run": options.dry_run}
+        print_json(done)
+    else:
+        print(f"{options.name} {'could be' if options.dry_run else 'is'} altered")
+    return 0
+
+
+def delete(arguments: list[str]) -> int:
+    parser = verb_parser("delete", "Remove topics and all their records.", "raftlog topic delete orders --dry-run")
+    parser.add_argument("names", nargs="+", metavar="NAME")
+    parser.add_argument("--if-exists", action="store_true", help="succeed when the topic is not there")
+    parser.add_argument("--dry-run", action="store_true", help="say what would go, and leave it")
+    options = parser.parse(arguments)
+    gone = []
+    with connected(options) as client:
+        for name in options.names:
+            try:
+                topic = find_topic(client, name)
+            except CommandFailed:
+                if not options.if_exists:
+                    raise
+                continue
+            gone.append(describe_topic(client, topic, {}))
+        if not options.dry_run:
+            for each in gone:
+                admin.delete_topic(client, each["name"])
+    shown = [{"name": each["name"], "records": records_in(each)} for each in gone]
+    if options.json:
+        print_json({"deleted" if not options.dry_run else "would_delete": shown})
+        return 0
+    for one in shown:
+        what = f"{one['name']} with up to {plural(one['records'], 'record')}"
+        print(f"{what} would be deleted" if options.dry_run else f"{what} deleted")
+    return 0
+
+
+def records_in(topic: dict[str, Any]) -> int:
+    return sum((each["end_offset"] or 0) - (each["start_offset"] or 0) for each in topic["partitions"])

@@ -1,0 +1,211 @@
+"""One broker as an operating-system process: start it, hear that it serves, stop it, kill it, start it again.
+
+Knows processes, signals and the two descriptors that tie a broker to whoever started it; refuses to know the Kafka
+protocol: readiness is a line the broker writes, never something that is polled for.
+
+The ties: `--ready-fd` is a pipe on which the broker writes one line of JSON once it accepts connections.
+`--lifeline-fd` is one end of a socket pair that both hold for as long as they live. When the parent is gone, even
+through kill -9, the broker reads end-of-file and stops; when the broker is gone, the parent does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+START_TIMEOUT_SECONDS = 30.0
+STOP_TIMEOUT_SECONDS = 30.0
+LOG_TAIL_BYTES = 4096
+
+
+class BrokerDied(Exception):
+    """A broker ended, or did not start to serve, when it should have; the message ends with its last words."""
+
+
+class BrokerProcess:
+    """A broker with a fixed node id and data directory, running or not.
+
+    It keeps its port over restarts: the first start may let the operating system choose (`port=0`), later ones
+    listen where the first one did, so clients find it again.
+    Invariant: `lifeline` is open exactly while a process was started and its end was not yet collected.
+    """
+
+    def __init__(
+        self,
+        node_id: int,
+        data_dir: Path | str,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        settings: Mapping[str, str] | None = None,
+        log_file: Path | str | None = None,
+        extra_arguments: Sequence[str] = (),
+    ) -> None:
+        """`settings` are Kafka's broker configs; `log_file` gets what the broker logs (None: our standard error)."""
+        self.node_id = node_id
+        self.data_dir = Path(data_dir)
+        self.host = host
+        self.port = port
+        self.settings = dict(settings or {})
+        self.log_file = Path(log_file) if log_file is not None else None
+        self.extra_arguments = tuple(extra_arguments)
+        self.lifeline: socket.socket | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._ready: int | None = None
+
+    @property
+    def address(self) -> str:
+        """`host:port`; the port is 0 before the first start."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        """The process id of the running, or last, process."""
+        if self._process is None:
+            raise BrokerDied(f"broker {self.node_id} was never started")
+        return self._process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        """How the last process ended (negative: by that signal), or None while it runs."""
+        return None if self._process is None else self._process.poll()
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def command(self) -> list[str]:
+        """What to type to run the same broker by hand."""
+        command = [sys.executable, "-m", "raftlog", "broker", "--node-id", str(self.node_id)]
+        command += ["--data-dir", str(self.data_dir), "--listen", self.address]
+        for key, value in self.settings.items():
+            command += ["--set", f"{key}={value}"]
+        return [*command, *self.extra_arguments]
+
+    def start(self, *, wait: bool = True, timeout: float = START_TIMEOUT_SECONDS) -> None:
+        """Start the process; with `wait`, return when it serves. Raises BrokerDied with the end of its log."""
+        if self.running:
+            raise BrokerDied(f"broker {self.node_id} runs already, as process {self.pid}")
+        self.close()
+        self.lifeline, theirs = socket.socketpair()
+        self._ready, ready_end = os.pipe()
+        ties = ["--ready-fd", str(ready_end), "--lifeline-fd", str(theirs.fileno())]
+        log = None if self.log_file is None else os.open(self.log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        try:
+            self._process = subprocess.Popen(
+                [*self.command, *ties],
+                stdin=subprocess.DEVNULL,
+                stdout=log if log is not None else sys.stderr,
+                stderr=log if log is not None else None,
+                pass_fds=(ready_end, theirs.fileno()),
+                # A session of its own: Ctrl-C in the terminal reaches only the parent, which stops us in order.
+                start_new_session=True,
+            )
+        finally:
+            theirs.close()
+            os.close(ready_end)
+            if log is not None:
+                os.close(log)
+        if wait:
+            self.wait_until_ready(timeout)
+
+    def wait_until_ready(self, timeout: float = START_TIMEOUT_SECONDS) -> None:
+        """Return once the broker accepts connections; raise BrokerDied when it ends or `timeout` seconds pass."""
+        deadline = time.monotonic() + timeout
+        line = b""
+        while self._ready is not None and not line.endswith(b"\n"):
+            if not select.select([self._ready], [], [], max(0.0, deadline - time.monotonic()))[0]:
+                raise BrokerDied(f"broker {self.node_id} does not serve after {timeout:g} s{self.last_words()}")
+            chunk = os.read(self._ready, 4096)
+            if not chunk:
+                self._collect(STOP_TIMEOUT_SECONDS)
+                raise BrokerDied(f"broker {self.node_id} {self.how_it_ended()} before it served{self.last_words()}")
+            line += chunk
+        if self._ready is None:
+            return
+        os.close(self._ready)
+        self._ready = None
+        said = json.loads(line)
+        self.port = int(str(said["address"]).rpartition(":")[2])
+
+    def terminate(self) -> None:
+        """SIGTERM, without waiting: the broker begins an orderly stop."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(signal.SIGCONT)  # a paused process hears nothing else
+            self._process.terminate()
+
+    def stop(self, timeout: float = STOP_TIMEOUT_SECONDS) -> int:
+        """Ask it to stop in order (SIGTERM), wait, and return its exit code; kill it when that takes too long."""
+        if self._process is None:
+            return 0
+        self.terminate()
+        try:
+            return self._collect(timeout)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise BrokerDied(f"broker {self.node_id} did not stop within {timeout:g} s{self.last_words()}") from None
+
+    def kill(self) -> None:
+        """kill -9, and wait until it is gone."""
+        if self._process is not None:
+            self._process.kill()
+            self._collect(STOP_TIMEOUT_SECONDS)
+
+    def pause(self) -> None:
+        """SIGSTOP: the process lives, holds its sockets and answers nothing."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
+
+    def restart(self, *, kill: bool = False) -> None:
+        """Stop it (or kill -9) and start it again on the same port and data directory."""
+        if kill:
+            self.kill()
+        else:
+            self.stop()
+        self.start()
+
+    def close(self) -> None:
+        """Give the ties back. A process that still runs takes that as the order to stop."""
+        if self.lifeline is not None:
+            self.lifeline.close()
+            self.lifeline = None
+        if self._ready is not None:
+            os.close(self._ready)
+            self._ready = None
+
+    def log(self) -> str:
+        """What the broker has logged so far, over all its starts (empty when it logs to our standard error)."""
+        if self.log_file is None or not self.log_file.exists():
+            return ""
+        return self.log_file.read_text(errors="replace")
+
+    def last_words(self) -> str:
+        """The end of the log, in a form that can be hung onto a sentence."""
+        tail = self.log()[-LOG_TAIL_BYTES:].rstrip()
+        return f"; the end of its log:\n{tail}" if tail else ""
+
+    def how_it_ended(self) -> str:
+        code = self.returncode
+        if code is None:
+            return "still runs"
+        if code < 0:
+            return f"was killed by {signal.Signals(-code).name}"
+        return f"ended with exit code {code}"
+
+    def _collect(self, timeout: float) -> int:
+        assert self._process is not None
+        code = self._process.wait(timeout)
+        self.close()
+        return code
