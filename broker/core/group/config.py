@@ -1,0 +1,25 @@
+"""What an operator may set about groups.
+
+Knows the limits under Kafka's names (in the comments). Refuses to know where they come from.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class GroupConfig:
+    """Limits and times of the group coordinator; times in ms. The defaults are Kafka's."""
+
+    min_session_timeout_ms: int = 6_000  # group.min.session.timeout.ms
+    max_session_timeout_ms: int = 1_800_000  # group.max.session.timeout.ms
+    max_size: int = 2_147_483_647  # group.max.size, members of one group
+    initial_rebalance_delay_ms: int = 3_000  # group.initial.rebalance.delay.ms
+    new_member_join_timeout_ms: int = 300_000
+    """How long the JoinGroup of a new member may stay parked. It cannot send heartbeats yet, and nobody sees whether
+    its connection is gone, so clients that give up and come back would fill a long rebalance with ghosts."""
+    offset_metadata_max_bytes: int = 4_096  # offset.metadata.max.bytes
+    offsets_retention_ms: int = 10_080 * 60_000  # offsets.retention.minutes
+    offsets_retention_check_interval_ms: int = 600_000  # offsets.retention.check.interval.ms
+    commit_timeout_ms: int = 5_000  # offsets.commit.timeout.ms

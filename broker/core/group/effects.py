@@ -1,0 +1,98 @@
+"""What an event on a group leads to: answers to parked requests, and records to write first.
+
+Knows the shapes. Refuses to know who carries them out: the shell appends each write's records, has the shard replay
+them, and when they are committed, or could not be written, comes back with the write's `then`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, TypeVar
+
+from raftlog.broker.core.group.member import Protocols, Ticket
+from raftlog.broker.core.group.records import CoordinatorRecord
+from raftlog.wire.messages.leave_group import LeaveGroupResponse
+from raftlog.wire.schema import Message
+
+
+class Reply(NamedTuple):
+    """The answer to a parked request."""
+
+    ticket: Ticket
+    response: Message
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationStored:
+    """The leader's assignment was being stored; now the members can have it."""
+
+    group_id: str
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class StaticMemberStored:
+    """A static member came back under a new id without a rebalance; if that cannot be stored, all is as before."""
+
+    group_id: str
+    group_instance_id: str
+    old_member_id: str
+    new_member_id: str
+    old_leader: str
+    old_protocols: Protocols
+    old_rebalance_timeout_ms: int
+    old_session_timeout_ms: int
+    api_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupEmptied:
+    """Nobody is left. Should this not be stored, the old members return after a restart and time out again."""
+
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class MembersLeft:
+    """A LeaveGroup emptied the group."""
+
+    ticket: Ticket
+    response: LeaveGroupResponse
+
+
+Continuation = GenerationStored | StaticMemberStored | GroupEmptied | MembersLeft
+
+
+class Write(NamedTuple):
+    """Records that go into the log together, and what follows."""
+
+    records: tuple[CoordinatorRecord, ...]
+    then: Continuation
+
+
+class Effects:
+    """What one event leads to, in order."""
+
+    __slots__ = ("replies", "writes")
+
+    def __init__(self) -> None:
+        self.replies: list[Reply] = []
+        self.writes: list[Write] = []
+
+    def reply(self, ticket: Ticket, response: Message) -> None:
+        """Answer a parked request now."""
+        self.replies.append(Reply(ticket, response))
+
+    def write(self, records: tuple[CoordinatorRecord, ...], then: Continuation) -> None:
+        """Write records; `then` tells how it goes on."""
+        self.writes.append(Write(records, then))
+
+
+R = TypeVar("R", covariant=True)
+
+
+class Decision(NamedTuple, Generic[R]):
+    """The outcome of a request that parks nothing: records to write, if any, and the answer once they are safe."""
+
+    response: R
+    records: list[CoordinatorRecord]

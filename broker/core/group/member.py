@@ -1,0 +1,88 @@
+"""One member of a group.
+
+Knows what a member said about itself, its assignment, and which of its requests are parked. Refuses to know the group.
+"""
+
+from __future__ import annotations
+
+from typing import NewType
+
+from raftlog.broker.core.group.timers import Timer, TimerKind
+
+Ticket = NewType("Ticket", int)
+"""A parked request, by the number under which the shell will find it again. Every ticket is answered exactly once."""
+
+Protocols = tuple[tuple[str, bytes], ...]
+"""What a member can do: names of assignment protocols, best first, with the member's metadata for each."""
+
+NO_ASSIGNMENT = b""
+
+
+class Member:
+    """A member; `join_ticket` and `sync_ticket` are its parked requests, at most one of each."""
+
+    __slots__ = (
+        "assignment",
+        "client_host",
+        "client_id",
+        "group_instance_id",
+        "is_new",
+        "join_ticket",
+        "member_id",
+        "protocols",
+        "rebalance_timeout_ms",
+        "session",
+        "session_timeout_ms",
+        "sync_ticket",
+    )
+
+    def __init__(
+        self,
+        group_id: str,
+        member_id: str,
+        *,
+        group_instance_id: str | None,
+        client_id: str,
+        client_host: str,
+        rebalance_timeout_ms: int,
+        session_timeout_ms: int,
+        protocols: Protocols,
+        assignment: bytes = NO_ASSIGNMENT,
+    ) -> None:
+        self.member_id = member_id
+        self.group_instance_id = group_instance_id
+        self.client_id = client_id
+        self.client_host = client_host
+        self.rebalance_timeout_ms = rebalance_timeout_ms
+        self.session_timeout_ms = session_timeout_ms
+        self.protocols = protocols
+        self.assignment = assignment
+        self.join_ticket: Ticket | None = None
+        self.sync_ticket: Ticket | None = None
+        # Until its first JoinGroup is answered a member has nothing to send heartbeats with.
+        self.is_new = False
+        self.session = Timer(TimerKind.SESSION, group_id, member_id)
+
+    @property
+    def is_static(self) -> bool:
+        """Whether it has a group.instance.id (KIP-345)."""
+        return self.group_instance_id is not None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a request of an old member is parked: it need not send heartbeats meanwhile."""
+        return not self.is_new and (self.join_ticket is not None or self.sync_ticket is not None)
+
+    def metadata(self, protocol: str) -> bytes:
+        """What the member said for `protocol`. Raises KeyError when it does not support it."""
+        for name, metadata in self.protocols:
+            if name == protocol:
+                return metadata
+        raise KeyError(protocol)
+
+    def vote(self, candidates: set[str]) -> str:
+        """The member's favourite of `candidates`, one of which it supports."""
+        return next(name for name, _ in self.protocols if name in candidates)
+
+    def __repr__(self) -> str:
+        return f"<member {self.member_id} instance={self.group_instance_id}>"

@@ -1,0 +1,327 @@
+"""Committed offsets: OffsetCommit, OffsetFetch and OffsetDelete, and when offsets expire.
+
+Knows who may commit, what is refused, and what is answered (KIP-211, KIP-447, KIP-496, KIP-709, KIP-848 for the error
+codes, KIP-1106). Refuses to know how records are written: it decides, and `GroupShard.replay` changes the offsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from raftlog.broker.core.group.effects import Decision
+from raftlog.broker.core.group.group import Group
+from raftlog.broker.core.group.records import (
+    NO_EXPIRY,
+    CommittedOffset,
+    CoordinatorRecord,
+    GroupRecord,
+    OffsetRecord,
+)
+from raftlog.broker.core.group.shard import GroupShard
+from raftlog.broker.core.group.state import GroupState, Now
+from raftlog.metadata.image import MetadataImage, TopicImage
+from raftlog.wire.errors import ErrorCode
+from raftlog.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from raftlog.wire.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from raftlog.wire.schema import ZERO_UUID
+
+# From this version on topics are named by id only (KIP-848).
+TOPIC_IDS_FROM = 10
+# From this version on a group that is not there is called so (KIP-848).
+GROUP_NOT_FOUND_FROM = 9
+NO_OFFSET = -1
+NO_RETENTION_TIME = -1
+
+
+# --- OffsetCommit
+
+
+def check_commit(group: Group | None, request: OffsetCommitRequest, api_version: int) -> ErrorCode:
+    """Whether the sender may commit: a member of this generation, or anybody while the group has no members."""
+    generation = request.generation_id_or_member_epoch
+    if group is None:
+        if generation < 0:
+            return ErrorCode.NONE
+        return ErrorCode.GROUP_ID_NOT_FOUND if api_version >= GROUP_NOT_FOUND_FROM else ErrorCode.ILLEGAL_GENERATION
+    if generation < 0 and group.state is GroupState.EMPTY:
+        return ErrorCode.NONE
+    if generation < 0 and not request.member_id and request.group_instance_id is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    error = group.check_member(request.member_id, request.group_instance_id)
+    if error is not ErrorCode.NONE:
+        return error
+    if generation != group.generation:
+        return ErrorCode.ILLEGAL_GENERATION
+    if group.state is GroupState.COMPLETING_REBALANCE:
+        # The member knows the new generation, and commits for what it had in the one before.
+        return ErrorCode.REBALANCE_IN_PROGRESS
+    return ErrorCode.NONE
+
+
+def commit_offsets(
+    shard: GroupShard, request: OffsetCommitRequest, api_version: int, image: MetadataImage, now: Now
+) -> Decision[OffsetCommitResponse]:
+    """Decide an OffsetCommit. `image` says which topics there are."""
+    group_id = request.group_id
+    group = shard.groups.get(group_id)
+    error = check_commit(group, request, api_version)
+    if error is not ErrorCode.NONE:
+        return Decision(refuse_commit(request, error), [])
+    if group is not None and (member := group.members.get(request.member_id)) is not None:
+        shard.keep_alive(member, now)
+    expires_ms = NO_EXPIRY
+    if request.retention_time_ms != NO_RETENTION_TIME:
+        expires_ms = now.wall_ms + request.retention_time_ms
+    metadata_max = shard.config.offset_metadata_max_bytes
+    records: list[CoordinatorRecord] = []
+    topics = []
+    for topic in request.topics:
+        found, missing = _find_topic(topic, api_version, image)
+        count = 0 if found is None else len(found.partitions)
+        partitions = []
+        for partition in topic.partitions:
+            index = partition.partition_index
+            metadata = partition.committed_metadata or ""
+            if found is None or not 0 <= index < count:
+                partitions.append(OffsetCommitResponsePartition(partition_index=index, error_code=missing))
+                continue
+            if len(metadata) > metadata_max:
+                error = ErrorCode.OFFSET_METADATA_TOO_LARGE
+            else:
+                error = ErrorCode.NONE
+                records.append(
+                    OffsetRecord(
+                        group_id,
+                        found.name,
+                        index,
+                        CommittedOffset(
+                            partition.committed_offset,
+                            partition.committed_leader_epoch,
+                            metadata,
+                            now.wall_ms,
+                            expires_ms,
+                            found.topic_id,
+                        ),
+                    )
+                )
+            partitions.append(OffsetCommitResponsePartition(partition_index=index, error_code=error))
+        topics.append(OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions))
+    return Decision(OffsetCommitResponse(topics=topics), records)
+
+
+def _find_topic(
+    topic: OffsetCommitRequestTopic, api_version: int, image: MetadataImage
+) -> tuple[TopicImage | None, ErrorCode]:
+    """The topic, and what to say of it if it, or a partition, is not there."""
+    if api_version >= TOPIC_IDS_FROM:
+        found = image.topics_by_id.get(topic.topic_id)
+        return found, ErrorCode.UNKNOWN_TOPIC_ID if found is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return image.topics.get(topic.name), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def refuse_commit(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCommitResponse:
+    """The answer in which every partition has `error`."""
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=error)
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+# --- OffsetFetch
+
+
+class TopicQuery(NamedTuple):
+    """The partitions of one topic that are asked for. `name` is None when no topic has the id that was asked for."""
+
+    name: str | None
+    topic_id: bytes
+    partitions: Sequence[int]
+
+
+class FetchedOffset(NamedTuple):
+    """What is known of one partition; `offset` is NO_OFFSET when nothing was committed for it."""
+
+    partition: int
+    offset: int
+    leader_epoch: int
+    metadata: str
+    error: ErrorCode
+
+
+class FetchedTopic(NamedTuple):
+    """What is known of one topic."""
+
+    name: str
+    topic_id: bytes
+    partitions: list[FetchedOffset]
+
+
+def fetch_offsets(shard: GroupShard, group_id: str, queries: Iterable[TopicQuery]) -> list[FetchedTopic]:
+    """The committed offsets of the partitions asked for, in that order. A group that is not there has none."""
+    group = shard.groups.get(group_id)
+    fetched = []
+    for name, topic_id, partitions in queries:
+        if name is None:
+            unknown = [_no_offset(index, ErrorCode.UNKNOWN_TOPIC_ID) for index in partitions]
+            fetched.append(FetchedTopic("", topic_id, unknown))
+            continue
+        known = {} if group is None else group.offsets.get(name, {})
+        fetched.append(FetchedTopic(name, topic_id, [_fetched(i, known.get(i), topic_id) for i in partitions]))
+    return fetched
+
+
+def fetch_all_offsets(shard: GroupShard, group_id: str, image: MetadataImage) -> list[FetchedTopic]:
+    """All that the group has committed. A topic that is not there any more has an id of zeros."""
+    group = shard.groups.get(group_id)
+    fetched = []
+    for name, known in {} if group is None else group.offsets.items():
+        topic = image.topics.get(name)
+        topic_id = ZERO_UUID if topic is None else topic.topic_id
+        fetched.append(FetchedTopic(name, topic_id, [_fetched(i, known[i], topic_id) for i in known]))
+    return fetched
+
+
+def _fetched(partition: int, known: CommittedOffset | None, topic_id: bytes) -> FetchedOffset:
+    if known is None or (known.topic_id != topic_id and ZERO_UUID not in (known.topic_id, topic_id)):
+        # Of another topic that had this name before, the offset says nothing.
+        return _no_offset(partition, ErrorCode.NONE)
+    return FetchedOffset(partition, known.offset, known.leader_epoch, known.metadata, ErrorCode.NONE)
+
+
+def _no_offset(partition: int, error: ErrorCode) -> FetchedOffset:
+    return FetchedOffset(partition, NO_OFFSET, -1, "", error)
+
+
+# --- OffsetDelete
+
+
+def delete_offsets(
+    shard: GroupShard, request: OffsetDeleteRequest, image: MetadataImage
+) -> Decision[OffsetDeleteResponse]:
+    """Decide an OffsetDelete: topics that members may be consuming are refused (KIP-496)."""
+    if not request.group_id:
+        return Decision(OffsetDeleteResponse(error_code=ErrorCode.INVALID_GROUP_ID), [])
+    group = shard.groups.get(request.group_id)
+    if group is None:
+        return Decision(OffsetDeleteResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND), [])
+    if group.state is not GroupState.EMPTY and not group.uses_consumer_protocol:
+        # Members of another protocol type: what they consume, only they know.
+        return Decision(OffsetDeleteResponse(error_code=ErrorCode.NON_EMPTY_GROUP), [])
+    records: list[CoordinatorRecord] = []
+    topics = []
+    for topic in request.topics:
+        found = image.topics.get(topic.name)
+        count = 0 if found is None else len(found.partitions)
+        subscribed = group.is_subscribed_to(topic.name)
+        known = group.offsets.get(topic.name, {})
+        partitions = []
+        for partition in topic.partitions:
+            index = partition.partition_index
+            error = ErrorCode.NONE
+            if not 0 <= index < count:
+                error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            elif subscribed:
+                error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+            elif index in known:
+                records.append(OffsetRecord(group.group_id, topic.name, index, None))
+            partitions.append(OffsetDeleteResponsePartition(partition_index=index, error_code=error))
+        topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=partitions))
+    return Decision(OffsetDeleteResponse(topics=topics), records)
+
+
+# --- expiry
+
+
+def expire_group(shard: GroupShard, group: Group, now: Now) -> list[CoordinatorRecord]:
+    """Removals for the offsets of a group that have expired (KIP-211), and for the group when it has none left."""
+    records: list[CoordinatorRecord] = []
+    expired = list(_expired(group, shard.config.offsets_retention_ms, now))
+    for topic, partition in expired:
+        records.append(OffsetRecord(group.group_id, topic, partition, None))
+    left = sum(map(len, group.offsets.values())) - len(expired)
+    if left == 0 and group.state is GroupState.EMPTY and not group.pending_joins:
+        if group.stored is not None:
+            records.append(GroupRecord(group.group_id, None))
+        else:
+            # It could not be stored when its last member went; there is nothing to remove from the log.
+            group.generation = 0
+            shard.discard_if_unused(group)
+    return records
+
+
+def _expired(group: Group, retention_ms: int, now: Now) -> Iterator[tuple[str, int]]:
+    """(topic, partition) of the offsets whose time is over.
+
+    It begins when the last member went, or for a consumer without membership, or a topic that the members do not
+    consume (any more), with the commit.
+    """
+    since_empty = -1
+    if group.state is GroupState.EMPTY:
+        if group.protocol_type is not None:
+            since_empty = group.state_timestamp_ms
+    elif group.state is not GroupState.STABLE or group.subscribed is None:
+        # What the members will want of it is being settled, or nobody here can know.
+        return
+    for topic, partitions in group.offsets.items():
+        if group.state is GroupState.STABLE and group.is_subscribed_to(topic):
+            continue
+        for partition, known in partitions.items():
+            if known.expire_timestamp_ms != NO_EXPIRY:
+                expires_ms = known.expire_timestamp_ms
+            else:
+                begin_ms = since_empty if since_empty != -1 else known.commit_timestamp_ms
+                expires_ms = begin_ms + retention_ms
+            if now.wall_ms >= expires_ms:
+                yield topic, partition
+
+
+def forget_topics(shard: GroupShard, topics: Iterable[str]) -> list[CoordinatorRecord]:
+    """Removals for all offsets of topics that were deleted."""
+    names = list(topics)
+    return [
+        OffsetRecord(group.group_id, name, partition, None)
+        for group in shard.groups.values()
+        for name in names
+        for partition in group.offsets.get(name, ())
+    ]
+
+
+def forget_missing_topics(group: Group, image: MetadataImage) -> list[CoordinatorRecord]:
+    """Removals for offsets of topics that are not there: they were deleted while nobody led this shard.
+
+    `image` must be no older than the one in which this broker became leader. Whoever took the commit before knew an
+    older one, or it would not have taken itself for the leader, and the topic was in that.
+    """
+    return [
+        OffsetRecord(group.group_id, name, partition, None)
+        for name, partitions in group.offsets.items()
+        for partition, known in partitions.items()
+        if _is_gone(name, known.topic_id, image)
+    ]
+
+
+def _is_gone(name: str, topic_id: bytes, image: MetadataImage) -> bool:
+    if topic_id != ZERO_UUID:
+        return topic_id not in image.topics_by_id
+    return name not in image.topics

@@ -1,0 +1,71 @@
+"""Answers of the group APIs that more than one event gives.
+
+Knows how an error looks in each. Refuses to know when there is one.
+"""
+
+from __future__ import annotations
+
+from raftlog.broker.core.group.group import Group
+from raftlog.broker.core.group.member import Member
+from raftlog.wire.errors import ErrorCode
+from raftlog.wire.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
+from raftlog.wire.messages.sync_group import SyncGroupResponse
+
+# What goes wrong with the log, in words that clients of the coordinator understand.
+_WRITE_ERRORS = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.FENCED_LEADER_EPOCH: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+
+
+def coordinator_error(error: ErrorCode) -> ErrorCode:
+    """The error of a failed write as the coordinator's clients are told."""
+    return _WRITE_ERRORS.get(error, error)
+
+
+def join_error(error: ErrorCode, member_id: str = "") -> JoinGroupResponse:
+    """A refused JoinGroup."""
+    return JoinGroupResponse(error_code=error, member_id=member_id, protocol_name=None)
+
+
+def join_answer(group: Group, member: Member, *, skip_assignment: bool = False) -> JoinGroupResponse:
+    """What a member is told of the generation it is in; the leader gets the members to assign partitions to."""
+    protocol = group.protocol
+    members = []
+    if member.member_id == group.leader and protocol is not None:
+        members = [
+            JoinGroupResponseMember(
+                member_id=other.member_id,
+                group_instance_id=other.group_instance_id,
+                metadata=other.metadata(protocol),
+            )
+            for other in group.members.values()
+        ]
+    return JoinGroupResponse(
+        generation_id=group.generation,
+        protocol_type=group.protocol_type,
+        protocol_name=protocol,
+        leader=group.leader or "",
+        skip_assignment=skip_assignment,
+        member_id=member.member_id,
+        members=members,
+    )
+
+
+def sync_error(error: ErrorCode) -> SyncGroupResponse:
+    """A refused SyncGroup."""
+    return SyncGroupResponse(error_code=error)
+
+
+def sync_answer(group: Group, member: Member) -> SyncGroupResponse:
+    """A member's assignment."""
+    return SyncGroupResponse(
+        protocol_type=group.protocol_type, protocol_name=group.protocol, assignment=member.assignment
+    )

@@ -1,0 +1,100 @@
+"""Deadlines that are moved far more often than they are met.
+
+Knows how to keep them cheap: moving a deadline further away, which every heartbeat does, is two attribute writes; the
+queue finds out when the old time comes. Refuses to know what a deadline is for, and reads no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Enum, auto
+from heapq import heappop, heappush
+
+NEVER = 1 << 62
+"""A deadline that does not come (ms)."""
+
+
+class TimerKind(Enum):
+    """What is to be done when the time has come."""
+
+    SESSION = auto()
+    """A member sent no heartbeat in time."""
+    PENDING_JOIN = auto()
+    """A client was given a member id and did not come back with it."""
+    JOIN = auto()
+    """The join phase has lasted as long as it may."""
+    SYNC = auto()
+    """The sync phase has."""
+
+
+class Timer:
+    """A deadline with what it belongs to. `queued_ms` is when the queue will look at it next."""
+
+    __slots__ = ("deadline_ms", "group_id", "kind", "member_id", "queued_ms")
+
+    def __init__(self, kind: TimerKind, group_id: str, member_id: str = "") -> None:
+        self.kind = kind
+        self.group_id = group_id
+        self.member_id = member_id
+        self.deadline_ms = NEVER
+        self.queued_ms = NEVER
+
+    @property
+    def is_set(self) -> bool:
+        return self.deadline_ms != NEVER
+
+    def cancel(self) -> None:
+        """Stop; its place in the queue goes unused when its time comes."""
+        self.deadline_ms = NEVER
+
+
+class TimerQueue:
+    """Timers by the time at which each has to be looked at.
+
+    Invariant: a timer that is set has an entry in the heap at `queued_ms` <= `deadline_ms`. Entries of other times
+    are left over from before and mean nothing.
+    """
+
+    __slots__ = ("_heap", "_sequence")
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, Timer]] = []
+        self._sequence = 0
+
+    def set(self, timer: Timer, deadline_ms: int) -> None:
+        """Let `timer` expire at `deadline_ms` and not before. O(1) unless the deadline comes nearer."""
+        timer.deadline_ms = deadline_ms
+        if deadline_ms < timer.queued_ms:
+            self._push(timer, deadline_ms)
+
+    def _push(self, timer: Timer, at_ms: int) -> None:
+        timer.queued_ms = at_ms
+        self._sequence += 1
+        heappush(self._heap, (at_ms, self._sequence, timer))
+
+    def next_look_ms(self) -> int:
+        """When `expired` should be called next: never after the nearest deadline, perhaps before. NEVER if idle."""
+        return self._heap[0][0] if self._heap else NEVER
+
+    def expired(self, now_ms: int) -> Iterator[Timer]:
+        """Timers whose deadline is not after `now_ms`, in order of when they were due to be looked at; each is unset.
+
+        Timers may be set while this runs; one that is set to `now_ms` or earlier comes out too.
+        """
+        heap = self._heap
+        while heap and heap[0][0] <= now_ms:
+            at_ms, _, timer = heappop(heap)
+            if timer.queued_ms != at_ms:
+                continue
+            timer.queued_ms = NEVER
+            deadline_ms = timer.deadline_ms
+            if deadline_ms > now_ms:
+                if deadline_ms != NEVER:
+                    self._push(timer, deadline_ms)
+                continue
+            timer.deadline_ms = NEVER
+            yield timer
+
+    def __len__(self) -> int:
+        """Entries in the heap, left-over ones included."""
+        return len(self._heap)
