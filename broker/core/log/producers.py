@@ -1,0 +1,274 @@
+"""What each idempotent or transactional producer wrote last to one partition (KIP-98, KIP-360).
+
+Knows sequence numbers, producer epochs and open transactions, and so which batch is new, which one is a retry and
+which one must be refused; and up to where every transaction is decided. Refuses to know where batches are kept and
+when records are replicated: it is told the high watermark.
+
+A batch is checked first (`check`, `check_marker`) and recorded after it is in the log (`record`, `record_marker`),
+so that a failed write leaves no trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from raftlog.broker.core.log.results import AppendOrigin
+from raftlog.wire.batch import BatchHeader
+from raftlog.wire.control import TransactionMarker
+from raftlog.wire.errors import ErrorCode, InvariantViolation
+
+BATCHES_REMEMBERED: Final = 5
+"""A producer may have five requests in flight (max.in.flight.requests.per.connection), so any may be a retry."""
+SEQUENCE_MAX: Final = 2**31 - 1
+NO_EPOCH: Final = -1
+NO_OFFSET: Final = -1
+
+
+class BatchRecord(NamedTuple):
+    """One remembered batch. `first_sequence` and `first_offset` follow from the rest."""
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+
+    @property
+    def first_sequence(self) -> int:
+        """Sequence numbers wrap from 2^31 - 1 to 0."""
+        return (self.last_sequence - self.offset_delta) & SEQUENCE_MAX if self.last_sequence >= 0 else -1
+
+    @property
+    def first_offset(self) -> int:
+        return self.last_offset - self.offset_delta
+
+
+class ProducerEntry:
+    """The state of one producer id. `batches` holds up to five, oldest first, all of the current epoch."""
+
+    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp", "producer_id", "transaction_start")
+
+    def __init__(self, producer_id: int, epoch: int = NO_EPOCH) -> None:
+        self.producer_id = producer_id
+        self.epoch = epoch
+        self.coordinator_epoch = -1
+        self.last_timestamp = -1
+        self.transaction_start = NO_OFFSET
+        self.batches: list[BatchRecord] = []
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else -1
+
+    def copy(self) -> ProducerEntry:
+        twin = ProducerEntry(self.producer_id, self.epoch)
+        twin.coordinator_epoch = self.coordinator_epoch
+        twin.last_timestamp = self.last_timestamp
+        twin.transaction_start = self.transaction_start
+        twin.batches = self.batches.copy()
+        return twin
+
+    def enter_epoch(self, epoch: int) -> None:
+        """A new epoch forgets the batches of the old one: sequences begin again."""
+        if epoch != self.epoch:
+            self.batches.clear()
+            self.epoch = epoch
+
+
+class Verdict(NamedTuple):
+    """Why a batch is not to be appended: an error, or a retry of `duplicate`, which is in the log already."""
+
+    error: ErrorCode
+    message: str | None = None
+    duplicate: BatchRecord | None = None
+
+
+class CompletedTransaction(NamedTuple):
+    """A transaction whose marker is in the log. `last_offset` is the marker's own."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    aborted: bool
+    last_stable_offset: int
+    """Where the last stable offset goes when this marker is replicated; kept in the transaction index."""
+
+
+class ProducerStates:
+    """All producers of one partition.
+
+    Invariants: the open transactions are exactly those of the entries; `open_transactions` is in order of first
+    offset. `end_offset` is the log offset up to which this state has seen the batches.
+    """
+
+    __slots__ = ("_unreplicated", "end_offset", "entries", "open_transactions")
+
+    def __init__(self, entries: Iterable[ProducerEntry] = (), end_offset: int = 0) -> None:
+        self.entries = {entry.producer_id: entry for entry in entries}
+        started = [(e.transaction_start, e.producer_id) for e in self.entries.values() if e.transaction_start >= 0]
+        self.open_transactions = dict(sorted(started))
+        self._unreplicated: dict[int, int] = {}
+        self.end_offset = end_offset
+
+    def check(self, header: BatchHeader, origin: AppendOrigin) -> Verdict | None:
+        """Whether a data batch of a producer may be appended; None if so. `header` has a producer id."""
+        entry = self.entries.get(header.producer_id)
+        if entry is None:
+            # Nothing is known of the producer, perhaps because retention took its records: any sequence
+            # may begin. Kafka has not answered UNKNOWN_PRODUCER_ID here since KIP-360.
+            return None
+        epoch = header.producer_epoch
+        if origin == AppendOrigin.CLIENT:
+            if epoch == entry.epoch:
+                last = entry.last_sequence
+                sequence = header.base_sequence
+                if sequence == last + 1 or (sequence == 0 and last == SEQUENCE_MAX):
+                    return None if entry.transaction_start < 0 else self._check_transaction(entry, header)
+                return self._duplicate_or_gap(entry, header)
+            if epoch > entry.epoch and header.base_sequence != 0 and entry.epoch != NO_EPOCH:
+                return Verdict(
+                    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                    f"producer {entry.producer_id} begins epoch {epoch} with sequence {header.base_sequence}, not 0",
+                )
+        if epoch < entry.epoch and origin != AppendOrigin.REPLICATION:
+            return _fenced(entry, epoch)
+        return self._check_transaction(entry, header)
+
+    def _duplicate_or_gap(self, entry: ProducerEntry, header: BatchHeader) -> Verdict | None:
+        first, last = header.base_sequence, header.last_sequence
+        for batch in entry.batches:
+            if batch.last_sequence == last and batch.first_sequence == first:
+                return Verdict(ErrorCode.NONE, duplicate=batch)
+        return Verdict(
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"producer {entry.producer_id} sent sequence {first} after {entry.last_sequence}",
+        )
+
+    def _check_transaction(self, entry: ProducerEntry, header: BatchHeader) -> Verdict | None:
+        if entry.transaction_start >= 0 and not header.is_transactional:
+            return Verdict(
+                ErrorCode.INVALID_TXN_STATE,
+                f"producer {entry.producer_id} has a transaction open and sent a batch outside of it",
+            )
+        return None
+
+    def check_marker(
+        self, header: BatchHeader, marker: TransactionMarker, origin: AppendOrigin, transaction_version: int
+    ) -> Verdict | None:
+        """Whether a transaction marker may be appended; None if so.
+
+        From transaction version 2 on the marker's epoch must be above the producer's (KIP-890), unless the
+        transaction has ended already and this is the marker sent again.
+        """
+        entry = self.entries.get(header.producer_id)
+        if entry is None or origin == AppendOrigin.REPLICATION:
+            return None
+        epoch = header.producer_epoch
+        if transaction_version >= 2:
+            repeated = epoch == entry.epoch and entry.transaction_start < 0
+            if epoch <= entry.epoch and not repeated:
+                return _fenced(entry, epoch)
+        elif epoch < entry.epoch:
+            return _fenced(entry, epoch)
+        if entry.coordinator_epoch > marker.coordinator_epoch:
+            return Verdict(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"a marker of coordinator epoch {marker.coordinator_epoch}, after one of {entry.coordinator_epoch}",
+            )
+        return None
+
+    def record(self, header: BatchHeader, base_offset: int) -> None:
+        """A data batch is in the log, its first record at `base_offset`."""
+        producer_id = header.producer_id
+        entry = self.entries.get(producer_id)
+        if entry is None:
+            entry = self.entries[producer_id] = ProducerEntry(producer_id, header.producer_epoch)
+        elif entry.epoch != header.producer_epoch:
+            entry.enter_epoch(header.producer_epoch)
+        delta = header.last_offset_delta
+        timestamp = header.max_timestamp
+        batches = entry.batches
+        batches.append(BatchRecord(header.last_sequence, base_offset + delta, delta, timestamp))
+        if len(batches) > BATCHES_REMEMBERED:
+            del batches[0]
+        entry.last_timestamp = timestamp
+        if entry.transaction_start < 0 and header.is_transactional:
+            entry.transaction_start = base_offset
+            self.open_transactions[base_offset] = producer_id
+
+    def record_marker(
+        self, header: BatchHeader, marker: TransactionMarker, offset: int
+    ) -> CompletedTransaction | None:
+        """A transaction marker is in the log at `offset`; the transaction it ended, None if none was open."""
+        producer_id = header.producer_id
+        entry = self.entries.get(producer_id)
+        if entry is None:
+            entry = self.entries[producer_id] = ProducerEntry(producer_id, header.producer_epoch)
+        entry.enter_epoch(header.producer_epoch)
+        entry.coordinator_epoch = marker.coordinator_epoch
+        entry.last_timestamp = header.max_timestamp
+        first, entry.transaction_start = entry.transaction_start, NO_OFFSET
+        if first < 0:
+            return None
+        del self.open_transactions[first]
+        # Not stable before the marker is replicated: until then a new leader may not have it.
+        self._unreplicated[first] = offset
+        stable = next(iter(self.open_transactions), offset + 1)
+        return CompletedTransaction(producer_id, first, offset, not marker.committed, stable)
+
+    def first_unstable_offset(self) -> int | None:
+        """First offset of a transaction that is open, or whose marker is not below the high watermark."""
+        first = next(iter(self.open_transactions), None)
+        if self._unreplicated:
+            oldest = min(self._unreplicated)
+            return oldest if first is None or oldest < first else first
+        return first
+
+    @property
+    def has_unstable(self) -> bool:
+        return bool(self.open_transactions or self._unreplicated)
+
+    def on_high_watermark(self, high_watermark: int) -> None:
+        """Markers below the high watermark are replicated: their transactions are decided for good."""
+        if self._unreplicated:
+            self._unreplicated = {
+                first: last for first, last in self._unreplicated.items() if last >= high_watermark
+            }
+
+    def expire(self, now_ms: int, expiration_ms: int) -> list[int]:
+        """Forget producers idle for `expiration_ms` (producer.id.expiration.ms) with no transaction open."""
+        idle = [
+            entry.producer_id
+            for entry in self.entries.values()
+            if entry.transaction_start < 0 and now_ms - entry.last_timestamp >= expiration_ms
+        ]
+        for producer_id in idle:
+            del self.entries[producer_id]
+        return idle
+
+    def oldest_open_timestamp(self) -> int:
+        """Time of the last write in the oldest open transaction, to find one left hanging; -1 if none is open."""
+        producer_id = next(iter(self.open_transactions.values()), None)
+        return -1 if producer_id is None else self.entries[producer_id].last_timestamp
+
+    def fork(self, producer_ids: Iterable[int]) -> ProducerStates:
+        """A copy that holds only these producers: to check several batches before the first is written."""
+        known = (self.entries.get(producer_id) for producer_id in producer_ids)
+        return ProducerStates((entry.copy() for entry in known if entry is not None), self.end_offset)
+
+    def check_invariants(self) -> None:
+        """Raises InvariantViolation if the open transactions are not those of the entries, or out of order."""
+        opened = sorted((e.transaction_start, e.producer_id) for e in self.entries.values() if e.transaction_start >= 0)
+        if opened != list(self.open_transactions.items()):
+            raise InvariantViolation(f"open transactions {self.open_transactions} are not those of the producers")
+        for entry in self.entries.values():
+            offsets = [batch.last_offset for batch in entry.batches]
+            if offsets != sorted(set(offsets)) or len(offsets) > BATCHES_REMEMBERED:
+                raise InvariantViolation(f"producer {entry.producer_id} remembers batches at {offsets}")
+
+
+def _fenced(entry: ProducerEntry, epoch: int) -> Verdict:
+    return Verdict(
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        f"producer {entry.producer_id} sent epoch {epoch} after {entry.epoch}: another instance has taken over",
+    )

@@ -1,0 +1,89 @@
+"""What a partition log answers: the outcome of an append, a stretch of a file, and why it cannot serve.
+
+Knows the shapes only. Refuses to know who asks.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple, Protocol
+
+from raftlog.wire.errors import ErrorCode
+
+
+class AppendOrigin(IntEnum):
+    """Who appends; it decides how much is checked (Kafka's AppendOrigin)."""
+
+    CLIENT = 0
+    """A produce request: everything is checked, sequence numbers too."""
+    COORDINATOR = 1
+    """The group or transaction coordinator of this broker: no sequence numbers, control batches allowed."""
+    REPLICATION = 2
+    """A follower copying its leader, or recovery: what the leader accepted is accepted."""
+
+
+class RecordError(NamedTuple):
+    """One record that made its batch be refused (KIP-467)."""
+
+    batch_index: int
+    message: str | None
+
+
+class AppendResult(NamedTuple):
+    """The outcome of an append. With an error nothing was written and the offsets are -1."""
+
+    error: ErrorCode
+    base_offset: int
+    last_offset: int
+    log_append_time_ms: int
+    """The broker's time given to the records, -1 under message.timestamp.type=CreateTime."""
+    log_start_offset: int
+    message: str | None = None
+    record_errors: tuple[RecordError, ...] = ()
+    duplicate: bool = False
+    """True if these records were in the log already; the offsets are those of the first time (KIP-98)."""
+
+
+class OpenDescriptor(Protocol):
+    """An open file that stays open as long as this object is referred to."""
+
+    fd: int
+
+
+class FileSlice(NamedTuple):
+    """Whole batches (the last one perhaps cut) as a stretch of a segment file, for sendfile.
+
+    The bytes stay readable as long as the slice is referred to, even when the segment is deleted meanwhile.
+    """
+
+    fd: int
+    position: int
+    length: int
+    file: OpenDescriptor
+
+    def fileno(self) -> int:
+        return self.fd
+
+
+class FoundOffset(NamedTuple):
+    """A record found by its time. `timestamp` in ms since 1970; `leader_epoch` -1 if it is not known."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+class LogUnavailable(Exception):
+    """The log cannot do what was asked; clients get `error`. An expected outcome, not a bug."""
+
+    error = ErrorCode.KAFKA_STORAGE_ERROR
+
+
+class OffsetOutOfRange(LogUnavailable):
+    """The offset is below the log start or above the log end."""
+
+    error = ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+class LogDamaged(LogUnavailable):
+    """Bytes that were known to be whole are not any more. The message names file, position and what to do."""

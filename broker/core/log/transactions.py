@@ -1,0 +1,54 @@
+"""The transaction index of a segment: aborted transactions, for readers of committed records only (KIP-98).
+
+Knows the bytes of an entry and which aborted transactions a fetch must be told of. Refuses to know the file.
+
+An entry (34 bytes): version int16 = 0, producer id, first offset, last offset (the marker's), last stable offset,
+all int64. It is kept in the segment that holds the marker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from struct import Struct
+from typing import Final, NamedTuple
+
+ENTRY: Final = Struct(">hqqqq")
+VERSION: Final = 0
+
+
+class AbortedTransaction(NamedTuple):
+    """`last_offset` is the abort marker's; `last_stable_offset` where it went when the marker was replicated."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+def encode_entry(transaction: AbortedTransaction) -> bytes:
+    return ENTRY.pack(VERSION, *transaction)
+
+
+def decode_entries(data: bytes) -> list[AbortedTransaction]:
+    """The whole entries of an index file; one that is cut short, or of an unknown version, ends the list."""
+    found = []
+    for version, *fields in ENTRY.iter_unpack(memoryview(data)[: len(data) // ENTRY.size * ENTRY.size]):
+        if version != VERSION:
+            break
+        found.append(AbortedTransaction(*fields))
+    return found
+
+
+def collect(
+    entries: Iterable[AbortedTransaction], start_offset: int, end_offset: int, found: list[AbortedTransaction]
+) -> bool:
+    """Add to `found` those that overlap [start_offset, end_offset); True if later segments can have no more.
+
+    Once an entry's last stable offset reaches the end, every transaction that ends behind it began behind it.
+    """
+    for entry in entries:
+        if entry.last_offset >= start_offset and entry.first_offset < end_offset:
+            found.append(entry)
+        if entry.last_stable_offset >= end_offset:
+            return True
+    return False

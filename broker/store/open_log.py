@@ -1,0 +1,401 @@
+"""The opened part of a partition log: its segments, leader epochs and producers, in memory and as files.
+
+Knows where each offset lies, how the log grows by segments and shrinks at both ends, and what is not on stable
+storage yet. Refuses to know who may read or write what: that is `partition_log.py`, which opens this on first use so
+that an idle partition costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
+from zlib import crc32
+
+from raftlog.broker.core.log.checkpoint_text import format_epochs
+from raftlog.broker.core.log.config import LogConfig
+from raftlog.broker.core.log.epochs import LeaderEpochs
+from raftlog.broker.core.log.index import RELATIVE_OFFSET_MAX
+from raftlog.broker.core.log.producers import CompletedTransaction, ProducerStates
+from raftlog.broker.core.log.snapshot import encode_snapshot
+from raftlog.broker.core.log.transactions import AbortedTransaction
+from raftlog.broker.ports import Disk
+from raftlog.broker.store.files import Descriptor, replace_whole, write_new
+from raftlog.broker.store.names import CLEANED_SUFFIX, DELETED_SUFFIX, LEADER_EPOCHS, SWAP_SUFFIX, snapshot_name
+from raftlog.broker.store.segment import Segment
+from raftlog.broker.store.store import Store
+from raftlog.wire.errors import InvariantViolation
+
+logger = logging.getLogger("raftlog.log")
+
+RECENT_BATCHES: Final = 64
+"""Positions of the latest batches that are remembered: a consumer that keeps up needs no search."""
+READ_ENDS: Final = 32
+"""Positions where the latest reads ended that are remembered: each is where its reader goes on."""
+
+
+class FlushTicket(NamedTuple):
+    """What must be synced before offsets below `end_offset` are on stable storage. `sync` may run in a thread."""
+
+    disk: Disk
+    end_offset: int
+    descriptors: tuple[Descriptor, ...]
+    directories: tuple[str, ...]
+    generation: int
+
+    def sync(self) -> None:
+        """Return when all of it is on stable storage. Raises OSError."""
+        for descriptor in self.descriptors:
+            self.disk.sync(descriptor.fd)
+        for directory in self.directories:
+            self.disk.sync_directory(directory)
+
+
+class OpenLog:
+    """Segments in order of base offset, the last one active.
+
+    Invariants: there is at least one segment; base offsets rise strictly; `_bases` are those of `segments`; `recent`
+    points to batches of the active segment.
+    """
+
+    __slots__ = (
+        "_bases",
+        "_read_ends",
+        "_unsynced",
+        "_unsynced_directories",
+        "active",
+        "directory",
+        "epochs",
+        "generation",
+        "producers",
+        "recent",
+        "segments",
+        "snapshots",
+        "store",
+    )
+
+    def __init__(
+        self,
+        store: Store,
+        directory: str,
+        segments: list[Segment],
+        epochs: LeaderEpochs,
+        producers: ProducerStates,
+        snapshots: Iterable[int],
+    ) -> None:
+        self.store = store
+        self.directory = directory
+        self.segments = segments
+        self._bases = [segment.base_offset for segment in segments]
+        self.active = segments[-1]
+        self.epochs = epochs
+        self.producers = producers
+        self.snapshots = sorted(snapshots)
+        self.recent: dict[int, int] = {}
+        self._read_ends: dict[int, tuple[Segment, int]] = {}
+        # Files beside the log files that were written and not synced since.
+        self._unsynced: dict[str, None] = {}
+        self._unsynced_directories: dict[str, None] = {}
+        # Grows when the log is cut: a flush begun before says nothing of what was written after.
+        self.generation = 0
+
+    def names_are_new(self) -> None:
+        """The directory itself may not be on stable storage: the first flush syncs it and the one above."""
+        self._unsynced_directories[self.directory] = None
+        self._unsynced_directories[self.directory.rpartition("/")[0]] = None
+
+    # Finding -----------------------------------------------------------------------------------------
+
+    def number_of(self, offset: int) -> int:
+        """Number of the segment that holds `offset`: the last one that begins at or below it, else the first."""
+        return max(bisect_right(self._bases, offset) - 1, 0)
+
+    def end_of(self, number: int, log_end_offset: int) -> int:
+        """The offset at which a segment ends, exclusive."""
+        return self._bases[number + 1] if number + 1 < len(self._bases) else log_end_offset
+
+    def find(self, offset: int) -> tuple[int, int]:
+        """(segment number, position) of the first batch that ends at `offset` or later.
+
+        At the very end: the active segment and its size. Raises OSError, LogDamaged.
+        """
+        number = self.number_of(offset)
+        while True:
+            segment = self.segments[number]
+            position = self.position_in(segment, offset)
+            if position < segment.size or number + 1 == len(self.segments):
+                return number, position
+            # Compaction has taken the rest of the segment.
+            number += 1
+
+    def position_in(self, segment: Segment, offset: int) -> int:
+        """As Segment.position_of, but remembered positions first."""
+        if segment is self.active:
+            position = self.recent.get(offset)
+            if position is not None:
+                return position
+        ended = self._read_ends.get(offset)
+        if ended is not None and ended[0] is segment:
+            return ended[1]
+        return segment.position_of(offset)
+
+    def remember_end(self, offset: int, segment: Segment, position: int) -> None:
+        """A read ended before `offset`, which begins at `position`."""
+        ends = self._read_ends
+        if offset not in ends:
+            if len(ends) >= READ_ENDS:
+                del ends[next(iter(ends))]
+            ends[offset] = (segment, position)
+
+    def remember_batch(self, base_offset: int, position: int) -> None:
+        """A batch was appended to the active segment."""
+        recent = self.recent
+        if len(recent) >= RECENT_BATCHES:
+            for offset in list(recent)[: RECENT_BATCHES // 2]:
+                del recent[offset]
+        recent[base_offset] = position
+
+    def forget_positions(self) -> None:
+        self.recent.clear()
+        self._read_ends.clear()
+
+    @property
+    def size(self) -> int:
+        """Bytes of all batches."""
+        return sum(segment.size for segment in self.segments)
+
+    # Growing -----------------------------------------------------------------------------------------
+
+    def must_roll(self, size: int, last_offset: int, max_timestamp: int, now_ms: int, config: LogConfig) -> bool:
+        """Whether `size` bytes more need a new segment: segment.bytes, segment.ms, segment.index.bytes, offsets."""
+        segment = self.active
+        if segment.size > config.segment_bytes - size:
+            return segment.size > 0
+        if segment.size == 0:
+            return last_offset - segment.base_offset > RELATIVE_OFFSET_MAX
+        first = segment.first_timestamp
+        waited = max_timestamp - first if first >= 0 else now_ms - segment.created_ms
+        if waited > config.segment_ms - self._jitter(config):
+            return True
+        return not segment.accepts(last_offset, config.segment_index_bytes)
+
+    def _jitter(self, config: LogConfig) -> int:
+        """Between 0 and segment.jitter.ms, the same for a segment whenever it is asked, as different as names are."""
+        if config.segment_jitter_ms <= 0:
+            return 0
+        return crc32(self.active.path.encode()) % min(config.segment_jitter_ms, config.segment_ms)
+
+    def roll(self, base_offset: int, now_ms: int, config: LogConfig) -> Segment:
+        """A new active segment that begins at `base_offset`, the log end. Raises OSError; then nothing changed."""
+        if base_offset < self.active.base_offset or (base_offset == self.active.base_offset and self.active.size):
+            raise InvariantViolation(f"{self.directory}: a segment from {base_offset} on is there already")
+        self.active.finish()
+        self._unsynced_indexes(self.active)
+        self.take_snapshot(base_offset)
+        preallocate = config.segment_bytes if config.preallocate else 0
+        segment = Segment.create(self.store.files, self.directory, base_offset, now_ms=now_ms, preallocate=preallocate)
+        if base_offset == self.active.base_offset:
+            self.segments.pop()
+            self._bases.pop()
+        self.segments.append(segment)
+        self._bases.append(base_offset)
+        self.active = segment
+        self.recent.clear()
+        self._unsynced_directories[self.directory] = None
+        logger.info("log=%s rolled to a segment from offset %d on", self.directory, base_offset)
+        return segment
+
+    def add_completed(self, completed: CompletedTransaction) -> None:
+        """A transaction has ended in the active segment: readers of committed records must know if it was aborted."""
+        if completed.aborted:
+            self.active.add_transaction(
+                AbortedTransaction(
+                    completed.producer_id,
+                    completed.first_offset,
+                    completed.last_offset,
+                    completed.last_stable_offset,
+                )
+            )
+            self._unsynced[self.active.transactions_path] = None
+
+    # Producers and epochs ------------------------------------------------------------------------------
+
+    def take_snapshot(self, offset: int) -> None:
+        """Write the producers as they are at `offset`, the log end, unless that is done. Raises OSError."""
+        if self.snapshots and self.snapshots[-1] >= offset:
+            return
+        path = f"{self.directory}/{snapshot_name(offset)}"
+        write_new(self.store.disk, path, encode_snapshot(self.producers.entries.values()), sync=False)
+        self.snapshots.append(offset)
+        self._unsynced[path] = None
+        self._unsynced_directories[self.directory] = None
+
+    def write_epochs(self) -> None:
+        """Bring the leader epochs to stable storage, if they have changed. Raises OSError."""
+        if self.epochs.dirty:
+            path = f"{self.directory}/{LEADER_EPOCHS}"
+            replace_whole(self.store.disk, path, format_epochs(self.epochs).encode(), sync=True)
+            self.epochs.dirty = False
+
+    # Flushing ------------------------------------------------------------------------------------------
+
+    def flush_ticket(self, recovery_point: int, log_end_offset: int) -> FlushTicket:
+        """What to sync so that everything below `log_end_offset` is safe. Raises OSError.
+
+        Of the active segment only the log is synced: its index entries can be made again from the batches.
+        """
+        self.write_epochs()
+        descriptors: list[Descriptor] = []
+        for segment in self.segments[self.number_of(recovery_point) :]:
+            descriptors.append(segment.descriptor())
+        disk = self.store.disk
+        for path in self._unsynced:
+            if disk.exists(path):
+                descriptors.append(Descriptor(disk, disk.open(path)))
+        directories = tuple(self._unsynced_directories)
+        self._unsynced.clear()
+        self._unsynced_directories.clear()
+        return FlushTicket(disk, log_end_offset, tuple(descriptors), directories, self.generation)
+
+    def finish(self, log_end_offset: int) -> None:
+        """Before a clean close: everything into the files. A flush ticket taken now covers the indexes too."""
+        self.active.finish()
+        self.take_snapshot(log_end_offset)
+        self._drop_snapshots(lambda offset: offset not in self._bases and offset != log_end_offset)
+        self._unsynced_indexes(self.active)
+        self.write_epochs()
+
+    def _unsynced_indexes(self, segment: Segment) -> None:
+        self._unsynced[segment.offsets.file.path] = None
+        self._unsynced[segment.times.file.path] = None
+
+    # Shrinking -----------------------------------------------------------------------------------------
+
+    def cut(self, end_offset: int) -> None:
+        """Drop every batch that does not end below `end_offset`. Raises OSError, LogDamaged.
+
+        Whole segments go at once, the last first, so that a crash leaves a log without holes.
+        """
+        self.generation += 1
+        self.forget_positions()
+        number = self.number_of(end_offset)
+        while len(self.segments) - 1 > number:
+            self._pop_segment().remove()
+        segment = self.segments[number]
+        position = segment.position_of(end_offset)
+        if position < segment.size:
+            segment.cut(position, end_offset)
+        self.active = segment
+        self.epochs.truncate_from(end_offset)
+        self.write_epochs()
+        self._drop_snapshots(lambda offset: offset > end_offset)
+        segment.sync()
+        self.store.disk.sync_directory(self.directory)
+
+    def restart_at(self, offset: int, now_ms: int, config: LogConfig) -> None:
+        """Drop everything; the log is empty and begins at `offset`. Raises OSError."""
+        self.generation += 1
+        self.forget_positions()
+        while self.segments:
+            self._pop_segment().remove()
+        self._drop_snapshots(lambda _: True)
+        self.epochs.clear()
+        self.write_epochs()
+        preallocate = config.segment_bytes if config.preallocate else 0
+        self.active = Segment.create(
+            self.store.files, self.directory, offset, now_ms=now_ms, preallocate=preallocate
+        )
+        self.segments.append(self.active)
+        self._bases.append(offset)
+        self.producers = ProducerStates(end_offset=offset)
+        self.store.disk.sync_directory(self.directory)
+
+    def _pop_segment(self) -> Segment:
+        self._bases.pop()
+        return self.segments.pop()
+
+    def remove_oldest(self, count: int, config: LogConfig) -> None:
+        """Take the oldest segments out; their files go after file.delete.delay.ms. Raises OSError."""
+        removed = self.segments[:count]
+        del self.segments[:count], self._bases[:count]
+        self._read_ends.clear()
+        first = self._bases[0]
+        self._drop_snapshots(lambda offset: offset < first)
+        self.retire(removed, config)
+
+    def retire(self, segments: Sequence[Segment], config: LogConfig) -> None:
+        """Rename the files of segments that are no longer part of the log, and have them removed later."""
+        for segment in segments:
+            segment.rename(DELETED_SUFFIX)
+            self.store.remove_later(segment.remove, config.file_delete_delay_ms)
+
+    def _drop_snapshots(self, doomed: Callable[[int], bool]) -> None:
+        kept = []
+        for offset in self.snapshots:
+            if doomed(offset):
+                self.store.disk.remove(f"{self.directory}/{snapshot_name(offset)}")
+            else:
+                kept.append(offset)
+        self.snapshots = kept
+
+    # Compaction ----------------------------------------------------------------------------------------
+
+    def new_cleaned_segment(self, base_offset: int, now_ms: int) -> Segment:
+        """An empty segment under a name that a restart removes (`.cleaned`), for the cleaner to fill."""
+        return Segment.create(
+            self.store.files, self.directory, base_offset, now_ms=now_ms, suffix=CLEANED_SUFFIX
+        )
+
+    def replace_segments(self, old: Sequence[Segment], new: Sequence[Segment], config: LogConfig) -> None:
+        """Put cleaned segments in the place of those they were made of, so that a crash leaves one or the other.
+
+        `old` are neighbours and without the active segment, `new` come from `new_cleaned_segment`, finished. First
+        all new ones are synced and become `.swap`, from the last to the first: from the moment when the first of them
+        is `.swap` a restart finishes the work (no `.cleaned` with a lower offset is left); before it a restart
+        undoes it. Then the old ones go and the new ones take their names. Raises OSError.
+        """
+        first = self.segments.index(old[0])
+        if list(old) != self.segments[first : first + len(old)] or self.active in old:
+            raise InvariantViolation(f"{self.directory}: the segments to replace are not neighbours below the active")
+        disk = self.store.disk
+        for segment in new:
+            segment.finish()
+            segment.sync()
+        for segment in reversed(new):
+            segment.rename(SWAP_SUFFIX)
+        disk.sync_directory(self.directory)
+        self._read_ends.clear()
+        self.segments[first : first + len(old)] = new
+        self._bases[first : first + len(old)] = [segment.base_offset for segment in new]
+        self.retire(old, config)
+        for segment in new:
+            segment.rename("")
+        disk.sync_directory(self.directory)
+        self._drop_orphan_snapshots()
+
+    def _drop_orphan_snapshots(self) -> None:
+        bases = set(self._bases)
+        last = self.snapshots[-1] if self.snapshots else 0
+        self._drop_snapshots(lambda offset: offset not in bases and offset != last)
+
+    # Closing -------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Let go of the descriptors."""
+        for segment in self.segments:
+            segment.close()
+
+    def check_invariants(self) -> None:
+        """Raises InvariantViolation if what the class promises does not hold."""
+        if not self.segments or self.active is not self.segments[-1]:
+            raise InvariantViolation(f"{self.directory}: the active segment is not the last")
+        if self._bases != [segment.base_offset for segment in self.segments]:
+            raise InvariantViolation(f"{self.directory}: base offsets {self._bases} are not those of the segments")
+        if any(later <= earlier for earlier, later in zip(self._bases, self._bases[1:], strict=False)):
+            raise InvariantViolation(f"{self.directory}: base offsets do not rise: {self._bases}")
+        self.epochs.check_invariants()
+        self.producers.check_invariants()
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self.segments)

@@ -1,0 +1,709 @@
+"""The log of one partition: batches appended at the end, read from anywhere, removed at the front.
+
+Knows the offsets of one partition, who may append what, and what to do when its disk fails. Refuses to know clients,
+replicas and other partitions: it is told the high watermark, and asks nobody.
+
+Both hot paths (`append_as_leader` of one batch, `read`) do no work per record and no system call but the one that
+moves the data; reading adds one or two when the position is not remembered.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from typing import Final
+
+from raftlog.broker.core.log.config import LogConfig
+from raftlog.broker.core.log.producers import ProducerEntry, Verdict
+from raftlog.broker.core.log.results import (
+    AppendOrigin,
+    AppendResult,
+    FileSlice,
+    FoundOffset,
+    LogDamaged,
+    LogUnavailable,
+    OffsetOutOfRange,
+    RecordError,
+)
+from raftlog.broker.core.log.retention import SegmentFacts, segments_to_remove
+from raftlog.broker.core.log.transactions import AbortedTransaction, collect
+from raftlog.broker.core.log.validation import BatchRules, Refusal, check_batch
+from raftlog.broker.ports import Buffer
+from raftlog.broker.store.files import read_exactly
+from raftlog.broker.store.open_log import FlushTicket, OpenLog
+from raftlog.broker.store.recovery import recover
+from raftlog.broker.store.searching import offset_for_timestamp, offset_of_max_timestamp
+from raftlog.broker.store.store import Store
+from raftlog.wire.batch import (
+    CONTROL_BIT,
+    LENGTH_END,
+    BatchHeader,
+    CorruptRecord,
+    check_crc,
+    iterate_batches,
+    stamp_batch,
+)
+from raftlog.wire.control import TransactionMarker, decode_control_batch
+from raftlog.wire.errors import ErrorCode, InvariantViolation
+
+__all__ = ["AbortedTransaction", "AppendResult", "FileSlice", "FlushTicket", "PartitionLog"]
+
+logger = logging.getLogger("raftlog.log")
+
+FULL_DISK_ERRORS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+FULL_DISK_RETRY_MS: Final = 1000
+"""After a full disk appends are refused at once for so long, before one may try again."""
+
+
+class PartitionLog:
+    """One partition's log. Opened on first use: until then only the offsets from the checkpoints are known.
+
+    Invariants: log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset, and
+    log_start_offset <= recovery_point <= log_end_offset once it is open.
+
+    `offline_reason` is why the log serves nothing until the broker starts again; `full_reason` why it takes no
+    appends for the moment. `flush_due` says that flush.messages asks for a flush before an acknowledgement.
+    """
+
+    __slots__ = (
+        "_full_until_ms",
+        "_opened",
+        "_rules",
+        "_store",
+        "clean",
+        "config",
+        "directory",
+        "flush_due",
+        "full_reason",
+        "high_watermark",
+        "index",
+        "last_flush_ms",
+        "last_stable_offset",
+        "log_end_offset",
+        "log_start_offset",
+        "offline_reason",
+        "recovery_point",
+        "topic",
+        "topic_id",
+        "unsynced_roll",
+    )
+
+    def __init__(
+        self,
+        store: Store,
+        topic: str,
+        index: int,
+        directory: str,
+        config: LogConfig,
+        *,
+        log_start_offset: int = 0,
+        recovery_point: int = 0,
+        high_watermark: int = 0,
+        clean: bool = False,
+    ) -> None:
+        self._store = store
+        self.topic = topic
+        self.index = index
+        self.directory = directory
+        self.config = config
+        self.topic_id: bytes | None = None
+        # After a clean stop the recovery point is the log end.
+        self.clean = clean
+        self.recovery_point = max(recovery_point, log_start_offset) if clean else recovery_point
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = self.recovery_point if clean else max(recovery_point, log_start_offset)
+        self.high_watermark = min(max(high_watermark, log_start_offset), self.log_end_offset)
+        self.last_stable_offset = self.high_watermark
+        self.flush_due = False
+        self.unsynced_roll = False
+        self.last_flush_ms = 0
+        self.offline_reason: str | None = None
+        self.full_reason: str | None = None
+        self._full_until_ms = 0
+        self._opened: OpenLog | None = None
+        self._rules: BatchRules | None = None
+
+    def __repr__(self) -> str:
+        return f"PartitionLog({self.topic}-{self.index}, {self.log_start_offset}..{self.log_end_offset})"
+
+    # Opening and closing -----------------------------------------------------------------------------
+
+    @property
+    def is_open(self) -> bool:
+        return self._opened is not None
+
+    @property
+    def opened(self) -> OpenLog:
+        """Segments, epochs and producers, read from the disk now if they were not. Raises LogUnavailable."""
+        return self._opened or self.open()
+
+    def open(self) -> OpenLog:
+        """Read what is on the disk and recover it. Raises LogUnavailable, and is offline then."""
+        if self.offline_reason is not None:
+            raise LogUnavailable(self.offline_reason)
+        if self._opened is not None:
+            return self._opened
+        try:
+            opened, start, end, recovery_point = recover(
+                self._store,
+                self.directory,
+                self.config,
+                log_start_offset=self.log_start_offset,
+                recovery_point=self.recovery_point,
+                clean=self.clean,
+            )
+        except (OSError, LogDamaged) as error:
+            raise self.fail(error) from error
+        self._opened = opened
+        self.clean = False
+        self.log_start_offset, self.log_end_offset, self.recovery_point = start, end, recovery_point
+        self.last_flush_ms = self._store.clock.now_ms()
+        self.high_watermark = min(max(self.high_watermark, start), end)
+        self._update_last_stable()
+        return opened
+
+    def close(self) -> None:
+        """Bring everything to stable storage and let go of the files; used again, the log opens again.
+
+        Raises LogUnavailable if that fails: then the stop was not a clean one.
+        """
+        opened = self._opened
+        if opened is None or self.offline_reason is not None:
+            return
+        try:
+            opened.finish(self.log_end_offset)
+        except OSError as error:
+            raise self.fail(error) from error
+        self.flush()
+        opened.close()
+        self._opened = None
+        self.clean = True
+
+    def abandon(self) -> None:
+        """Let go of the files as they are, after a failure or before the directory is removed."""
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
+
+    def reconfigure(self, config: LogConfig) -> None:
+        """Take new settings; they hold from the next append on."""
+        self.config = config
+        self._rules = None
+
+    # Appending ---------------------------------------------------------------------------------------
+
+    def append_as_leader(
+        self,
+        records: memoryview | bytearray | bytes,
+        leader_epoch: int,
+        now_ms: int,
+        *,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        transaction_version: int = 0,
+    ) -> AppendResult:
+        """Check batches, give them offsets and the leader epoch, and append them. Hot path for one batch.
+
+        `records` is changed in place if it is writable, else copied. `transaction_version` is that of a transaction
+        marker (KIP-890). Never raises for what a client or a disk can cause: see AppendResult.error.
+        """
+        opened = self._opened
+        if opened is None or self.full_reason is not None or self._rules is None:
+            refusal = self._not_writable(now_ms)
+            if refusal is not None:
+                return refusal
+            opened = self.opened
+        assert self._rules is not None
+        if origin is not AppendOrigin.CLIENT and _holds_several(records):
+            return self._append_several(opened, records, leader_epoch, now_ms, origin)
+        checked = check_batch(records, self._rules, now_ms, origin)
+        if isinstance(checked, Refusal):
+            return self._refused(checked.error, checked.message, checked.record_errors)
+        header, batch, log_append_time_ms = checked
+        base_offset = self.log_end_offset
+        last_offset = base_offset + header.last_offset_delta
+        max_timestamp = header.max_timestamp
+        marker = None
+        if header.producer_id >= 0:
+            if header.attributes & CONTROL_BIT:
+                marker = decode_control_batch(batch)
+                verdict = self._check_marker(opened, header, marker, origin, transaction_version)
+            else:
+                verdict = opened.producers.check(header, origin)
+            if verdict is not None:
+                return self._answer(verdict, log_append_time_ms)
+        size = len(batch)
+        config = self.config
+        stamp_batch(batch, header, base_offset, leader_epoch)
+        try:
+            if opened.must_roll(size, last_offset, max_timestamp, now_ms, config):
+                self._roll(opened, base_offset, now_ms)
+            position = opened.active.size
+            opened.active.append(batch, size, last_offset, max_timestamp, config.index_interval_bytes)
+        except OSError as error:
+            return self._write_failed(opened, error, now_ms)
+        if leader_epoch != opened.epochs.latest:
+            opened.epochs.assign(leader_epoch, base_offset)
+        opened.remember_batch(base_offset, position)
+        self.log_end_offset = end_offset = last_offset + 1
+        if header.producer_id >= 0:
+            if marker is None:
+                opened.producers.record(header, base_offset)
+            else:
+                self._complete(opened, header, marker, base_offset)
+        opened.producers.end_offset = end_offset
+        if end_offset - self.recovery_point >= config.flush_messages:
+            self.flush_due = True
+        return AppendResult(ErrorCode.NONE, base_offset, last_offset, log_append_time_ms, self.log_start_offset)
+
+    def append_as_follower(self, records: Buffer, leader_epoch: int | None = None) -> AppendResult:
+        """Append batches as the leader sent them; offsets and epochs are theirs and must go on where the log ends.
+
+        A batch that is cut short at the end is left out, and so is all from the first batch on whose epoch is above
+        `leader_epoch` (KAFKA-18723). Errors: CORRUPT_MESSAGE, OFFSET_OUT_OF_RANGE for offsets that do not go on,
+        KAFKA_STORAGE_ERROR.
+        """
+        now_ms = self._store.clock.now_ms()
+        refusal = self._not_writable(now_ms)
+        if refusal is not None:
+            return refusal
+        view = memoryview(records)
+        found = []
+        expected = self.log_end_offset
+        try:
+            for at, header in iterate_batches(view):
+                if leader_epoch is not None and header.partition_leader_epoch > leader_epoch:
+                    break
+                if not check_crc(view, at, header.size):
+                    raise CorruptRecord(f"the batch at offset {header.base_offset} does not match its checksum")
+                if header.base_offset < expected:
+                    return self._refused(
+                        ErrorCode.OFFSET_OUT_OF_RANGE,
+                        f"offset {header.base_offset} comes after {expected - 1} in {self.topic}-{self.index}",
+                    )
+                expected = header.next_offset
+                found.append((at, header))
+        except CorruptRecord as error:
+            return self._refused(ErrorCode.CORRUPT_MESSAGE, str(error))
+        return self._append_run(self.opened, view, found, now_ms)
+
+    def _append_several(
+        self, opened: OpenLog, records: Buffer, leader_epoch: int, now_ms: int, origin: AppendOrigin
+    ) -> AppendResult:
+        """Several batches of a coordinator: all or none. They are not markers; those come one by one."""
+        assert self._rules is not None
+        view = memoryview(bytearray(records))
+        found = []
+        offset = self.log_end_offset
+        for at, raw in iterate_batches(view):
+            checked = check_batch(view[at : at + raw.size], self._rules, now_ms, origin)
+            if isinstance(checked, Refusal):
+                return self._refused(checked.error, checked.message, checked.record_errors)
+            header, batch, _ = checked
+            if header.producer_id >= 0 or len(batch) != raw.size:
+                return self._refused(ErrorCode.INVALID_RECORD, "batches of a producer, or converted, come one by one")
+            stamp_batch(view[at:], header, offset, leader_epoch)
+            found.append((at, header._replace(base_offset=offset, partition_leader_epoch=leader_epoch)))
+            offset += header.last_offset_delta + 1
+        return self._append_run(opened, view, found, now_ms)
+
+    def _append_run(
+        self, opened: OpenLog, view: memoryview, found: list[tuple[int, BatchHeader]], now_ms: int
+    ) -> AppendResult:
+        """Append batches that have their offsets, in one write, all to one segment."""
+        if not found:
+            return self._refused(ErrorCode.NONE, None)
+        first, last = found[0][1], found[-1][1]
+        size = found[-1][0] + last.size
+        max_timestamp = max(header.max_timestamp for _, header in found)
+        try:
+            if opened.must_roll(size, last.last_offset, max_timestamp, now_ms, self.config):
+                self._roll(opened, first.base_offset, now_ms)
+            position = opened.active.size
+            opened.active.append_run(view[:size], found, self.config.index_interval_bytes)
+        except OSError as error:
+            return self._write_failed(opened, error, now_ms)
+        self.log_end_offset = last.next_offset
+        for at, header in found:
+            opened.epochs.assign(max(header.partition_leader_epoch, opened.epochs.latest), header.base_offset)
+            if header.producer_id >= 0:
+                self._replicated(opened, header, view[at : at + header.size])
+        opened.remember_batch(last.base_offset, position + found[-1][0])
+        opened.producers.end_offset = self.log_end_offset
+        if self.log_end_offset - self.recovery_point >= self.config.flush_messages:
+            self.flush_due = True
+        return AppendResult(ErrorCode.NONE, first.base_offset, last.last_offset, -1, self.log_start_offset)
+
+    def _replicated(self, opened: OpenLog, header: BatchHeader, batch: memoryview) -> None:
+        marker = decode_control_batch(batch) if header.is_control else None
+        if marker is not None:
+            self._complete(opened, header, marker, header.base_offset)
+        elif not header.is_control:
+            opened.producers.record(header, header.base_offset)
+
+    def _check_marker(
+        self,
+        opened: OpenLog,
+        header: BatchHeader,
+        marker: TransactionMarker | None,
+        origin: AppendOrigin,
+        transaction_version: int,
+    ) -> Verdict | None:
+        if marker is None:
+            return Verdict(ErrorCode.INVALID_RECORD, "a control batch of a producer holds a transaction marker")
+        return opened.producers.check_marker(header, marker, origin, transaction_version)
+
+    def _complete(self, opened: OpenLog, header: BatchHeader, marker: TransactionMarker, offset: int) -> None:
+        completed = opened.producers.record_marker(header, marker, offset)
+        if completed is not None:
+            try:
+                opened.add_completed(completed)
+            except OSError as error:
+                # The marker is in the log; a restart makes the index entry from it.
+                self.fail(error)
+
+    def _answer(self, verdict: Verdict, log_append_time_ms: int) -> AppendResult:
+        retried = verdict.duplicate
+        if retried is None:
+            return self._refused(verdict.error, verdict.message)
+        return AppendResult(
+            ErrorCode.NONE,
+            retried.first_offset,
+            retried.last_offset,
+            retried.timestamp if log_append_time_ms >= 0 else -1,
+            self.log_start_offset,
+            duplicate=True,
+        )
+
+    def _refused(
+        self, error: ErrorCode, message: str | None, record_errors: tuple[RecordError, ...] = ()
+    ) -> AppendResult:
+        return AppendResult(error, -1, -1, -1, self.log_start_offset, message, record_errors)
+
+    def _not_writable(self, now_ms: int) -> AppendResult | None:
+        """Open the log; why it takes no appends, None if it does."""
+        if self.full_reason is not None:
+            if now_ms < self._full_until_ms:
+                return self._refused(ErrorCode.KAFKA_STORAGE_ERROR, self.full_reason)
+            self.full_reason = None
+        try:
+            self.open()
+        except LogUnavailable as error:
+            return self._refused(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+        if self._rules is None:
+            self._rules = BatchRules(self.config)
+        return None
+
+    def _roll(self, opened: OpenLog, base_offset: int, now_ms: int) -> None:
+        opened.roll(base_offset, now_ms, self.config)
+        self.unsynced_roll = True
+
+    # Reading -----------------------------------------------------------------------------------------
+
+    def read(self, offset: int, max_bytes: int, end_offset: int, *, min_one: bool) -> FileSlice | None:
+        """Batches from the one that holds `offset` on, all below `end_offset`. Hot path.
+
+        At most `max_bytes`, and then perhaps ending within a batch; but the first batch is whole: if it is larger
+        than that, it comes alone with `min_one` and None without. None too if there is nothing below `end_offset`.
+        Raises OffsetOutOfRange, LogUnavailable.
+        """
+        log_end_offset = self.log_end_offset
+        if end_offset > log_end_offset:
+            end_offset = log_end_offset
+        if not self.log_start_offset <= offset <= log_end_offset:
+            raise OffsetOutOfRange(f"{offset} is not in {self!r}")
+        if offset >= end_offset:
+            return None
+        opened = self._opened or self.open()
+        try:
+            segment = opened.active
+            position = opened.recent.get(offset, -1)
+            if position < 0:
+                number, position = opened.find(offset)
+                segment = opened.segments[number]
+                end = opened.end_of(number, log_end_offset)
+            else:
+                end = log_end_offset
+            limit = segment.size
+            if end_offset < end:
+                limit = opened.position_in(segment, end_offset)
+            available = limit - position
+            if available <= 0:
+                return None
+            if available > max_bytes:
+                first = segment.batch_size_at(position)
+                if first > max_bytes:
+                    if not min_one:
+                        return None
+                    max_bytes = first
+                available = min(available, max_bytes)
+            elif end_offset <= end:
+                opened.remember_end(end_offset, segment, limit)
+            file = segment.log.descriptor or segment.log.open()
+            segment.log.used = True
+            return FileSlice(file.fd, position, available, file)
+        except (OSError, LogDamaged) as error:
+            raise self.fail(error) from error
+
+    def read_bytes(self, offset: int, max_bytes: int, end_offset: int, *, min_one: bool) -> bytes:
+        """As `read`, the bytes themselves; empty where `read` has None."""
+        found = self.read(offset, max_bytes, end_offset, min_one=min_one)
+        if found is None:
+            return b""
+        try:
+            return read_exactly(self._store.disk, found.fd, found.length, found.position)
+        except OSError as error:
+            raise self.fail(error) from error
+
+    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """Aborted transactions that overlap [start_offset, end_offset), for readers of committed records."""
+        opened = self.opened
+        found: list[AbortedTransaction] = []
+        try:
+            for segment in opened.segments[opened.number_of(start_offset) :]:
+                if collect(segment.transactions, start_offset, end_offset, found):
+                    break
+        except OSError as error:
+            raise self.fail(error) from error
+        return found
+
+    # Offsets -----------------------------------------------------------------------------------------
+
+    def update_high_watermark(self, offset: int) -> None:
+        """Everything below `offset` is replicated. Never moves back, and not beyond the log end."""
+        if offset > self.log_end_offset:
+            offset = self.log_end_offset
+        if offset <= self.high_watermark:
+            return
+        self.high_watermark = offset
+        opened = self._opened
+        if opened is None or not opened.producers.has_unstable:
+            self.last_stable_offset = offset
+        else:
+            opened.producers.on_high_watermark(offset)
+            self._update_last_stable()
+
+    def _update_last_stable(self) -> None:
+        unstable = self._opened.producers.first_unstable_offset() if self._opened is not None else None
+        if unstable is None or unstable > self.high_watermark:
+            self.last_stable_offset = self.high_watermark
+        else:
+            self.last_stable_offset = max(unstable, self.log_start_offset)
+
+    def offset_for_timestamp(self, timestamp: int) -> FoundOffset | None:
+        """The first record at or above the log start whose timestamp is `timestamp` or later; None if none is.
+
+        Raises LogUnavailable.
+        """
+        try:
+            return offset_for_timestamp(self.opened, timestamp, self.log_start_offset)
+        except (OSError, LogDamaged) as error:
+            raise self.fail(error) from error
+
+    def offset_of_max_timestamp(self) -> FoundOffset | None:
+        """The first record with the largest timestamp (KIP-734); None if the log has no timestamps."""
+        try:
+            return offset_of_max_timestamp(self.opened, self.log_start_offset)
+        except (OSError, LogDamaged) as error:
+            raise self.fail(error) from error
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """(largest known epoch up to `epoch`, its end offset), (-1, -1) if unknown (KIP-320)."""
+        return self.opened.epochs.end_offset_for(epoch, self.log_end_offset)
+
+    def epoch_at(self, offset: int) -> int:
+        """The leader epoch of the record at `offset`; -1 if it is not known."""
+        return self.opened.epochs.epoch_of(offset)
+
+    @property
+    def latest_epoch(self) -> int:
+        """The latest leader epoch that has records; -1 if there is none."""
+        return self.opened.epochs.latest
+
+    @property
+    def producers(self) -> list[ProducerEntry]:
+        """The producers known here, for DescribeProducers."""
+        return list(self.opened.producers.entries.values())
+
+    @property
+    def size(self) -> int:
+        """Bytes of all batches, for DescribeLogDirs. Opens the log."""
+        return self.opened.size
+
+    # Removing ----------------------------------------------------------------------------------------
+
+    def delete_records_before(self, offset: int) -> None:
+        """Move the log start to `offset` (DeleteRecords); files go with the next retention run.
+
+        Raises OffsetOutOfRange if `offset` is above the high watermark. Lower than the log start: nothing happens.
+        """
+        if offset > self.high_watermark:
+            raise OffsetOutOfRange(f"{offset} is above the high watermark {self.high_watermark}")
+        if offset <= self.log_start_offset:
+            return
+        opened = self.opened
+        self.log_start_offset = offset
+        opened.epochs.truncate_before(offset)
+        self._update_last_stable()
+
+    def apply_retention(self, now_ms: int) -> int:
+        """Remove the segments that retention.ms, retention.bytes or the log start let go; how many.
+
+        Raises LogUnavailable.
+        """
+        opened = self.opened
+        try:
+            facts = self._facts(opened)
+            removal = segments_to_remove(
+                facts,
+                self.config,
+                log_start_offset=self.log_start_offset,
+                high_watermark=self.high_watermark,
+                now_ms=now_ms,
+            )
+            if not removal.number:
+                return 0
+            if removal.number == len(opened.segments):
+                self._roll(opened, self.log_end_offset, now_ms)
+            opened.remove_oldest(removal.number, self.config)
+        except (OSError, LogDamaged) as error:
+            raise self.fail(error) from error
+        first = opened.segments[0].base_offset
+        logger.info(
+            "log=%s removed %d segments below offset %d: %s", self.directory, removal.number, first, removal.reason
+        )
+        if first > self.log_start_offset:
+            self.log_start_offset = first
+            opened.epochs.truncate_before(first)
+            self._update_last_stable()
+        return removal.number
+
+    def _facts(self, opened: OpenLog) -> list[SegmentFacts]:
+        facts = []
+        for number, segment in enumerate(opened.segments):
+            timestamp = segment.load_largest_timestamp() if self.config.retention_ms >= 0 else -1
+            end = opened.end_of(number, self.log_end_offset)
+            largest = timestamp if timestamp >= 0 else segment.changed_ms
+            facts.append(SegmentFacts(segment.base_offset, end, segment.size, largest))
+        return facts
+
+    def truncate_to(self, end_offset: int) -> None:
+        """Drop every record at `end_offset` or later (a follower that diverged from its leader).
+
+        Raises LogUnavailable.
+        """
+        if end_offset >= self.log_end_offset:
+            return
+        opened = self.opened
+        if end_offset <= opened.segments[0].base_offset:
+            self.truncate_fully_and_start_at(end_offset)
+            return
+        self.recovery_point = min(self.recovery_point, end_offset)
+        try:
+            opened.cut(end_offset)
+            self._opened = None
+            opened.close()
+            # Producers are as of the cut again, and everything is synced.
+            self.log_end_offset = end_offset
+            self.high_watermark = min(self.high_watermark, end_offset)
+            self.open()
+        except (OSError, LogDamaged) as error:
+            raise self.fail(error) from error
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Drop all records; the next one will be at `offset`. Raises LogUnavailable."""
+        opened = self.opened
+        try:
+            opened.restart_at(offset, self._store.clock.now_ms(), self.config)
+        except OSError as error:
+            raise self.fail(error) from error
+        self.log_start_offset = self.log_end_offset = self.recovery_point = offset
+        self.high_watermark = self.last_stable_offset = offset
+
+    def expire_producers(self, now_ms: int) -> None:
+        """Forget producers that have been idle for producer.id.expiration.ms."""
+        if self._opened is not None:
+            self._opened.producers.expire(now_ms, self._store.producer_expiration_ms)
+
+    # Flushing ----------------------------------------------------------------------------------------
+
+    def begin_flush(self) -> FlushTicket | None:
+        """What to sync, perhaps in a thread, before all that is in the log now is safe; None if it is already.
+
+        Then `end_flush` or, if syncing failed, `fail`. Raises LogUnavailable.
+        """
+        opened = self._opened
+        self.flush_due = False
+        if opened is None or self.recovery_point >= self.log_end_offset and not self.unsynced_roll:
+            return None
+        self.unsynced_roll = False
+        try:
+            return opened.flush_ticket(self.recovery_point, self.log_end_offset)
+        except OSError as error:
+            raise self.fail(error) from error
+
+    def end_flush(self, ticket: FlushTicket) -> None:
+        """The ticket was synced: the recovery point moves on."""
+        opened = self._opened
+        if opened is not None and opened.generation == ticket.generation:
+            self.recovery_point = max(self.recovery_point, ticket.end_offset)
+            self.last_flush_ms = self._store.clock.now_ms()
+
+    def flush(self) -> None:
+        """Bring all that is in the log to stable storage, now. Raises LogUnavailable."""
+        ticket = self.begin_flush()
+        if ticket is None:
+            return
+        try:
+            ticket.sync()
+        except OSError as error:
+            raise self.fail(error) from error
+        self.end_flush(ticket)
+
+    # Failing -----------------------------------------------------------------------------------------
+
+    def _write_failed(self, opened: OpenLog, error: OSError, now_ms: int) -> AppendResult:
+        """A full disk: give back what was written in part, and try again later. Anything else: offline."""
+        if error.errno in FULL_DISK_ERRORS:
+            segment = opened.active
+            try:
+                self._store.disk.truncate(segment.descriptor().fd, segment.size)
+            except OSError as second:
+                return self._refused(ErrorCode.KAFKA_STORAGE_ERROR, str(self.fail(second)))
+            self.full_reason = f"{self.directory}: {error.strerror}; appends are tried again every second"
+            self._full_until_ms = now_ms + FULL_DISK_RETRY_MS
+            logger.error("log=%s takes no appends: %s", self.directory, error.strerror)
+            self._store.on_full(self, self.full_reason)
+            return self._refused(ErrorCode.KAFKA_STORAGE_ERROR, self.full_reason)
+        return self._refused(ErrorCode.KAFKA_STORAGE_ERROR, str(self.fail(error)))
+
+    def fail(self, error: Exception) -> LogUnavailable:
+        """Take the log offline until the broker starts again; the exception to raise.
+
+        After a failed sync the kernel may have dropped the pages it could not write and call them clean, so what
+        is read back cannot be trusted before everything is checked from the recovery point on.
+        """
+        if self.offline_reason is None:
+            reason = str(error)
+            self.offline_reason = reason if isinstance(error, LogDamaged) else f"{self.directory}: {reason}"
+            logger.error("log=%s is offline until the broker starts again: %s", self.directory, reason)
+            self.abandon()
+            self._store.on_failure(self, self.offline_reason)
+        return LogUnavailable(self.offline_reason)
+
+    def check_invariants(self) -> None:
+        """Raises InvariantViolation if what the class promises does not hold."""
+        offsets = (self.log_start_offset, self.last_stable_offset, self.high_watermark, self.log_end_offset)
+        if list(offsets) != sorted(offsets):
+            raise InvariantViolation(f"{self.topic}-{self.index}: start, stable, high, end are {offsets}")
+        opened = self._opened
+        if opened is None:
+            return
+        opened.check_invariants()
+        if not self.recovery_point <= self.log_end_offset:
+            raise InvariantViolation(f"{self!r}: recovery point {self.recovery_point} is beyond the end")
+        if opened.producers.end_offset != self.log_end_offset:
+            raise InvariantViolation(f"{self!r}: producers are as of {opened.producers.end_offset}")
+
+
+def _holds_several(records: Buffer) -> bool:
+    return len(records) > LENGTH_END and int.from_bytes(records[8:LENGTH_END], "big") + LENGTH_END < len(records)

@@ -1,0 +1,386 @@
+"""One segment of a partition log: a file of batches and the indexes beside it.
+
+Knows how batches are appended, found by offset and by time, and cut off. Refuses to know which segment is the active
+one, what may be appended, and when anything is flushed or removed: that is the partition log's.
+
+A segment starts at `base_offset`, which names its files: `%020d.log`, `.index`, `.timeindex`, `.txnindex`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import Final
+
+from raftlog.broker.core.log.index import RELATIVE_OFFSET_MAX
+from raftlog.broker.core.log.results import LogDamaged
+from raftlog.broker.core.log.transactions import AbortedTransaction, decode_entries, encode_entry
+from raftlog.broker.ports import Buffer
+from raftlog.broker.store.files import Descriptor, OpenFiles, read_exactly, read_whole, write_all
+from raftlog.broker.store.index_file import offset_index, time_index
+from raftlog.wire.batch import HEADER_SIZE, LENGTH_END, MAGIC, BatchHeader, CorruptRecord, parse_header
+
+LOG_SUFFIX: Final = ".log"
+OFFSET_INDEX_SUFFIX: Final = ".index"
+TIME_INDEX_SUFFIX: Final = ".timeindex"
+TRANSACTION_INDEX_SUFFIX: Final = ".txnindex"
+SUFFIXES: Final = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
+
+SCAN_BYTES: Final = 8192
+"""Read at once while looking for an offset. An index interval (4096 bytes) and the header behind it fit."""
+
+UNKNOWN: Final = -2
+"""A timestamp that has not been read from the disk yet; -1 is "none"."""
+
+# base offset, batch length, leader epoch, magic, checksum, attributes, last offset delta
+_WHERE: Final = Struct(">qiibIhi")
+
+
+class Segment:
+    """Batches from `base_offset` on. `size` is the end of the last whole batch, in bytes; the file may be longer
+    while room is preallocated.
+
+    Invariants: offsets of batches rise and lie within int32 of `base_offset`; index entries point to batches.
+    """
+
+    __slots__ = (
+        "_disk",
+        "_transactions",
+        "base_offset",
+        "bytes_since_index",
+        "changed_ms",
+        "created_ms",
+        "first_timestamp",
+        "largest_timestamp",
+        "largest_timestamp_offset",
+        "log",
+        "offsets",
+        "path",
+        "size",
+        "suffix",
+        "times",
+    )
+
+    def __init__(
+        self, files: OpenFiles, directory: str, base_offset: int, *, suffix: str = "", size: int = 0, new: bool
+    ) -> None:
+        disk = self._disk = files.disk
+        self.base_offset = base_offset
+        self.suffix = suffix
+        path = self.path = f"{directory}/{base_offset:020d}"
+        self.log = files.file(path + LOG_SUFFIX + suffix)
+        self.offsets = offset_index(disk, files, path + OFFSET_INDEX_SUFFIX + suffix, new=new)
+        self.times = time_index(disk, files, path + TIME_INDEX_SUFFIX + suffix, new=new)
+        self.size = size
+        self.bytes_since_index = 0
+        self.created_ms = self.changed_ms = 0
+        # The timestamp of the first batch decides segment.ms, the largest one retention.ms.
+        self.first_timestamp = -1 if new else UNKNOWN
+        self.largest_timestamp = -1 if new else UNKNOWN
+        self.largest_timestamp_offset = base_offset
+        self._transactions: list[AbortedTransaction] | None = [] if new else None
+
+    @classmethod
+    def create(
+        cls, files: OpenFiles, directory: str, base_offset: int, *, now_ms: int, preallocate: int = 0, suffix: str = ""
+    ) -> Segment:
+        """A new, empty segment, replacing what lies under its names. Raises OSError."""
+        segment = cls(files, directory, base_offset, suffix=suffix, new=True)
+        disk = files.disk
+        fd = segment.log.open(create=True).fd
+        disk.truncate(fd, 0)
+        if preallocate:
+            disk.allocate(fd, preallocate)
+        for index in (segment.offsets, segment.times):
+            disk.truncate(index.file.open(create=True).fd, 0)
+        disk.remove(segment.path + TRANSACTION_INDEX_SUFFIX + suffix)
+        segment.created_ms = segment.changed_ms = now_ms
+        return segment
+
+    @classmethod
+    def load(cls, files: OpenFiles, directory: str, base_offset: int, *, suffix: str = "") -> Segment:
+        """A segment that is on disk. Only its size is read. Raises OSError."""
+        segment = cls(files, directory, base_offset, suffix=suffix, new=False)
+        segment.size, segment.changed_ms = files.disk.stat(segment.log.path)
+        segment.created_ms = segment.changed_ms
+        return segment
+
+    def descriptor(self) -> Descriptor:
+        """The log file, open. Raises OSError."""
+        return self.log.descriptor or self.log.open()
+
+    # Appending -------------------------------------------------------------------------------------------------
+
+    def append(self, records: Buffer, size: int, last_offset: int, max_timestamp: int, interval: int) -> None:
+        """Append one batch (hot path). `interval` is index.interval.bytes.
+
+        Raises OSError; the segment is as before then, but the file may hold a piece of the batch behind `size`.
+        """
+        position = self.size
+        fd = (self.log.descriptor or self.log.open()).fd
+        written = self._disk.write_at(fd, records, position)
+        if written != size:
+            write_all(self._disk, fd, memoryview(records)[written:], position + written)
+        if position == 0:
+            self.first_timestamp = max_timestamp
+        self.size = position + size
+        self.note(position, size, last_offset, max_timestamp, interval)
+
+    def append_run(self, records: Buffer, batches: list[tuple[int, BatchHeader]], interval: int) -> None:
+        """Append neighbouring batches, (position in `records`, header) each, in one write. Raises OSError."""
+        start = self.size
+        write_all(self._disk, self.descriptor().fd, records, start)
+        if start == 0:
+            self.first_timestamp = batches[0][1].max_timestamp
+        self.size = start + len(records)
+        for at, header in batches:
+            self.note(start + at, header.size, header.last_offset, header.max_timestamp, interval)
+
+    def note(self, position: int, size: int, last_offset: int, max_timestamp: int, interval: int) -> None:
+        """Take up a batch that is in the file: its time, and an index entry if one is due."""
+        relative = last_offset - self.base_offset
+        if max_timestamp > self.largest_timestamp:
+            if self.largest_timestamp == UNKNOWN:
+                self.load_largest_timestamp()
+            if max_timestamp > self.largest_timestamp:
+                self.largest_timestamp = max_timestamp
+                self.largest_timestamp_offset = last_offset
+        if self.bytes_since_index > interval:
+            self.offsets.append(relative, position)
+            self.add_time_entry()
+            self.bytes_since_index = 0
+        self.bytes_since_index += size
+
+    def add_time_entry(self) -> None:
+        """Bring the largest timestamp into the time index, if it is not there. Raises OSError."""
+        last = self.times.last()
+        timestamp = self.largest_timestamp
+        if timestamp >= 0 and (last is None or timestamp > last[0]):
+            relative = self.largest_timestamp_offset - self.base_offset
+            if last is None or relative > last[1]:
+                self.times.append(timestamp, relative)
+
+    def accepts(self, last_offset: int, index_bytes: int) -> bool:
+        """Whether the indexes have room (segment.index.bytes) and the offset fits beside the base offset."""
+        return (
+            last_offset - self.base_offset <= RELATIVE_OFFSET_MAX
+            and self.offsets.size + 8 <= index_bytes
+            and self.times.size + 12 <= index_bytes
+        )
+
+    # Finding ---------------------------------------------------------------------------------------------------
+
+    def position_of(self, offset: int) -> int:
+        """Position of the first batch that ends at `offset` or later; `size` when there is none.
+
+        Raises OSError, and LogDamaged if the search meets bytes that are no batch.
+        """
+        entry = self.offsets.floor(offset - self.base_offset)
+        return self._scan(entry[1] if entry else 0, offset)
+
+    def _scan(self, position: int, offset: int) -> int:
+        fd = self.descriptor().fd
+        read_at, unpack, end = self._disk.read_at, _WHERE.unpack_from, self.size
+        while position < end:
+            chunk = read_at(fd, min(SCAN_BYTES, end - position), position)
+            last = len(chunk) - HEADER_SIZE
+            at = 0
+            while at <= last:
+                base, length, _, magic, _, _, delta = unpack(chunk, at)
+                if magic != MAGIC or length < HEADER_SIZE - LENGTH_END or base < self.base_offset:
+                    raise self.damaged(position + at, "there is no batch")
+                if base + delta >= offset:
+                    return position + at
+                at += length + LENGTH_END
+            if at == 0:
+                raise self.damaged(position, "the file ends within a batch header")
+            position += at
+        return end
+
+    def batch_size_at(self, position: int) -> int:
+        """Bytes of the batch at `position`, read from its header. Raises OSError, LogDamaged."""
+        head = self._disk.read_at(self.descriptor().fd, LENGTH_END, position)
+        length = int.from_bytes(head[8:LENGTH_END], "big", signed=True)
+        if len(head) < LENGTH_END or length < HEADER_SIZE - LENGTH_END:
+            raise self.damaged(position, "there is no batch")
+        return length + LENGTH_END
+
+    def headers(self, position: int = 0, end: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
+        """(position, header) of the batches from `position` up to `end`. Raises OSError, LogDamaged."""
+        fd = self.descriptor().fd
+        end = self.size if end is None else end
+        while position < end:
+            chunk = self._disk.read_at(fd, min(SCAN_BYTES, end - position), position)
+            at = 0
+            while at + HEADER_SIZE <= len(chunk):
+                try:
+                    header = parse_header(chunk, at)
+                except CorruptRecord as error:
+                    raise self.damaged(position + at, str(error)) from None
+                yield position + at, header
+                at += header.batch_length + LENGTH_END
+            if at == 0:
+                raise self.damaged(position, "the file ends within a batch header")
+            position += at
+
+    def read_batch(self, position: int, size: int) -> bytes:
+        """One whole batch. Raises OSError, LogDamaged."""
+        data = read_exactly(self._disk, self.descriptor().fd, size, position)
+        if len(data) < size:
+            raise self.damaged(position, "the file ends within a batch")
+        return data
+
+    def next_offset(self) -> int:
+        """The offset behind the last batch, read from the last index entry on. Raises OSError, LogDamaged."""
+        entry = self.offsets.last()
+        following = self.base_offset
+        for _, header in self.headers(entry[1] if entry else 0):
+            following = header.base_offset + header.last_offset_delta + 1
+        return following
+
+    def load_first_timestamp(self) -> int:
+        """Largest timestamp of the first batch; -1 if it has none or there is no batch. Raises OSError."""
+        if self.first_timestamp == UNKNOWN:
+            self.first_timestamp = -1
+            for _, header in self.headers():
+                self.first_timestamp = header.max_timestamp
+                break
+        return self.first_timestamp
+
+    def load_largest_timestamp(self) -> int:
+        """Largest timestamp of all batches; -1 if there is none. Raises OSError, LogDamaged."""
+        if self.largest_timestamp != UNKNOWN:
+            return self.largest_timestamp
+        last_time, last_offset = self.times.last(), self.offsets.last()
+        self.largest_timestamp, self.largest_timestamp_offset = -1, self.base_offset
+        if last_time is not None:
+            self.largest_timestamp = last_time[0]
+            self.largest_timestamp_offset = self.base_offset + last_time[1]
+        # The time index is one entry behind at most: what follows the last offset entry is read.
+        for _, header in self.headers(last_offset[1] if last_offset else 0):
+            if header.max_timestamp > self.largest_timestamp:
+                self.largest_timestamp = header.max_timestamp
+                self.largest_timestamp_offset = header.base_offset + header.last_offset_delta
+        return self.largest_timestamp
+
+    # Aborted transactions --------------------------------------------------------------------------------------
+
+    @property
+    def transactions(self) -> list[AbortedTransaction]:
+        """Aborted transactions whose marker is in this segment, in order of the markers. Raises OSError."""
+        if self._transactions is None:
+            try:
+                self._transactions = decode_entries(read_whole(self._disk, self.transactions_path))
+            except FileNotFoundError:
+                self._transactions = []
+        return self._transactions
+
+    @property
+    def transactions_path(self) -> str:
+        return self.path + TRANSACTION_INDEX_SUFFIX + self.suffix
+
+    def add_transaction(self, transaction: AbortedTransaction) -> None:
+        """Write an aborted transaction into the index of this segment. Raises OSError."""
+        entry = encode_entry(transaction)
+        fd = self._disk.open(self.transactions_path, create=True)
+        try:
+            write_all(self._disk, fd, entry, len(self.transactions) * len(entry))
+        finally:
+            self._disk.close(fd)
+        self.transactions.append(transaction)
+
+    def keep_transactions(self, end_offset: int) -> None:
+        """Drop the aborted transactions whose marker is at `end_offset` or later. Raises OSError."""
+        kept = [transaction for transaction in self.transactions if transaction.last_offset < end_offset]
+        if len(kept) == len(self.transactions):
+            return
+        fd = self._disk.open(self.transactions_path, create=True)
+        try:
+            self._disk.truncate(fd, sum(len(encode_entry(transaction)) for transaction in kept))
+        finally:
+            self._disk.close(fd)
+        self._transactions = kept
+
+    # Whole files -----------------------------------------------------------------------------------------------
+
+    def cut(self, position: int, end_offset: int) -> None:
+        """Drop everything from `position` on, where the batch with `end_offset` begins. Raises OSError.
+
+        The indexes are cut and synced first: an entry must never outlive the batch it points to, since a crash
+        could otherwise leave it pointing into other batches.
+        """
+        relative = end_offset - self.base_offset
+        self.offsets.keep(self.offsets.count_up_to(relative - 1))
+        times = self.times.count
+        while times and self.times.entry(times - 1)[1] >= relative:
+            times -= 1
+        self.times.keep(times)
+        self.offsets.sync()
+        self.times.sync()
+        self.keep_transactions(end_offset)
+        fd = self.descriptor().fd
+        self._disk.truncate(fd, position)
+        self.size = position
+        self.bytes_since_index = position - (last[1] if (last := self.offsets.last()) else 0)
+        self.first_timestamp = -1 if position == 0 else UNKNOWN
+        self.largest_timestamp = UNKNOWN
+        self.load_largest_timestamp()
+
+    def finish(self) -> None:
+        """The segment takes no more batches: its last time entry is written and unused room given back."""
+        if self.size:
+            self.load_largest_timestamp()
+            self.add_time_entry()
+        self.offsets.write_out()
+        self.times.write_out()
+        fd = self.descriptor().fd
+        if self._disk.size(fd) != self.size:
+            self._disk.truncate(fd, self.size)
+
+    def sync(self) -> None:
+        """Return when log and indexes are on stable storage. Raises OSError."""
+        self._disk.sync(self.descriptor().fd)
+        self.offsets.sync()
+        self.times.sync()
+        if self._transactions:
+            fd = self._disk.open(self.transactions_path)
+            try:
+                self._disk.sync(fd)
+            finally:
+                self._disk.close(fd)
+
+    def rename(self, suffix: str) -> None:
+        """Change what follows the names of all its files, e.g. to ".deleted". Raises OSError.
+
+        The log file is renamed last when the segment comes to life and first when it goes, so that no log file
+        is ever without its indexes.
+        """
+        if self._disk.exists(self.transactions_path):
+            path = self.path + TRANSACTION_INDEX_SUFFIX
+            self._disk.rename(path + self.suffix, path + suffix)
+        files = [(self.log, LOG_SUFFIX), (self.offsets.file, OFFSET_INDEX_SUFFIX), (self.times.file, TIME_INDEX_SUFFIX)]
+        for file, kind in files if suffix else reversed(files):
+            file.rename(self.path + kind + suffix)
+        self.suffix = suffix
+
+    def remove(self) -> None:
+        """Remove all files. Slices that are being sent stay readable. Raises OSError."""
+        self.close()
+        for file in (self.log, self.offsets.file, self.times.file):
+            self._disk.remove(file.path)
+        self._disk.remove(self.transactions_path)
+
+    def close(self) -> None:
+        """Let go of the descriptors; the segment can be used again."""
+        self.log.close()
+        self.offsets.close()
+        self.times.close()
+
+    def damaged(self, position: int, what: str) -> LogDamaged:
+        """The error that takes the partition offline, for a place where a batch should be."""
+        return LogDamaged(
+            f"{self.log.path}: at byte {position} (offsets from {self.base_offset} on) {what}. Records that were "
+            "known to be safe are damaged, and nothing behind them is dropped. Restore the file from a replica or a "
+            "backup, or stop the broker and move the partition's directory away to go on without its records."
+        )
+

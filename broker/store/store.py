@@ -1,0 +1,43 @@
+"""What all partition logs of a broker share: the disk, the clock, the open files, and whom to tell.
+
+Knows the shared parts and one place where removals wait. Refuses to know any partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from raftlog.broker.ports import Clock, Disk
+from raftlog.broker.store.files import MAX_OPEN_FILES, OpenFiles
+
+if TYPE_CHECKING:
+    from raftlog.broker.store.partition_log import PartitionLog
+
+PRODUCER_EXPIRATION_MS: Final = 86_400_000
+"""Kafka's default of producer.id.expiration.ms: one day."""
+
+
+def _ignore_failure(log: PartitionLog, reason: str) -> None:
+    """Used where nobody manages the logs: the log itself remembers the reason."""
+
+
+def _remove_now(remove: Callable[[], None], delay_ms: int) -> None:
+    remove()
+
+
+class Store:
+    """`on_failure(log, reason)` is called once when a log goes offline, `on_full` when its disk has no room;
+    `remove_later(remove, delay_ms)` for files that go after file.delete.delay.ms. `producer_expiration_ms` is
+    producer.id.expiration.ms."""
+
+    __slots__ = ("clock", "disk", "files", "on_failure", "on_full", "producer_expiration_ms", "remove_later")
+
+    def __init__(self, disk: Disk, clock: Clock, *, open_files_max: int = MAX_OPEN_FILES) -> None:
+        self.disk = disk
+        self.clock = clock
+        self.files = OpenFiles(disk, open_files_max)
+        self.producer_expiration_ms = PRODUCER_EXPIRATION_MS
+        self.on_failure: Callable[[PartitionLog, str], None] = _ignore_failure
+        self.on_full: Callable[[PartitionLog, str], None] = _ignore_failure
+        self.remove_later: Callable[[Callable[[], None], int], None] = _remove_now
