@@ -145,12 +145,12 @@ class Consumer:
         aborted = Aborted(data.aborted_transactions or [])
         try:
             for at, header in iterate_batches(records):
-                if not aborted.hides(header, records[at : at + header.size]):
-                    for record in decode_batch(records[at : at + header.size]):
-                        if record.offset >= self.positions[where]:
-                            # Before the record is given out: whoever stops here has had it.
-                            self.positions[where] = record.offset + 1
-                            yield Fetched(topic, data.partition_index, record, header.timestamp_type, node)
+                batch = records[at : at + header.size]
+                for record in [] if aborted.hides(header, batch) else decode_batch(batch):
+                    if record.offset >= self.positions[where]:
+                        # Before the record is given out: whoever stops here has had it.
+                        self.positions[where] = record.offset + 1
+                        yield Fetched(topic, data.partition_index, record, header.timestamp_type, node)
                 self.positions[where] = max(self.positions[where], header.next_offset)
         except CorruptRecord as error:
             raise DamagedRecords(

@@ -1,0 +1,1 @@
+"""Programs that use the log as a user would."""
