@@ -10,7 +10,8 @@ from __future__ import annotations
 import logging
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
+from threading import Lock
+from typing import Final
 from zlib import crc32
 
 from raftlog.broker.core.log.checkpoint_text import format_epochs
@@ -20,9 +21,15 @@ from raftlog.broker.core.log.index import RELATIVE_OFFSET_MAX
 from raftlog.broker.core.log.producers import CompletedTransaction, ProducerStates
 from raftlog.broker.core.log.snapshot import encode_snapshot
 from raftlog.broker.core.log.transactions import AbortedTransaction
-from raftlog.broker.ports import Disk
 from raftlog.broker.store.files import Descriptor, replace_whole, write_new
-from raftlog.broker.store.names import CLEANED_SUFFIX, DELETED_SUFFIX, LEADER_EPOCHS, SWAP_SUFFIX, snapshot_name
+from raftlog.broker.store.names import (
+    CLEANED_SUFFIX,
+    DELETED_SUFFIX,
+    LEADER_EPOCHS,
+    PARTITION_METADATA,
+    SWAP_SUFFIX,
+    snapshot_name,
+)
 from raftlog.broker.store.segment import Segment
 from raftlog.broker.store.store import Store
 from raftlog.wire.errors import InvariantViolation
@@ -35,21 +42,35 @@ READ_ENDS: Final = 32
 """Positions where the latest reads ended that are remembered: each is where its reader goes on."""
 
 
-class FlushTicket(NamedTuple):
-    """What must be synced before offsets below `end_offset` are on stable storage. `sync` may run in a thread."""
+class FlushTicket:
+    """What must be synced before the offsets below `end_offset` are safe. `sync` may run in a thread of its own."""
 
-    disk: Disk
-    end_offset: int
-    descriptors: tuple[Descriptor, ...]
-    directories: tuple[str, ...]
-    generation: int
+    __slots__ = ("_descriptors", "_directories", "_epochs", "_opened", "end_offset", "generation")
+
+    def __init__(
+        self,
+        opened: OpenLog,
+        end_offset: int,
+        descriptors: Sequence[Descriptor],
+        directories: Sequence[str],
+        epochs: bytes | None,
+    ) -> None:
+        self._opened = opened
+        self.generation = opened.generation
+        self.end_offset = end_offset
+        self._descriptors = descriptors
+        self._directories = directories
+        self._epochs = epochs
 
     def sync(self) -> None:
         """Return when all of it is on stable storage. Raises OSError."""
-        for descriptor in self.descriptors:
-            self.disk.sync(descriptor.fd)
-        for directory in self.directories:
-            self.disk.sync_directory(directory)
+        disk = self._opened.store.disk
+        for descriptor in self._descriptors:
+            disk.sync(descriptor.fd)
+        if self._epochs is not None:
+            self._opened.replace_epochs(self._epochs, self.generation)
+        for directory in self._directories:
+            disk.sync_directory(directory)
 
 
 class OpenLog:
@@ -61,6 +82,7 @@ class OpenLog:
 
     __slots__ = (
         "_bases",
+        "_epochs_lock",
         "_read_ends",
         "_unsynced",
         "_unsynced_directories",
@@ -99,11 +121,13 @@ class OpenLog:
         self._unsynced_directories: dict[str, None] = {}
         # Grows when the log is cut: a flush begun before says nothing of what was written after.
         self.generation = 0
+        self._epochs_lock = Lock()
 
     def names_are_new(self) -> None:
         """The directory itself may not be on stable storage: the first flush syncs it and the one above."""
         self._unsynced_directories[self.directory] = None
         self._unsynced_directories[self.directory.rpartition("/")[0]] = None
+        self._unsynced[f"{self.directory}/{PARTITION_METADATA}"] = None
 
     # Finding -----------------------------------------------------------------------------------------
 
@@ -233,30 +257,45 @@ class OpenLog:
 
     def write_epochs(self) -> None:
         """Bring the leader epochs to stable storage, if they have changed. Raises OSError."""
-        if self.epochs.dirty:
-            path = f"{self.directory}/{LEADER_EPOCHS}"
-            replace_whole(self.store.disk, path, format_epochs(self.epochs).encode(), sync=True)
-            self.epochs.dirty = False
+        data = self._changed_epochs()
+        if data is not None:
+            self.replace_epochs(data, self.generation)
+
+    def _changed_epochs(self) -> bytes | None:
+        if not self.epochs.dirty:
+            return None
+        self.epochs.dirty = False
+        return format_epochs(self.epochs).encode()
+
+    def replace_epochs(self, data: bytes, generation: int) -> None:
+        """Replace the file, from a thread perhaps, unless the log was cut since. Raises OSError."""
+        with self._epochs_lock:
+            if generation == self.generation:
+                replace_whole(self.store.disk, f"{self.directory}/{LEADER_EPOCHS}", data, sync=True)
 
     # Flushing ------------------------------------------------------------------------------------------
 
-    def flush_ticket(self, recovery_point: int, log_end_offset: int) -> FlushTicket:
-        """What to sync so that everything below `log_end_offset` is safe. Raises OSError.
+    def flush_ticket(self, recovery_point: int, log_end_offset: int, *, rolled_only: bool = False) -> FlushTicket:
+        """What to sync so that everything below `log_end_offset` is safe; with `rolled_only`, below the active
+        segment. Raises OSError.
 
         Of the active segment only the log is synced: its index entries can be made again from the batches.
         """
-        self.write_epochs()
-        descriptors: list[Descriptor] = []
-        for segment in self.segments[self.number_of(recovery_point) :]:
-            descriptors.append(segment.descriptor())
+        segments = self.segments[self.number_of(recovery_point) :]
+        if rolled_only:
+            segments.pop()
+            log_end_offset = self.active.base_offset
         disk = self.store.disk
+        descriptors = [segment.descriptor() for segment in segments]
         for path in self._unsynced:
             if disk.exists(path):
                 descriptors.append(Descriptor(disk, disk.open(path)))
-        directories = tuple(self._unsynced_directories)
+        ticket = FlushTicket(
+            self, log_end_offset, descriptors, list(self._unsynced_directories), self._changed_epochs()
+        )
         self._unsynced.clear()
         self._unsynced_directories.clear()
-        return FlushTicket(disk, log_end_offset, tuple(descriptors), directories, self.generation)
+        return ticket
 
     def finish(self, log_end_offset: int) -> None:
         """Before a clean close: everything into the files. A flush ticket taken now covers the indexes too."""
@@ -264,7 +303,6 @@ class OpenLog:
         self.take_snapshot(log_end_offset)
         self._drop_snapshots(lambda offset: offset not in self._bases and offset != log_end_offset)
         self._unsynced_indexes(self.active)
-        self.write_epochs()
 
     def _unsynced_indexes(self, segment: Segment) -> None:
         self._unsynced[segment.offsets.file.path] = None

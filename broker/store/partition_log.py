@@ -32,6 +32,7 @@ from raftlog.broker.ports import Buffer
 from raftlog.broker.store.files import read_exactly
 from raftlog.broker.store.open_log import FlushTicket, OpenLog
 from raftlog.broker.store.recovery import recover
+from raftlog.broker.store.segment import LOG_SUFFIX
 from raftlog.broker.store.searching import offset_for_timestamp, offset_of_max_timestamp
 from raftlog.broker.store.store import Store
 from raftlog.wire.batch import (
@@ -85,7 +86,6 @@ class PartitionLog:
         "recovery_point",
         "topic",
         "topic_id",
-        "unsynced_roll",
     )
 
     def __init__(
@@ -115,7 +115,6 @@ class PartitionLog:
         self.high_watermark = min(max(high_watermark, log_start_offset), self.log_end_offset)
         self.last_stable_offset = self.high_watermark
         self.flush_due = False
-        self.unsynced_roll = False
         self.last_flush_ms = 0
         self.offline_reason: str | None = None
         self.full_reason: str | None = None
@@ -162,22 +161,32 @@ class PartitionLog:
         self._update_last_stable()
         return opened
 
-    def close(self) -> None:
-        """Bring everything to stable storage and let go of the files; used again, the log opens again.
+    def begin_close(self) -> FlushTicket | None:
+        """Put everything into the files; what to sync, perhaps in a thread, before `end_close`. None if it is closed.
 
-        Raises LogUnavailable if that fails: then the stop was not a clean one.
+        Raises LogUnavailable.
         """
         opened = self._opened
-        if opened is None or self.offline_reason is not None:
-            return
+        if opened is None:
+            return None
         try:
             opened.finish(self.log_end_offset)
+            return opened.flush_ticket(self.recovery_point, self.log_end_offset)
         except OSError as error:
             raise self.fail(error) from error
-        self.flush()
-        opened.close()
-        self._opened = None
-        self.clean = True
+
+    def end_close(self, ticket: FlushTicket) -> None:
+        """The ticket was synced: let go of the files. Used again, the log opens again, without a scan."""
+        self.end_flush(ticket)
+        self.abandon()
+        self.clean = self.recovery_point == self.log_end_offset
+
+    def close(self) -> None:
+        """Bring everything to stable storage and let go of the files. Raises LogUnavailable: not a clean stop then."""
+        ticket = self.begin_close()
+        if ticket is not None:
+            self._sync(ticket)
+            self.end_close(ticket)
 
     def abandon(self) -> None:
         """Let go of the files as they are, after a failure or before the directory is removed."""
@@ -395,7 +404,7 @@ class PartitionLog:
 
     def _roll(self, opened: OpenLog, base_offset: int, now_ms: int) -> None:
         opened.roll(base_offset, now_ms, self.config)
-        self.unsynced_roll = True
+        self._store.on_roll(self)
 
     # Reading -----------------------------------------------------------------------------------------
 
@@ -524,10 +533,13 @@ class PartitionLog:
         """The producers known here, for DescribeProducers."""
         return list(self.opened.producers.entries.values())
 
-    @property
-    def size(self) -> int:
-        """Bytes of all batches, for DescribeLogDirs. Opens the log."""
-        return self.opened.size
+    def stored_bytes(self) -> int:
+        """Bytes of all batches, for DescribeLogDirs; without opening the log. Raises OSError."""
+        if self._opened is not None:
+            return self._opened.size
+        disk, directory = self._store.disk, self.directory
+        names = [name for name in disk.list_directory(directory) if name.endswith(LOG_SUFFIX)]
+        return sum(disk.stat(f"{directory}/{name}")[0] for name in names)
 
     # Removing ----------------------------------------------------------------------------------------
 
@@ -626,18 +638,23 @@ class PartitionLog:
 
     # Flushing ----------------------------------------------------------------------------------------
 
-    def begin_flush(self) -> FlushTicket | None:
+    def begin_flush(self, *, rolled_only: bool = False) -> FlushTicket | None:
         """What to sync, perhaps in a thread, before all that is in the log now is safe; None if it is already.
 
-        Then `end_flush` or, if syncing failed, `fail`. Raises LogUnavailable.
+        With `rolled_only` the active segment is left out. Then `end_flush` or, if syncing failed, `fail`. Raises
+        LogUnavailable.
         """
         opened = self._opened
-        self.flush_due = False
-        if opened is None or self.recovery_point >= self.log_end_offset and not self.unsynced_roll:
+        if opened is None:
+            self.flush_due = False
             return None
-        self.unsynced_roll = False
+        end_offset = opened.active.base_offset if rolled_only else self.log_end_offset
+        if not rolled_only:
+            self.flush_due = False
+        if self.recovery_point >= end_offset:
+            return None
         try:
-            return opened.flush_ticket(self.recovery_point, self.log_end_offset)
+            return opened.flush_ticket(self.recovery_point, self.log_end_offset, rolled_only=rolled_only)
         except OSError as error:
             raise self.fail(error) from error
 
@@ -651,13 +668,15 @@ class PartitionLog:
     def flush(self) -> None:
         """Bring all that is in the log to stable storage, now. Raises LogUnavailable."""
         ticket = self.begin_flush()
-        if ticket is None:
-            return
+        if ticket is not None:
+            self._sync(ticket)
+            self.end_flush(ticket)
+
+    def _sync(self, ticket: FlushTicket) -> None:
         try:
             ticket.sync()
         except OSError as error:
             raise self.fail(error) from error
-        self.end_flush(ticket)
 
     # Failing -----------------------------------------------------------------------------------------
 

@@ -22,16 +22,21 @@ def _ignore_failure(log: PartitionLog, reason: str) -> None:
     """Used where nobody manages the logs: the log itself remembers the reason."""
 
 
+def _ignore_roll(log: PartitionLog) -> None:
+    """Used where nobody manages the logs: the next flush covers the segment."""
+
+
 def _remove_now(remove: Callable[[], None], delay_ms: int) -> None:
     remove()
 
 
 class Store:
-    """`on_failure(log, reason)` is called once when a log goes offline, `on_full` when its disk has no room;
+    """`on_failure(log, reason)` is called once when a log goes offline, `on_full` when its disk has no room,
+    `on_roll` when a segment is complete and should be synced;
     `remove_later(remove, delay_ms)` for files that go after file.delete.delay.ms. `producer_expiration_ms` is
     producer.id.expiration.ms."""
 
-    __slots__ = ("clock", "disk", "files", "on_failure", "on_full", "producer_expiration_ms", "remove_later")
+    __slots__ = ("clock", "disk", "files", "on_failure", "on_full", "on_roll", "producer_expiration_ms", "remove_later")
 
     def __init__(self, disk: Disk, clock: Clock, *, open_files_max: int = MAX_OPEN_FILES) -> None:
         self.disk = disk
@@ -40,4 +45,5 @@ class Store:
         self.producer_expiration_ms = PRODUCER_EXPIRATION_MS
         self.on_failure: Callable[[PartitionLog, str], None] = _ignore_failure
         self.on_full: Callable[[PartitionLog, str], None] = _ignore_failure
+        self.on_roll: Callable[[PartitionLog], None] = _ignore_roll
         self.remove_later: Callable[[Callable[[], None], int], None] = _remove_now

@@ -1,0 +1,201 @@
+"""One data directory (log.dirs): its lock, its identity, its checkpoints and the partitions in it.
+
+Knows the files at the top of the directory, in Kafka's form. Refuses to know what is in a partition, and when a
+checkpoint is due: that is `log_manager.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Mapping
+from typing import Final
+from uuid import uuid4
+
+from raftlog.broker.core.log.checkpoint_text import (
+    CorruptCheckpoint,
+    format_offsets,
+    format_partition_metadata,
+    format_properties,
+    parse_offsets,
+    parse_partition_metadata,
+    parse_properties,
+)
+from raftlog.broker.store.files import read_whole, replace_whole, write_new
+from raftlog.broker.store.names import (
+    CLEAN_SHUTDOWN,
+    DELETE_DIRECTORY_SUFFIX,
+    HIGH_WATERMARKS,
+    LOCK,
+    LOG_STARTS,
+    META_PROPERTIES,
+    PARTITION_METADATA,
+    RECOVERY_POINTS,
+    STRAY_DIRECTORY_SUFFIX,
+    doomed_directory,
+    parse_partition_directory,
+    partition_directory,
+)
+from raftlog.broker.store.partition_log import PartitionLog
+from raftlog.broker.store.store import Store
+from raftlog.wire.uuids import uuid_from_text, uuid_to_text
+
+logger = logging.getLogger("raftlog.store")
+
+CHECKPOINTS: Final = (RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS)
+METADATA_LOG: Final = "__cluster_metadata-0"
+
+
+class DataDirectoryInUse(Exception):
+    """Another process has the directory, or it belongs to another broker or cluster. The message says which."""
+
+
+class DataDirectory:
+    """`logs` by (topic, partition). `offline_reason` is why none of them is served."""
+
+    __slots__ = ("_lock", "_store", "_written", "clean", "directory_id", "logs", "offline_reason", "path")
+
+    def __init__(self, store: Store, path: str) -> None:
+        self._store = store
+        self.path = os.path.abspath(path)
+        self.logs: dict[tuple[str, int], PartitionLog] = {}
+        self.clean = False
+        self.directory_id = bytes(16)
+        self.offline_reason: str | None = None
+        self._lock = -1
+        # What each checkpoint held when it was last written: an idle broker writes nothing.
+        self._written: dict[str, str] = {}
+
+    # Starting and stopping ---------------------------------------------------------------------------
+
+    def open(self, node_id: int, cluster_id: str) -> None:
+        """Take the directory, making it if it is absent. Raises OSError, DataDirectoryInUse."""
+        disk = self._store.disk
+        disk.make_directory(self.path)
+        try:
+            self._lock = disk.lock(f"{self.path}/{LOCK}")
+        except BlockingIOError:
+            raise DataDirectoryInUse(
+                f"{self.path} is locked: another broker is running on it. Stop that one, or use another data directory."
+            ) from None
+        self._identify(node_id, cluster_id)
+        marker = f"{self.path}/{CLEAN_SHUTDOWN}"
+        self.clean = disk.exists(marker)
+        if self.clean:
+            # From here on a crash must be seen as one.
+            disk.remove(marker)
+            disk.sync_directory(self.path)
+
+    def _identify(self, node_id: int, cluster_id: str) -> None:
+        path = f"{self.path}/{META_PROPERTIES}"
+        wanted = {"version": "1", "cluster.id": cluster_id, "node.id": str(node_id)}
+        try:
+            found = parse_properties(read_whole(self._store.disk, path).decode(errors="replace"))
+        except FileNotFoundError:
+            found = {}
+        for name in ("cluster.id", "node.id"):
+            if found.get(name, wanted[name]) != wanted[name]:
+                raise DataDirectoryInUse(
+                    f"{path} says {name}={found[name]}, but this broker has {wanted[name]}. Use the data directory of "
+                    f"this broker, or start with {name}={found[name]}."
+                )
+        try:
+            self.directory_id = uuid_from_text(found["directory.id"])
+        except (KeyError, ValueError):
+            self.directory_id = uuid4().bytes
+            text = format_properties({**wanted, "directory.id": uuid_to_text(self.directory_id)})
+            replace_whole(self._store.disk, path, text.encode(), sync=True)
+
+    def close(self) -> None:
+        """Give up the lock."""
+        if self._lock >= 0:
+            self._store.disk.close(self._lock)
+            self._lock = -1
+
+    def mark_clean(self) -> None:
+        """Everything is on stable storage and the checkpoints say so. Raises OSError."""
+        text = json.dumps({"version": 0, "brokerEpoch": -1}, separators=(",", ":"))
+        replace_whole(self._store.disk, f"{self.path}/{CLEAN_SHUTDOWN}", text.encode(), sync=True)
+
+    # Partitions --------------------------------------------------------------------------------------
+
+    def find_partitions(self) -> tuple[list[tuple[str, int]], list[str]]:
+        """(partitions that live here, names of directories of deleted ones). Raises OSError."""
+        live, doomed = [], []
+        for name in self._store.disk.list_directory(self.path):
+            if name.endswith(DELETE_DIRECTORY_SUFFIX):
+                doomed.append(name)
+            elif (partition := parse_partition_directory(name)) is not None and name != METADATA_LOG:
+                live.append(partition)
+        return live, doomed
+
+    def partition_path(self, topic: str, index: int) -> str:
+        return f"{self.path}/{partition_directory(topic, index)}"
+
+    def create_partition(self, topic: str, index: int, topic_id: bytes) -> str:
+        """Make the directory of a new partition; its path. Synced with the first flush of the log. Raises OSError."""
+        path = self.partition_path(topic, index)
+        self._store.disk.make_directory(path)
+        text = format_partition_metadata(uuid_to_text(topic_id))
+        write_new(self._store.disk, f"{path}/{PARTITION_METADATA}", text.encode(), sync=False)
+        return path
+
+    def topic_id_of(self, path: str) -> bytes | None:
+        """The topic id that a partition's directory was made for; None if it does not say. Raises OSError."""
+        try:
+            text = read_whole(self._store.disk, f"{path}/{PARTITION_METADATA}").decode(errors="replace")
+            return uuid_from_text(parse_partition_metadata(text))
+        except FileNotFoundError:
+            return None
+        except (CorruptCheckpoint, ValueError) as error:
+            logger.warning("log=%s partition.metadata cannot be read: %s", path, error)
+            return None
+
+    def set_aside(self, path: str, *, doomed: bool) -> str:
+        """Rename a partition's directory, so that its name is free; the new path. Raises OSError.
+
+        A doomed one is removed by a restart; a stray one is kept until a person removes it.
+        """
+        name = doomed_directory(path.rpartition("/")[2], uuid4().hex)
+        if not doomed:
+            name = name.removesuffix(DELETE_DIRECTORY_SUFFIX) + STRAY_DIRECTORY_SUFFIX
+        new_path = f"{self.path}/{name}"
+        self._store.disk.rename(path, new_path)
+        return new_path
+
+    # Checkpoints -------------------------------------------------------------------------------------
+
+    def read_checkpoint(self, name: str) -> dict[tuple[str, int], int]:
+        """Offsets by (topic, partition); empty, and the stop counts as unclean, if it cannot be read."""
+        try:
+            return parse_offsets(read_whole(self._store.disk, f"{self.path}/{name}").decode(errors="replace"))
+        except FileNotFoundError:
+            return {}
+        except CorruptCheckpoint as error:
+            logger.error("directory=%s %s cannot be read, every log is checked: %s", self.path, name, error)
+            self.clean = False
+            return {}
+
+    def checkpoint_text(self, name: str) -> str | None:
+        """What the checkpoint should say now; None if it says it already."""
+        logs = self.logs.items()
+        if name == RECOVERY_POINTS:
+            offsets = {key: log.recovery_point for key, log in logs}
+        elif name == LOG_STARTS:
+            # As in Kafka, a log that begins where its first segment does is not listed.
+            offsets = {key: log.log_start_offset for key, log in logs if log.log_start_offset > 0}
+        else:
+            offsets = {key: log.high_watermark for key, log in logs}
+        text = format_offsets(offsets)
+        return None if self._written.get(name) == text else text
+
+    def write_checkpoint(self, name: str, text: str) -> None:
+        """Replace a checkpoint, from a thread perhaps. Raises OSError."""
+        replace_whole(self._store.disk, f"{self.path}/{name}", text.encode(), sync=True)
+        self._written[name] = text
+
+
+def read_all_checkpoints(directory: DataDirectory) -> tuple[Mapping[tuple[str, int], int], ...]:
+    """(recovery points, log starts, high watermarks)."""
+    return tuple(directory.read_checkpoint(name) for name in CHECKPOINTS)

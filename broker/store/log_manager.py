@@ -1,0 +1,481 @@
+"""All partition logs of a broker, over its data directories.
+
+Knows which logs there are, starts and stops them, and does in the background what they need: flushing, retention,
+checkpoints, removing files. Refuses to know topics' meaning, leaders and clients.
+
+After a clean stop nothing but the checkpoints is read: a log opens when it is first used. After a crash every log is
+recovered from its recovery point before `start` returns.
+
+Everything runs on the event loop except syncing, which runs in a few threads and is awaited.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import logging
+import resource
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from typing import Final, NamedTuple, TypeVar
+
+from raftlog.broker.core.log.config import LONG_MAX, LogConfig
+from raftlog.broker.core.log.results import LogUnavailable
+from raftlog.broker.ports import Clock, Disk
+from raftlog.broker.store.data_directory import CHECKPOINTS, DataDirectory, read_all_checkpoints
+from raftlog.broker.store.disk import OsDisk
+from raftlog.broker.store.files import MAX_OPEN_FILES
+from raftlog.broker.store.names import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
+from raftlog.broker.store.partition_log import FlushTicket, PartitionLog
+from raftlog.broker.store.store import PRODUCER_EXPIRATION_MS, Store
+
+logger = logging.getLogger("raftlog.store")
+
+SYNC_THREADS: Final = 4
+"""Syncs that wait for a disk at once. More would not make one disk faster; fewer would let one slow directory hold
+up the others."""
+LOGS_A_TURN: Final = 64
+"""How many logs background work looks at before it lets the event loop go on."""
+FLUSH_CHECK_SECONDS: Final = 0.5
+"""How exactly flush.ms is kept, and how soon a complete segment is synced."""
+RESERVED_DESCRIPTORS: Final = 2
+"""The store keeps at most one part in so many of the descriptors that the process may open."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class LogManagerSettings:
+    """Broker settings of the store, with Kafka's defaults; names are Kafka's without the first word."""
+
+    retention_check_interval_ms: int = 300_000
+    """log.retention.check.interval.ms"""
+    flush_offset_checkpoint_interval_ms: int = 60_000
+    """log.flush.offset.checkpoint.interval.ms"""
+    flush_start_offset_checkpoint_interval_ms: int = 60_000
+    """log.flush.start.offset.checkpoint.interval.ms"""
+    high_watermark_checkpoint_interval_ms: int = 5_000
+    """replica.high.watermark.checkpoint.interval.ms"""
+    producer_expiration_ms: int = PRODUCER_EXPIRATION_MS
+    """producer.id.expiration.ms"""
+    producer_expiration_check_interval_ms: int = 600_000
+    """producer.id.expiration.check.interval.ms"""
+
+
+class DirectoryDescription(NamedTuple):
+    """A data directory for DescribeLogDirs. Bytes; -1 if the directory is offline."""
+
+    path: str
+    offline_reason: str | None
+    total_bytes: int
+    usable_bytes: int
+    partitions: list[tuple[str, int, int]]
+    """(topic, partition, bytes)"""
+
+
+class LogManager:
+    """The logs by topic and partition.
+
+    `topic_config` gives a topic's settings for logs that are recovered or cleaned up before anybody opens them.
+    `on_offline(log, reason)` is called once for each log that goes offline.
+    """
+
+    def __init__(
+        self,
+        data_directories: Sequence[str],
+        clock: Clock,
+        *,
+        node_id: int,
+        cluster_id: str,
+        topic_config: Callable[[str], LogConfig] | None = None,
+        settings: LogManagerSettings | None = None,
+        disk: Disk | None = None,
+        on_offline: Callable[[PartitionLog, str], None] | None = None,
+    ) -> None:
+        self._clock = clock
+        self._node_id = node_id
+        self._cluster_id = cluster_id
+        default = LogConfig()
+        self._topic_config = topic_config or (lambda _: default)
+        self.settings = settings or LogManagerSettings()
+        self.store = Store(disk or OsDisk(), clock, open_files_max=_open_files_max())
+        self.store.producer_expiration_ms = self.settings.producer_expiration_ms
+        self.store.remove_later = self._remove_later
+        self.store.on_roll = self._on_roll
+        if on_offline is not None:
+            self.store.on_failure = on_offline
+        self.directories = [DataDirectory(self.store, path) for path in data_directories]
+        self._logs: dict[tuple[str, int], PartitionLog] = {}
+        self._homes: dict[tuple[str, int], DataDirectory] = {}
+        self._removals: list[tuple[float, int, Callable[[], None]]] = []
+        self._removal_numbers = count()
+        self._rolled: dict[PartitionLog, None] = {}
+        self._flushing: dict[PartitionLog, asyncio.Task[None]] = {}
+        self._threads: ThreadPoolExecutor | None = None
+
+    # Starting and stopping ---------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Take the directories and find the logs in them; after a crash, recover each.
+
+        A directory that cannot be used goes offline, as does a log that cannot be recovered; the others are served.
+        Raises DataDirectoryInUse, and OSError if no directory is left.
+        """
+        failures = []
+        for directory in self.directories:
+            try:
+                directory.open(self._node_id, self._cluster_id)
+                self._load(directory)
+            except OSError as error:
+                logger.error("directory=%s is offline: %s", directory.path, error)
+                directory.offline_reason = str(error)
+                failures.append(error)
+        if len(failures) == len(self.directories):
+            raise failures[0]
+
+    def _load(self, directory: DataDirectory) -> None:
+        live, doomed = directory.find_partitions()
+        for name in doomed:
+            self.store.disk.remove_directory(f"{directory.path}/{name}")
+        recovery_points, log_starts, high_watermarks = read_all_checkpoints(directory)
+        for key in live:
+            if key in self._logs:
+                raise OSError(
+                    f"{self._logs[key].directory} and {directory.partition_path(*key)} are the same partition: "
+                    "move one of them out of the data directories"
+                )
+            topic, index = key
+            log = PartitionLog(
+                self.store,
+                topic,
+                index,
+                directory.partition_path(topic, index),
+                self._topic_config(topic),
+                log_start_offset=log_starts.get(key, 0),
+                recovery_point=recovery_points.get(key, 0),
+                high_watermark=high_watermarks.get(key, 0),
+                clean=directory.clean and key in recovery_points,
+            )
+            self._add(directory, key, log)
+        if not directory.clean and live:
+            self._recover(directory)
+
+    def _recover(self, directory: DataDirectory) -> None:
+        started = self._clock.monotonic()
+        logger.info("directory=%s was not closed: recovering %d logs", directory.path, len(directory.logs))
+        for log in directory.logs.values():
+            try:
+                log.open()
+            except LogUnavailable:
+                # It has said why, and is offline.
+                continue
+        seconds = self._clock.monotonic() - started
+        logger.info("directory=%s recovered %d logs in %.3f s", directory.path, len(directory.logs), seconds)
+
+    def _add(self, directory: DataDirectory, key: tuple[str, int], log: PartitionLog) -> None:
+        directory.logs[key] = log
+        self._logs[key] = log
+        self._homes[key] = directory
+
+    async def close(self) -> None:
+        """Bring everything to stable storage and say so; what cannot be is found and recovered by the next start."""
+        for task in list(self._flushing.values()):
+            await asyncio.wait([task])
+        for directory in self.directories:
+            if directory.offline_reason is None:
+                await self._close_directory(directory)
+            directory.close()
+        if self._threads is not None:
+            self._threads.shutdown()
+            self._threads = None
+
+    async def _close_directory(self, directory: DataDirectory) -> None:
+        clean = all(log.offline_reason is None for log in directory.logs.values())
+        pending: list[tuple[PartitionLog, FlushTicket, asyncio.Future[None]]] = []
+        for log in directory.logs.values():
+            try:
+                ticket = log.begin_close()
+            except LogUnavailable:
+                clean = False
+                continue
+            if ticket is not None:
+                pending.append((log, ticket, self._in_thread(ticket.sync)))
+            if len(pending) >= LOGS_A_TURN:
+                clean = await _finish_closing(pending) and clean
+        clean = await _finish_closing(pending) and clean
+        try:
+            for name in CHECKPOINTS:
+                text = directory.checkpoint_text(name)
+                if text is not None:
+                    directory.write_checkpoint(name, text)
+            if clean:
+                directory.mark_clean()
+        except OSError as error:
+            logger.error("directory=%s the checkpoints cannot be written: %s", directory.path, error)
+
+    # Logs --------------------------------------------------------------------------------------------
+
+    def get(self, topic: str, index: int) -> PartitionLog | None:
+        """The log, opened or not; None if there is none."""
+        return self._logs.get((topic, index))
+
+    def __iter__(self) -> Iterator[PartitionLog]:
+        return iter(self._logs.values())
+
+    def __len__(self) -> int:
+        return len(self._logs)
+
+    def open(self, topic: str, index: int, topic_id: bytes, config: LogConfig) -> PartitionLog:
+        """The log, opened, and made if there is none. Raises LogUnavailable.
+
+        A directory of that name that belongs to another topic id is set aside, under a name that ends in `-stray`.
+        """
+        key = (topic, index)
+        log = self._logs.get(key)
+        if log is not None and log.topic_id is None:
+            log = self._check_topic_id(key, log, topic_id)
+        if log is None:
+            log = self._create(key, topic_id, config)
+        log.reconfigure(config)
+        log.open()
+        return log
+
+    def _check_topic_id(self, key: tuple[str, int], log: PartitionLog, topic_id: bytes) -> PartitionLog | None:
+        directory = self._homes[key]
+        try:
+            found = directory.topic_id_of(log.directory)
+            if found is None or found == topic_id:
+                log.topic_id = topic_id
+                return log
+            self._forget(key, log)
+            path = directory.set_aside(log.directory, doomed=False)
+        except OSError as error:
+            raise log.fail(error) from error
+        logger.error("log=%s belongs to another topic of that name: set aside as %s", log.directory, path)
+        return None
+
+    def _create(self, key: tuple[str, int], topic_id: bytes, config: LogConfig) -> PartitionLog:
+        usable = [directory for directory in self.directories if directory.offline_reason is None]
+        if not usable:
+            raise LogUnavailable("every data directory is offline")
+        directory = min(usable, key=lambda directory: len(directory.logs))
+        topic, index = key
+        try:
+            path = directory.create_partition(topic, index, topic_id)
+        except OSError as error:
+            raise LogUnavailable(f"{directory.partition_path(topic, index)}: {error}") from error
+        log = PartitionLog(self.store, topic, index, path, config)
+        log.topic_id = topic_id
+        self._add(directory, key, log)
+        return log
+
+    def _forget(self, key: tuple[str, int], log: PartitionLog) -> None:
+        log.abandon()
+        del self._logs[key]
+        del self._homes.pop(key).logs[key]
+        self._rolled.pop(log, None)
+
+    def delete(self, topic: str, index: int, topic_id: bytes | None = None) -> None:
+        """Remove a partition's log; its files go after file.delete.delay.ms. None there: nothing happens.
+
+        With a topic id only the log of that topic is removed, not of one that was made under its name since. Raises
+        LogUnavailable if the directory cannot be renamed.
+        """
+        key = (topic, index)
+        log = self._logs.get(key)
+        if log is None:
+            return
+        directory = self._homes[key]
+        try:
+            if topic_id is not None and (log.topic_id or directory.topic_id_of(log.directory) or topic_id) != topic_id:
+                return
+            self._forget(key, log)
+            log.offline_reason = log.offline_reason or f"{log.directory}: the partition was deleted"
+            path = directory.set_aside(log.directory, doomed=True)
+        except OSError as error:
+            raise log.fail(error) from error
+        disk = self.store.disk
+        self._remove_later(lambda: disk.remove_directory(path), log.config.file_delete_delay_ms)
+
+    def describe(self) -> list[DirectoryDescription]:
+        """Each data directory with the sizes of its partitions, for DescribeLogDirs."""
+        described = []
+        for directory in self.directories:
+            partitions = []
+            total = usable = -1
+            try:
+                if directory.offline_reason is None:
+                    total, usable = self.store.disk.usage(directory.path)
+                    partitions = [(*key, log.stored_bytes()) for key, log in directory.logs.items()]
+            except OSError as error:
+                logger.warning("directory=%s cannot be described: %s", directory.path, error)
+            described.append(
+                DirectoryDescription(directory.path, directory.offline_reason, total, usable, partitions)
+            )
+        return described
+
+    # Flushing ----------------------------------------------------------------------------------------
+
+    async def flush(self, log: PartitionLog) -> None:
+        """Return when everything that is in the log now is on stable storage. Raises LogUnavailable.
+
+        Syncs of one log never overlap: who comes meanwhile shares the next one.
+        """
+        wanted = log.log_end_offset
+        while log.recovery_point < wanted:
+            if log.offline_reason is not None:
+                raise LogUnavailable(log.offline_reason)
+            await self._flush_once(log, rolled_only=False)
+            wanted = min(wanted, log.log_end_offset)
+
+    async def _flush_once(self, log: PartitionLog, *, rolled_only: bool) -> None:
+        running = self._flushing.get(log)
+        if running is None:
+            running = asyncio.get_running_loop().create_task(self._run_flush(log, rolled_only))
+            self._flushing[log] = running
+        await asyncio.shield(running)
+
+    async def _run_flush(self, log: PartitionLog, rolled_only: bool) -> None:
+        try:
+            ticket = log.begin_flush(rolled_only=rolled_only)
+            if ticket is not None:
+                await self._in_thread(ticket.sync)
+                log.end_flush(ticket)
+        except OSError as error:
+            raise log.fail(error) from error
+        finally:
+            del self._flushing[log]
+
+    def _in_thread(self, work: Callable[[], T]) -> asyncio.Future[T]:
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(SYNC_THREADS, thread_name_prefix="raftlog-sync")
+        return asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    # Background work ---------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Do what is due, for ever; cancelled when the broker stops."""
+        settings = self.settings
+        jobs: list[tuple[float, Callable[[], object]]] = [
+            (FLUSH_CHECK_SECONDS, self.flush_due_logs),
+            (FLUSH_CHECK_SECONDS, self.remove_due_files),
+            (settings.retention_check_interval_ms / 1000, self.apply_retention),
+            (settings.producer_expiration_check_interval_ms / 1000, self.expire_producers),
+            (settings.flush_offset_checkpoint_interval_ms / 1000, lambda: self.checkpoint(RECOVERY_POINTS)),
+            (settings.flush_start_offset_checkpoint_interval_ms / 1000, lambda: self.checkpoint(LOG_STARTS)),
+            (settings.high_watermark_checkpoint_interval_ms / 1000, lambda: self.checkpoint(HIGH_WATERMARKS)),
+        ]
+        now = self._clock.monotonic()
+        due = [(now + interval, number) for number, (interval, _) in enumerate(jobs)]
+        heapq.heapify(due)
+        while True:
+            when, number = due[0]
+            await asyncio.sleep(max(when - self._clock.monotonic(), 0))
+            interval, job = jobs[number]
+            done = job()
+            if asyncio.iscoroutine(done):
+                await done
+            heapq.heapreplace(due, (self._clock.monotonic() + interval, number))
+
+    async def flush_due_logs(self) -> None:
+        """Sync the segments that are complete, and the logs whose flush.ms has passed."""
+        rolled, self._rolled = self._rolled, {}
+        for log in rolled:
+            await self._quietly(log, rolled_only=True)
+        now_ms = self._clock.now_ms()
+        for log in list(self._logs.values()):
+            flush_ms = log.config.flush_ms
+            if flush_ms < LONG_MAX and log.log_end_offset > log.recovery_point and log.is_open:
+                if now_ms - log.last_flush_ms >= flush_ms:
+                    await self._quietly(log, rolled_only=False)
+
+    async def _quietly(self, log: PartitionLog, *, rolled_only: bool) -> None:
+        try:
+            await self._flush_once(log, rolled_only=rolled_only)
+        except LogUnavailable:
+            # It has said why, and is offline.
+            return
+
+    async def apply_retention(self) -> None:
+        """Remove what retention.ms, retention.bytes and the log starts let go, in all logs, opened or not."""
+        now_ms = self._clock.now_ms()
+        for number, log in enumerate(list(self._logs.values())):
+            if number % LOGS_A_TURN == LOGS_A_TURN - 1:
+                await asyncio.sleep(0)
+            config = log.config
+            unlimited = not config.delete or (config.retention_ms < 0 and config.retention_bytes < 0)
+            empty = log.log_start_offset == log.log_end_offset
+            if log.offline_reason is not None or empty or (unlimited and log.log_start_offset == 0):
+                continue
+            was_open = log.is_open
+            try:
+                log.apply_retention(now_ms)
+                if not was_open and log.recovery_point == log.log_end_offset:
+                    log.close()
+            except LogUnavailable:
+                continue
+
+    def expire_producers(self) -> None:
+        """Forget producers that have been idle for producer.id.expiration.ms."""
+        now_ms = self._clock.now_ms()
+        for log in self._logs.values():
+            log.expire_producers(now_ms)
+
+    async def checkpoint(self, name: str) -> None:
+        """Write one kind of checkpoint in every directory, where it has changed."""
+        for directory in self.directories:
+            text = directory.checkpoint_text(name) if directory.offline_reason is None else None
+            if text is None:
+                continue
+            try:
+                await self._in_thread(partial(directory.write_checkpoint, name, text))
+            except OSError as error:
+                self._directory_failed(directory, error)
+
+    def _directory_failed(self, directory: DataDirectory, error: OSError) -> None:
+        logger.error("directory=%s is offline until the broker starts again: %s", directory.path, error)
+        directory.offline_reason = str(error)
+        for log in list(directory.logs.values()):
+            log.fail(error)
+
+    def remove_due_files(self) -> None:
+        """Remove the files and directories whose time (file.delete.delay.ms) has come."""
+        now = self._clock.monotonic()
+        while self._removals and self._removals[0][0] <= now:
+            _, _, remove = heapq.heappop(self._removals)
+            try:
+                remove()
+            except OSError as error:
+                # It has its last name already; a restart tries again.
+                logger.warning("a file cannot be removed: %s", error)
+
+    def _remove_later(self, remove: Callable[[], None], delay_ms: int) -> None:
+        when = self._clock.monotonic() + delay_ms / 1000
+        heapq.heappush(self._removals, (when, next(self._removal_numbers), remove))
+
+    def _on_roll(self, log: PartitionLog) -> None:
+        self._rolled[log] = None
+
+
+async def _finish_closing(pending: list[tuple[PartitionLog, FlushTicket, asyncio.Future[None]]]) -> bool:
+    """Wait for the syncs of logs that close, and empty the list; whether all of them are safe."""
+    clean = True
+    for log, ticket, syncing in pending:
+        try:
+            await syncing
+            log.end_close(ticket)
+        except OSError as error:
+            log.fail(error)
+            clean = False
+    pending.clear()
+    return clean
+
+
+def _open_files_max() -> int:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return MAX_OPEN_FILES
+    return max(16, min(MAX_OPEN_FILES, soft // RESERVED_DESCRIPTORS))
