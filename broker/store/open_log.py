@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
 from threading import Lock
 from typing import Final
 from zlib import crc32
@@ -45,7 +46,7 @@ READ_ENDS: Final = 32
 class FlushTicket:
     """What must be synced before the offsets below `end_offset` are safe. `sync` may run in a thread of its own."""
 
-    __slots__ = ("_descriptors", "_directories", "_epochs", "_opened", "end_offset", "generation")
+    __slots__ = ("_descriptors", "_directories", "_epochs", "_generation", "_opened", "end_offset")
 
     def __init__(
         self,
@@ -56,7 +57,7 @@ class FlushTicket:
         epochs: bytes | None,
     ) -> None:
         self._opened = opened
-        self.generation = opened.generation
+        self._generation = opened.generation
         self.end_offset = end_offset
         self._descriptors = descriptors
         self._directories = directories
@@ -68,9 +69,13 @@ class FlushTicket:
         for descriptor in self._descriptors:
             disk.sync(descriptor.fd)
         if self._epochs is not None:
-            self._opened.replace_epochs(self._epochs, self.generation)
+            self._opened.replace_epochs(self._epochs, self._generation)
         for directory in self._directories:
             disk.sync_directory(directory)
+
+    def is_of(self, opened: OpenLog) -> bool:
+        """Whether the log is still the one it was when the ticket was made, and not cut since."""
+        return opened is self._opened and opened.generation == self._generation
 
 
 class OpenLog:
@@ -191,7 +196,9 @@ class OpenLog:
 
     # Growing -----------------------------------------------------------------------------------------
 
-    def must_roll(self, size: int, last_offset: int, max_timestamp: int, now_ms: int, config: LogConfig) -> bool:
+    def must_roll(
+        self, size: int, last_offset: int, max_timestamp: int, now_ms: int, config: LogConfig
+    ) -> bool:
         """Whether `size` bytes more need a new segment: segment.bytes, segment.ms, segment.index.bytes, offsets."""
         segment = self.active
         if segment.size > config.segment_bytes - size:
@@ -212,13 +219,17 @@ class OpenLog:
 
     def roll(self, base_offset: int, now_ms: int, config: LogConfig) -> Segment:
         """A new active segment that begins at `base_offset`, the log end. Raises OSError; then nothing changed."""
-        if base_offset < self.active.base_offset or (base_offset == self.active.base_offset and self.active.size):
+        if base_offset < self.active.base_offset or (
+            base_offset == self.active.base_offset and self.active.size
+        ):
             raise InvariantViolation(f"{self.directory}: a segment from {base_offset} on is there already")
         self.active.finish()
-        self._unsynced_indexes(self.active)
+        self.unsynced_indexes(self.active)
         self.take_snapshot(base_offset)
         preallocate = config.segment_bytes if config.preallocate else 0
-        segment = Segment.create(self.store.files, self.directory, base_offset, now_ms=now_ms, preallocate=preallocate)
+        segment = Segment.create(
+            self.store.files, self.directory, base_offset, now_ms=now_ms, preallocate=preallocate
+        )
         if base_offset == self.active.base_offset:
             self.segments.pop()
             self._bases.pop()
@@ -275,7 +286,9 @@ class OpenLog:
 
     # Flushing ------------------------------------------------------------------------------------------
 
-    def flush_ticket(self, recovery_point: int, log_end_offset: int, *, rolled_only: bool = False) -> FlushTicket:
+    def flush_ticket(
+        self, recovery_point: int, log_end_offset: int, *, rolled_only: bool = False
+    ) -> FlushTicket:
         """What to sync so that everything below `log_end_offset` is safe; with `rolled_only`, below the active
         segment. Raises OSError.
 
@@ -302,9 +315,22 @@ class OpenLog:
         self.active.finish()
         self.take_snapshot(log_end_offset)
         self._drop_snapshots(lambda offset: offset not in self._bases and offset != log_end_offset)
-        self._unsynced_indexes(self.active)
+        self.unsynced_indexes(self.active)
 
-    def _unsynced_indexes(self, segment: Segment) -> None:
+    def is_settled(self, log_end_offset: int) -> bool:
+        """Whether a close has nothing to do: all is in the files, and synced, as at the last close.
+
+        A log that was never written to may be without its files: the next start makes them.
+        """
+        if log_end_offset == 0:
+            return True
+        snapshot = bool(self.snapshots) and self.snapshots[-1] == log_end_offset
+        return snapshot and not (self._unsynced or self._unsynced_directories or self.epochs.dirty)
+
+    def unsynced_indexes(self, segment: Segment) -> None:
+        """The next flush covers the indexes of the segment too."""
+        segment.offsets.write_out()
+        segment.times.write_out()
         self._unsynced[segment.offsets.file.path] = None
         self._unsynced[segment.times.file.path] = None
 
@@ -395,7 +421,9 @@ class OpenLog:
         """
         first = self.segments.index(old[0])
         if list(old) != self.segments[first : first + len(old)] or self.active in old:
-            raise InvariantViolation(f"{self.directory}: the segments to replace are not neighbours below the active")
+            raise InvariantViolation(
+                f"{self.directory}: the segments to replace are not neighbours below the active"
+            )
         disk = self.store.disk
         for segment in new:
             segment.finish()
@@ -429,8 +457,10 @@ class OpenLog:
         if not self.segments or self.active is not self.segments[-1]:
             raise InvariantViolation(f"{self.directory}: the active segment is not the last")
         if self._bases != [segment.base_offset for segment in self.segments]:
-            raise InvariantViolation(f"{self.directory}: base offsets {self._bases} are not those of the segments")
-        if any(later <= earlier for earlier, later in zip(self._bases, self._bases[1:], strict=False)):
+            raise InvariantViolation(
+                f"{self.directory}: base offsets {self._bases} are not those of the segments"
+            )
+        if any(later <= earlier for earlier, later in pairwise(self._bases)):
             raise InvariantViolation(f"{self.directory}: base offsets do not rise: {self._bases}")
         self.epochs.check_invariants()
         self.producers.check_invariants()

@@ -9,11 +9,8 @@ moves the data; reading adds one or two when the position is not remembered.
 
 from __future__ import annotations
 
-import errno
 import logging
-from typing import Final
 
-from raftlog.broker.core.log.config import LogConfig
 from raftlog.broker.core.log.producers import ProducerEntry, Verdict
 from raftlog.broker.core.log.results import (
     AppendOrigin,
@@ -21,20 +18,17 @@ from raftlog.broker.core.log.results import (
     FileSlice,
     FoundOffset,
     LogDamaged,
-    LogUnavailable,
     OffsetOutOfRange,
     RecordError,
 )
 from raftlog.broker.core.log.retention import SegmentFacts, segments_to_remove
 from raftlog.broker.core.log.transactions import AbortedTransaction, collect
-from raftlog.broker.core.log.validation import BatchRules, Refusal, check_batch
+from raftlog.broker.core.log.validation import Refusal, check_batch
 from raftlog.broker.ports import Buffer
 from raftlog.broker.store.files import read_exactly
+from raftlog.broker.store.managed_log import ManagedLog
 from raftlog.broker.store.open_log import FlushTicket, OpenLog
-from raftlog.broker.store.recovery import recover
-from raftlog.broker.store.segment import LOG_SUFFIX
 from raftlog.broker.store.searching import offset_for_timestamp, offset_of_max_timestamp
-from raftlog.broker.store.store import Store
 from raftlog.wire.batch import (
     CONTROL_BIT,
     LENGTH_END,
@@ -45,159 +39,17 @@ from raftlog.wire.batch import (
     stamp_batch,
 )
 from raftlog.wire.control import TransactionMarker, decode_control_batch
-from raftlog.wire.errors import ErrorCode, InvariantViolation
+from raftlog.wire.errors import ErrorCode
 
 __all__ = ["AbortedTransaction", "AppendResult", "FileSlice", "FlushTicket", "PartitionLog"]
 
 logger = logging.getLogger("raftlog.log")
 
-FULL_DISK_ERRORS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-FULL_DISK_RETRY_MS: Final = 1000
-"""After a full disk appends are refused at once for so long, before one may try again."""
 
+class PartitionLog(ManagedLog):
+    """One partition's log. Its offsets and its life are described in ManagedLog."""
 
-class PartitionLog:
-    """One partition's log. Opened on first use: until then only the offsets from the checkpoints are known.
-
-    Invariants: log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset, and
-    log_start_offset <= recovery_point <= log_end_offset once it is open.
-
-    `offline_reason` is why the log serves nothing until the broker starts again; `full_reason` why it takes no
-    appends for the moment. `flush_due` says that flush.messages asks for a flush before an acknowledgement.
-    """
-
-    __slots__ = (
-        "_full_until_ms",
-        "_opened",
-        "_rules",
-        "_store",
-        "clean",
-        "config",
-        "directory",
-        "flush_due",
-        "full_reason",
-        "high_watermark",
-        "index",
-        "last_flush_ms",
-        "last_stable_offset",
-        "log_end_offset",
-        "log_start_offset",
-        "offline_reason",
-        "recovery_point",
-        "topic",
-        "topic_id",
-    )
-
-    def __init__(
-        self,
-        store: Store,
-        topic: str,
-        index: int,
-        directory: str,
-        config: LogConfig,
-        *,
-        log_start_offset: int = 0,
-        recovery_point: int = 0,
-        high_watermark: int = 0,
-        clean: bool = False,
-    ) -> None:
-        self._store = store
-        self.topic = topic
-        self.index = index
-        self.directory = directory
-        self.config = config
-        self.topic_id: bytes | None = None
-        # After a clean stop the recovery point is the log end.
-        self.clean = clean
-        self.recovery_point = max(recovery_point, log_start_offset) if clean else recovery_point
-        self.log_start_offset = log_start_offset
-        self.log_end_offset = self.recovery_point if clean else max(recovery_point, log_start_offset)
-        self.high_watermark = min(max(high_watermark, log_start_offset), self.log_end_offset)
-        self.last_stable_offset = self.high_watermark
-        self.flush_due = False
-        self.last_flush_ms = 0
-        self.offline_reason: str | None = None
-        self.full_reason: str | None = None
-        self._full_until_ms = 0
-        self._opened: OpenLog | None = None
-        self._rules: BatchRules | None = None
-
-    def __repr__(self) -> str:
-        return f"PartitionLog({self.topic}-{self.index}, {self.log_start_offset}..{self.log_end_offset})"
-
-    # Opening and closing -----------------------------------------------------------------------------
-
-    @property
-    def is_open(self) -> bool:
-        return self._opened is not None
-
-    @property
-    def opened(self) -> OpenLog:
-        """Segments, epochs and producers, read from the disk now if they were not. Raises LogUnavailable."""
-        return self._opened or self.open()
-
-    def open(self) -> OpenLog:
-        """Read what is on the disk and recover it. Raises LogUnavailable, and is offline then."""
-        if self.offline_reason is not None:
-            raise LogUnavailable(self.offline_reason)
-        if self._opened is not None:
-            return self._opened
-        try:
-            opened, start, end, recovery_point = recover(
-                self._store,
-                self.directory,
-                self.config,
-                log_start_offset=self.log_start_offset,
-                recovery_point=self.recovery_point,
-                clean=self.clean,
-            )
-        except (OSError, LogDamaged) as error:
-            raise self.fail(error) from error
-        self._opened = opened
-        self.clean = False
-        self.log_start_offset, self.log_end_offset, self.recovery_point = start, end, recovery_point
-        self.last_flush_ms = self._store.clock.now_ms()
-        self.high_watermark = min(max(self.high_watermark, start), end)
-        self._update_last_stable()
-        return opened
-
-    def begin_close(self) -> FlushTicket | None:
-        """Put everything into the files; what to sync, perhaps in a thread, before `end_close`. None if it is closed.
-
-        Raises LogUnavailable.
-        """
-        opened = self._opened
-        if opened is None:
-            return None
-        try:
-            opened.finish(self.log_end_offset)
-            return opened.flush_ticket(self.recovery_point, self.log_end_offset)
-        except OSError as error:
-            raise self.fail(error) from error
-
-    def end_close(self, ticket: FlushTicket) -> None:
-        """The ticket was synced: let go of the files. Used again, the log opens again, without a scan."""
-        self.end_flush(ticket)
-        self.abandon()
-        self.clean = self.recovery_point == self.log_end_offset
-
-    def close(self) -> None:
-        """Bring everything to stable storage and let go of the files. Raises LogUnavailable: not a clean stop then."""
-        ticket = self.begin_close()
-        if ticket is not None:
-            self._sync(ticket)
-            self.end_close(ticket)
-
-    def abandon(self) -> None:
-        """Let go of the files as they are, after a failure or before the directory is removed."""
-        if self._opened is not None:
-            self._opened.close()
-            self._opened = None
-
-    def reconfigure(self, config: LogConfig) -> None:
-        """Take new settings; they hold from the next append on."""
-        self.config = config
-        self._rules = None
+    __slots__ = ()
 
     # Appending ---------------------------------------------------------------------------------------
 
@@ -217,9 +69,9 @@ class PartitionLog:
         """
         opened = self._opened
         if opened is None or self.full_reason is not None or self._rules is None:
-            refusal = self._not_writable(now_ms)
-            if refusal is not None:
-                return refusal
+            reason = self._why_not_writable(now_ms)
+            if reason is not None:
+                return self._refused(ErrorCode.KAFKA_STORAGE_ERROR, reason)
             opened = self.opened
         assert self._rules is not None
         if origin is not AppendOrigin.CLIENT and _holds_several(records):
@@ -249,7 +101,7 @@ class PartitionLog:
             position = opened.active.size
             opened.active.append(batch, size, last_offset, max_timestamp, config.index_interval_bytes)
         except OSError as error:
-            return self._write_failed(opened, error, now_ms)
+            return self._refused(ErrorCode.KAFKA_STORAGE_ERROR, self._write_failed(opened, error, now_ms))
         if leader_epoch != opened.epochs.latest:
             opened.epochs.assign(leader_epoch, base_offset)
         opened.remember_batch(base_offset, position)
@@ -262,7 +114,9 @@ class PartitionLog:
         opened.producers.end_offset = end_offset
         if end_offset - self.recovery_point >= config.flush_messages:
             self.flush_due = True
-        return AppendResult(ErrorCode.NONE, base_offset, last_offset, log_append_time_ms, self.log_start_offset)
+        return AppendResult(
+            ErrorCode.NONE, base_offset, last_offset, log_append_time_ms, self.log_start_offset
+        )
 
     def append_as_follower(self, records: Buffer, leader_epoch: int | None = None) -> AppendResult:
         """Append batches as the leader sent them; offsets and epochs are theirs and must go on where the log ends.
@@ -272,9 +126,9 @@ class PartitionLog:
         KAFKA_STORAGE_ERROR.
         """
         now_ms = self._store.clock.now_ms()
-        refusal = self._not_writable(now_ms)
-        if refusal is not None:
-            return refusal
+        reason = self._why_not_writable(now_ms)
+        if reason is not None:
+            return self._refused(ErrorCode.KAFKA_STORAGE_ERROR, reason)
         view = memoryview(records)
         found = []
         expected = self.log_end_offset
@@ -283,7 +137,9 @@ class PartitionLog:
                 if leader_epoch is not None and header.partition_leader_epoch > leader_epoch:
                     break
                 if not check_crc(view, at, header.size):
-                    raise CorruptRecord(f"the batch at offset {header.base_offset} does not match its checksum")
+                    raise CorruptRecord(
+                        f"the batch at offset {header.base_offset} does not match its checksum"
+                    )
                 if header.base_offset < expected:
                     return self._refused(
                         ErrorCode.OFFSET_OUT_OF_RANGE,
@@ -309,7 +165,9 @@ class PartitionLog:
                 return self._refused(checked.error, checked.message, checked.record_errors)
             header, batch, _ = checked
             if header.producer_id >= 0 or len(batch) != raw.size:
-                return self._refused(ErrorCode.INVALID_RECORD, "batches of a producer, or converted, come one by one")
+                return self._refused(
+                    ErrorCode.INVALID_RECORD, "batches of a producer, or converted, come one by one"
+                )
             stamp_batch(view[at:], header, offset, leader_epoch)
             found.append((at, header._replace(base_offset=offset, partition_leader_epoch=leader_epoch)))
             offset += header.last_offset_delta + 1
@@ -330,7 +188,7 @@ class PartitionLog:
             position = opened.active.size
             opened.active.append_run(view[:size], found, self.config.index_interval_bytes)
         except OSError as error:
-            return self._write_failed(opened, error, now_ms)
+            return self._refused(ErrorCode.KAFKA_STORAGE_ERROR, self._write_failed(opened, error, now_ms))
         self.log_end_offset = last.next_offset
         for at, header in found:
             opened.epochs.assign(max(header.partition_leader_epoch, opened.epochs.latest), header.base_offset)
@@ -358,7 +216,9 @@ class PartitionLog:
         transaction_version: int,
     ) -> Verdict | None:
         if marker is None:
-            return Verdict(ErrorCode.INVALID_RECORD, "a control batch of a producer holds a transaction marker")
+            return Verdict(
+                ErrorCode.INVALID_RECORD, "a control batch of a producer holds a transaction marker"
+            )
         return opened.producers.check_marker(header, marker, origin, transaction_version)
 
     def _complete(self, opened: OpenLog, header: BatchHeader, marker: TransactionMarker, offset: int) -> None:
@@ -387,20 +247,6 @@ class PartitionLog:
         self, error: ErrorCode, message: str | None, record_errors: tuple[RecordError, ...] = ()
     ) -> AppendResult:
         return AppendResult(error, -1, -1, -1, self.log_start_offset, message, record_errors)
-
-    def _not_writable(self, now_ms: int) -> AppendResult | None:
-        """Open the log; why it takes no appends, None if it does."""
-        if self.full_reason is not None:
-            if now_ms < self._full_until_ms:
-                return self._refused(ErrorCode.KAFKA_STORAGE_ERROR, self.full_reason)
-            self.full_reason = None
-        try:
-            self.open()
-        except LogUnavailable as error:
-            return self._refused(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
-        if self._rules is None:
-            self._rules = BatchRules(self.config)
-        return None
 
     def _roll(self, opened: OpenLog, base_offset: int, now_ms: int) -> None:
         opened.roll(base_offset, now_ms, self.config)
@@ -491,13 +337,6 @@ class PartitionLog:
             opened.producers.on_high_watermark(offset)
             self._update_last_stable()
 
-    def _update_last_stable(self) -> None:
-        unstable = self._opened.producers.first_unstable_offset() if self._opened is not None else None
-        if unstable is None or unstable > self.high_watermark:
-            self.last_stable_offset = self.high_watermark
-        else:
-            self.last_stable_offset = max(unstable, self.log_start_offset)
-
     def offset_for_timestamp(self, timestamp: int) -> FoundOffset | None:
         """The first record at or above the log start whose timestamp is `timestamp` or later; None if none is.
 
@@ -532,14 +371,6 @@ class PartitionLog:
     def producers(self) -> list[ProducerEntry]:
         """The producers known here, for DescribeProducers."""
         return list(self.opened.producers.entries.values())
-
-    def stored_bytes(self) -> int:
-        """Bytes of all batches, for DescribeLogDirs; without opening the log. Raises OSError."""
-        if self._opened is not None:
-            return self._opened.size
-        disk, directory = self._store.disk, self.directory
-        names = [name for name in disk.list_directory(directory) if name.endswith(LOG_SUFFIX)]
-        return sum(disk.stat(f"{directory}/{name}")[0] for name in names)
 
     # Removing ----------------------------------------------------------------------------------------
 
@@ -581,7 +412,11 @@ class PartitionLog:
             raise self.fail(error) from error
         first = opened.segments[0].base_offset
         logger.info(
-            "log=%s removed %d segments below offset %d: %s", self.directory, removal.number, first, removal.reason
+            "log=%s removed %d segments below offset %d: %s",
+            self.directory,
+            removal.number,
+            first,
+            removal.reason,
         )
         if first > self.log_start_offset:
             self.log_start_offset = first
@@ -636,93 +471,8 @@ class PartitionLog:
         if self._opened is not None:
             self._opened.producers.expire(now_ms, self._store.producer_expiration_ms)
 
-    # Flushing ----------------------------------------------------------------------------------------
-
-    def begin_flush(self, *, rolled_only: bool = False) -> FlushTicket | None:
-        """What to sync, perhaps in a thread, before all that is in the log now is safe; None if it is already.
-
-        With `rolled_only` the active segment is left out. Then `end_flush` or, if syncing failed, `fail`. Raises
-        LogUnavailable.
-        """
-        opened = self._opened
-        if opened is None:
-            self.flush_due = False
-            return None
-        end_offset = opened.active.base_offset if rolled_only else self.log_end_offset
-        if not rolled_only:
-            self.flush_due = False
-        if self.recovery_point >= end_offset:
-            return None
-        try:
-            return opened.flush_ticket(self.recovery_point, self.log_end_offset, rolled_only=rolled_only)
-        except OSError as error:
-            raise self.fail(error) from error
-
-    def end_flush(self, ticket: FlushTicket) -> None:
-        """The ticket was synced: the recovery point moves on."""
-        opened = self._opened
-        if opened is not None and opened.generation == ticket.generation:
-            self.recovery_point = max(self.recovery_point, ticket.end_offset)
-            self.last_flush_ms = self._store.clock.now_ms()
-
-    def flush(self) -> None:
-        """Bring all that is in the log to stable storage, now. Raises LogUnavailable."""
-        ticket = self.begin_flush()
-        if ticket is not None:
-            self._sync(ticket)
-            self.end_flush(ticket)
-
-    def _sync(self, ticket: FlushTicket) -> None:
-        try:
-            ticket.sync()
-        except OSError as error:
-            raise self.fail(error) from error
-
-    # Failing -----------------------------------------------------------------------------------------
-
-    def _write_failed(self, opened: OpenLog, error: OSError, now_ms: int) -> AppendResult:
-        """A full disk: give back what was written in part, and try again later. Anything else: offline."""
-        if error.errno in FULL_DISK_ERRORS:
-            segment = opened.active
-            try:
-                self._store.disk.truncate(segment.descriptor().fd, segment.size)
-            except OSError as second:
-                return self._refused(ErrorCode.KAFKA_STORAGE_ERROR, str(self.fail(second)))
-            self.full_reason = f"{self.directory}: {error.strerror}; appends are tried again every second"
-            self._full_until_ms = now_ms + FULL_DISK_RETRY_MS
-            logger.error("log=%s takes no appends: %s", self.directory, error.strerror)
-            self._store.on_full(self, self.full_reason)
-            return self._refused(ErrorCode.KAFKA_STORAGE_ERROR, self.full_reason)
-        return self._refused(ErrorCode.KAFKA_STORAGE_ERROR, str(self.fail(error)))
-
-    def fail(self, error: Exception) -> LogUnavailable:
-        """Take the log offline until the broker starts again; the exception to raise.
-
-        After a failed sync the kernel may have dropped the pages it could not write and call them clean, so what
-        is read back cannot be trusted before everything is checked from the recovery point on.
-        """
-        if self.offline_reason is None:
-            reason = str(error)
-            self.offline_reason = reason if isinstance(error, LogDamaged) else f"{self.directory}: {reason}"
-            logger.error("log=%s is offline until the broker starts again: %s", self.directory, reason)
-            self.abandon()
-            self._store.on_failure(self, self.offline_reason)
-        return LogUnavailable(self.offline_reason)
-
-    def check_invariants(self) -> None:
-        """Raises InvariantViolation if what the class promises does not hold."""
-        offsets = (self.log_start_offset, self.last_stable_offset, self.high_watermark, self.log_end_offset)
-        if list(offsets) != sorted(offsets):
-            raise InvariantViolation(f"{self.topic}-{self.index}: start, stable, high, end are {offsets}")
-        opened = self._opened
-        if opened is None:
-            return
-        opened.check_invariants()
-        if not self.recovery_point <= self.log_end_offset:
-            raise InvariantViolation(f"{self!r}: recovery point {self.recovery_point} is beyond the end")
-        if opened.producers.end_offset != self.log_end_offset:
-            raise InvariantViolation(f"{self!r}: producers are as of {opened.producers.end_offset}")
-
 
 def _holds_several(records: Buffer) -> bool:
-    return len(records) > LENGTH_END and int.from_bytes(records[8:LENGTH_END], "big") + LENGTH_END < len(records)
+    return len(records) > LENGTH_END and int.from_bytes(records[8:LENGTH_END], "big") + LENGTH_END < len(
+        records
+    )

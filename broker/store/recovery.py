@@ -47,7 +47,7 @@ SCAN_BYTES: Final = 1 << 20
 
 
 class Recovered(NamedTuple):
-    """An opened log and its offsets. Everything below `recovery_point` is on stable storage."""
+    """An opened log and its offsets. What is above `recovery_point` must be synced before anybody is served."""
 
     opened: OpenLog
     log_start_offset: int
@@ -56,7 +56,13 @@ class Recovered(NamedTuple):
 
 
 def recover(
-    store: Store, directory: str, config: LogConfig, *, log_start_offset: int, recovery_point: int, clean: bool
+    store: Store,
+    directory: str,
+    config: LogConfig,
+    *,
+    log_start_offset: int,
+    recovery_point: int,
+    clean: bool,
 ) -> Recovered:
     """Open the log in `directory`.
 
@@ -94,7 +100,9 @@ class _Recovery:
         self._load_segments(names)
         self.epochs = self._load_epochs(names)
         self.snapshots = sorted(
-            offset for name in names if name.endswith(SNAPSHOT_SUFFIX) and (offset := offset_of(name)) is not None
+            offset
+            for name in names
+            if name.endswith(SNAPSHOT_SUFFIX) and (offset := offset_of(name)) is not None
         )
         if not self.segments:
             return self._start_empty()
@@ -124,14 +132,18 @@ class _Recovery:
                 self.disk.remove(f"{self.directory}/{name}")
         for segment in self.segments:
             if f"{segment.base_offset:020d}{OFFSET_INDEX_SUFFIX}" not in names and segment.size:
-                logger.warning("log=%s the index of %s is missing: made again", self.directory, segment.log.path)
+                logger.warning(
+                    "log=%s the index of %s is missing: made again", self.directory, segment.log.path
+                )
                 rebuild_indexes(segment, self.config)
 
     def _load_epochs(self, names: set[str]) -> LeaderEpochs:
         if LEADER_EPOCHS not in names:
             return LeaderEpochs()
         try:
-            return LeaderEpochs(parse_epochs(read_whole(self.disk, f"{self.directory}/{LEADER_EPOCHS}").decode()))
+            return LeaderEpochs(
+                parse_epochs(read_whole(self.disk, f"{self.directory}/{LEADER_EPOCHS}").decode())
+            )
         except (CorruptCheckpoint, UnicodeDecodeError) as error:
             logger.error("log=%s the leader epochs cannot be read and begin anew: %s", self.directory, error)
             return LeaderEpochs()
@@ -155,7 +167,9 @@ class _Recovery:
         for offset in self.snapshots:
             self.disk.remove(f"{self.directory}/{snapshot_name(offset)}")
         self.epochs.clear()
-        opened = OpenLog(self.store, self.directory, [segment], self.epochs, ProducerStates(end_offset=start), [])
+        opened = OpenLog(
+            self.store, self.directory, [segment], self.epochs, ProducerStates(end_offset=start), []
+        )
         opened.names_are_new()
         return Recovered(opened, start, start, start)
 
@@ -165,7 +179,9 @@ class _Recovery:
         numbers = [n for n, segment in enumerate(self.segments) if segment.base_offset <= self.recovery_point]
         if not numbers and self.recovery_point > self.log_start_offset:
             first = self.segments[0]
-            raise first.damaged(0, f"the log begins, behind the offset {self.recovery_point} up to which it was safe")
+            raise first.damaged(
+                0, f"the log begins, behind the offset {self.recovery_point} up to which it was safe"
+            )
         return numbers[-1] if numbers else 0
 
     def _position_of_recovery_point(self, number: int) -> int:
@@ -247,7 +263,9 @@ class _Recovery:
         done = states.record_marker(header, marker, header.base_offset)
         if done is not None and done.aborted and batch is not None:
             segment.add_transaction(
-                AbortedTransaction(done.producer_id, done.first_offset, done.last_offset, done.last_stable_offset)
+                AbortedTransaction(
+                    done.producer_id, done.first_offset, done.last_offset, done.last_stable_offset
+                )
             )
 
     # From the recovery point on --------------------------------------------------------------------------------
@@ -353,7 +371,9 @@ class _Recovery:
         """The offset up to which sound batches follow the damage, as far as they can be found."""
         found = end_offset
         try:
-            found = max(found, position and self._sound_end(segment, position + segment.batch_size_at(position)))
+            found = max(
+                found, position and self._sound_end(segment, position + segment.batch_size_at(position))
+            )
         except LogDamaged:
             logger.debug("log=%s what follows byte %d cannot be told apart", self.directory, position)
         for later in doomed:
@@ -383,11 +403,10 @@ class _Recovery:
         )
         opened.epochs.truncate_before(log_start_offset)
         if self.changed:
-            opened.write_epochs()
+            opened.names_are_new()
             for segment in self.segments[number:]:
-                segment.sync()
-            self.disk.sync_directory(self.directory)
-        return Recovered(opened, log_start_offset, end_offset, end_offset)
+                opened.unsynced_indexes(segment)
+        return Recovered(opened, log_start_offset, end_offset, min(self.recovery_point, end_offset))
 
 
 def _sound_header(data: memoryview, at: int, end_offset: int) -> BatchHeader | None:
@@ -405,7 +424,9 @@ def rebuild_indexes(segment: Segment, config: LogConfig) -> None:
     segment.bytes_since_index = 0
     segment.largest_timestamp = -1
     for position, header in segment.headers():
-        segment.note(position, header.size, header.last_offset, header.max_timestamp, config.index_interval_bytes)
+        segment.note(
+            position, header.size, header.last_offset, header.max_timestamp, config.index_interval_bytes
+        )
     segment.add_time_entry()
     segment.offsets.sync()
     segment.times.sync()
@@ -421,7 +442,9 @@ def finish_swap(store: Store, directory: str) -> list[str]:
     names = disk.list_directory(directory)
     if not any(name.endswith((DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX, ".tmp")) for name in names):
         return names
-    cleaned = [offset for name in names if name.endswith(CLEANED_SUFFIX) and (offset := offset_of(name)) is not None]
+    cleaned = [
+        offset for name in names if name.endswith(CLEANED_SUFFIX) and (offset := offset_of(name)) is not None
+    ]
     lowest_cleaned = min(cleaned, default=1 << 63)
     swaps = []
     for name in names:
@@ -437,7 +460,11 @@ def finish_swap(store: Store, directory: str) -> list[str]:
 
 
 def _replace_by_swaps(store: Store, directory: str, swaps: list[str]) -> None:
-    bases = [offset for name in swaps if name.endswith(LOG_SUFFIX + SWAP_SUFFIX) and (offset := offset_of(name)) is not None]
+    bases = [
+        offset
+        for name in swaps
+        if name.endswith(LOG_SUFFIX + SWAP_SUFFIX) and (offset := offset_of(name)) is not None
+    ]
     if bases:
         last = Segment.load(store.files, directory, max(bases), suffix=SWAP_SUFFIX)
         low, high = min(bases), max(last.next_offset(), max(bases) + 1)

@@ -62,7 +62,14 @@ class Segment:
     )
 
     def __init__(
-        self, files: OpenFiles, directory: str, base_offset: int, *, suffix: str = "", size: int = 0, new: bool
+        self,
+        files: OpenFiles,
+        directory: str,
+        base_offset: int,
+        *,
+        suffix: str = "",
+        size: int = 0,
+        new: bool,
     ) -> None:
         disk = self._disk = files.disk
         self.base_offset = base_offset
@@ -82,7 +89,14 @@ class Segment:
 
     @classmethod
     def create(
-        cls, files: OpenFiles, directory: str, base_offset: int, *, now_ms: int, preallocate: int = 0, suffix: str = ""
+        cls,
+        files: OpenFiles,
+        directory: str,
+        base_offset: int,
+        *,
+        now_ms: int,
+        preallocate: int = 0,
+        suffix: str = "",
     ) -> Segment:
         """A new, empty segment, replacing what lies under its names. Raises OSError."""
         segment = cls(files, directory, base_offset, suffix=suffix, new=True)
@@ -358,7 +372,11 @@ class Segment:
         if self._disk.exists(self.transactions_path):
             path = self.path + TRANSACTION_INDEX_SUFFIX
             self._disk.rename(path + self.suffix, path + suffix)
-        files = [(self.log, LOG_SUFFIX), (self.offsets.file, OFFSET_INDEX_SUFFIX), (self.times.file, TIME_INDEX_SUFFIX)]
+        files = [
+            (self.log, LOG_SUFFIX),
+            (self.offsets.file, OFFSET_INDEX_SUFFIX),
+            (self.times.file, TIME_INDEX_SUFFIX),
+        ]
         for file, kind in files if suffix else reversed(files):
             file.rename(self.path + kind + suffix)
         self.suffix = suffix
@@ -383,4 +401,3 @@ class Segment:
             "known to be safe are damaged, and nothing behind them is dropped. Restore the file from a replica or a "
             "backup, or stop the broker and move the partition's directory away to go on without its records."
         )
-

@@ -12,17 +12,17 @@ from raftlog.broker.ports import Clock, Disk
 from raftlog.broker.store.files import MAX_OPEN_FILES, OpenFiles
 
 if TYPE_CHECKING:
-    from raftlog.broker.store.partition_log import PartitionLog
+    from raftlog.broker.store.managed_log import ManagedLog
 
 PRODUCER_EXPIRATION_MS: Final = 86_400_000
 """Kafka's default of producer.id.expiration.ms: one day."""
 
 
-def _ignore_failure(log: PartitionLog, reason: str) -> None:
+def _ignore_failure(log: ManagedLog, reason: str) -> None:
     """Used where nobody manages the logs: the log itself remembers the reason."""
 
 
-def _ignore_roll(log: PartitionLog) -> None:
+def _ignore_roll(log: ManagedLog) -> None:
     """Used where nobody manages the logs: the next flush covers the segment."""
 
 
@@ -36,14 +36,23 @@ class Store:
     `remove_later(remove, delay_ms)` for files that go after file.delete.delay.ms. `producer_expiration_ms` is
     producer.id.expiration.ms."""
 
-    __slots__ = ("clock", "disk", "files", "on_failure", "on_full", "on_roll", "producer_expiration_ms", "remove_later")
+    __slots__ = (
+        "clock",
+        "disk",
+        "files",
+        "on_failure",
+        "on_full",
+        "on_roll",
+        "producer_expiration_ms",
+        "remove_later",
+    )
 
     def __init__(self, disk: Disk, clock: Clock, *, open_files_max: int = MAX_OPEN_FILES) -> None:
         self.disk = disk
         self.clock = clock
         self.files = OpenFiles(disk, open_files_max)
         self.producer_expiration_ms = PRODUCER_EXPIRATION_MS
-        self.on_failure: Callable[[PartitionLog, str], None] = _ignore_failure
-        self.on_full: Callable[[PartitionLog, str], None] = _ignore_failure
-        self.on_roll: Callable[[PartitionLog], None] = _ignore_roll
+        self.on_failure: Callable[[ManagedLog, str], None] = _ignore_failure
+        self.on_full: Callable[[ManagedLog, str], None] = _ignore_failure
+        self.on_roll: Callable[[ManagedLog], None] = _ignore_roll
         self.remove_later: Callable[[Callable[[], None], int], None] = _remove_now

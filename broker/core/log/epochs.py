@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from typing import Final
 
 from raftlog.wire.errors import InvariantViolation
@@ -84,7 +85,7 @@ class LeaderEpochs:
     def truncate_before(self, start_offset: int) -> None:
         """Forget what ended before `start_offset`; the epoch that holds it begins there now."""
         kept = bisect_right(self._starts, start_offset) - 1
-        if kept < 0 or self._starts[kept] == start_offset and kept == 0:
+        if kept < 0 or (self._starts[kept] == start_offset and kept == 0):
             return
         del self._epochs[:kept], self._starts[:kept]
         self._starts[0] = start_offset
@@ -96,7 +97,7 @@ class LeaderEpochs:
     def check_invariants(self) -> None:
         """Raises InvariantViolation unless epochs and starts rise strictly and `latest` is the last."""
         for values in (self._epochs, self._starts):
-            if any(later <= earlier for earlier, later in zip(values, values[1:], strict=False)):
+            if any(later <= earlier for earlier, later in pairwise(values)):
                 raise InvariantViolation(f"leader epochs do not rise: {list(self)}")
         if self.latest != (self._epochs[-1] if self._epochs else UNDEFINED):
             raise InvariantViolation(f"latest epoch {self.latest} is not the last of {list(self)}")

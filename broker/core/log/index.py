@@ -43,7 +43,9 @@ def valid_prefix(entries: Buffer, layout: Struct, *, key_end: int, value_end: in
     After a crash an index may have pages that were never written (zeros); what comes behind is cut.
     """
     last_key, last_value = -1, -1
-    for number, (key, value) in enumerate(layout.iter_unpack(memoryview(entries)[: len(entries) // layout.size * layout.size])):
+    for number, (key, value) in enumerate(
+        layout.iter_unpack(memoryview(entries)[: len(entries) // layout.size * layout.size])
+    ):
         if not (last_key < key < key_end and last_value < value < value_end):
             return number
         last_key, last_value = key, value

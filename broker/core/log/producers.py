@@ -46,7 +46,14 @@ class BatchRecord(NamedTuple):
 class ProducerEntry:
     """The state of one producer id. `batches` holds up to five, oldest first, all of the current epoch."""
 
-    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp", "producer_id", "transaction_start")
+    __slots__ = (
+        "batches",
+        "coordinator_epoch",
+        "epoch",
+        "last_timestamp",
+        "producer_id",
+        "transaction_start",
+    )
 
     def __init__(self, producer_id: int, epoch: int = NO_EPOCH) -> None:
         self.producer_id = producer_id
@@ -105,7 +112,9 @@ class ProducerStates:
 
     def __init__(self, entries: Iterable[ProducerEntry] = (), end_offset: int = 0) -> None:
         self.entries = {entry.producer_id: entry for entry in entries}
-        started = [(e.transaction_start, e.producer_id) for e in self.entries.values() if e.transaction_start >= 0]
+        started = [
+            (e.transaction_start, e.producer_id) for e in self.entries.values() if e.transaction_start >= 0
+        ]
         self.open_transactions = dict(sorted(started))
         self._unreplicated: dict[int, int] = {}
         self.end_offset = end_offset
@@ -258,9 +267,13 @@ class ProducerStates:
 
     def check_invariants(self) -> None:
         """Raises InvariantViolation if the open transactions are not those of the entries, or out of order."""
-        opened = sorted((e.transaction_start, e.producer_id) for e in self.entries.values() if e.transaction_start >= 0)
+        opened = sorted(
+            (e.transaction_start, e.producer_id) for e in self.entries.values() if e.transaction_start >= 0
+        )
         if opened != list(self.open_transactions.items()):
-            raise InvariantViolation(f"open transactions {self.open_transactions} are not those of the producers")
+            raise InvariantViolation(
+                f"open transactions {self.open_transactions} are not those of the producers"
+            )
         for entry in self.entries.values():
             offsets = [batch.last_offset for batch in entry.batches]
             if offsets != sorted(set(offsets)) or len(offsets) > BATCHES_REMEMBERED:

@@ -30,7 +30,12 @@ class Removal(NamedTuple):
 
 
 def segments_to_remove(
-    segments: Sequence[SegmentFacts], config: LogConfig, *, log_start_offset: int, high_watermark: int, now_ms: int
+    segments: Sequence[SegmentFacts],
+    config: LogConfig,
+    *,
+    log_start_offset: int,
+    high_watermark: int,
+    now_ms: int,
 ) -> Removal:
     """The longest run of oldest segments of which each may go for one of the reasons.
 

@@ -1,0 +1,303 @@
+"""The life of one partition's log: opened on first use, flushed, closed, or offline because its disk failed.
+
+Knows the log's offsets and what each step of its life does to them. Refuses to know what is appended and read: that
+is `partition_log.py`, which is this with the data path.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from typing import Final
+
+from raftlog.broker.core.log.config import LogConfig
+from raftlog.broker.core.log.results import LogDamaged, LogUnavailable
+from raftlog.broker.core.log.validation import BatchRules
+from raftlog.broker.store.open_log import FlushTicket, OpenLog
+from raftlog.broker.store.recovery import recover
+from raftlog.broker.store.segment import LOG_SUFFIX
+from raftlog.broker.store.store import Store
+from raftlog.wire.errors import InvariantViolation
+
+logger = logging.getLogger("raftlog.log")
+
+FULL_DISK_ERRORS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+FULL_DISK_RETRY_MS: Final = 1000
+"""After a full disk appends are refused at once for so long, before one may try again."""
+
+
+class ManagedLog:
+    """Offsets, state and files of one partition's log. Until it is opened only what the checkpoints say is known.
+
+    Invariants: log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset, and recovery_point <=
+    log_end_offset once it is open. Below the recovery point everything is on stable storage.
+
+    `offline_reason` is why the log serves nothing until the broker starts again; `full_reason` why it takes no
+    appends for the moment. `flush_due` says that flush.messages asks for a flush before an acknowledgement. `clean`
+    says that the log was closed, so that its end is the recovery point.
+    """
+
+    __slots__ = (
+        "_full_until_ms",
+        "_opened",
+        "_rules",
+        "_store",
+        "clean",
+        "config",
+        "directory",
+        "flush_due",
+        "full_reason",
+        "high_watermark",
+        "index",
+        "last_flush_ms",
+        "last_stable_offset",
+        "log_end_offset",
+        "log_start_offset",
+        "offline_reason",
+        "recovery_point",
+        "topic",
+        "topic_id",
+    )
+
+    def __init__(
+        self,
+        store: Store,
+        topic: str,
+        index: int,
+        directory: str,
+        config: LogConfig,
+        *,
+        log_start_offset: int = 0,
+        recovery_point: int = 0,
+        high_watermark: int = 0,
+        clean: bool = False,
+    ) -> None:
+        self._store = store
+        self.topic = topic
+        self.index = index
+        self.directory = directory
+        self.config = config
+        self.topic_id: bytes | None = None
+        self.clean = clean
+        self.log_start_offset = log_start_offset
+        self.recovery_point = recovery_point
+        self.log_end_offset = max(recovery_point, log_start_offset)
+        self.high_watermark = min(max(high_watermark, log_start_offset), self.log_end_offset)
+        self.last_stable_offset = self.high_watermark
+        self.flush_due = False
+        self.last_flush_ms = 0
+        self.offline_reason: str | None = None
+        self.full_reason: str | None = None
+        self._full_until_ms = 0
+        self._opened: OpenLog | None = None
+        self._rules: BatchRules | None = None
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.topic}-{self.index}, {self.log_start_offset}..{self.log_end_offset})"
+
+    def reconfigure(self, config: LogConfig) -> None:
+        """Take new settings; they hold from the next append on."""
+        self.config = config
+        self._rules = None
+
+    # Opening and closing -----------------------------------------------------------------------------
+
+    @property
+    def is_open(self) -> bool:
+        return self._opened is not None
+
+    @property
+    def opened(self) -> OpenLog:
+        """Segments, epochs and producers, read from the disk now if they were not. Raises LogUnavailable."""
+        return self._opened or self.open()
+
+    def open(self) -> OpenLog:
+        """Read what is on the disk, and recover it. Raises LogUnavailable, and is offline then."""
+        if self._opened is not None:
+            return self._opened
+        ticket = self.begin_open()
+        if ticket is not None:
+            self._sync(ticket)
+            self.end_flush(ticket)
+        return self.opened
+
+    def begin_open(self) -> FlushTicket | None:
+        """As `open`, but what was recovered is not synced: that is to be done, and `end_flush` called, before anybody
+        is served. None if there is nothing to sync. Raises LogUnavailable.
+        """
+        if self.offline_reason is not None:
+            raise LogUnavailable(self.offline_reason)
+        try:
+            opened, start, end, recovery_point = recover(
+                self._store,
+                self.directory,
+                self.config,
+                log_start_offset=self.log_start_offset,
+                recovery_point=self.recovery_point,
+                clean=self.clean,
+            )
+            ticket = opened.flush_ticket(recovery_point, end) if end > recovery_point else None
+        except (OSError, LogDamaged) as error:
+            raise self.fail(error) from error
+        self._opened = opened
+        self.clean = False
+        self.log_start_offset, self.log_end_offset, self.recovery_point = start, end, recovery_point
+        self.last_flush_ms = self._store.clock.now_ms()
+        self.high_watermark = min(max(self.high_watermark, start), end)
+        self._update_last_stable()
+        return ticket
+
+    def begin_close(self) -> FlushTicket | None:
+        """Put everything into the files; what to sync, perhaps in a thread, before `end_close`.
+
+        None if it is closed, or if nothing was to be done and it is closed now. Raises LogUnavailable.
+        """
+        opened = self._opened
+        if opened is None:
+            return None
+        try:
+            if self.recovery_point == self.log_end_offset and opened.is_settled(self.log_end_offset):
+                self.abandon()
+                self.clean = True
+                return None
+            opened.finish(self.log_end_offset)
+            return opened.flush_ticket(self.recovery_point, self.log_end_offset)
+        except (OSError, LogDamaged) as error:
+            raise self.fail(error) from error
+
+    def end_close(self, ticket: FlushTicket) -> None:
+        """The ticket was synced: let go of the files. Used again, the log opens again, without a scan."""
+        self.end_flush(ticket)
+        self.abandon()
+        self.clean = self.recovery_point == self.log_end_offset
+
+    def close(self) -> None:
+        """Bring everything to stable storage and let go of the files. Raises LogUnavailable: not a clean stop then."""
+        ticket = self.begin_close()
+        if ticket is not None:
+            self._sync(ticket)
+            self.end_close(ticket)
+
+    def abandon(self) -> None:
+        """Let go of the files as they are, after a failure or before the directory is removed."""
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
+
+    def stored_bytes(self) -> int:
+        """Bytes of all batches, for DescribeLogDirs; without opening the log. Raises OSError."""
+        if self._opened is not None:
+            return self._opened.size
+        disk, directory = self._store.disk, self.directory
+        names = [name for name in disk.list_directory(directory) if name.endswith(LOG_SUFFIX)]
+        return sum(disk.stat(f"{directory}/{name}")[0] for name in names)
+
+    # Flushing ----------------------------------------------------------------------------------------
+
+    def begin_flush(self, *, rolled_only: bool = False) -> FlushTicket | None:
+        """What to sync, perhaps in a thread, before all that is in the log now is safe; None if it is already.
+
+        With `rolled_only` the active segment is left out. Then `end_flush` or, if syncing failed, `fail`. Raises
+        LogUnavailable.
+        """
+        opened = self._opened
+        if opened is None:
+            self.flush_due = False
+            return None
+        end_offset = opened.active.base_offset if rolled_only else self.log_end_offset
+        if not rolled_only:
+            self.flush_due = False
+        if self.recovery_point >= end_offset:
+            return None
+        try:
+            return opened.flush_ticket(self.recovery_point, self.log_end_offset, rolled_only=rolled_only)
+        except OSError as error:
+            raise self.fail(error) from error
+
+    def end_flush(self, ticket: FlushTicket) -> None:
+        """The ticket was synced: the recovery point moves on."""
+        opened = self._opened
+        if opened is not None and ticket.is_of(opened):
+            self.recovery_point = max(self.recovery_point, ticket.end_offset)
+            self.last_flush_ms = self._store.clock.now_ms()
+
+    def flush(self) -> None:
+        """Bring all that is in the log to stable storage, now. Raises LogUnavailable."""
+        ticket = self.begin_flush()
+        if ticket is not None:
+            self._sync(ticket)
+            self.end_flush(ticket)
+
+    def _sync(self, ticket: FlushTicket) -> None:
+        try:
+            ticket.sync()
+        except OSError as error:
+            raise self.fail(error) from error
+
+    # Failing -----------------------------------------------------------------------------------------
+
+    def fail(self, error: Exception) -> LogUnavailable:
+        """Take the log offline until the broker starts again; the exception to raise.
+
+        After a failed sync the kernel may have dropped the pages it could not write and call them clean, so what
+        is read back cannot be trusted before everything is checked from the recovery point on.
+        """
+        if self.offline_reason is None:
+            reason = str(error)
+            self.offline_reason = reason if isinstance(error, LogDamaged) else f"{self.directory}: {reason}"
+            logger.error("log=%s is offline until the broker starts again: %s", self.directory, reason)
+            self.abandon()
+            self._store.on_failure(self, self.offline_reason)
+        return LogUnavailable(self.offline_reason)
+
+    def _write_failed(self, opened: OpenLog, error: OSError, now_ms: int) -> str:
+        """A full disk: give back what was written in part, and try again later. Anything else: offline. The reason."""
+        if error.errno not in FULL_DISK_ERRORS:
+            return str(self.fail(error))
+        segment = opened.active
+        try:
+            self._store.disk.truncate(segment.descriptor().fd, segment.size)
+        except OSError as second:
+            return str(self.fail(second))
+        self.full_reason = f"{self.directory}: {error.strerror}; appends are tried again every second"
+        self._full_until_ms = now_ms + FULL_DISK_RETRY_MS
+        logger.error("log=%s takes no appends: %s", self.directory, error.strerror)
+        self._store.on_full(self, self.full_reason)
+        return self.full_reason
+
+    def _why_not_writable(self, now_ms: int) -> str | None:
+        """Open the log; why it takes no appends, None if it does."""
+        if self.full_reason is not None:
+            if now_ms < self._full_until_ms:
+                return self.full_reason
+            self.full_reason = None
+        try:
+            self.open()
+        except LogUnavailable as error:
+            return str(error)
+        if self._rules is None:
+            self._rules = BatchRules(self.config)
+        return None
+
+    # Offsets -----------------------------------------------------------------------------------------
+
+    def _update_last_stable(self) -> None:
+        unstable = self._opened.producers.first_unstable_offset() if self._opened is not None else None
+        if unstable is None or unstable > self.high_watermark:
+            self.last_stable_offset = self.high_watermark
+        else:
+            self.last_stable_offset = max(unstable, self.log_start_offset)
+
+    def check_invariants(self) -> None:
+        """Raises InvariantViolation if what the class promises does not hold."""
+        offsets = (self.log_start_offset, self.last_stable_offset, self.high_watermark, self.log_end_offset)
+        if list(offsets) != sorted(offsets):
+            raise InvariantViolation(f"{self.topic}-{self.index}: start, stable, high, end are {offsets}")
+        opened = self._opened
+        if opened is None:
+            return
+        opened.check_invariants()
+        if self.recovery_point > self.log_end_offset:
+            raise InvariantViolation(f"{self!r}: recovery point {self.recovery_point} is beyond the end")
+        if opened.producers.end_offset != self.log_end_offset:
+            raise InvariantViolation(f"{self!r}: producers are as of {opened.producers.end_offset}")
