@@ -1,0 +1,160 @@
+"""Metadata (key 3), v0 to v13.
+
+All topics, or those named (v12: by id, KIP-516), with their leaders; creates topics that are not there when both
+the client (v4) and the broker allow it, and describes them in the same answer. A broker tells each client its own
+address as the one that the client connected to, unless one is configured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+
+from raftlog.broker.api.context import RequestContext
+from raftlog.broker.api.topics_encoding import (
+    NO_OPERATIONS,
+    TOPIC_OPERATIONS,
+    encode_all_topics,
+    encode_length,
+    encode_topic_error,
+    encode_topics,
+)
+from raftlog.metadata.image import MetadataImage, TopicImage
+from raftlog.metadata.topic_names import topic_name_error
+from raftlog.wire.codec import encode
+from raftlog.wire.errors import ErrorCode
+from raftlog.wire.messages.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+)
+from raftlog.wire.schema import ZERO_UUID
+
+CLUSTER_OPERATIONS = 0x1FA0
+"""CREATE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS and IDEMPOTENT_WRITE (KIP-430)."""
+
+_BY_ID_FROM = 12
+
+
+def handle(context: RequestContext, request: MetadataRequest) -> bytes | Coroutine[None, None, bytes]:
+    """The whole body, already encoded; a coroutine only when topics have to be created first."""
+    version = context.api_version
+    image = context.services.controller.image
+    if request.topics is None or (version == 0 and not request.topics):
+        operations = _operations(request)
+        if operations == NO_OPERATIONS:
+            return _reply(context, request, encode_all_topics(image, version))
+        every = encode_topics(image, image.topics.values(), version, operations)
+        return _reply(context, request, encode_length(len(image.topics), version) + every)
+    wanted = request.topics
+    if version < _BY_ID_FROM and any(t.name is None or t.topic_id != ZERO_UUID for t in wanted):
+        invalid = [(topic.name, ErrorCode.INVALID_REQUEST) for topic in wanted]
+        return _reply(context, request, _encode(context, request, [], invalid, []))
+    ids = [topic.topic_id for topic in wanted if topic.topic_id != ZERO_UUID]
+    if ids:
+        return _by_id(context, request, ids)
+    names = tuple(dict.fromkeys(topic.name for topic in wanted if topic.name is not None))
+    missing = [name for name in names if name not in image.topics]
+    if missing and request.allow_auto_topic_creation and context.services.config["auto.create.topics.enable"]:
+        return _created(context, request, names, missing)
+    return _by_name(context, request, names, {})
+
+
+def _operations(request: MetadataRequest) -> int:
+    return TOPIC_OPERATIONS if request.include_topic_authorized_operations else NO_OPERATIONS
+
+
+def _by_id(context: RequestContext, request: MetadataRequest, ids: Sequence[bytes]) -> bytes:
+    image = context.services.controller.image
+    found = [topic for topic_id in ids if (topic := image.topics_by_id.get(topic_id)) is not None]
+    unknown = [topic_id for topic_id in ids if topic_id not in image.topics_by_id]
+    return _reply(context, request, _encode(context, request, found, [], unknown))
+
+
+async def _created(
+    context: RequestContext, request: MetadataRequest, names: Sequence[str], missing: Sequence[str]
+) -> bytes:
+    results = await context.services.controller.create_automatically(missing)
+    return _by_name(context, request, names, {result.name: result.error for result in results})
+
+
+def _by_name(
+    context: RequestContext, request: MetadataRequest, names: Sequence[str], errors: Mapping[str, ErrorCode]
+) -> bytes:
+    image = context.services.controller.image
+    existing = [topic for name in names if (topic := image.topics.get(name)) is not None]
+    refused = [(name, errors.get(name) or _missing(name)) for name in names if name not in image.topics]
+    return _reply(context, request, _encode(context, request, existing, refused, []))
+
+
+def _missing(name: str) -> ErrorCode:
+    if topic_name_error(name) is not None:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _encode(
+    context: RequestContext,
+    request: MetadataRequest,
+    topics: Sequence[TopicImage],
+    refused: Iterable[tuple[str | None, ErrorCode]],
+    unknown_ids: Iterable[bytes],
+) -> bytes:
+    version = context.api_version
+    errors = [encode_topic_error(name, ZERO_UUID, error, version) for name, error in refused]
+    errors += [encode_topic_error(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID, version) for topic_id in unknown_ids]
+    described = encode_topics(context.services.controller.image, topics, version, _operations(request))
+    return b"".join((encode_length(len(topics) + len(errors), version), described, *errors))
+
+
+# -- around the topics ------------------------------------------------------------------------------
+
+
+def client_brokers(context: RequestContext, image: MetadataImage) -> list[tuple[int, str, int, str | None]]:
+    """Id, host, port and rack of every broker that this client can use, as it should see them."""
+    brokers: list[tuple[int, str, int, str | None]] = []
+    for broker in image.brokers.values():
+        if broker.fenced:
+            continue
+        if broker.broker_id == context.services.node_id:
+            brokers.append((broker.broker_id, *context.advertised, broker.rack))
+            continue
+        endpoint = broker.endpoint(context.listener_name)
+        if endpoint is not None:
+            brokers.append((broker.broker_id, endpoint.host, endpoint.port, broker.rack))
+    return brokers
+
+
+def client_controller_id(context: RequestContext, image: MetadataImage) -> int:
+    """The broker that decides on metadata, or -1 when clients cannot use it."""
+    leader = context.services.controller.controller_id
+    broker = image.brokers.get(leader)
+    return leader if broker is not None and not broker.fenced else -1
+
+
+def _reply(context: RequestContext, request: MetadataRequest, topics: bytes) -> bytes:
+    image = context.services.controller.image
+    response = MetadataResponse(
+        brokers=[
+            MetadataResponseBroker(node_id=node_id, host=host, port=port, rack=rack)
+            for node_id, host, port, rack in client_brokers(context, image)
+        ],
+        cluster_id=image.cluster_id,
+        controller_id=client_controller_id(context, image),
+    )
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+    return _splice(encode(response, context.api_version), topics, context.api_version)
+
+
+def _splice(frame: bytes, topics: bytes, version: int) -> bytes:
+    """Put the topics (with their length) in the place of the empty array near the end of an encoded response."""
+    after = 0
+    if version >= 13:
+        after = 2 + 1  # error code, tags
+    elif version >= 9:
+        after = 1 + (4 if version <= 10 else 0)  # tags, cluster's operations
+    elif version == 8:
+        after = 4
+    empty_array = 1 if version >= 9 else 4
+    end = len(frame) - after
+    return b"".join((frame[: end - empty_array], topics, frame[end:]))

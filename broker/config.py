@@ -1,0 +1,258 @@
+"""What a broker is told when it starts: Kafka's settings from a file and from the command line.
+
+Knows how texts become values, which combinations make no sense, and says everything that is wrong at once. Refuses
+to know settings that change while the broker runs (`raftlog.metadata.configs`) and command-line flags.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from raftlog.metadata.broker_configs import SUPPORTED_BROKER_CONFIGS
+from raftlog.metadata.config_definition import InvalidConfig, Value
+from raftlog.metadata.configs import ConfigResolver, broker_definition
+from raftlog.metadata.records import Endpoint
+
+METADATA_DIRECTORY = "__cluster_metadata"
+"""Where the metadata log lies in a data directory. Without a number at the end it is the name of no partition."""
+
+
+class ConfigError(Exception):
+    """A broker cannot start with these settings; one line for each thing that is wrong."""
+
+    def __init__(self, problems: Iterable[str]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(self.problems))
+
+
+class Voter(NamedTuple):
+    """A node of the metadata quorum."""
+
+    node_id: int
+    host: str
+    port: int
+
+
+class BrokerConfig(Mapping[str, Any]):
+    """All supported broker settings by Kafka's names, as values of their types, defaults filled in.
+
+    `static` holds the texts of those that were given, for the settings' descriptions.
+    """
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        """`given`: texts by name. Raises ConfigError."""
+        problems: list[str] = []
+        self.static: dict[str, str] = {}
+        self._values: dict[str, Value] = {name: d.default for name, d in SUPPORTED_BROKER_CONFIGS.items()}
+        for spelling, text in given.items():
+            name = spelling if "." in spelling else spelling.replace("_", ".")
+            try:
+                value = broker_definition(name).parse(text)
+            except InvalidConfig as error:
+                problems.append(str(error))
+                continue
+            if name in self._values:
+                self._values[name] = value
+                self.static[name] = text.strip()
+        self.endpoints: tuple[Endpoint, ...] = ()
+        self.peer_endpoints: tuple[Endpoint, ...] = ()
+        self.advertised: Mapping[str, tuple[str, int]] = {}
+        self.voters: tuple[Voter, ...] = ()
+        for step in (self._read_node, self._read_directories, self._read_listeners, self._read_voters):
+            try:
+                step()
+            except InvalidConfig as error:
+                problems.append(str(error))
+        if problems:
+            raise ConfigError(problems)
+        self.resolver = ConfigResolver(self.node_id, self.static)
+
+    # -- the settings as a mapping ---------------------------------------------------------------
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    # -- what follows from several of them --------------------------------------------------------
+
+    def _read_node(self) -> None:
+        node_id, broker_id = self["node.id"], self["broker.id"]
+        if node_id is None and broker_id >= 0:
+            node_id = broker_id
+        if node_id is None:
+            raise InvalidConfig("node.id is missing: every broker of a cluster needs a number of its own")
+        if broker_id >= 0 and broker_id != node_id:
+            raise InvalidConfig(f"node.id is {node_id} and broker.id is {broker_id}: set only node.id")
+        self.node_id: int = node_id
+        self._values["node.id"] = node_id
+        if set(self["process.roles"]) != {"broker", "controller"}:
+            raise InvalidConfig("process.roles must be broker,controller: every raftlog node is both")
+
+    def _read_directories(self) -> None:
+        directories = self["log.dirs"] or self["log.dir"]
+        if not directories:
+            raise InvalidConfig("log.dirs is missing: name a directory for the data (or use --data-dir)")
+        if len(set(directories)) != len(directories):
+            raise InvalidConfig(f"log.dirs names a directory twice: {','.join(directories)}")
+        self.data_dirs: tuple[str, ...] = directories
+        self._values["log.dirs"] = directories
+        own = self["metadata.log.dir"]
+        self.metadata_directory: str = f"{own or directories[0]}/{METADATA_DIRECTORY}"
+
+    def _read_listeners(self) -> None:
+        protocols = _protocols(self["listener.security.protocol.map"])
+        listeners = [_endpoint(text, "listeners", protocols) for text in self["listeners"]]
+        _refuse_repetition(listeners)
+        for name in self["controller.listener.names"]:
+            if all(listener.listener_name != name for listener in listeners):
+                raise InvalidConfig(f"controller.listener.names has {name}, which is not among the listeners")
+        peers = set(self["controller.listener.names"])
+        self.peer_endpoints = tuple(listener for listener in listeners if listener.listener_name in peers)
+        self.endpoints = tuple(listener for listener in listeners if listener.listener_name not in peers)
+        if not self.endpoints:
+            raise InvalidConfig("listeners has no listener for clients")
+        names = [endpoint.listener_name for endpoint in self.endpoints]
+        self.inter_broker_listener = self["inter.broker.listener.name"] or names[0]
+        if self.inter_broker_listener not in names:
+            raise InvalidConfig(
+                f"inter.broker.listener.name is {self.inter_broker_listener}: no listener has that name"
+            )
+        if self["security.inter.broker.protocol"] != "PLAINTEXT":
+            raise InvalidConfig("security.inter.broker.protocol must be PLAINTEXT: raftlog has no TLS and no SASL yet")
+        advertised = [_endpoint(text, "advertised.listeners", protocols) for text in self["advertised.listeners"] or ()]
+        for endpoint in advertised:
+            _check_advertised(endpoint, [*names, *peers])
+        self.advertised = {endpoint.listener_name: (endpoint.host, endpoint.port) for endpoint in advertised}
+
+    def _read_voters(self) -> None:
+        self.voters = tuple(_voter(text) for text in self["controller.quorum.voters"])
+        others = [voter.node_id for voter in self.voters if voter.node_id != self.node_id]
+        if others:
+            raise InvalidConfig(
+                f"controller.quorum.voters names other nodes ({', '.join(map(str, others))}): raftlog runs one broker"
+                " alone so far, leave it out"
+            )
+
+    def is_given(self, name: str) -> bool:
+        """Whether somebody set this, rather than leaving it at its default."""
+        return name in self.static
+
+    def registered_endpoints(self) -> tuple[Endpoint, ...]:
+        """What other brokers and their clients are told. An empty host: the address the client connected to."""
+        return tuple(
+            endpoint._replace(
+                host=self.advertised.get(endpoint.listener_name, ("", 0))[0],
+                port=self.advertised.get(endpoint.listener_name, ("", endpoint.port))[1],
+            )
+            for endpoint in self.endpoints
+        )
+
+
+# -- parts of settings -----------------------------------------------------------------------------
+
+_ENDPOINT = re.compile(r"([^:/]+)://(?:\[([0-9a-fA-F:.%a-z]*)\]|([0-9a-zA-Z\-._]*)):([0-9]+)")
+_VOTER = re.compile(r"([0-9]+)@(?:\[([0-9a-fA-F:.%a-z]+)\]|([0-9a-zA-Z\-._]+)):([0-9]+)")
+_PORT_MAX = 65535
+
+
+def _protocols(text: str) -> dict[str, str]:
+    protocols: dict[str, str] = {}
+    for pair in filter(None, (part.strip() for part in text.split(","))):
+        name, colon, protocol = pair.partition(":")
+        if not colon or protocol not in ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"):
+            raise InvalidConfig(f"listener.security.protocol.map has {pair}: expected NAME:PROTOCOL")
+        protocols[name.strip()] = protocol
+    return protocols
+
+
+def _endpoint(text: str, setting: str, protocols: Mapping[str, str]) -> Endpoint:
+    match = _ENDPOINT.fullmatch(text)
+    if match is None or int(match[4]) > _PORT_MAX:
+        raise InvalidConfig(f"{setting} has {text}: expected NAME://host:port, such as PLAINTEXT://127.0.0.1:9092")
+    name = match[1].upper()
+    # A name without a protocol is what `--listen` gives and what CONTROLLER mostly is: plain.
+    protocol = protocols.get(name, "PLAINTEXT" if name == "CONTROLLER" else None)
+    if protocol is None:
+        raise InvalidConfig(f"{setting} has {text}: listener.security.protocol.map says nothing about {name}")
+    if protocol != "PLAINTEXT":
+        raise InvalidConfig(f"{setting} has {text}: {protocol} is not supported, raftlog has no TLS and no SASL yet")
+    return Endpoint(name, match[2] or match[3] or "", int(match[4]), protocol)
+
+
+def _refuse_repetition(listeners: Iterable[Endpoint]) -> None:
+    names: set[str] = set()
+    addresses: set[tuple[str, int]] = set()
+    for listener in listeners:
+        address = (listener.host, listener.port)
+        if listener.listener_name in names:
+            raise InvalidConfig(f"listeners has the name {listener.listener_name} twice")
+        if listener.port and address in addresses:
+            raise InvalidConfig(f"listeners has the address {listener.host}:{listener.port} twice")
+        names.add(listener.listener_name)
+        addresses.add(address)
+
+
+def _check_advertised(endpoint: Endpoint, names: Iterable[str]) -> None:
+    if endpoint.listener_name not in names:
+        raise InvalidConfig(f"advertised.listeners has {endpoint.listener_name}, which is not among the listeners")
+    if endpoint.host in ("", "0.0.0.0", "::") or endpoint.port == 0:
+        raise InvalidConfig(
+            f"advertised.listeners has {endpoint.host}:{endpoint.port}, which no client can connect to:"
+            " give a host and a port, or leave it out to advertise the address that the client connected to"
+        )
+
+
+def _voter(text: str) -> Voter:
+    match = _VOTER.fullmatch(text)
+    if match is None or not 0 < int(match[4]) <= _PORT_MAX:
+        raise InvalidConfig(f"controller.quorum.voters has {text}: expected id@host:port, such as 1@127.0.0.1:9093")
+    return Voter(int(match[1]), match[2] or match[3], int(match[4]))
+
+
+# -- files -----------------------------------------------------------------------------------------
+
+_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_SEPARATOR = re.compile(r"(?<!\\)(?:\\\\)*(\s*[=:]\s*|\s+)")
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """The settings in a Java properties file such as Kafka's server.properties; the last of equal names wins."""
+    values: dict[str, str] = {}
+    for line in _logical_lines(text):
+        match = _SEPARATOR.search(line)
+        key, value = (line[: match.start(1)], line[match.end(1) :]) if match else (line, "")
+        values[_unescape(key)] = _unescape(value)
+    return values
+
+
+def _logical_lines(text: str) -> Iterator[str]:
+    pending = ""
+    for raw in text.splitlines():
+        line = raw.lstrip()
+        if not pending and (not line or line[0] in "#!"):
+            continue
+        pending += line
+        backslashes = len(pending) - len(pending.rstrip("\\"))
+        if backslashes % 2:
+            pending = pending[:-1]
+            continue
+        yield pending
+        pending = ""
+    if pending:
+        yield pending
+
+
+def _unescape(text: str) -> str:
+    def replaced(match: re.Match[str]) -> str:
+        if match[1]:
+            return chr(int(match[1], 16))
+        return _ESCAPES.get(match[2], match[2])
+
+    return re.sub(r"\\(?:u([0-9a-fA-F]{4})|(.))", replaced, text)

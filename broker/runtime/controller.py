@@ -1,0 +1,310 @@
+"""The metadata controller of a running broker: commands in, committed changes out, listeners told.
+
+Knows the order of things: decide on the newest image (with what is proposed but not committed), propose, replay,
+tell the listeners, answer. Refuses to know what commands mean (`raftlog.metadata`) and how entries get committed
+(`raftlog.raft`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+from raftlog.broker.config import BrokerConfig
+from raftlog.metadata.codec import decode_records, encode_records
+from raftlog.metadata.commands import (
+    AllocateProducerIds,
+    BrokerRegistered,
+    Command,
+    CreateTopics,
+    InitializeCluster,
+    NewTopic,
+    RegisterBroker,
+    TopicResult,
+)
+from raftlog.metadata.controller import Environment, decide, refuse
+from raftlog.metadata.delta import MetadataDelta
+from raftlog.metadata.image import MetadataImage
+from raftlog.metadata.records import Record
+from raftlog.metadata.snapshot import encode_snapshot, snapshot_records
+from raftlog.metadata.topic_names import INTERNAL_TOPICS
+from raftlog.raft.local import LocalLog
+from raftlog.raft.seam import MetadataLog, NotLeader, ProposalFailed
+from raftlog.wire.errors import ErrorCode, InvariantViolation
+
+log = logging.getLogger("raftlog.controller")
+
+R = TypeVar("R")
+Listener = Callable[[MetadataDelta, MetadataImage], None]
+
+FEATURES = {"raftlog.metadata.version": 1}
+"""The features of a new cluster and their levels (KIP-584)."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """A change that is proposed and not yet committed."""
+
+    index: int
+    delta: MetadataDelta
+    image: MetadataImage
+
+
+class InternalTopic(NamedTuple):
+    """One of the broker's own topics. `cap_replication`: with fewer brokers than replicas, take all brokers."""
+
+    topic: NewTopic
+    cap_replication: bool
+
+
+class Controller:
+    """The one place in a broker that changes metadata.
+
+    Invariants: `image` only ever moves forward; listeners see every change once and in order; an answer is given
+    after the listeners have seen the change that it is about.
+    """
+
+    def __init__(
+        self,
+        metadata_log: MetadataLog,
+        environment: Environment,
+        internal_topics: Mapping[str, InternalTopic] | None = None,
+    ) -> None:
+        """`internal_topics`: how `ensure_internal_topic` makes each topic that it knows."""
+        self._log = metadata_log
+        self._environment = environment
+        self._internal_topics = internal_topics or {}
+        self._listeners: list[Listener] = []
+        self._image = MetadataImage()
+        self._pending: deque[_Pending] = deque()
+        self._pending_term = -1
+        self._starting: MetadataDelta | None = None
+        self._started = False
+        self._broker_epoch = -1
+        self._next_producer_id = 0
+        self._end_of_producer_ids = 0
+        self._producer_ids = asyncio.Lock()
+
+    @property
+    def image(self) -> MetadataImage:
+        """The committed metadata."""
+        return self._image
+
+    @property
+    def controller_id(self) -> int:
+        """The node that decides on metadata, or -1 when none is known."""
+        return self._log.leader_id
+
+    @property
+    def broker_epoch(self) -> int:
+        """The epoch of this broker's registration, or -1 before it."""
+        return self._broker_epoch
+
+    # -- life -------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Read the metadata log; the listeners are told all of it at once. Raises JournalDamaged."""
+        self._starting = MetadataDelta(MetadataImage())
+        await self._log.start(self._restore, self._replay, self._snapshot)
+        delta, self._starting = self._starting, None
+        self._started = True
+        self._publish(delta, delta.apply(self._log.committed_index))
+
+    async def close(self) -> None:
+        """Let go of the log."""
+        await self._log.close()
+
+    async def initialize(self, cluster_id: str) -> str:
+        """Give a new cluster its id; the answer is the cluster's id, which may be an older one."""
+        answer = await self.execute(InitializeCluster(cluster_id, FEATURES))
+        return answer.cluster_id or self._image.cluster_id
+
+    async def register(self, command: RegisterBroker) -> BrokerRegistered:
+        """Register this broker and remember its epoch."""
+        answer = await self.execute(command)
+        self._broker_epoch = answer.broker_epoch
+        return answer
+
+    def subscribe(self, listener: Listener) -> None:
+        """Call `listener` with every change from now on, and at once with all there is when the log has been read."""
+        self._listeners.append(listener)
+        if self._started:
+            delta = MetadataDelta(MetadataImage())
+            for record in snapshot_records(self._image):
+                delta.replay(record)
+            delta.apply(self._image.version)
+            listener(delta, self._image)
+
+    # -- commands ----------------------------------------------------------------------------------
+
+    async def execute(self, command: Command[R]) -> R:
+        """Carry out a command. Failures to commit are error codes in the answer, as everything else is."""
+        try:
+            decision = decide(self._newest(), command, self._environment)
+            if decision.records:
+                await self._propose(decision.records)
+            elif self._pending:
+                # The answer rests on changes that are not yet committed, and must not be given before they are.
+                await self._log.propose(())
+        except NotLeader as error:
+            return refuse(command, ErrorCode.NOT_CONTROLLER, str(error))
+        except ProposalFailed as error:
+            log.error("metadata not changed: %s", error)
+            return refuse(command, ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+        return decision.response
+
+    def _newest(self) -> MetadataImage:
+        last = self._pending[-1] if self._pending else None
+        if last is not None and (last.index != self._log.last_index or self._pending_term != self._log.term):
+            # What was proposed is not going to be committed: the disk failed, or another node leads now.
+            self._pending.clear()
+            last = None
+        return last.image if last is not None else self._image
+
+    async def _propose(self, records: Sequence[Record]) -> None:
+        delta = MetadataDelta(self._newest())
+        for record in records:
+            delta.replay(record)
+        if delta.anomalies:
+            raise InvariantViolation(f"a decision contradicts the metadata: {'; '.join(delta.anomalies)}")
+        index = self._log.last_index + 1
+        self._pending_term = self._log.term
+        self._pending.append(_Pending(index, delta, delta.apply(index)))
+        await self._log.propose((encode_records(records),))
+
+    # -- what the log calls -------------------------------------------------------------------------
+
+    def _restore(self, index: int, chunks: Iterable[bytes]) -> None:
+        if self._starting is None:
+            raise InvariantViolation("a snapshot arrived in a running broker")  # the quorum's matter, later
+        for chunk in chunks:
+            for record in decode_records(chunk):
+                self._starting.replay(record)
+
+    def _replay(self, index: int, entry: bytes) -> None:
+        if self._starting is not None:
+            for record in decode_records(entry):
+                self._starting.replay(record)
+            return
+        if self._pending and self._pending[0].index == index:
+            pending = self._pending.popleft()
+            self._publish(pending.delta, pending.image)
+            return
+        self._pending.clear()
+        delta = MetadataDelta(self._image)
+        for record in decode_records(entry):
+            delta.replay(record)
+        self._publish(delta, delta.apply(index))
+
+    def _snapshot(self) -> tuple[int, Iterable[bytes]]:
+        return self._image.version, encode_snapshot(self._image)
+
+    def _publish(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        for anomaly in delta.anomalies:
+            log.error("metadata log entry %d: %s (passed over)", image.version, anomaly)
+        self._image = image
+        for listener in self._listeners:
+            listener(delta, image)
+
+    # -- what brokers need of it ----------------------------------------------------------------------
+
+    async def next_producer_id(self, broker_id: int) -> tuple[ErrorCode, int]:
+        """A producer id that nobody was ever given, or an error."""
+        if self._next_producer_id >= self._end_of_producer_ids:
+            async with self._producer_ids:  # a thousand producers that arrive at once need one block, not a thousand
+                while self._next_producer_id >= self._end_of_producer_ids:
+                    error = await self._fetch_producer_ids(broker_id)
+                    if error is not ErrorCode.NONE:
+                        return error, -1
+        given = self._next_producer_id
+        self._next_producer_id += 1
+        return ErrorCode.NONE, given
+
+    async def _fetch_producer_ids(self, broker_id: int) -> ErrorCode:
+        block = await self.execute(AllocateProducerIds(broker_id, self._broker_epoch))
+        self._next_producer_id, self._end_of_producer_ids = block.first, block.first + block.count
+        return block.error
+
+    async def create_automatically(self, names: Iterable[str]) -> tuple[TopicResult, ...]:
+        """Create topics that clients asked for, with the default settings; those that exist are no error."""
+        ordinary: list[NewTopic] = []
+        results: list[TopicResult] = []
+        for name in names:
+            if name not in INTERNAL_TOPICS:
+                ordinary.append(NewTopic(name))
+            elif name in self._internal_topics:
+                results.append(await self.ensure_internal_topic(name))
+            else:
+                results.append(TopicResult(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        if ordinary:
+            results.extend((await self.execute(CreateTopics(tuple(ordinary), internal=True))).results)
+        return tuple(results)
+
+    async def ensure_internal_topic(self, name: str) -> TopicResult:
+        """Create one of the broker's own topics, with its own settings, unless it is there.
+
+        The result has an error when there are too few brokers for the replication factor that was configured.
+        """
+        existing = self._image.topics.get(name)
+        if existing is not None:
+            factor = len(existing.partitions[0].replicas)
+            return TopicResult(name, ErrorCode.NONE, None, existing.topic_id, len(existing.partitions), factor)
+        topic, cap_replication = self._internal_topics[name]
+        answer = await self.execute(CreateTopics((topic,), internal=True, cap_replication=cap_replication))
+        return answer.results[0]
+
+
+# -- putting it together ------------------------------------------------------------------------------
+
+_RESERVED_IDS = 2
+"""Ids 0 (none) and 1 (the metadata log itself) belong to no topic in Kafka."""
+
+
+def random_id() -> bytes:
+    """16 random bytes for a topic, a directory, an incarnation. Never a reserved id, and its text form never begins
+    with "-", which command-line tools would take for an option.
+    """
+    while True:
+        identifier = os.urandom(16)
+        if int.from_bytes(identifier, "big") >= _RESERVED_IDS and identifier[0] >> 2 != _MINUS:
+            return identifier
+
+
+_MINUS = 62
+"""The value of "-" in base64url: the first character is the first six bits."""
+
+
+def open_controller(config: BrokerConfig) -> Controller:
+    """The controller of a broker without peers. Raises JournalDamaged, JournalLocked, OSError."""
+    metadata_log = LocalLog(
+        config.metadata_directory,
+        node_id=config.node_id,
+        segment_bytes=config["metadata.log.segment.bytes"],
+        snapshot_bytes=config["metadata.log.max.record.bytes.between.snapshots"],
+    )
+    environment = Environment(
+        new_id=random_id,
+        resolver=config.resolver,
+        num_partitions=config["num.partitions"],
+        default_replication_factor=config["default.replication.factor"],
+    )
+    return Controller(metadata_log, environment, {"__consumer_offsets": _offsets_topic(config)})
+
+
+def _offsets_topic(config: BrokerConfig) -> InternalTopic:
+    topic = NewTopic(
+        name="__consumer_offsets",
+        num_partitions=config["offsets.topic.num.partitions"],
+        replication_factor=config["offsets.topic.replication.factor"],
+        configs=(
+            ("cleanup.policy", "compact"),
+            ("compression.type", "producer"),
+            ("segment.bytes", str(config["offsets.topic.segment.bytes"])),
+        ),
+    )
+    return InternalTopic(topic, cap_replication=not config.is_given("offsets.topic.replication.factor"))

@@ -1,0 +1,322 @@
+"""The settings of a broker that raftlog obeys, by Kafka's names.
+
+Knows names, types, defaults, conditions, whether they can change while the broker runs, and what they mean.
+The many that Kafka has and raftlog has not are in `unsupported_broker_configs`. Refuses to know files and
+command lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from raftlog.metadata.config_definition import (
+    INT_MAX,
+    LONG_MAX,
+    ConfigDefinition,
+    ConfigType,
+    UpdateMode,
+    Validator,
+    Value,
+    at_least,
+    between,
+    between_or,
+    elements_of,
+    one_of,
+)
+from raftlog.metadata.topic_configs import COMPRESSION_TYPES
+
+_BOOLEAN, _STRING, _INT, _SHORT = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT, ConfigType.SHORT
+_LONG, _DOUBLE, _LIST = ConfigType.LONG, ConfigType.DOUBLE, ConfigType.LIST
+
+
+class DifferentDefault(NamedTuple):
+    """A default that differs from Kafka's on purpose."""
+
+    kafka: Value
+    reason: str
+
+
+DIFFERENT_DEFAULTS: Mapping[str, DifferentDefault] = {
+    "log.dir": DifferentDefault(
+        ("/tmp/kafka-logs",), "data does not belong where the system cleans up: a directory has to be named"
+    ),
+    "process.roles": DifferentDefault(None, "every node is both, and nobody should have to say so"),
+    "controller.listener.names": DifferentDefault(None, "a broker alone needs no listener for a quorum"),
+    "metadata.log.max.record.bytes.between.snapshots": DifferentDefault(
+        20_971_520, "a start reads what follows the snapshot, and a start has to be quick"
+    ),
+    "metadata.log.segment.bytes": DifferentDefault(
+        1_073_741_824, "snapshots cut the metadata log long before it has that size"
+    ),
+}
+"""Every supported setting whose default is not Kafka's, and why."""
+
+
+def _fixed(
+    name: str, kind: ConfigType, default: Value, validator: Validator | None, documentation: str
+) -> ConfigDefinition:
+    return ConfigDefinition(name, kind, default, documentation, validator)
+
+
+def _dynamic(
+    name: str, kind: ConfigType, default: Value, validator: Validator | None, documentation: str
+) -> ConfigDefinition:
+    return ConfigDefinition(name, kind, default, documentation, validator, UpdateMode.CLUSTER_WIDE)
+
+
+_NODE = (
+    _fixed("node.id", _INT, None, at_least(0), "The number of this node; no two nodes of a cluster share one."),
+    _fixed("broker.id", _INT, -1, None, "The older name of node.id."),
+    _fixed(
+        "process.roles", _LIST, ("broker", "controller"), elements_of("broker", "controller"),
+        "What this process is. A raftlog node is always a broker and a controller.",
+    ),
+    _fixed(
+        "broker.rack", _STRING, None, None,
+        "Where this broker stands; replicas of a partition are spread over racks.",
+    ),
+    _fixed(
+        "controller.quorum.voters", _LIST, (), None,
+        "The nodes that vote on metadata, as id@host:port; empty for a broker alone.",
+    ),
+    _fixed(
+        "metadata.log.dir", _STRING, None, None,
+        "The directory of the metadata log; by default it lies in the first data directory.",
+    ),
+    _fixed(
+        "metadata.log.max.record.bytes.between.snapshots", _LONG, 4_194_304, at_least(1),
+        "After how many bytes of metadata records a snapshot is taken.",
+    ),
+    _fixed(
+        "metadata.log.segment.bytes", _INT, 8_388_608, at_least(8 * 1024 * 1024),
+        "At which size a new segment of the metadata log begins.",
+    ),
+)  # fmt: skip
+
+_LISTENERS = (
+    _fixed(
+        "listeners", _LIST, ("PLAINTEXT://:9092",), None,
+        "Where the broker listens, as NAME://host:port; an empty host is every address, port 0 a free port.",
+    ),
+    _fixed(
+        "advertised.listeners", _LIST, None, None,
+        "Which address clients are told, as NAME://host:port; by default the one that the client connected"
+        " to.",
+    ),
+    _fixed(
+        "listener.security.protocol.map", _STRING,
+        "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT", None,
+        "The security protocol of each listener name. Only PLAINTEXT is there yet.",
+    ),
+    _fixed(
+        "controller.listener.names", _LIST, (), None,
+        "The names of those listeners that serve the metadata quorum and no clients.",
+    ),
+    _fixed(
+        "inter.broker.listener.name", _STRING, None, None, "The listener that other brokers use.",
+    ),
+    _fixed(
+        "security.inter.broker.protocol", _STRING, "PLAINTEXT",
+        one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+        "The security protocol between brokers. Only PLAINTEXT is there yet.",
+    ),
+    _fixed(
+        "socket.request.max.bytes", _INT, 104_857_600, at_least(1),
+        "The largest request; a connection that announces a larger one is closed.",
+    ),
+    _fixed(
+        "socket.listen.backlog.size", _INT, 50, at_least(1),
+        "How many connections may wait to be accepted.",
+    ),
+    _fixed("max.connections", _INT, INT_MAX, at_least(0), "How many connections are open at most."),
+    _fixed("max.connections.per.ip", _INT, INT_MAX, at_least(0), "The same for one address."),
+    _fixed(
+        "connections.max.idle.ms", _LONG, 600_000, None,
+        "A connection on which nothing happens for this long is closed.",
+    ),
+    _fixed(
+        "fetch.max.bytes", _INT, 57_671_680, at_least(1024),
+        "The largest reply to a fetch, whatever the client asks for.",
+    ),
+    _fixed(
+        "max.incremental.fetch.session.cache.slots", _INT, 1000, at_least(0),
+        "How many incremental fetch sessions are kept (KIP-227).",
+    ),
+    _fixed(
+        "max.request.partition.size.limit", _INT, 2000, at_least(1),
+        "The most partitions in one reply to DescribeTopicPartitions (KIP-966).",
+    ),
+)  # fmt: skip
+
+_TOPICS = (
+    _fixed(
+        "auto.create.topics.enable", _BOOLEAN, True, None,
+        "Whether a client that asks for a topic that is not there makes it.",
+    ),
+    _fixed("delete.topic.enable", _BOOLEAN, True, None, "Whether topics may be deleted."),
+    _fixed("num.partitions", _INT, 1, at_least(1), "How many partitions a topic has when nobody says."),
+    _fixed("default.replication.factor", _INT, 1, None, "How many replicas a topic has when nobody says."),
+    _dynamic(
+        "min.insync.replicas", _INT, 1, at_least(1),
+        "How many in-sync replicas must have a record before a producer with acks=all hears so.",
+    ),
+    _dynamic(
+        "unclean.leader.election.enable", _BOOLEAN, False, None,
+        "Whether a replica that is not in sync may become leader when no other is left.",
+    ),
+    _dynamic("message.max.bytes", _INT, 1_048_588, at_least(0), "The largest record batch in bytes."),
+    _dynamic(
+        "compression.type", _STRING, "producer", one_of(*COMPRESSION_TYPES),
+        "How records are compressed on disk; producer keeps what the producer sent.",
+    ),
+    _dynamic("compression.gzip.level", _INT, -1, between_or(1, 9, -1), "How hard gzip tries."),
+    _dynamic("compression.lz4.level", _INT, 9, between(1, 17), "How hard lz4 tries."),
+    _dynamic("compression.zstd.level", _INT, 3, between(-131072, 22), "How hard zstd tries."),
+)  # fmt: skip
+
+_LOGS = (
+    _fixed("log.dirs", _LIST, None, None, "The data directories, separated by commas."),
+    _fixed("log.dir", _LIST, None, None, "The data directory, when log.dirs is not set."),
+    _dynamic(
+        "log.cleanup.policy", _LIST, ("delete",), elements_of("compact", "delete"),
+        "What happens to old records: delete, compact, or both.",
+    ),
+    _dynamic(
+        "log.retention.ms", _LONG, None, None,
+        "How long a segment is kept after its newest record; -1 is for ever.",
+    ),
+    _fixed("log.retention.minutes", _INT, None, None, "The same in minutes, when log.retention.ms is not set."),
+    _fixed("log.retention.hours", _INT, 168, None, "The same in hours, when log.retention.minutes is not set."),
+    _dynamic(
+        "log.retention.bytes", _LONG, -1, None,
+        "How many bytes a partition may hold before its oldest segments go; -1 is no limit.",
+    ),
+    _fixed(
+        "log.retention.check.interval.ms", _LONG, 300_000, at_least(1),
+        "How often segments are looked at for removal.",
+    ),
+    _dynamic("log.segment.bytes", _INT, 1_073_741_824, at_least(1024 * 1024), "The size of a segment."),
+    _dynamic(
+        "log.segment.delete.delay.ms", _LONG, 60_000, at_least(0),
+        "How long the files of a deleted segment stay on the disk.",
+    ),
+    _dynamic("log.roll.ms", _LONG, None, None, "After how long a new segment begins."),
+    _fixed("log.roll.hours", _INT, 168, at_least(1), "The same in hours, when log.roll.ms is not set."),
+    _dynamic("log.roll.jitter.ms", _LONG, None, None, "By how much, at random, that time is shortened."),
+    _fixed(
+        "log.roll.jitter.hours", _INT, 0, at_least(0), "The same in hours, when log.roll.jitter.ms is not set.",
+    ),
+    _dynamic(
+        "log.flush.interval.messages", _LONG, LONG_MAX, at_least(1),
+        "After how many records a log is forced to the disk.",
+    ),
+    _dynamic("log.flush.interval.ms", _LONG, None, None, "After how long a record is forced to the disk."),
+    _fixed(
+        "log.flush.scheduler.interval.ms", _LONG, LONG_MAX, None,
+        "How often logs are looked at for flushing; stands in for log.flush.interval.ms when that is not"
+        " set.",
+    ),
+    _fixed(
+        "log.flush.offset.checkpoint.interval.ms", _INT, 60_000, at_least(0),
+        "How often the recovery points are written.",
+    ),
+    _fixed(
+        "log.flush.start.offset.checkpoint.interval.ms", _INT, 60_000, at_least(0),
+        "How often the log start offsets are written.",
+    ),
+    _dynamic("log.index.interval.bytes", _INT, 4096, at_least(0), "Bytes between two offset index entries."),
+    _dynamic("log.index.size.max.bytes", _INT, 10_485_760, at_least(4), "The largest index file."),
+    _dynamic("log.preallocate", _BOOLEAN, False, None, "Whether a new segment gets its full size at once."),
+    _dynamic(
+        "log.message.timestamp.type", _STRING, "CreateTime", one_of("CreateTime", "LogAppendTime"),
+        "Whose clock stamps a record: the producer's or the broker's.",
+    ),
+    _dynamic(
+        "log.message.timestamp.before.max.ms", _LONG, LONG_MAX, at_least(0),
+        "How far a timestamp may lie behind the broker's clock.",
+    ),
+    _dynamic(
+        "log.message.timestamp.after.max.ms", _LONG, 3_600_000, at_least(0),
+        "How far a timestamp may lie ahead of the broker's clock.",
+    ),
+    _dynamic(
+        "log.cleaner.delete.retention.ms", _LONG, 86_400_000, at_least(0),
+        "How long a compacted log keeps the marker of a deleted key.",
+    ),
+    _dynamic(
+        "log.cleaner.min.compaction.lag.ms", _LONG, 0, at_least(0),
+        "The shortest time that a record stays out of reach of compaction.",
+    ),
+    _dynamic(
+        "log.cleaner.max.compaction.lag.ms", _LONG, LONG_MAX, at_least(1),
+        "The longest time that a record stays out of reach of compaction.",
+    ),
+    _dynamic(
+        "log.cleaner.min.cleanable.ratio", _DOUBLE, 0.5, between(0, 1),
+        "Which share of a log must be new before it is compacted again.",
+    ),
+    _fixed(
+        "log.cleaner.backoff.ms", _LONG, 15_000, at_least(0),
+        "How long compaction rests when there is nothing to do.",
+    ),
+    _fixed(
+        "producer.id.expiration.ms", _INT, 86_400_000, at_least(1),
+        "After how long without a record a partition forgets a producer's sequence numbers.",
+    ),
+)  # fmt: skip
+
+_GROUPS = (
+    _fixed(
+        "group.initial.rebalance.delay.ms", _INT, 3000, None,
+        "How long an empty group waits for more members before its first rebalance.",
+    ),
+    _fixed("group.min.session.timeout.ms", _INT, 6000, None, "The shortest session time-out of a member."),
+    _fixed("group.max.session.timeout.ms", _INT, 1_800_000, None, "The longest session time-out of a member."),
+    _fixed("group.max.size", _INT, INT_MAX, at_least(1), "How many members a group has at most."),
+    _fixed(
+        "offset.metadata.max.bytes", _INT, 4096, None, "The longest text that may go with a committed offset.",
+    ),
+    _fixed(
+        "offsets.retention.minutes", _INT, 10_080, at_least(1),
+        "How long committed offsets are kept after their group has become empty.",
+    ),
+    _fixed(
+        "offsets.retention.check.interval.ms", _LONG, 600_000, at_least(1),
+        "How often committed offsets are looked at for expiry.",
+    ),
+    _fixed(
+        "offsets.commit.timeout.ms", _INT, 5000, at_least(1),
+        "How long a commit waits for its record to be replicated.",
+    ),
+    _fixed(
+        "offsets.topic.num.partitions", _INT, 50, at_least(1), "How many partitions __consumer_offsets is given.",
+    ),
+    _fixed(
+        "offsets.topic.replication.factor", _SHORT, 3, at_least(1),
+        "How many replicas __consumer_offsets is given. Left at its default, as many as there are brokers,"
+        " and"
+        " no more than this.",
+    ),
+    _fixed(
+        "offsets.topic.segment.bytes", _INT, 104_857_600, at_least(1),
+        "The segment size of __consumer_offsets.",
+    ),
+)  # fmt: skip
+
+SUPPORTED_BROKER_CONFIGS: Mapping[str, ConfigDefinition] = {
+    definition.name: definition
+    for definition in sorted((*_NODE, *_LISTENERS, *_TOPICS, *_LOGS, *_GROUPS), key=lambda d: d.name)
+}
+"""All supported broker settings by name, in alphabetical order."""
+
+BROKER_SYNONYMS: Mapping[str, tuple[str, ...]] = {
+    "log.retention.ms": ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+    "log.retention.minutes": ("log.retention.minutes", "log.retention.hours"),
+    "log.roll.ms": ("log.roll.ms", "log.roll.hours"),
+    "log.roll.jitter.ms": ("log.roll.jitter.ms", "log.roll.jitter.hours"),
+    "log.flush.interval.ms": ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
+    "log.dirs": ("log.dirs", "log.dir"),
+    "node.id": ("node.id", "broker.id"),
+}
+"""Broker settings for which another one stands in, in the order in which Kafka looks."""

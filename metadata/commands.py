@@ -1,0 +1,224 @@
+"""What can be asked of the metadata controller, and what it answers: frozen values, one pair for each question.
+
+Knows the questions; nothing here decides anything. Times are milliseconds, ids 16 bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Generic, TypeVar
+
+from raftlog.metadata.records import Endpoint
+from raftlog.wire.errors import ErrorCode
+
+ZERO_ID = bytes(16)
+NO_EPOCH = -1
+USE_DEFAULT = -1
+"""For partition counts and replication factors: what the broker's configuration says."""
+
+
+R_co = TypeVar("R_co", covariant=True)
+
+
+class Command(Generic[R_co]):
+    """A question whose answer is an R_co."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class InitializeCluster(Command["ClusterInitialized"]):
+    """Give a metadata log without a cluster its id and features. Answered by ClusterInitialized."""
+
+    cluster_id: str
+    features: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterInitialized:
+    """The cluster's id: the one asked for, or the one that it had already."""
+
+    cluster_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterBroker(Command["BrokerRegistered"]):
+    """A broker process begins. Answered by BrokerRegistered.
+
+    `previous_broker_epoch`: the epoch that the broker noted when it last shut down cleanly, else NO_EPOCH (KIP-966).
+    `previous_is_alive`: whether the leader still hears another incarnation of this broker id.
+    """
+
+    broker_id: int
+    incarnation_id: bytes
+    endpoints: tuple[Endpoint, ...]
+    rack: str | None = None
+    directories: tuple[bytes, ...] = ()
+    cluster_id: str | None = None
+    fenced: bool = False
+    previous_broker_epoch: int = NO_EPOCH
+    previous_is_alive: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRegistered:
+    """The epoch that the broker carries from now on."""
+
+    error: ErrorCode
+    message: str | None
+    broker_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic to create. `assignments`: replicas by partition index, for those who place by hand."""
+
+    name: str
+    num_partitions: int = USE_DEFAULT
+    replication_factor: int = USE_DEFAULT
+    assignments: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    configs: tuple[tuple[str, str | None], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTopics(Command["TopicsCreated"]):
+    """Answered by TopicsCreated, one result for each topic in the same order.
+
+    `internal`: the broker itself asks; then a topic that is already there is no error, and a replication factor beyond
+    the number of brokers means all of them when `cap_replication` is set.
+    """
+
+    topics: tuple[NewTopic, ...]
+    validate_only: bool = False
+    internal: bool = False
+    cap_replication: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TopicResult:
+    """What became of one topic. Counts are -1 and `configs` empty on an error."""
+
+    name: str
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+    topic_id: bytes = ZERO_ID
+    num_partitions: int = -1
+    replication_factor: int = -1
+    configs: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsCreated:
+    """One result for each topic asked for, in order."""
+
+    results: tuple[TopicResult, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTopics(Command["TopicsDeleted"]):
+    """Topics to delete, each by name or by id. Answered by TopicsDeleted, in the same order."""
+
+    topics: tuple[str | bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDeleted:
+    """What became of one topic; `name` is None when it was asked for by an id that nobody knows."""
+
+    name: str | None
+    topic_id: bytes
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsDeleted:
+    """One result for each topic asked for, in order."""
+
+    results: tuple[TopicDeleted, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MorePartitions:
+    """The number of partitions that a topic shall have. `assignments`: None, or replicas of each new partition."""
+
+    name: str
+    count: int
+    assignments: tuple[tuple[int, ...], ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CreatePartitions(Command["PartitionsCreated"]):
+    """Answered by PartitionsCreated, in the same order."""
+
+    topics: tuple[MorePartitions, ...]
+    validate_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionsCreated:
+    """One (name, error, message) for each topic asked for, in order."""
+
+    results: tuple[tuple[str, ErrorCode, str | None], ...]
+
+
+class ConfigOperation(IntEnum):
+    """What to do with a setting, with the codes of IncrementalAlterConfigs (KIP-339)."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigChange:
+    """One change of one setting. `operation` is a number from the wire: it may be none of ConfigOperation."""
+
+    name: str
+    operation: int
+    value: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class AlterResource:
+    """The changes of one resource. `replace`: all settings not named here go back to their default (AlterConfigs)."""
+
+    resource_type: int
+    name: str
+    changes: tuple[ConfigChange, ...]
+    replace: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AlterConfigs(Command["ConfigsAltered"]):
+    """Answered by ConfigsAltered, in the same order. Each resource changes as a whole or not at all."""
+
+    resources: tuple[AlterResource, ...]
+    validate_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigsAltered:
+    """One (resource type, name, error, message) for each resource, in order."""
+
+    results: tuple[tuple[int, str, ErrorCode, str | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AllocateProducerIds(Command["ProducerIdsAllocated"]):
+    """A block of producer ids for one broker. Answered by ProducerIdsAllocated."""
+
+    broker_id: int
+    broker_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdsAllocated:
+    """Ids from `first` to `first + count - 1`, which nobody else is ever given."""
+
+    error: ErrorCode
+    first: int
+    count: int

@@ -1,0 +1,163 @@
+"""Decisions about settings: AlterConfigs and IncrementalAlterConfigs for topics, brokers and all brokers together.
+
+Knows which resources have settings and how each operation changes one. What values are allowed is in `configs`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from raftlog.metadata.commands import (
+    AlterConfigs,
+    AlterResource,
+    ConfigChange,
+    ConfigOperation,
+    ConfigsAltered,
+)
+from raftlog.metadata.configs import (
+    DEFAULT_BROKER,
+    SUPPORTED_BROKER_CONFIGS,
+    TOPIC_CONFIGS,
+    ConfigType,
+    InvalidConfig,
+    check_dynamic_broker_configs,
+    check_topic_configs,
+)
+from raftlog.metadata.decision import Decision, Environment
+from raftlog.metadata.image import MetadataImage
+from raftlog.metadata.records import ConfigRecord, ResourceType
+from raftlog.metadata.topic_control import Refused
+from raftlog.metadata.topic_names import topic_name_error
+from raftlog.wire.errors import ErrorCode
+
+
+def alter_configs(image: MetadataImage, command: AlterConfigs, environment: Environment) -> Decision[ConfigsAltered]:
+    """Decide AlterConfigs: each resource changes as a whole or not at all."""
+    records: list[ConfigRecord] = []
+    results: list[tuple[int, str, ErrorCode, str | None]] = []
+    seen: set[tuple[int, str]] = set()
+    repeated: set[tuple[int, str]] = set()
+    for resource in command.resources:
+        key = (resource.resource_type, resource.name)
+        (repeated if key in seen else seen).add(key)
+    for resource in command.resources:
+        try:
+            if (resource.resource_type, resource.name) in repeated:
+                raise Refused(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            record = _alter_resource(image, resource, environment)
+            if record is not None:
+                records.append(record)
+            results.append((resource.resource_type, resource.name, ErrorCode.NONE, None))
+        except Refused as refused:
+            results.append((resource.resource_type, resource.name, refused.error, refused.message))
+    return Decision(() if command.validate_only else tuple(records), ConfigsAltered(tuple(results)))
+
+
+def _alter_resource(image: MetadataImage, resource: AlterResource, environment: Environment) -> ConfigRecord | None:
+    kind = _check_resource(image, resource)
+    current = image.configs_of(kind, resource.name)
+    wanted = {} if resource.replace else dict(current)
+    named: set[str] = set()
+    for change in resource.changes:
+        if change.name in named:
+            raise Refused(ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys: {change.name}")
+        named.add(change.name)
+        value = _changed_value(image, kind, change, current, environment)
+        if value is None:
+            wanted.pop(change.name, None)
+        else:
+            wanted[change.name] = value
+    _check_values(kind, wanted, named)
+    changes: dict[str, str | None] = {name: None for name in current if name not in wanted}
+    changes.update({name: value for name, value in wanted.items() if current.get(name) != value})
+    return ConfigRecord(kind, resource.name, changes) if changes else None
+
+
+def _check_resource(image: MetadataImage, resource: AlterResource) -> ResourceType:
+    name = resource.name
+    match resource.resource_type:
+        case ResourceType.TOPIC:
+            problem = topic_name_error(name)
+            if problem is not None:
+                raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+            if name not in image.topics:
+                raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+            return ResourceType.TOPIC
+        case ResourceType.BROKER:
+            if name != DEFAULT_BROKER:
+                _check_broker(image, name)
+            return ResourceType.BROKER
+        case ResourceType.BROKER_LOGGER:
+            message = "raftlog's log levels are set when a broker starts, not by this request"
+        case ResourceType.CLIENT_METRICS | ResourceType.GROUP:
+            message = f"raftlog has no configs for resources of type {ResourceType(resource.resource_type).name} yet"
+        case _:
+            message = f"Unknown resource type {resource.resource_type}"
+    raise Refused(ErrorCode.INVALID_REQUEST, message)
+
+
+def _check_broker(image: MetadataImage, name: str) -> None:
+    # Kafka's own spelling of an id only: "01" would be another resource for the same broker.
+    if not name.isascii() or not name.isdigit() or str(int(name)) != name:
+        message = f"Node id must be an integer, but it is: '{name}'"
+        raise Refused(ErrorCode.INVALID_REQUEST, message)
+    if int(name) not in image.brokers:
+        raise Refused(ErrorCode.BROKER_ID_NOT_REGISTERED, f"No broker with id {name} is registered.")
+
+
+def _changed_value(
+    image: MetadataImage,
+    kind: ResourceType,
+    change: ConfigChange,
+    current: Mapping[str, str],
+    environment: Environment,
+) -> str | None:
+    match change.operation:
+        case ConfigOperation.DELETE:
+            return None
+        case ConfigOperation.SET | ConfigOperation.APPEND | ConfigOperation.SUBTRACT:
+            if change.value is None:
+                raise Refused(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {change.name}")
+        case _:
+            raise Refused(ErrorCode.INVALID_REQUEST, f"Unknown operation type {change.operation}")
+    if change.operation == ConfigOperation.SET:
+        return change.value
+    definition = (TOPIC_CONFIGS if kind is ResourceType.TOPIC else SUPPORTED_BROKER_CONFIGS).get(change.name)
+    operation = ConfigOperation(change.operation).name
+    if definition is None or definition.type is not ConfigType.LIST:
+        message = f"Can't {operation} to key {change.name} because its type is not LIST."
+        raise Refused(ErrorCode.INVALID_CONFIG, message)
+    before = current.get(change.name)
+    elements = _elements(before) if before is not None else _inherited(image, kind, change.name, environment)
+    given = _elements(change.value)
+    if operation == "APPEND":
+        elements += [element for element in given if element not in elements]
+    else:
+        elements = [element for element in elements if element not in given]
+    return ",".join(elements)
+
+
+def _elements(text: str) -> list[str]:
+    return [element.strip() for element in text.split(",") if element.strip()]
+
+
+def _inherited(image: MetadataImage, kind: ResourceType, name: str, environment: Environment) -> list[str]:
+    resolver = environment.resolver
+    if kind is ResourceType.TOPIC:
+        value = resolver.with_overrides(image, {})[name]
+    else:
+        value = resolver.broker_value(image, name)
+    return list(value) if isinstance(value, tuple) else []
+
+
+def _check_values(kind: ResourceType, wanted: Mapping[str, str], named: set[str]) -> None:
+    try:
+        if kind is ResourceType.TOPIC:
+            check_topic_configs(wanted)
+        else:
+            # Only what is asked for now: a value that an older version accepted must not block every change.
+            check_dynamic_broker_configs({name: value for name, value in wanted.items() if name in named})
+    except InvalidConfig as error:
+        # Kafka's brokers check their own settings before the controller does, with another code.
+        code = ErrorCode.INVALID_CONFIG if kind is ResourceType.TOPIC else ErrorCode.INVALID_REQUEST
+        raise Refused(code, str(error)) from error

@@ -1,0 +1,227 @@
+"""What a configuration setting is: name, type, default, what values it takes, and whether raftlog supports
+it.
+
+Knows how texts become values as Kafka reads them, and says what is wrong in a sentence. Refuses to know
+which settings there are (`topic_configs`, `broker_configs`) and where a value was set (`configs`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+from typing import NamedTuple, assert_never
+
+Value = str | int | float | bool | tuple[str, ...] | None
+
+INT_MAX = 2**31 - 1
+LONG_MAX = 2**63 - 1
+DOUBLE_MAX = 1.7976931348623157e308
+
+
+class ConfigType(IntEnum):
+    """Types of settings, with the codes that DescribeConfigs tells."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    CLASS = 8
+    PASSWORD = 9
+
+
+class UpdateMode(Enum):
+    """Whether a broker setting can be changed while the broker runs."""
+
+    READ_ONLY = "read-only"
+    PER_BROKER = "per-broker"
+    CLUSTER_WIDE = "cluster-wide"
+
+
+class InvalidConfig(ValueError):
+    """A setting has a name or a value that cannot be; the text is for the person who set it."""
+
+
+class Validator(NamedTuple):
+    """A condition on a value: `check` gives what is wrong or None; `description` is the condition in
+    Kafka's notation.
+    """
+
+    check: Callable[[Value], str | None]
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigDefinition:
+    """One setting. `unsupported` says why raftlog refuses any value but the default; None: it is supported."""
+
+    name: str
+    type: ConfigType
+    default: Value
+    documentation: str
+    validator: Validator | None = None
+    update_mode: UpdateMode = UpdateMode.READ_ONLY
+    unsupported: str | None = None
+
+    @property
+    def is_sensitive(self) -> bool:
+        """Whether the value is never shown."""
+        return self.type is ConfigType.PASSWORD
+
+    def parse(self, text: str) -> Value:
+        """The value that a text stands for. Raises InvalidConfig."""
+        value = parse_value(self.name, self.type, text)
+        if self.unsupported is not None and value != self.default:
+            raise InvalidConfig(f"{self.name} is not supported by raftlog: {self.unsupported}")
+        if self.validator is not None:
+            problem = self.validator.check(value)
+            if problem is not None:
+                raise InvalidConfig(f"Invalid value {_shown(value)} for configuration {self.name}: {problem}")
+        if isinstance(value, tuple) and any(not element for element in value):
+            raise InvalidConfig(f"Configuration '{self.name}' values must not be empty.")
+        return value
+
+    @property
+    def default_text(self) -> str | None:
+        """The default as DescribeConfigs shows it."""
+        return value_text(self.default)
+
+
+# -- texts and values ----------------------------------------------------------------------------
+
+_INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_DOUBLE = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|[+-]?(Infinity|NaN)", re.ASCII)
+_LIMITS = {ConfigType.SHORT: 2**15 - 1, ConfigType.INT: INT_MAX, ConfigType.LONG: LONG_MAX}
+
+
+def parse_value(name: str, kind: ConfigType, text: str) -> Value:
+    """Read a text as Kafka does: surrounding blanks do not count. Raises InvalidConfig."""
+    trimmed = text.strip()
+    match kind:
+        case ConfigType.BOOLEAN:
+            if trimmed.lower() not in ("true", "false"):
+                raise _not_a(name, text, "Expected value to be either true or false")
+            return trimmed.lower() == "true"
+        case ConfigType.INT | ConfigType.LONG | ConfigType.SHORT:
+            limit = _LIMITS[kind]
+            if _INTEGER.fullmatch(trimmed) is None or not -limit - 1 <= int(trimmed) <= limit:
+                raise _not_a(name, text, f"Not a number of type {kind.name}")
+            return int(trimmed)
+        case ConfigType.DOUBLE:
+            if _DOUBLE.fullmatch(trimmed) is None:
+                raise _not_a(name, text, "Not a number of type DOUBLE")
+            return float(trimmed)
+        case ConfigType.LIST:
+            return tuple(element.strip() for element in trimmed.split(",")) if trimmed else ()
+        case ConfigType.STRING | ConfigType.CLASS | ConfigType.PASSWORD:
+            return trimmed
+        case _:
+            assert_never(kind)
+
+
+def _not_a(name: str, text: str, problem: str) -> InvalidConfig:
+    return InvalidConfig(f"Invalid value {text} for configuration {name}: {problem}")
+
+
+def value_text(value: Value) -> str | None:
+    """A value as DescribeConfigs shows it; None for no value."""
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, tuple):
+        return ",".join(value)
+    if isinstance(value, float):
+        return repr(value).replace("e+", "E").replace("e", "E")
+    return str(value)
+
+
+def _shown(value: Value) -> str:
+    if isinstance(value, tuple):
+        return f"[{', '.join(value)}]"
+    return value_text(value) or ""
+
+
+# -- conditions ------------------------------------------------------------------------------------
+
+
+def _number(value: Value) -> float:
+    assert isinstance(value, (int, float))
+    return value
+
+
+def at_least(low: float) -> Validator:
+    """A number no smaller than `low`."""
+
+    def check(value: Value) -> str | None:
+        return None if _number(value) >= low else f"Value must be at least {low}"
+
+    return Validator(check, f"[{low},...]")
+
+
+def between(low: float, high: float) -> Validator:
+    """A number from `low` to `high`, both included."""
+
+    def check(value: Value) -> str | None:
+        number = _number(value)
+        if number < low:
+            return f"Value must be at least {low}"
+        return None if number <= high else f"Value must be no more than {high}"
+
+    return Validator(check, f"[{low},...,{high}]")
+
+
+def between_or(low: int, high: int, other: int) -> Validator:
+    """A number from `low` to `high`, or `other`."""
+
+    def check(value: Value) -> str | None:
+        if value == other or low <= _number(value) <= high:
+            return None
+        return f"Value must be between {low} and {high} or equal to {other}"
+
+    return Validator(check, f"[{low},...,{high}] or {other}")
+
+
+def one_of(*choices: str) -> Validator:
+    """A text among these."""
+
+    def check(value: Value) -> str | None:
+        return None if value in choices else f"String must be one of: {', '.join(choices)}"
+
+    return Validator(check, f"[{', '.join(choices)}]")
+
+
+def elements_of(*choices: str) -> Validator:
+    """A list whose elements are all among these."""
+
+    def check(value: Value) -> str | None:
+        assert isinstance(value, tuple)
+        wrong = [element for element in value if element and element not in choices]
+        return f"String must be one of: {', '.join(choices)}" if wrong else None
+
+    return Validator(check, f"[{', '.join(choices)}]")
+
+
+_REPLICA = re.compile(r"[0-9]+:[0-9]+", re.ASCII)
+
+
+def _throttled_replicas(value: Value) -> str | None:
+    assert isinstance(value, tuple)
+    if value == ("*",) or all(_REPLICA.fullmatch(element) for element in value):
+        return None
+    return "must be '*' or a list of replicas in the format [partitionId]:[brokerId],[partitionId]:[brokerId],..."
+
+
+THROTTLED_REPLICAS = Validator(_throttled_replicas, "[partitionId]:[brokerId],[partitionId]:[brokerId],...")
+
+
+def nearest(name: str, known: Sequence[str]) -> str | None:
+    """The known name that looks most like `name`, if any is close: for "did you mean" in errors."""
+    # Imported here: needed once, when somebody made a mistake.
+    from difflib import get_close_matches
+
+    return next(iter(get_close_matches(name, known, n=1, cutoff=0.7)), None)

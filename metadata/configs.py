@@ -1,0 +1,245 @@
+"""What a setting's value is and where it comes from: topic override, then broker, then all brokers, then file, then
+default.
+
+Knows how the levels and Kafka's synonyms stand to each other, and which changes are allowed. Refuses to know how
+changes are made (`config_control`) and what a setting does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from types import MappingProxyType
+from typing import NamedTuple
+
+from raftlog.metadata.broker_configs import (
+    BROKER_SYNONYMS,
+    DIFFERENT_DEFAULTS,
+    SUPPORTED_BROKER_CONFIGS,
+)
+from raftlog.metadata.config_definition import (
+    ConfigDefinition,
+    ConfigType,
+    InvalidConfig,
+    UpdateMode,
+    Value,
+    nearest,
+    value_text,
+)
+from raftlog.metadata.image import EMPTY_CONFIGS, MetadataImage
+from raftlog.metadata.records import ResourceType
+from raftlog.metadata.topic_configs import SYNONYMS, TOPIC_CONFIGS, Synonym, check_together
+
+__all__ = [
+    "DEFAULT_BROKER",
+    "DIFFERENT_DEFAULTS",
+    "SUPPORTED_BROKER_CONFIGS",
+    "TOPIC_CONFIGS",
+    "ConfigDefinition",
+    "ConfigEntry",
+    "ConfigResolver",
+    "ConfigSource",
+    "ConfigSynonym",
+    "ConfigType",
+    "InvalidConfig",
+    "broker_definition",
+    "check_dynamic_broker_configs",
+    "check_topic_configs",
+]
+
+DEFAULT_BROKER = ""
+"""The resource name of the settings that all brokers share."""
+
+
+class ConfigSource(IntEnum):
+    """Where a value was set, with the codes that DescribeConfigs tells; smaller numbers win."""
+
+    TOPIC = 1
+    BROKER = 2
+    DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+
+
+class ConfigSynonym(NamedTuple):
+    """One place that gives a value to a setting; `value` is None where it is not to be shown."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    """A setting's value and all the places it could come from, the winning one first."""
+
+    definition: ConfigDefinition
+    name: str
+    value: str | None
+    source: ConfigSource
+    is_read_only: bool
+    synonyms: tuple[ConfigSynonym, ...]
+
+
+def broker_definition(name: str) -> ConfigDefinition:
+    """The broker setting of that name, supported or not. Raises InvalidConfig with the nearest known name."""
+    found = SUPPORTED_BROKER_CONFIGS.get(name)
+    if found is not None:
+        return found
+    from raftlog.metadata.unsupported_broker_configs import UNSUPPORTED_BROKER_CONFIGS
+
+    found = UNSUPPORTED_BROKER_CONFIGS.get(name)
+    if found is not None:
+        return found
+    close = nearest(name, [*SUPPORTED_BROKER_CONFIGS, *UNSUPPORTED_BROKER_CONFIGS])
+    hint = f" (did you mean {close}?)" if close else ""
+    raise InvalidConfig(f"Unknown broker config name: {name}{hint}")
+
+
+def check_topic_configs(values: Mapping[str, str]) -> None:
+    """Raise InvalidConfig unless these overrides of one topic are known, supported and go together."""
+    parsed: dict[str, Value] = {}
+    for name, text in values.items():
+        definition = TOPIC_CONFIGS.get(name)
+        if definition is None:
+            close = nearest(name, list(TOPIC_CONFIGS))
+            raise InvalidConfig(f"Unknown topic config name: {name}" + (f" (did you mean {close}?)" if close else ""))
+        parsed[name] = definition.parse(text)
+    check_together(parsed)
+
+
+def check_dynamic_broker_configs(values: Mapping[str, str]) -> None:
+    """Raise InvalidConfig unless these settings can be changed while brokers run, and to these values."""
+    fixed = [name for name in values if broker_definition(name).update_mode is UpdateMode.READ_ONLY]
+    if fixed:
+        raise InvalidConfig(f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
+    for name, text in values.items():
+        SUPPORTED_BROKER_CONFIGS[name].parse(text)
+
+
+class ConfigResolver:
+    """Resolves settings for one broker, whose file and command line gave `static` (texts by name).
+
+    Values that no topic overrides are resolved once and shared until the brokers' own settings change.
+    """
+
+    def __init__(self, broker_id: int, static: Mapping[str, str]) -> None:
+        self._broker_id = broker_id
+        self._static = static
+        self._shared_from: tuple[Mapping[str, str], Mapping[str, str]] | None = None
+        self._shared: Mapping[str, Value] = EMPTY_CONFIGS
+
+    # -- values ----------------------------------------------------------------------------------
+
+    def topic_values(self, image: MetadataImage, topic: str) -> Mapping[str, Value]:
+        """Every topic setting's effective value. Topics without overrides get one and the same mapping."""
+        return self.with_overrides(image, image.configs_of(ResourceType.TOPIC, topic))
+
+    def with_overrides(self, image: MetadataImage, overrides: Mapping[str, str]) -> Mapping[str, Value]:
+        """The same for a topic with these overrides, whether it exists or not."""
+        shared = self._topic_defaults(image)
+        if not overrides:
+            return shared
+        values = dict(shared)
+        for name, text in overrides.items():
+            # An override that a newer version wrote and this one does not know changes nothing here.
+            if name in TOPIC_CONFIGS:
+                values[name] = TOPIC_CONFIGS[name].parse(text)
+        return values
+
+    def topic_value(self, image: MetadataImage, topic: str, name: str) -> Value:
+        """One topic setting's effective value."""
+        text = image.configs_of(ResourceType.TOPIC, topic).get(name)
+        if text is not None:
+            return TOPIC_CONFIGS[name].parse(text)
+        return self._topic_defaults(image)[name]
+
+    def broker_value(self, image: MetadataImage, name: str) -> Value:
+        """One setting of this broker, synonyms not considered."""
+        for synonym in self._broker_levels(image, name, self._broker_id):
+            return None if synonym.value is None else SUPPORTED_BROKER_CONFIGS[name].parse(synonym.value)
+        return None
+
+    def _topic_defaults(self, image: MetadataImage) -> Mapping[str, Value]:
+        own = image.configs_of(ResourceType.BROKER, str(self._broker_id))
+        everybody = image.configs_of(ResourceType.BROKER, DEFAULT_BROKER)
+        if self._shared_from is None or self._shared_from[0] is not own or self._shared_from[1] is not everybody:
+            values = {name: self._topic_default(image, name) for name in TOPIC_CONFIGS}
+            self._shared = MappingProxyType(values)
+            self._shared_from = (own, everybody)
+        return self._shared
+
+    def _topic_default(self, image: MetadataImage, name: str) -> Value:
+        for synonym in SYNONYMS.get(name, ()):
+            value = self.broker_value(image, synonym.name)
+            if value is not None:
+                return _scaled(value, synonym)
+        return TOPIC_CONFIGS[name].default
+
+    # -- descriptions ------------------------------------------------------------------------------
+
+    def describe_topic(self, image: MetadataImage, overrides: Mapping[str, str]) -> Iterator[ConfigEntry]:
+        """Every setting of a topic with these overrides."""
+        for name, definition in TOPIC_CONFIGS.items():
+            places: list[ConfigSynonym] = []
+            text = overrides.get(name)
+            if text is not None:
+                places.append(ConfigSynonym(name, text, ConfigSource.TOPIC))
+            synonyms = SYNONYMS.get(name, ())
+            for synonym in synonyms:
+                places.extend(self._broker_levels(image, synonym.name, self._broker_id))
+            value = text if text is not None else value_text(self._topic_defaults(image)[name])
+            source = places[0].source if places else ConfigSource.DEFAULT
+            shown = tuple(places)
+            if not synonyms:
+                shown = (*shown, ConfigSynonym(name, definition.default_text, ConfigSource.DEFAULT))
+            yield ConfigEntry(definition, name, value, source, is_read_only=False, synonyms=shown)
+
+    def describe_broker(self, image: MetadataImage) -> Iterator[ConfigEntry]:
+        """Every supported setting of this broker."""
+        for name, definition in SUPPORTED_BROKER_CONFIGS.items():
+            own = list(self._broker_levels(image, name, self._broker_id))
+            places = [
+                place
+                for synonym in BROKER_SYNONYMS.get(name, (name,))
+                for place in self._broker_levels(image, synonym, self._broker_id)
+            ]
+            yield ConfigEntry(
+                definition,
+                name,
+                own[0].value if own else None,
+                own[0].source if own else ConfigSource.DEFAULT,
+                is_read_only=definition.update_mode is UpdateMode.READ_ONLY,
+                synonyms=tuple(_concealed(definition, place) for place in places),
+            )
+
+    def describe_default_broker(self, image: MetadataImage) -> Iterator[ConfigEntry]:
+        """The settings that were set for all brokers together."""
+        for name, text in image.configs_of(ResourceType.BROKER, DEFAULT_BROKER).items():
+            place = ConfigSynonym(name, text, ConfigSource.DEFAULT_BROKER)
+            yield ConfigEntry(broker_definition(name), name, text, place.source, is_read_only=False, synonyms=(place,))
+
+    def _broker_levels(self, image: MetadataImage, name: str, broker_id: int) -> Iterator[ConfigSynonym]:
+        own = image.configs_of(ResourceType.BROKER, str(broker_id)).get(name)
+        if own is not None:
+            yield ConfigSynonym(name, own, ConfigSource.BROKER)
+        everybody = image.configs_of(ResourceType.BROKER, DEFAULT_BROKER).get(name)
+        if everybody is not None:
+            yield ConfigSynonym(name, everybody, ConfigSource.DEFAULT_BROKER)
+        static = self._static.get(name)
+        if static is not None:
+            yield ConfigSynonym(name, static, ConfigSource.STATIC_BROKER)
+        default = SUPPORTED_BROKER_CONFIGS[name].default_text
+        if default is not None:
+            yield ConfigSynonym(name, default, ConfigSource.DEFAULT)
+
+
+def _scaled(value: Value, synonym: Synonym) -> Value:
+    if isinstance(value, int) and synonym.factor != 1:
+        return value * synonym.factor if value >= 0 else -1
+    return value
+
+
+def _concealed(definition: ConfigDefinition, place: ConfigSynonym) -> ConfigSynonym:
+    return place._replace(value=None) if definition.is_sensitive else place

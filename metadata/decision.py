@@ -1,0 +1,33 @@
+"""What every decision is made with, and what it is made of. Knows no decision itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from raftlog.metadata.configs import ConfigResolver
+from raftlog.metadata.records import Record
+
+R_co = TypeVar("R_co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """What the deciding node knows beside the image.
+
+    `new_id` gives 16 random bytes that no other topic has; it is a port, so that a simulation repeats.
+    """
+
+    new_id: Callable[[], bytes]
+    resolver: ConfigResolver
+    num_partitions: int = 1
+    default_replication_factor: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Decision(Generic[R_co]):
+    """The records that make it so (none: nothing changes), and the answer once they are committed."""
+
+    records: tuple[Record, ...]
+    response: R_co

@@ -1,0 +1,143 @@
+"""What the cluster is, at one point of the metadata log: immutable, shared freely, replaced as a whole.
+
+Knows the shape of the metadata and how to look things up. Refuses to know how it came about (`delta`), how
+it is stored (`codec`), and who may change it (`controller`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from raftlog.metadata.persistent_map import PersistentMap, bucket_of_bytes, bucket_of_string
+from raftlog.metadata.records import NO_LEADER, Endpoint, PartitionState, ResourceType
+
+__all__ = [
+    "EMPTY_CONFIGS",
+    "NO_LEADER",
+    "BrokerImage",
+    "ConfigKey",
+    "Endpoint",
+    "MetadataImage",
+    "PartitionImage",
+    "ResourceType",
+    "TopicImage",
+]
+
+PartitionImage = PartitionState
+"""A partition as the image holds it: the very tuple that its record carried."""
+
+ConfigKey = tuple[ResourceType, str]
+"""A resource: its type and its name; a broker's name is its id in decimal, and "" is the default for all
+brokers.
+"""
+
+EMPTY_CONFIGS: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerImage:
+    """A registered broker. A fenced one leads nothing and is told to no client."""
+
+    broker_id: int
+    incarnation_id: bytes
+    epoch: int
+    endpoints: tuple[Endpoint, ...]
+    rack: str | None
+    fenced: bool
+    in_controlled_shutdown: bool = False
+    directories: tuple[bytes, ...] = ()
+
+    def endpoint(self, listener_name: str) -> Endpoint | None:
+        """The broker's endpoint on a listener, or None when it has none there."""
+        for endpoint in self.endpoints:
+            if endpoint.listener_name == listener_name:
+                return endpoint
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicImage:
+    """A topic; partition `i` is `partitions[i]`."""
+
+    name: str
+    topic_id: bytes
+    partitions: tuple[PartitionImage, ...]
+    internal: bool = False
+
+
+def bucket_of_config(key: ConfigKey) -> int:
+    """The bucket of a config resource."""
+    return bucket_of_string(key[1])
+
+
+def _no_topics() -> PersistentMap[str, TopicImage]:
+    return PersistentMap(bucket_of_string)
+
+
+def _no_topics_by_id() -> PersistentMap[bytes, TopicImage]:
+    return PersistentMap(bucket_of_bytes)
+
+
+def _no_configs() -> PersistentMap[ConfigKey, Mapping[str, str]]:
+    return PersistentMap(bucket_of_config)
+
+
+def _no_names() -> PersistentMap[str, str]:
+    return PersistentMap(bucket_of_string)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MetadataImage:
+    """All metadata after the log entry `version` was replayed; 0 is the state before the first entry.
+
+    Invariants: `topics` and `topics_by_id` hold the same topics; each ISR is a subset of its replicas; a
+    leader is in the ISR or NO_LEADER; no broker epoch exceeds `last_broker_epoch`.
+    """
+
+    cluster_id: str = ""
+    version: int = 0
+    brokers: Mapping[int, BrokerImage] = field(default_factory=lambda: MappingProxyType({}))
+    topics: PersistentMap[str, TopicImage] = field(default_factory=_no_topics)
+    topics_by_id: PersistentMap[bytes, TopicImage] = field(default_factory=_no_topics_by_id)
+    configs: PersistentMap[ConfigKey, Mapping[str, str]] = field(default_factory=_no_configs)
+    features: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    next_producer_id: int = 0
+    last_broker_epoch: int = 0
+    # Names with '.' or '_', keyed by the name that they share in metric names: "a.b" and "a_b" both under
+    # "a_b".
+    colliding_names: PersistentMap[str, str] = field(default_factory=_no_names)
+
+    def partition(self, topic: str, index: int) -> PartitionImage | None:
+        """The partition, or None when topic or index is unknown."""
+        found = self.topics.get(topic)
+        if found is None or not 0 <= index < len(found.partitions):
+            return None
+        return found.partitions[index]
+
+    def configs_of(self, resource_type: ResourceType, name: str) -> Mapping[str, str]:
+        """The overrides of one resource; empty when it has none."""
+        return self.configs.get((resource_type, name), EMPTY_CONFIGS)
+
+    def is_usable(self, broker_id: int) -> bool:
+        """Whether a broker is registered and may lead partitions."""
+        broker = self.brokers.get(broker_id)
+        return broker is not None and not broker.fenced and not broker.in_controlled_shutdown
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError when the image contradicts itself (tests and simulator)."""
+        self.topics.check_invariants()
+        self.topics_by_id.check_invariants()
+        self.configs.check_invariants()
+        assert len(self.topics) == len(self.topics_by_id)
+        for name, topic in self.topics.items():
+            assert topic.name == name
+            assert self.topics_by_id[topic.topic_id] is topic
+            for partition in topic.partitions:
+                assert set(partition.isr) <= set(partition.replicas), f"{name}: ISR outside the replicas"
+                assert partition.leader == NO_LEADER or partition.leader in partition.isr, f"{name}: leader not in ISR"
+        for (kind, name), values in self.configs.items():
+            assert values, f"{kind.name} {name} keeps an empty set of overrides"
+            assert kind is not ResourceType.TOPIC or name in self.topics, f"configs of an unknown topic {name}"
+        assert all(broker.epoch <= self.last_broker_epoch for broker in self.brokers.values())

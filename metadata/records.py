@@ -1,0 +1,184 @@
+"""The facts that the metadata log holds: one frozen dataclass for each kind of record.
+
+A record says what *became* true, never what was asked for: every number in it (epochs, leaders, ids) was
+decided before it was proposed, so that replaying it needs no judgement. Refuses to know how records become
+bytes (`codec`) and what they do to an image (`delta`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+NO_LEADER = -1
+
+
+class ResourceType(IntEnum):
+    """Kinds of resources that carry configs, with Kafka's codes (ConfigResource.Type)."""
+
+    UNKNOWN = 0
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+class Endpoint(NamedTuple):
+    """Where a broker can be reached. An empty host means: tell each client the address it connected to."""
+
+    listener_name: str
+    host: str
+    port: int
+    security_protocol: str = "PLAINTEXT"
+
+
+class PartitionState(NamedTuple):
+    """Who holds a partition and who leads it; `index` is its number and its place in the topic.
+
+    `directories` are 16-byte log directory ids parallel to `replicas`, or empty when unknown (KIP-858);
+    `eligible_leader_replicas` and `last_known_leader` belong to KIP-966. A tuple, because there are very
+    many.
+    """
+
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    directories: tuple[bytes, ...] = ()
+    eligible_leader_replicas: tuple[int, ...] = ()
+    adding_replicas: tuple[int, ...] = ()
+    removing_replicas: tuple[int, ...] = ()
+    last_known_leader: int = NO_LEADER
+    leader_recovering: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterRecord:
+    """The cluster's name for ever: the first record of a metadata log."""
+
+    cluster_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureLevelRecord:
+    """A feature (KIP-584) is now at this level; 0 removes it."""
+
+    name: str
+    level: int
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterBrokerRecord:
+    """A broker process joined. `incarnation_id` (16 bytes) is new with each start, `epoch` with each
+    registration.
+    """
+
+    broker_id: int
+    incarnation_id: bytes
+    epoch: int
+    endpoints: tuple[Endpoint, ...]
+    rack: str | None
+    fenced: bool
+    directories: tuple[bytes, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerChangeRecord:
+    """A registered broker was fenced or unfenced, began to shut down, or reported its directories. None:
+    unchanged.
+    """
+
+    broker_id: int
+    epoch: int
+    fenced: bool | None = None
+    in_controlled_shutdown: bool | None = None
+    directories: tuple[bytes, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UnregisterBrokerRecord:
+    """A broker left for good."""
+
+    broker_id: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class LastBrokerEpochRecord:
+    """The highest broker epoch ever given out, so that it is not given out again after its broker has left."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRecord:
+    """A topic with all its partitions: one record, so that thousands of partitions stay compact."""
+
+    name: str
+    topic_id: bytes
+    partitions: tuple[PartitionState, ...]
+    internal: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NewPartitionsRecord:
+    """Partitions were appended to a topic, in the order of their indexes and without a gap."""
+
+    topic_id: bytes
+    partitions: tuple[PartitionState, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionChangeRecord:
+    """Some partitions of one topic changed: their whole new states."""
+
+    topic_id: bytes
+    partitions: tuple[PartitionState, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveTopicRecord:
+    """A topic is gone, with its configs."""
+
+    topic_id: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigRecord:
+    """Configs of one resource changed: name to the new value, or to None when the override was removed."""
+
+    resource_type: ResourceType
+    resource_name: str
+    changes: Mapping[str, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdsRecord:
+    """A broker was given a block of producer ids; `next_producer_id` is the first one that nobody was
+    given.
+    """
+
+    broker_id: int
+    broker_epoch: int
+    next_producer_id: int
+
+
+Record = (
+    ClusterRecord
+    | FeatureLevelRecord
+    | RegisterBrokerRecord
+    | BrokerChangeRecord
+    | UnregisterBrokerRecord
+    | LastBrokerEpochRecord
+    | TopicRecord
+    | NewPartitionsRecord
+    | PartitionChangeRecord
+    | RemoveTopicRecord
+    | ConfigRecord
+    | ProducerIdsRecord
+)

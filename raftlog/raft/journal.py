@@ -1,0 +1,371 @@
+"""The journal: entries, votes and snapshots on the local disk, such that what was synced is never lost
+unnoticed.
+
+On disk, in one directory: `<first index>.journal` segments of frames and one `<last index>.snapshot`. Each
+call of `write` makes one frame and one fsync, so an intact frame can only follow frames that were synced.
+Hence, at recovery, bad bytes with nothing intact behind them are a write that was cut short, and go; bad
+bytes with an intact frame behind them are damage, and the journal refuses to open. Items in a frame
+(msgpack arrays, first the kind):
+
+    [1, index, term, entry]   an entry            [2, term, voted_for]   a vote (-1: none yet in this term)
+    [3, index]                entries from index on are gone (a Raft follower found a conflict)
+    [4, format, first index, term of the entry before, term, voted_for]   the first frame of each segment,
+    alone
+
+Knows Raft's nouns but no Raft rules, and not what entries mean. Blocking; not safe for use from two threads
+at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from raftlog.raft.files import Files, OsFiles, join
+from raftlog.raft.frames import Damage, Frame, encode_frame, read_frames
+from raftlog.raft.snapshot_file import Snapshot, read_snapshot, snapshot_path, write_snapshot
+
+FORMAT = 1
+ENTRY, VOTE, CUT, SEGMENT = 1, 2, 3, 4
+NOBODY = -1
+DEFAULT_SEGMENT_BYTES = 8 * 1024 * 1024
+_SUFFIX = ".journal"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry of the log."""
+
+    index: int
+    term: int
+    data: bytes
+
+
+class JournalDamaged(Exception):
+    """What the disk holds is not what was written. Names the file, the byte and what an operator can do."""
+
+    def __init__(self, path: str, position: int, what: str) -> None:
+        super().__init__(
+            f"{path}: {what} at byte {position}, and this is not merely a write that was cut short."
+            " The broker does not start, because cluster metadata that was acknowledged may be missing."
+            " What to do: stop it, copy the directory away, and restore the file from a backup;"
+            " in a quorum of several brokers, empty the directory of this one, so that it copies the metadata"
+            " from the others."
+        )
+        self.path = path
+        self.position = position
+
+
+class JournalLocked(Exception):
+    """Another process has the journal's directory open."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"{path} is in use by another process: two brokers must not share a directory")
+
+
+class JournalFailed(Exception):
+    """A write did not reach the disk. `on_disk_unknown`: whether a part of it may nevertheless be found at
+    the next start.
+    """
+
+    def __init__(self, message: str, *, on_disk_unknown: bool) -> None:
+        super().__init__(message)
+        self.on_disk_unknown = on_disk_unknown
+
+
+@dataclass(slots=True)
+class Recovered:
+    """What a journal held when it was opened. `entries` follow `snapshot`, without a gap."""
+
+    term: int = 0
+    voted_for: int = NOBODY
+    snapshot: Snapshot | None = None
+    entries: list[Entry] = field(default_factory=list)
+    cut_bytes: int = 0
+
+    @property
+    def last_index(self) -> int:
+        """The index of the last entry, or of the snapshot, or 0."""
+        if self.entries:
+            return self.entries[-1].index
+        return self.snapshot.index if self.snapshot else 0
+
+    @property
+    def last_term(self) -> int:
+        """The term of the entry at `last_index`, or 0."""
+        if self.entries:
+            return self.entries[-1].term
+        return self.snapshot.term if self.snapshot else 0
+
+
+class Journal:
+    """An open journal.
+
+    Invariants: indexes in the segments have no gap; a segment is synced before the next one exists;
+    segments are removed only after a snapshot that covers them is durable.
+    """
+
+    def __init__(self, directory: str, files: Files | None = None, segment_bytes: int = DEFAULT_SEGMENT_BYTES) -> None:
+        """Open the journal, creating the directory when it is missing; see `recovered`.
+
+        Raises JournalDamaged, JournalLocked, OSError.
+        """
+        self.directory = directory
+        self._files: Files = files or OsFiles()
+        self._segment_bytes = segment_bytes
+        self._files.make_directory(directory)
+        try:
+            self._lock = self._files.lock(join(directory, "lock"))
+        except BlockingIOError as error:
+            raise JournalLocked(directory) from error
+        self._descriptor = -1
+        self._failed: str | None = None
+        self._closed = False
+        self._size = 0
+        self._segments: list[int] = []
+        try:
+            self.recovered = self._recover()
+            self._term = self.recovered.term
+            self._voted_for = self.recovered.voted_for
+            self._last_index = self.recovered.last_index
+            self._last_term = self.recovered.last_term
+            self._open_last_segment()
+        except BaseException:
+            self._files.close(self._lock)
+            raise
+
+    # -- recovery ----------------------------------------------------------------------------------
+
+    def _recover(self) -> Recovered:
+        names = self._files.list_directory(self.directory)
+        for name in names:
+            if name.endswith(".tmp"):
+                self._files.remove(join(self.directory, name))
+        recovered = Recovered()
+        snapshots = [name for name in names if name.endswith(".snapshot")]
+        if snapshots:
+            # An older snapshot beside it is a removal that a crash undid.
+            path = join(self.directory, snapshots[-1])
+            read = read_snapshot(self._files.read(path))
+            if isinstance(read, Damage):
+                raise JournalDamaged(path, read.position, read.what)
+            recovered.snapshot = read
+            recovered.term = read.term
+        base = recovered.snapshot.index if recovered.snapshot else 0
+        found = [int(name[: -len(_SUFFIX)]) for name in names if name.endswith(_SUFFIX)]
+        self._segments = _segments_from(found, base)
+        if self._segments and self._segments[0] > base + 1:
+            path = self._path(self._segments[0])
+            missing = f"entries {base + 1} to {self._segments[0] - 1} are missing before the one"
+            raise JournalDamaged(path, 0, missing)
+        for number in list(self._segments):
+            self._recover_segment(number, recovered, base)
+        return recovered
+
+    def _recover_segment(self, first_index: int, recovered: Recovered, base: int) -> None:
+        path = self._path(first_index)
+        data = self._files.read(path)
+        is_last = first_index == self._segments[-1]
+        intact_end = 0
+        for found in read_frames(data):
+            if isinstance(found, Damage):
+                if not is_last or found.next_intact is not None:
+                    raise JournalDamaged(path, found.position, found.what)
+                break
+            self._recover_frame(path, found, recovered, base)
+            intact_end = found.end
+        if is_last:
+            recovered.cut_bytes = len(data) - intact_end
+        if intact_end == 0:
+            self._drop_unborn_segment(path, first_index, recovered)
+        elif recovered.cut_bytes:
+            self._files.truncate(path, intact_end)
+        self._size = intact_end
+
+    def _drop_unborn_segment(self, path: str, first_index: int, recovered: Recovered) -> None:
+        """A segment without its first frame was never used, unless it is the only thing after a snapshot."""
+        if len(self._segments) == 1 and recovered.snapshot is not None:
+            raise JournalDamaged(path, 0, "no segment begins")
+        self._segments.remove(first_index)
+        self._files.remove(path)
+        self._files.sync_directory(self.directory)
+
+    def _recover_frame(self, path: str, frame: Frame, recovered: Recovered, base: int) -> None:
+        for item in frame.items:
+            kind = item[0]
+            if kind == ENTRY:
+                self._recover_entry(path, frame, Entry(item[1], item[2], item[3]), recovered, base)
+            elif kind == VOTE:
+                recovered.term, recovered.voted_for = item[1], item[2]
+            elif kind == CUT:
+                recovered.entries = [entry for entry in recovered.entries if entry.index < item[1]]
+            elif kind == SEGMENT and item[1] <= FORMAT:
+                recovered.term, recovered.voted_for = item[4], item[5]
+            else:
+                what = f"an item of an unknown kind or format ({item[:2]})"
+                raise JournalDamaged(path, frame.position, what)
+
+    def _recover_entry(self, path: str, frame: Frame, entry: Entry, recovered: Recovered, base: int) -> None:
+        if entry.index <= base:
+            return
+        if entry.index != recovered.last_index + 1:
+            what = f"entry {entry.index} where entry {recovered.last_index + 1} is due"
+            raise JournalDamaged(path, frame.position, what)
+        recovered.entries.append(entry)
+
+    def _open_last_segment(self) -> None:
+        if not self._segments:
+            self._begin_segment()
+            return
+        self._descriptor = self._files.open_append(self._path(self._segments[-1]))
+        # What a killed process wrote may still be in the page cache only: it must not be acted upon before
+        # it is safe.
+        self._files.sync(self._descriptor)
+
+    # -- writing -----------------------------------------------------------------------------------
+
+    @property
+    def last_index(self) -> int:
+        """The index of the last entry written, or 0."""
+        return self._last_index
+
+    @property
+    def term(self) -> int:
+        """The term last voted in."""
+        return self._term
+
+    @property
+    def voted_for(self) -> int:
+        """The node voted for in that term, or NOBODY."""
+        return self._voted_for
+
+    def append(self, entries: Sequence[Entry]) -> None:
+        """Make entries durable; they must follow the last one. Raises JournalFailed."""
+        if entries:
+            self.write([(ENTRY, entry.index, entry.term, entry.data) for entry in entries])
+            self._last_index, self._last_term = entries[-1].index, entries[-1].term
+
+    def vote(self, term: int, voted_for: int) -> None:
+        """Make a term and a vote in it durable. Raises JournalFailed."""
+        self.write([(VOTE, term, voted_for)])
+        self._term, self._voted_for = term, voted_for
+
+    def replace_from(self, index: int, previous_term: int, entries: Sequence[Entry]) -> None:
+        """Drop the entries from `index` on and append others in their place, in one frame. Raises
+        JournalFailed.
+
+        `previous_term`: the term of the entry before `index`.
+        """
+        self.write([(CUT, index), *((ENTRY, entry.index, entry.term, entry.data) for entry in entries)])
+        self._last_index, self._last_term = (
+            (entries[-1].index, entries[-1].term) if entries else (index - 1, previous_term)
+        )
+
+    def write(self, items: Sequence[Sequence[object]]) -> None:
+        """Make one frame durable. Raises JournalFailed."""
+        self._refuse_when_failed()
+        if self._size >= self._segment_bytes:
+            self._guard(self._begin_segment)
+        frame = encode_frame(items)
+        try:
+            self._files.write(self._descriptor, frame)
+        except OSError as error:
+            self._take_back(error)
+        try:
+            self._files.sync(self._descriptor)
+        except OSError as error:
+            # After a failed fsync nobody can tell what is on the disk, and a second one may report success
+            # for pages that the kernel has already dropped: only a restart, which reads the disk, can go
+            # on.
+            self._fail(error, on_disk_unknown=True)
+        self._size += len(frame)
+
+    def _take_back(self, error: OSError) -> None:
+        """Cut off what a failed write (a full disk, most likely) left, so that later writes can succeed."""
+        try:
+            self._files.truncate(self._path(self._segments[-1]), self._size)
+        except OSError as second:
+            self._fail(second, on_disk_unknown=True)
+        raise JournalFailed(self._describe(error), on_disk_unknown=False) from error
+
+    def _guard(self, step: Callable[[], None]) -> None:
+        try:
+            step()
+        except OSError as error:
+            self._fail(error, on_disk_unknown=False)
+
+    def _fail(self, error: OSError, *, on_disk_unknown: bool) -> None:
+        self._failed = self._describe(error)
+        raise JournalFailed(self._failed, on_disk_unknown=on_disk_unknown) from error
+
+    def _describe(self, error: OSError) -> str:
+        return f"cluster metadata cannot be written to {self.directory}: {error.strerror or error}"
+
+    def _refuse_when_failed(self) -> None:
+        if self._closed:
+            raise JournalFailed("the metadata journal is closed", on_disk_unknown=False)
+        if self._failed is not None:
+            raise JournalFailed(f"{self._failed} (restart the broker)", on_disk_unknown=False)
+
+    def _begin_segment(self) -> None:
+        first_index = self._last_index + 1
+        path = self._path(first_index)
+        frame = encode_frame([(SEGMENT, FORMAT, first_index, self._last_term, self._term, self._voted_for)])
+        descriptor = self._files.open_append(path)
+        self._files.write(descriptor, frame)
+        self._files.sync(descriptor)
+        self._files.sync_directory(self.directory)
+        if self._descriptor >= 0:
+            self._files.close(self._descriptor)
+        self._descriptor = descriptor
+        self._size = len(frame)
+        if first_index not in self._segments:
+            self._segments.append(first_index)
+
+    # -- snapshots ---------------------------------------------------------------------------------
+
+    def save_snapshot(self, index: int, term: int, chunks: Iterable[bytes]) -> None:
+        """Make a snapshot of the state after entry `index` durable, then drop what it covers. Raises
+        JournalFailed.
+        """
+        self._refuse_when_failed()
+        try:
+            write_snapshot(self._files, self.directory, Snapshot(index, term, list(chunks)))
+        except OSError as error:
+            # The old snapshot and all segments are still there: nothing is lost and writing may go on.
+            raise JournalFailed(self._describe(error), on_disk_unknown=False) from error
+        if index > self._last_index:
+            self._last_index, self._last_term = index, term
+        self._guard(lambda: self._drop_before(index))
+
+    def _drop_before(self, index: int) -> None:
+        if index >= self._last_index and self._segments[-1] <= index:
+            self._begin_segment()
+        keep = _segments_from(self._segments, index)
+        for number in self._segments[: len(self._segments) - len(keep)]:
+            self._files.remove(self._path(number))
+        self._segments = keep
+        newest = snapshot_path("", index)
+        for name in self._files.list_directory(self.directory):
+            if name.endswith(".snapshot") and name != newest:
+                self._files.remove(join(self.directory, name))
+        self._files.sync_directory(self.directory)
+
+    def close(self) -> None:
+        """Let go of the files; everything written is already durable."""
+        if not self._closed:
+            self._closed = True
+            self._files.close(self._descriptor)
+            self._files.close(self._lock)
+
+    def _path(self, first_index: int) -> str:
+        return join(self.directory, f"{first_index:020d}{_SUFFIX}")
+
+
+def _segments_from(first_indexes: Iterable[int], snapshot_index: int) -> list[int]:
+    """The segments that a snapshot does not cover entirely: the last one that begins in it, and those after
+    it.
+    """
+    ordered = sorted(first_indexes)
+    covering = [first for first in ordered if first <= snapshot_index + 1]
+    return covering[-1:] + [first for first in ordered if first > snapshot_index + 1]

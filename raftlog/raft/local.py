@@ -1,0 +1,203 @@
+"""A quorum of one: the metadata log of a broker that has no peers, on its own disk.
+
+Knows how to turn proposals into synced journal entries, many at a time, and when to take a snapshot. Refuses to
+know what the entries mean. With one voter an entry is committed as soon as it is on the disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple
+
+from raftlog.raft.files import Files
+from raftlog.raft.journal import DEFAULT_SEGMENT_BYTES, NOBODY, Entry, Journal, JournalFailed
+from raftlog.raft.seam import ProposalFailed, ReplayCallback, RestoreCallback, SnapshotSource
+
+DEFAULT_SNAPSHOT_BYTES = 4 * 1024 * 1024
+
+INLINE_WRITE_SECONDS_MAX = 0.002
+"""A write that took longer than this sends the next one to a thread, so that a slow disk does not hold up the event
+loop. A thread costs about 0.1 ms of latency, which a quick disk (0.2 ms for a write and its fsync) should not have
+to pay.
+"""
+
+PROPOSALS_PER_FRAME_MAX = 1024
+"""One frame holds at most this many proposals: a frame is read and written as a whole."""
+
+
+class _Proposal(NamedTuple):
+    entries: Sequence[bytes]
+    done: asyncio.Future[int]
+
+
+class LocalLog:
+    """See raftlog.raft.seam.MetadataLog.
+
+    Invariants: entries are replayed in the order of `propose`; a failed write fails every proposal that was made
+    after the last committed one, because each of them was decided on the ones before it.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        *,
+        node_id: int,
+        files: Files | None = None,
+        segment_bytes: int = DEFAULT_SEGMENT_BYTES,
+        snapshot_bytes: int = DEFAULT_SNAPSHOT_BYTES,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Open the journal in `directory`. Raises JournalDamaged, JournalLocked, OSError."""
+        self._journal = Journal(directory, files, segment_bytes)
+        self._node_id = node_id
+        self._snapshot_bytes = snapshot_bytes
+        self._monotonic = monotonic
+        self._committed = 0
+        self._last = 0
+        self._bytes_since_snapshot = 0
+        self._queue: list[_Proposal] = []
+        self._writer: asyncio.Task[None] | None = None
+        self._slow_disk = False
+        self._snapshot_wanted = False
+        self._disk = asyncio.Lock()  # one step on the disk at a time, be it in a thread
+
+    @property
+    def node_id(self) -> int:
+        """See MetadataLog."""
+        return self._node_id
+
+    @property
+    def leader_id(self) -> int:
+        """This node: there is no other."""
+        return self._node_id
+
+    @property
+    def term(self) -> int:
+        """See MetadataLog."""
+        return self._journal.term
+
+    @property
+    def last_index(self) -> int:
+        """See MetadataLog."""
+        return self._last
+
+    @property
+    def committed_index(self) -> int:
+        """See MetadataLog."""
+        return self._committed
+
+    @property
+    def torn_bytes(self) -> int:
+        """How many bytes of an unfinished write the last start cut off."""
+        return self._journal.recovered.cut_bytes
+
+    async def start(self, restore: RestoreCallback, replay: ReplayCallback, snapshot: SnapshotSource) -> None:
+        """See MetadataLog."""
+        self._replay = replay
+        self._snapshot = snapshot
+        recovered = self._journal.recovered
+        if recovered.snapshot is not None:
+            restore(recovered.snapshot.index, recovered.snapshot.chunks)
+        for entry in recovered.entries:
+            replay(entry.index, entry.data)
+            self._bytes_since_snapshot += len(entry.data)
+        self._last = self._committed = recovered.last_index
+        recovered.entries.clear()
+        recovered.snapshot = None
+        if self._journal.voted_for == NOBODY:
+            # The first start: lead the first term, so that entries carry a term that a quorum can go on from.
+            self._journal.vote(self._journal.term + 1, self._node_id)
+
+    def propose(self, entries: Sequence[bytes]) -> Awaitable[int]:
+        """See MetadataLog."""
+        done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._last += len(entries)
+        self._queue.append(_Proposal(entries, done))
+        if self._writer is None:
+            # A task begins in the next turn of the loop, so that all that is proposed in this one shares an fsync.
+            self._writer = asyncio.get_running_loop().create_task(self._write_queue())
+        return done
+
+    async def _write_queue(self) -> None:
+        try:
+            while self._queue:
+                await self._write_batch()
+            if self._snapshot_wanted:
+                await self._take_wanted_snapshot()
+        finally:
+            self._writer = None
+            if self._queue:
+                # Proposed while the snapshot was being written.
+                self._writer = asyncio.get_running_loop().create_task(self._write_queue())
+
+    async def _write_batch(self) -> None:
+        batch = self._queue[:PROPOSALS_PER_FRAME_MAX]
+        del self._queue[: len(batch)]
+        entries: list[Entry] = []
+        for proposal in batch:
+            following = self._committed + len(entries) + 1
+            entries.extend(Entry(index, self.term, data) for index, data in enumerate(proposal.entries, following))
+        try:
+            async with self._disk:
+                await self._on_disk(lambda: self._journal.append(entries))
+        except JournalFailed as error:
+            self._fail_all(batch, error)
+            return
+        position = 0
+        for proposal in batch:
+            for entry in entries[position : position + len(proposal.entries)]:
+                self._committed = entry.index
+                self._bytes_since_snapshot += len(entry.data)
+                self._replay(entry.index, entry.data)
+            position += len(proposal.entries)
+            if not proposal.done.done():
+                proposal.done.set_result(self._committed)
+        self._snapshot_wanted = self._bytes_since_snapshot >= self._snapshot_bytes
+
+    def _fail_all(self, batch: Sequence[_Proposal], error: JournalFailed) -> None:
+        failed = [*batch, *self._queue]
+        self._queue.clear()
+        self._last = self._committed
+        for proposal in failed:
+            if not proposal.done.done():
+                proposal.done.set_exception(ProposalFailed(str(error), outcome_unknown=error.on_disk_unknown))
+
+    async def _on_disk(self, step: Callable[[], None]) -> None:
+        if self._slow_disk:
+            step_in_thread = asyncio.get_running_loop().run_in_executor
+            await step_in_thread(None, self._timed, step)
+        else:
+            self._timed(step)
+
+    def _timed(self, step: Callable[[], None]) -> None:
+        began = self._monotonic()
+        step()
+        self._slow_disk = self._monotonic() - began > INLINE_WRITE_SECONDS_MAX
+
+    async def _take_wanted_snapshot(self) -> None:
+        self._snapshot_wanted = False
+        try:
+            await self._write_snapshot()
+        except JournalFailed:
+            # All entries are still in the journal; the next one that is committed asks again.
+            return
+
+    async def take_snapshot(self) -> int:
+        """See MetadataLog. Raises JournalFailed."""
+        return await self._write_snapshot()
+
+    async def _write_snapshot(self) -> int:
+        async with self._disk:
+            index, chunks = self._snapshot()
+            ready = list(chunks)
+            await self._on_disk(lambda: self._journal.save_snapshot(index, self.term, ready))
+            self._bytes_since_snapshot = 0
+        return index
+
+    async def close(self) -> None:
+        """See MetadataLog. What was proposed before is written."""
+        while self._writer is not None:
+            await asyncio.wait([self._writer])
+        self._journal.close()

@@ -1,0 +1,69 @@
+"""One snapshot in one file: `[5, format, index, term]`, `[6, chunk]` for each chunk, `[7, number of
+chunks]`, each in a frame.
+
+Knows how to write it so that a crash leaves either the old snapshot or the new one. Refuses to know what
+chunks mean.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from raftlog.raft.files import Files, join
+from raftlog.raft.frames import Damage, encode_frame, read_frames
+
+FORMAT = 1
+BEGIN, CHUNK, END = 5, 6, 7
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The state after entry `index`, which was of `term`, in chunks."""
+
+    index: int
+    term: int
+    chunks: list[bytes]
+
+
+def snapshot_path(directory: str, index: int) -> str:
+    """Where the snapshot lies that reaches to `index`."""
+    return join(directory, f"{index:020d}.snapshot")
+
+
+def write_snapshot(files: Files, directory: str, snapshot: Snapshot) -> None:
+    """Write to a temporary file, sync, rename, sync the directory. Raises OSError and leaves the old one in
+    force.
+    """
+    path = snapshot_path(directory, snapshot.index)
+    descriptor = files.open_append(path + ".tmp")
+    try:
+        files.write(descriptor, encode_frame([(BEGIN, FORMAT, snapshot.index, snapshot.term)]))
+        for chunk in snapshot.chunks:
+            files.write(descriptor, encode_frame([(CHUNK, chunk)]))
+        files.write(descriptor, encode_frame([(END, len(snapshot.chunks))]))
+        files.sync(descriptor)
+    finally:
+        files.close(descriptor)
+    files.rename(path + ".tmp", path)
+    files.sync_directory(directory)
+
+
+def read_snapshot(data: bytes) -> Snapshot | Damage:
+    """The snapshot in a file's bytes, or what is wrong with it."""
+    index = term = -1
+    chunks: list[bytes] = []
+    position = 0
+    for frame in read_frames(data):
+        if isinstance(frame, Damage):
+            return frame
+        kind, *rest = frame.items[0]
+        if kind == BEGIN and rest[0] <= FORMAT:
+            index, term = rest[1], rest[2]
+        elif kind == CHUNK and index >= 0:
+            chunks.append(rest[0])
+        elif kind == END and index >= 0 and rest[0] == len(chunks):
+            return Snapshot(index, term, chunks)
+        else:
+            return Damage(frame.position, "a frame out of its place or of a newer format", None)
+        position = frame.end
+    return Damage(position, "no end of the snapshot", None)

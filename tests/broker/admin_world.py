@@ -1,0 +1,93 @@
+"""A broker's metadata side for tests: a real controller on a real journal, and handlers called as the dispatcher does.
+
+Requests and responses go through the codec in the version under test, so that what a client would see is what is checked.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+from raftlog.broker.api.context import RequestContext
+from raftlog.broker.config import BrokerConfig
+from raftlog.broker.runtime.controller import Controller, open_controller, random_id
+from raftlog.metadata.commands import CreateTopics, NewTopic, RegisterBroker, TopicResult
+from raftlog.metadata.image import MetadataImage
+from raftlog.metadata.records import Endpoint
+from raftlog.wire.apis import APIS, ApiKey
+from raftlog.wire.codec import decode, encode
+from raftlog.wire.schema import Message
+
+CLUSTER_ID = "b3lsLW5vdC1hLWNsdXN0ZX"
+ADVERTISED = ("broker.test", 19092)
+
+
+class AdminWorld:
+    """One broker without network and logs. Use as `async with`."""
+
+    def __init__(self, directory: Path, **settings: str) -> None:
+        given = {"node.id": "1", "log.dirs": str(directory), "broker.rack": "r1"}
+        given.update({name.replace("_", "."): value for name, value in settings.items()})
+        self.config = BrokerConfig(given)
+        self.controller: Controller = open_controller(self.config)
+
+    async def __aenter__(self) -> AdminWorld:
+        await self.controller.start()
+        await self.controller.initialize(CLUSTER_ID)
+        await self.controller.register(
+            RegisterBroker(1, random_id(), self.config.registered_endpoints(), self.config["broker.rack"])
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.controller.image.check_invariants()
+        await self.controller.close()
+
+    @property
+    def image(self) -> MetadataImage:
+        return self.controller.image
+
+    async def add_broker(self, broker_id: int, rack: str | None = None, *, fenced: bool = False) -> None:
+        """Register another broker that exists in metadata only."""
+        endpoint = Endpoint("PLAINTEXT", f"broker-{broker_id}.test", 9092)
+        answer = await self.controller.execute(RegisterBroker(broker_id, random_id(), (endpoint,), rack, fenced=fenced))
+        assert answer.broker_epoch > 0
+
+    async def create(self, *topics: NewTopic | str) -> tuple[TopicResult, ...]:
+        """Create topics by command; plain names get one partition."""
+        wanted = tuple(topic if isinstance(topic, NewTopic) else NewTopic(topic) for topic in topics)
+        return (await self.controller.execute(CreateTopics(wanted))).results
+
+    async def call(self, key: ApiKey, request: Message, version: int) -> Any:
+        """What a client of this version gets for this request."""
+        api = APIS[key]
+        received = decode(api.request, version, encode(request, version))
+        services = SimpleNamespace(node_id=1, cluster_id=CLUSTER_ID, config=self.config, controller=self.controller)
+        context = RequestContext(
+            services=cast(Any, services),
+            api_version=version,
+            correlation_id=7,
+            client_id="test",
+            client_host="127.0.0.1",
+            listener_name="PLAINTEXT",
+            advertised=ADVERTISED,
+            connection=cast(Any, None),
+        )
+        module = importlib.import_module(f"raftlog.broker.api.{_module(key)}")
+        result = module.handle(context, received)
+        if inspect.iscoroutine(result):
+            result = await result
+        body = result if isinstance(result, bytes) else encode(result, version)
+        return decode(api.response, version, body)
+
+
+def _module(key: ApiKey) -> str:
+    return key.name.lower()
+
+
+def versions(key: ApiKey) -> range:
+    """Every version of an API."""
+    return range(APIS[key].min_version, APIS[key].max_version + 1)
