@@ -1,0 +1,173 @@
+"""`raftlog broker`: one broker in this process, until it is told to stop.
+
+Knows how flags become Kafka's settings and how a failure to start is worded; refuses to know what the settings mean
+(raftlog.broker.config does) and how a broker is built (raftlog.broker.main does).
+"""
+
+from __future__ import annotations
+
+import _thread
+import argparse
+import errno
+import os
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from raftlog.cli.arguments import Parser, key_values, not_negative
+from raftlog.cli.failure import CommandFailed, UsageError
+
+if TYPE_CHECKING:
+    from raftlog.broker.config import BrokerConfig
+
+DEFAULT_LISTEN = "127.0.0.1:9092"
+EPILOG = f"""\
+examples:
+  raftlog broker --node-id 1 --data-dir /var/lib/raftlog --listen 0.0.0.0:9092
+  raftlog broker --config server.properties --set log.retention.hours=24
+
+Settings have Kafka's names. --set wins over the flags, flags win over the file. Clients are told the address that they
+connected to, unless --advertise gives another. The default is to listen on {DEFAULT_LISTEN}, for this machine only:
+there is no password yet. SIGTERM or Ctrl-C stops the broker in order.
+"""
+
+
+def build_parser() -> Parser:
+    parser = Parser(prog="raftlog broker", description="Run one broker until it is told to stop.", epilog=EPILOG)
+    parser.add_argument("--node-id", type=not_negative, metavar="N", help="the number of this broker (node.id)")
+    parser.add_argument("--data-dir", metavar="DIR", help="where its data lies (log.dirs); made if it is not there")
+    parser.add_argument(
+        "--listen", metavar="HOST:PORT", help="where clients connect (listeners); port 0 takes a free one"
+    )
+    parser.add_argument("--advertise", metavar="HOST:PORT", help="the address clients are told (advertised.listeners)")
+    parser.add_argument("--peer-listen", metavar="HOST:PORT", help="where other brokers connect; for clusters to come")
+    parser.add_argument("--peers", metavar="1@HOST:PORT,...", help="the brokers of the cluster; only this one so far")
+    parser.add_argument("--config", metavar="FILE", help="a file of settings, as Kafka's server.properties")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting; may be repeated")
+    # Whoever starts brokers as processes gives these: see raftlog.testing.process.
+    parser.add_argument("--ready-fd", type=not_negative, help=argparse.SUPPRESS)
+    parser.add_argument("--lifeline-fd", type=not_negative, help=argparse.SUPPRESS)
+    return parser
+
+
+def run(arguments: list[str]) -> int:
+    options = build_parser().parse(arguments)
+    config = load_config(gather_settings(options))
+    if options.lifeline_fd is not None:
+        _thread.start_new_thread(stop_when_alone, (options.lifeline_fd,))
+    return run_broker(config, options.ready_fd)
+
+
+def gather_settings(options: argparse.Namespace) -> dict[str, str]:
+    """The settings of file, flags and --set, in Kafka's names. Raises CommandFailed."""
+    refuse_peers(options)
+    settings = {} if options.config is None else read_file(options.config)
+    if options.node_id is not None:
+        settings["node.id"] = str(options.node_id)
+    if options.data_dir is not None:
+        if "," in options.data_dir:
+            raise UsageError("--data-dir names one directory", "for several use --set log.dirs=A,B")
+        settings["log.dirs"] = options.data_dir
+    if options.listen is not None:
+        settings["listeners"] = "PLAINTEXT://" + address(options.listen, "--listen")
+    if options.advertise is not None:
+        settings["advertised.listeners"] = "PLAINTEXT://" + address(options.advertise, "--advertise")
+    settings |= key_values(options.set, "--set")
+    settings.setdefault("listeners", f"PLAINTEXT://{DEFAULT_LISTEN}")
+    return settings
+
+
+def refuse_peers(options: argparse.Namespace) -> None:
+    """A broker alone may be told so (--peers with itself), but nothing that would make it wait for others."""
+    if options.peers is None:
+        if options.peer_listen is not None:
+            raise UsageError("--peer-listen needs --peers", "one broker runs alone in this version: leave both out")
+        return
+    for peer in options.peers.split(","):
+        number, at, where = peer.strip().partition("@")
+        if not at or not number.isdecimal():
+            raise UsageError(f"--peers has {peer.strip()!r}", "write it like 1@127.0.0.1:9093")
+        address(where, "--peers")
+        if options.node_id is None or int(number) != options.node_id:
+            raise UsageError(
+                f"--peers names broker {number}, and this version runs one broker: clusters come next",
+                "leave --peers out, or name only this broker",
+            )
+
+
+def address(text: str, option: str) -> str:
+    """Check `host:port`, where the host may be empty (all addresses) and IPv6 stands in brackets."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > 65535:
+        raise UsageError(f"{option} {text!r} is not an address", "write it like 127.0.0.1:9092")
+    if ":" in host and not (host.startswith("[") and host.endswith("]")):
+        raise UsageError(f"{option} {text!r}: an IPv6 address stands in brackets", f"write {option} [{host}]:{port}")
+    return text
+
+
+def read_file(path: str) -> dict[str, str]:
+    from raftlog.broker.config import parse_properties
+
+    try:
+        return parse_properties(Path(path).read_text())
+    except OSError as error:
+        raise CommandFailed(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from error
+    except UnicodeDecodeError as error:
+        raise CommandFailed(f"{path} is not a text file: {error}") from error
+
+
+def load_config(settings: dict[str, str]) -> BrokerConfig:
+    from raftlog.broker.config import BrokerConfig, ConfigError
+
+    try:
+        return BrokerConfig(settings)
+    except ConfigError as error:
+        problems = [named_by_flag(problem) for problem in error.problems]
+        raise UsageError(problems[0], "\n  ".join(problems[1:]) or None) from error
+
+
+def named_by_flag(problem: str) -> str:
+    """Most people use the flags."""
+    for setting, flag in (("node.id is missing", "--node-id"), ("log.dirs is missing", "--data-dir")):
+        if problem.startswith(setting) and flag not in problem:
+            return f"{problem} (give {flag})"
+    return problem
+
+
+def run_broker(config: BrokerConfig, ready_fd: int | None) -> int:
+    from raftlog.broker.main import run as run_until_stopped
+    from raftlog.broker.store.data_directory import DataDirectoryInUse
+
+    try:
+        return run_until_stopped(config, ready_fd)
+    except DataDirectoryInUse as error:
+        raise CommandFailed(str(error), code="DATA_DIRECTORY_IN_USE") from error
+    except OSError as error:
+        raise worded(error) from error
+
+
+def worded(error: OSError) -> CommandFailed:
+    """Why the broker could not start, with advice."""
+    reason = (error.strerror or str(error)).lower()
+    what = f"{error.filename}: {reason}" if error.filename else error.strerror or str(error)
+    match error.errno:
+        case errno.EADDRINUSE:
+            hint = "another process listens there: stop it, or choose another port with --listen"
+        case errno.EADDRNOTAVAIL:
+            hint = "this machine has no such address: --listen 0.0.0.0:PORT takes all it has"
+        case errno.EACCES | errno.EPERM | errno.EROFS:
+            hint = "choose a place this user may write to with --data-dir, and a port from 1024 on"
+        case errno.ENOSPC | errno.EDQUOT:
+            hint = "make room, or choose another disk with --data-dir"
+        case errno.ENOTDIR | errno.EEXIST:
+            hint = "there is a file where a directory should be: choose another place with --data-dir"
+        case _:
+            hint = None
+    return CommandFailed(what, hint, code=errno.errorcode.get(error.errno or 0, "FAILED"))
+
+
+def stop_when_alone(lifeline: int) -> None:
+    """Stop in order once whoever holds the other end is gone, however it went."""
+    while os.read(lifeline, 1):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)

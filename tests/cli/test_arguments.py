@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import pytest
+
+from raftlog.cli.arguments import key_values, partition_list
+from raftlog.cli.failure import CommandFailed, UsageError, nearest
+from raftlog.cli.output import plural, table
+
+
+def test_a_value_may_hold_equal_signs_and_may_be_empty() -> None:
+    assert key_values(["a=b=c", "empty=", " spaced = out "], "--set") == {"a": "b=c", "empty": "", "spaced": "out"}
+
+
+@pytest.mark.parametrize("pair", ["novalue", "=value", ""])
+def test_a_pair_without_key_or_equal_sign_is_refused(pair: str) -> None:
+    with pytest.raises(UsageError, match="key=value"):
+        key_values([pair], "--set")
+
+
+def test_partitions_are_written_as_numbers_and_ranges() -> None:
+    assert partition_list("3-5,0,4") == [0, 3, 4, 5]
+
+
+@pytest.mark.parametrize("text", ["", "a", "1-", "-1", "1,,2"])
+def test_what_is_no_list_of_partitions_is_refused(text: str) -> None:
+    with pytest.raises(CommandFailed, match="list of partitions"):
+        partition_list(text)
+
+
+def test_the_nearest_word_is_only_offered_when_it_is_near() -> None:
+    assert nearest("retention.sm", ["retention.ms", "segment.ms"]) == "retention.ms"
+    assert nearest("orders", ["payments", "users"]) is None
+
+
+def test_a_table_aligns_numbers_to_the_right_and_leaves_empty_columns_out() -> None:
+    text = table(["NAME", "COUNT", "NOTE"], [["a", 5, ""], ["bc", None, ""], ["d", 1000, ""]])
+    assert text.splitlines() == ["NAME  COUNT", "a         5", "bc        -", "d      1000"]
+
+
+def test_one_is_not_many() -> None:
+    assert [plural(1, "record"), plural(0, "record"), plural(1234, "record")] == [
+        "1 record",
+        "0 records",
+        "1,234 records",
+    ]

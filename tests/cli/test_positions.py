@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import pytest
+
+from raftlog.cli.failure import UsageError
+from raftlog.cli.positions import Range, Start, parse_duration, parse_offsets, parse_time
+
+
+@pytest.mark.parametrize(
+    ("text", "start"),
+    [
+        ("beginning", Start("beginning")),
+        ("earliest", Start("beginning")),
+        ("end", Start("end")),
+        ("latest", Start("end")),
+        ("stored", Start("stored")),
+        ("17", Start("offset", 17)),
+        ("-5", Start("tail", 5)),
+        ("s@1700000000000", Start("time", 1_700_000_000_000)),
+        ("s@2023-11-14T22:13:20Z", Start("time", 1_700_000_000_000)),
+        ("s@2023-11-14T23:13:20+01:00", Start("time", 1_700_000_000_000)),
+    ],
+)
+def test_a_start_is_written_as_in_kcat(text: str, start: Start) -> None:
+    assert parse_offsets([text]) == Range(start, None)
+
+
+def test_a_start_and_a_stop_can_be_given_together() -> None:
+    assert parse_offsets(["s@1000", "e@2000"]) == Range(Start("time", 1000), 2000)
+
+
+def test_two_starts_are_refused() -> None:
+    with pytest.raises(UsageError, match="two places"):
+        parse_offsets(["5", "end"])
+
+
+@pytest.mark.parametrize("text", ["begin", "5.0", "--5", "s@yesterday", "e@", ""])
+def test_what_is_no_offset_is_refused_with_what_is(text: str) -> None:
+    with pytest.raises(UsageError) as failure:
+        parse_offsets([text])
+    assert failure.value.hint
+
+
+def test_a_time_without_zone_is_utc() -> None:
+    assert parse_time("1970-01-01T00:00:01") == 1000
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [
+        ("90m", 5_400_000),
+        ("2h", 7_200_000),
+        ("7d", 604_800_000),
+        ("1500ms", 1500),
+        ("P1DT2H", 93_600_000),
+        ("PT30S", 30_000),
+    ],
+)
+def test_durations_are_short_or_iso(text: str, milliseconds: int) -> None:
+    assert parse_duration(text) == milliseconds
+
+
+@pytest.mark.parametrize("text", ["P", "PT", "2 hours", "", "-1h"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="duration"):
+        parse_duration(text)

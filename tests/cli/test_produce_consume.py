@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Run
+
+
+def test_lines_go_in_and_come_out_in_order(on_broker: Run, topic: str) -> None:
+    sent = on_broker("produce", topic, "-p", "1", "--json", stdin="one\ntwo\n\nfour")
+    assert sent.json == {
+        "topic": topic,
+        "records": 4,
+        "partitions": [{"partition": 1, "records": 4, "first_offset": 0, "last_offset": 3}],
+    }
+    assert on_broker("consume", topic, "-e").out == "one\ntwo\n\nfour\n"
+
+
+def test_success_is_silent(on_broker: Run, topic: str) -> None:
+    assert on_broker("produce", topic, stdin="x\n") == on_broker("produce", topic, stdin="x\n")
+    assert on_broker("produce", topic, stdin="x\n").out == ""
+
+
+def test_the_format_shows_every_part_of_a_record(on_broker: Run, topic: str) -> None:
+    assert on_broker("produce", topic, "-p", "2", "-K:", "-H", "a=1", "-H", "b", stdin="k:v\n").code == 0
+    shown = on_broker("consume", topic, "-e", "-f", "%t[%p]@%o %k=%s %h %K %S\\n")
+    assert shown.out == f"{topic}[2]@0 k=v a=1,b=NULL 1 1\n"
+
+
+def test_records_with_one_key_stay_together_and_a_fixed_key_is_for_all(on_broker: Run, topic: str) -> None:
+    lines = "".join(f"key-{number % 7}:{number}\n" for number in range(70))
+    assert on_broker("produce", topic, "-K:", stdin=lines).code == 0
+    shown = on_broker("consume", topic, "-e", "-f", "%k %p\\n").out.splitlines()
+    assert len(shown) == 70 and len(set(shown)) == 7
+    assert on_broker("produce", topic, "-k", "fixed", stdin="a\nb\n").code == 0
+    assert on_broker("consume", topic, "-e", "-K", "|").out.count("fixed|") == 2
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_every_codec_is_read_back(on_broker: Run, topic: str, codec: str) -> None:
+    assert on_broker("produce", topic, "-p", "0", "-z", codec, stdin="compressed " * 100).code == 0
+    assert on_broker("consume", topic, "-e").out == "compressed " * 100 + "\n"
+
+
+def test_empty_keys_and_values_can_mean_none(on_broker: Run, topic: str) -> None:
+    assert on_broker("produce", topic, "-p", "0", "-K:", "-Z", stdin=":v\nk:\n").code == 0
+    assert on_broker("consume", topic, "-e", "-f", "%k|%s|%K|%S\\n", "-Z").out == "NULL|v|-1|1\nk|NULL|1|-1\n"
+
+
+def test_delimiters_may_be_escapes(on_broker: Run, topic: str) -> None:
+    assert on_broker("produce", topic, "-p", "0", "-D", "\\x00", "-K", "\\t", stdin="a\t1\0b\t2").code == 0
+    assert on_broker("consume", topic, "-e", "-K", "=", "-D", ";").out == "a=1;b=2;"
+
+
+def test_a_file_is_read_instead_of_standard_input(on_broker: Run, topic: str, tmp_path: Path) -> None:
+    source = tmp_path / "lines"
+    source.write_text("from a file\n")
+    assert on_broker("produce", topic, "-l", str(source)).code == 0
+    assert on_broker("consume", topic, "-e").out == "from a file\n"
+    missing = on_broker("produce", topic, "-l", str(tmp_path / "none"))
+    assert missing.code == 1 and "no such file" in missing.err
+
+
+def test_what_consume_prints_as_json_produce_takes(on_broker: Run, topic: str, name: str) -> None:
+    assert on_broker("produce", topic, "-p", "1", "-K:", "-H", "h=1", stdin="k:ä\nk:b\n").code == 0
+    first = on_broker("consume", topic, "-e", "--json").out
+    copy = f"{name}-copy"
+    assert on_broker("topic", "create", copy, "-p", "3").code == 0
+    assert on_broker("produce", copy, "--json-in", stdin=first).code == 0
+    second = on_broker("consume", copy, "-e", "--json").out
+    assert [{**json.loads(line), "topic": ""} for line in second.splitlines()] == [
+        {**json.loads(line), "topic": ""} for line in first.splitlines()
+    ]
+
+
+def test_bad_json_names_the_record_and_what_came_before_it_is_kept(on_broker: Run, topic: str) -> None:
+    outcome = on_broker("produce", topic, "--json-in", stdin='{"value": "ok"}\nnonsense\n')
+    assert outcome.code == 1 and "record 2" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("offset", "shown"),
+    [
+        (["beginning"], "0123456789"),
+        (["7"], "789"),
+        (["-2"], "89"),
+        (["-100"], "0123456789"),
+        (["100"], ""),
+        (["end"], ""),
+        (["s@1005"], "56789"),
+        (["s@1003", "e@1006"], "345"),
+        (["s@5000"], ""),
+    ],
+)
+def test_reading_starts_and_stops_where_it_is_told(on_broker: Run, topic: str, offset: list[str], shown: str) -> None:
+    lines = "".join(json.dumps({"value": str(n), "timestamp": 1000 + n, "partition": 0}) + "\n" for n in range(10))
+    on_broker("topic", "alter", topic, "-c", "retention.ms=-1")
+    assert on_broker("produce", topic, "-J", stdin=lines).code == 0
+    options = [word for each in offset for word in ("-o", each)]
+    outcome = on_broker("consume", topic, "-e", "-D", "", *options)
+    assert (outcome.code, outcome.out) == (0, shown)
+
+
+def test_a_count_ends_reading(on_broker: Run, topic: str) -> None:
+    assert on_broker("produce", topic, "-p", "0", stdin="1\n2\n3\n").code == 0
+    assert on_broker("consume", topic, "-c", "2").out == "1\n2\n"
+
+
+def test_only_the_chosen_partitions_are_read(on_broker: Run, topic: str) -> None:
+    for partition in ("0", "1", "2"):
+        assert on_broker("produce", topic, "-p", partition, stdin=f"in {partition}\n").code == 0
+    assert on_broker("consume", topic, "-e", "-p", "1-2").out == "in 1\nin 2\n"
+    missing = on_broker("consume", topic, "-e", "-p", "1,7")
+    assert missing.code == 1 and "has no partition 7" in missing.err and "0 to 2" in missing.err
+    assert on_broker("produce", topic, "-p", "7", stdin="x").code == 1
+
+
+def test_a_missing_topic_is_created_by_producing_and_the_user_is_told(on_broker: Run, name: str) -> None:
+    sent = on_broker("produce", name, stdin="first\n")
+    assert sent.code == 0 and f"topic {name!r} did not exist" in sent.err
+    assert on_broker("consume", name, "-e").out == "first\n"
+
+
+def test_a_missing_topic_cannot_be_read(on_broker: Run, topic: str) -> None:
+    missing = on_broker("consume", topic + "x", "-e")
+    assert missing.code == 1 and f"there is no topic '{topic}x'" in missing.err and "did you mean" in missing.err
+
+
+def test_a_record_that_is_too_large_is_refused_with_advice(on_broker: Run, topic: str) -> None:
+    outcome = on_broker("produce", topic, "--json", stdin="x" * 2_000_000)
+    assert outcome.code == 1
+    assert outcome.error["code"] == "MESSAGE_TOO_LARGE" and "max.message.bytes" in outcome.error["hint"]
+
+
+def test_records_that_are_too_many_for_one_batch_go_as_several(on_broker: Run, topic: str) -> None:
+    assert on_broker("topic", "alter", topic, "-c", "max.message.bytes=2000").code == 0
+    sent = on_broker("produce", topic, "-p", "0", "--json", stdin="some text\n" * 1000)
+    assert sent.code == 0 and sent.json["records"] == 1000
+    assert on_broker("consume", topic, "-e").out == "some text\n" * 1000
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["consume"],
+        ["consume", "t", "-o", "stored"],
+        ["consume", "t", "-G", "g", "-p", "1"],
+        ["consume", "t", "-f", "%q"],
+        ["produce"],
+        ["produce", "t", "-t", "u"],
+        ["produce", "t", "-k", "a", "-K:"],
+        ["produce", "t", "-z", "rar"],
+        ["produce", "t", "-b", "host:port"],
+    ],
+)
+def test_options_that_make_no_sense_are_refused_before_anything_is_done(run: Run, arguments: list[str]) -> None:
+    outcome = run(*arguments)
+    assert outcome.code == 2 and outcome.err.startswith("raftlog: ")

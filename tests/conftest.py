@@ -1,0 +1,31 @@
+"""What tests of every area share: one running broker per test process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pytest
+
+from raftlog.testing import BrokerProcess, cluster
+
+ORACLE = "RAFTLOG_TEST_BOOTSTRAP_SERVERS"
+"""Set to the address of an Apache Kafka, the tests that only talk to `broker` run against that instead."""
+
+
+class RunningBroker(NamedTuple):
+    bootstrap_servers: str
+    process: BrokerProcess | None
+    """None when it is not ours (ORACLE)."""
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[RunningBroker]:
+    """A broker that serves for the whole session: tests make topics of their own, and leave it running."""
+    oracle = os.environ.get(ORACLE)
+    if oracle:
+        yield RunningBroker(oracle, None)
+        return
+    with cluster() as brokers:
+        yield RunningBroker(brokers.bootstrap_servers, brokers.brokers[0])
