@@ -11,7 +11,6 @@ import logging
 import os
 from collections.abc import Mapping
 from typing import Final
-from uuid import uuid4
 
 from raftlog.broker.core.log.checkpoint_text import (
     CorruptCheckpoint,
@@ -25,6 +24,7 @@ from raftlog.broker.core.log.checkpoint_text import (
 from raftlog.broker.store.files import read_whole, replace_whole, write_new
 from raftlog.broker.store.names import (
     CLEAN_SHUTDOWN,
+    CLEANED_OFFSETS,
     DELETE_DIRECTORY_SUFFIX,
     HIGH_WATERMARKS,
     LOCK,
@@ -43,7 +43,7 @@ from raftlog.wire.uuids import uuid_from_text, uuid_to_text
 
 logger = logging.getLogger("raftlog.store")
 
-CHECKPOINTS: Final = (RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS)
+CHECKPOINTS: Final = (RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS, CLEANED_OFFSETS)
 METADATA_LOG: Final = "__cluster_metadata-0"
 
 
@@ -103,7 +103,7 @@ class DataDirectory:
         try:
             self.directory_id = uuid_from_text(found["directory.id"])
         except (KeyError, ValueError):
-            self.directory_id = uuid4().bytes
+            self.directory_id = os.urandom(16)
             text = format_properties({**wanted, "directory.id": uuid_to_text(self.directory_id)})
             replace_whole(self._store.disk, path, text.encode(), sync=True)
 
@@ -157,7 +157,7 @@ class DataDirectory:
 
         A doomed one is removed by a restart; a stray one is kept until a person removes it.
         """
-        name = doomed_directory(path.rpartition("/")[2], uuid4().hex)
+        name = doomed_directory(path.rpartition("/")[2], os.urandom(16).hex())
         if not doomed:
             name = name.removesuffix(DELETE_DIRECTORY_SUFFIX) + STRAY_DIRECTORY_SUFFIX
         new_path = f"{self.path}/{name}"
@@ -185,6 +185,8 @@ class DataDirectory:
         elif name == LOG_STARTS:
             # As in Kafka, a log that begins where its first segment does is not listed.
             offsets = {key: log.log_start_offset for key, log in logs if log.log_start_offset > 0}
+        elif name == CLEANED_OFFSETS:
+            offsets = {key: log.cleaned_offset for key, log in logs if log.cleaned_offset > 0}
         else:
             offsets = {key: log.high_watermark for key, log in logs}
         text = format_offsets(offsets)
@@ -197,5 +199,5 @@ class DataDirectory:
 
 
 def read_all_checkpoints(directory: DataDirectory) -> tuple[Mapping[tuple[str, int], int], ...]:
-    """(recovery points, log starts, high watermarks)."""
+    """(recovery points, log starts, high watermarks, offsets up to which logs are compacted)."""
     return tuple(directory.read_checkpoint(name) for name in CHECKPOINTS)

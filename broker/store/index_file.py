@@ -20,47 +20,64 @@ WAITING_BYTES = 4096
 SEARCH_BLOCK = 256
 """Once this many entries are left to search they are read at once."""
 
-UNKNOWN = -1
-
 
 class IndexFile:
-    """`count` entries, of which `written` are in the file and the others in `_waiting`."""
+    """Entries, oldest first, of which `written` are in the file and the others in `_waiting`.
 
-    __slots__ = ("_disk", "_last", "_waiting", "_written", "file", "layout")
+    `last` is the last entry, None if there is none; it is read from the file by `load`, which is called before
+    anything else is asked of an index that is not new. A log may have thousands of indexes that nobody asks.
+    """
+
+    __slots__ = ("_disk", "_loaded", "_size", "_waiting", "_written", "file", "last", "layout")
 
     def __init__(self, disk: Disk, files: OpenFiles, path: str, layout: Struct, *, new: bool) -> None:
         self._disk = disk
         self.file = files.file(path)
         self.layout = layout
-        self._written = 0 if new else UNKNOWN
+        self._written = 0
         self._waiting = bytearray()
-        self._last: Entry | None = None
+        self.last: Entry | None = None
+        self._loaded = new
+        # Bytes of all entries, written or not.
+        self._size = 0
 
-    @property
-    def written(self) -> int:
-        """Entries in the file, learned from its size when first asked."""
-        if self._written < 0:
+    def load(self) -> IndexFile:
+        """Learn from the file how many entries there are. Raises OSError."""
+        if not self._loaded:
             try:
-                size, _ = self._disk.stat(self.file.path)
+                length, _ = self._disk.stat(self.file.path)
             except FileNotFoundError:
-                size = 0
-            self._written = size // self.layout.size
-        return self._written
+                length = 0
+            self._written = length // self.layout.size
+            self._recount()
+            self._loaded = True
+        return self
 
-    @property
-    def count(self) -> int:
-        return self.written + len(self._waiting) // self.layout.size
+    def _recount(self) -> None:
+        self._size = self._written * self.layout.size + len(self._waiting)
+        self.last = self.entry(self._size // self.layout.size - 1) if self._size else None
 
     @property
     def size(self) -> int:
-        """Bytes of all entries."""
-        return self.count * self.layout.size
+        """Bytes of all entries. Raises OSError."""
+        return self.load()._size
+
+    @property
+    def count(self) -> int:
+        """How many entries there are. Raises OSError."""
+        return self.size // self.layout.size
+
+    def is_full(self, size_max: int) -> bool:
+        """Whether one entry more would make it larger than `size_max` (hot path: of a loaded index)."""
+        return self._size + self.layout.size > size_max
 
     def append(self, key: int, value: int) -> None:
         """Add an entry; the caller keeps keys and values rising. Never fails: entries that cannot be written wait."""
-        self._waiting += self.layout.pack(key, value)
-        self._last = (key, value)
-        if len(self._waiting) % WAITING_BYTES < self.layout.size:
+        waiting = self._waiting
+        waiting += self.layout.pack(key, value)
+        self.last = (key, value)
+        self._size += self.layout.size
+        if len(waiting) % WAITING_BYTES < self.layout.size:
             try:
                 self.write_out()
             except OSError:
@@ -69,31 +86,25 @@ class IndexFile:
 
     def write_out(self) -> None:
         """Bring the waiting entries into the file, made if it is absent. Raises OSError and keeps them waiting."""
-        fd = self.file.open(create=True).fd
         if self._waiting:
-            write_all(self._disk, fd, self._waiting, self.written * self.layout.size)
+            fd = self.file.open(create=True).fd
+            write_all(self._disk, fd, self._waiting, self._written * self.layout.size)
             self._written = self.count
             self._waiting.clear()
 
     def sync(self) -> None:
+        """Return when all entries are on stable storage. Raises OSError."""
         self.write_out()
-        self._disk.sync(self.file.open().fd)
+        self._disk.sync(self.file.open(create=True).fd)
 
     def entry(self, number: int) -> Entry:
-        """Entry by number, from 0."""
+        """Entry by number, from 0. Raises OSError."""
         size = self.layout.size
-        written = self.written
-        if number >= written:
-            key, value = self.layout.unpack_from(self._waiting, (number - written) * size)
+        if number >= self._written:
+            key, value = self.layout.unpack_from(self._waiting, (number - self._written) * size)
         else:
             key, value = self.layout.unpack(self._read(number, 1))
         return key, value
-
-    def last(self) -> Entry | None:
-        """The last entry; None if there is none."""
-        if self._last is None and self.count:
-            self._last = self.entry(self.count - 1)
-        return self._last
 
     def floor(self, key: int) -> Entry | None:
         """The last entry whose key is `key` or less; None if there is none. Raises OSError."""
@@ -102,7 +113,7 @@ class IndexFile:
 
     def count_up_to(self, key: int) -> int:
         """How many entries have a key of `key` or less. Raises OSError."""
-        layout, written = self.layout, self.written
+        layout, written = self.layout, self.load()._written
         number = floor_entry(self._waiting, layout, key)
         if number >= 0:
             return written + number + 1
@@ -118,11 +129,12 @@ class IndexFile:
 
     def keep(self, count: int) -> None:
         """Drop all entries behind the first `count`; in the file at once. Raises OSError."""
+        self.load()
         self.write_out()
-        if count < self.written:
+        if count < self._written:
             self._disk.truncate(self.file.open().fd, count * self.layout.size)
             self._written = count
-        self._last = None
+            self._recount()
 
     def keep_trusted(self, *, key_end: int, value_end: int) -> int:
         """Drop what cannot be right after a crash and what is not below the ends; how many entries are left."""
@@ -131,11 +143,11 @@ class IndexFile:
         return kept
 
     def read_all(self) -> bytes:
-        """All entries as bytes; those of the file only up to its last whole entry."""
-        return self._read(0, self.written) + bytes(self._waiting)
+        """All entries as bytes. Raises OSError."""
+        return self._read(0, self.load()._written) + bytes(self._waiting)
 
     def _read(self, number: int, count: int) -> bytes:
-        if not self.file.descriptor and not count:
+        if not count:
             return b""
         size = self.layout.size
         return read_exactly(self._disk, self.file.open().fd, count * size, number * size)

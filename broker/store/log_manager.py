@@ -14,13 +14,14 @@ from __future__ import annotations
 import asyncio
 import heapq
 import logging
+import os
 import resource
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
-from typing import Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from raftlog.broker.core.log.config import LONG_MAX, LogConfig
 from raftlog.broker.core.log.results import LogUnavailable
@@ -29,9 +30,12 @@ from raftlog.broker.store.data_directory import CHECKPOINTS, DataDirectory, read
 from raftlog.broker.store.disk import OsDisk
 from raftlog.broker.store.files import MAX_OPEN_FILES
 from raftlog.broker.store.managed_log import ManagedLog
-from raftlog.broker.store.names import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
+from raftlog.broker.store.names import CLEANED_OFFSETS, HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
 from raftlog.broker.store.partition_log import FlushTicket, PartitionLog
 from raftlog.broker.store.store import PRODUCER_EXPIRATION_MS, Store
+
+if TYPE_CHECKING:
+    from raftlog.broker.store.cleaner import LogCleaner
 
 logger = logging.getLogger("raftlog.store")
 
@@ -40,8 +44,10 @@ SYNC_THREADS: Final = 8
 up the others."""
 LOGS_A_TURN: Final = 64
 """How many logs background work looks at before it lets the event loop go on."""
-FLUSH_CHECK_SECONDS: Final = 0.5
+FLUSH_CHECK_MS: Final = 500
 """How exactly flush.ms is kept, and how soon a complete segment is synced."""
+HASH_KEY_BYTES: Final = 16
+"""Of the secret that keeps a client from choosing keys that collide in the cleaner's map."""
 RESERVED_DESCRIPTORS: Final = 2
 """The store keeps at most one part in so many of the descriptors that the process may open."""
 
@@ -64,6 +70,12 @@ class LogManagerSettings:
     """producer.id.expiration.ms"""
     producer_expiration_check_interval_ms: int = 600_000
     """producer.id.expiration.check.interval.ms"""
+    cleaner_enable: bool = True
+    """log.cleaner.enable"""
+    cleaner_backoff_ms: int = 15_000
+    """log.cleaner.backoff.ms"""
+    cleaner_dedupe_buffer_size: int = 134_217_728
+    """log.cleaner.dedupe.buffer.size"""
 
 
 class DirectoryDescription(NamedTuple):
@@ -108,6 +120,7 @@ class LogManager:
         self.store.on_roll = self._on_roll
         if on_offline is not None:
             self.store.on_failure = on_offline
+        self._cleaner: LogCleaner | None = None
         self.directories = [DataDirectory(self.store, path) for path in data_directories]
         self._logs: dict[tuple[str, int], PartitionLog] = {}
         self._homes: dict[tuple[str, int], DataDirectory] = {}
@@ -141,7 +154,7 @@ class LogManager:
         live, doomed = directory.find_partitions()
         for name in doomed:
             self.store.disk.remove_directory(f"{directory.path}/{name}")
-        recovery_points, log_starts, high_watermarks = read_all_checkpoints(directory)
+        recovery_points, log_starts, high_watermarks, cleaned_offsets = read_all_checkpoints(directory)
         for key in live:
             if key in self._logs:
                 raise OSError(
@@ -160,6 +173,7 @@ class LogManager:
                 high_watermark=high_watermarks.get(key, 0),
                 clean=directory.clean and key in recovery_points,
             )
+            log.cleaned_offset = cleaned_offsets.get(key, 0)
             self._add(directory, key, log)
         if not directory.clean and live:
             self._recover(directory)
@@ -289,6 +303,8 @@ class LogManager:
         log.abandon()
         del self._logs[key]
         del self._homes.pop(key).logs[key]
+        if self._cleaner is not None:
+            self._cleaner.forget(log)
         self._rolled.pop(log, None)
 
     def delete(self, topic: str, index: int, topic_id: bytes | None = None) -> None:
@@ -378,26 +394,41 @@ class LogManager:
     async def run(self) -> None:
         """Do what is due, for ever; cancelled when the broker stops."""
         settings = self.settings
-        jobs: list[tuple[float, Callable[[], object]]] = [
-            (FLUSH_CHECK_SECONDS, self.flush_due_logs),
-            (FLUSH_CHECK_SECONDS, self.remove_due_files),
-            (settings.retention_check_interval_ms / 1000, self.apply_retention),
-            (settings.producer_expiration_check_interval_ms / 1000, self.expire_producers),
-            (settings.flush_offset_checkpoint_interval_ms / 1000, lambda: self.checkpoint(RECOVERY_POINTS)),
-            (settings.flush_start_offset_checkpoint_interval_ms / 1000, lambda: self.checkpoint(LOG_STARTS)),
-            (settings.high_watermark_checkpoint_interval_ms / 1000, lambda: self.checkpoint(HIGH_WATERMARKS)),
+        jobs: list[tuple[int, Callable[[], Awaitable[None]]]] = [
+            (FLUSH_CHECK_MS, self.flush_due_logs),
+            (FLUSH_CHECK_MS, self.remove_due_files),
+            (settings.retention_check_interval_ms, self.apply_retention),
+            (settings.producer_expiration_check_interval_ms, self.expire_producers),
+            (settings.flush_offset_checkpoint_interval_ms, partial(self.checkpoint, RECOVERY_POINTS)),
+            (settings.flush_start_offset_checkpoint_interval_ms, partial(self.checkpoint, LOG_STARTS)),
+            (settings.high_watermark_checkpoint_interval_ms, partial(self.checkpoint, HIGH_WATERMARKS)),
         ]
-        now = self._clock.monotonic()
-        due = [(now + interval, number) for number, (interval, _) in enumerate(jobs)]
-        heapq.heapify(due)
-        while True:
-            when, number = due[0]
-            await asyncio.sleep(max(when - self._clock.monotonic(), 0))
-            interval, job = jobs[number]
-            done = job()
-            if asyncio.iscoroutine(done):
-                await done
-            heapq.heapreplace(due, (self._clock.monotonic() + interval, number))
+        if settings.cleaner_enable:
+            jobs.append((settings.cleaner_backoff_ms, self.compact))
+        async with asyncio.TaskGroup() as group:
+            for interval_ms, job in jobs:
+                group.create_task(_repeat(interval_ms, job))
+
+    async def compact(self) -> None:
+        """Compact the logs that are due, one after the other."""
+        if not any(log.config.compact and log.is_open for log in self._logs.values()):
+            return
+        # Imported when there is a log to compact: a broker is to start fast.
+        from raftlog.broker.store.cleaner import LogCleaner, drive
+
+        if self._cleaner is None:
+            map_bytes = self.settings.cleaner_dedupe_buffer_size
+            self._cleaner = LogCleaner(self.store, os.urandom(HASH_KEY_BYTES), map_bytes=map_bytes)
+        cleaner = self._cleaner
+        while (log := cleaner.choose(self._logs.values(), self._clock.now_ms())) is not None:
+            try:
+                await drive(cleaner.clean(log), self._clock, self._in_thread)
+            except LogUnavailable:
+                continue
+            except OSError as error:
+                logger.error("log=%s is not compacted for now: %s", log.directory, error)
+                return
+            await self.checkpoint(CLEANED_OFFSETS)
 
     async def flush_due_logs(self) -> None:
         """Sync the segments that are complete, and the logs whose flush.ms has passed."""
@@ -437,7 +468,7 @@ class LogManager:
             except LogUnavailable:
                 continue
 
-    def expire_producers(self) -> None:
+    async def expire_producers(self) -> None:
         """Forget producers that have been idle for producer.id.expiration.ms."""
         now_ms = self._clock.now_ms()
         for log in self._logs.values():
@@ -460,7 +491,7 @@ class LogManager:
         for log in list(directory.logs.values()):
             log.fail(error)
 
-    def remove_due_files(self) -> None:
+    async def remove_due_files(self) -> None:
         """Remove the files and directories whose time (file.delete.delay.ms) has come."""
         now = self._clock.monotonic()
         while self._removals and self._removals[0][0] <= now:
@@ -477,6 +508,12 @@ class LogManager:
 
     def _on_roll(self, log: ManagedLog) -> None:
         self._rolled[log] = None
+
+
+async def _repeat(interval_ms: int, job: Callable[[], Awaitable[None]]) -> None:
+    while True:
+        await asyncio.sleep(interval_ms / 1000)
+        await job()
 
 
 async def _finish_closing(pending: list[tuple[PartitionLog, FlushTicket, asyncio.Future[None]]]) -> bool:

@@ -43,6 +43,8 @@ class ManagedLog:
         "_rules",
         "_store",
         "clean",
+        "cleaned_offset",
+        "cleaned_offset",
         "config",
         "directory",
         "flush_due",
@@ -70,6 +72,7 @@ class ManagedLog:
         log_start_offset: int = 0,
         recovery_point: int = 0,
         high_watermark: int = 0,
+        cleaned_offset: int = 0,
         clean: bool = False,
     ) -> None:
         self._store = store
@@ -80,6 +83,8 @@ class ManagedLog:
         self.topic_id: bytes | None = None
         self.clean = clean
         self.log_start_offset = log_start_offset
+        # Compaction has seen every record below this; see `cleaner.py`.
+        self.cleaned_offset = cleaned_offset
         self.recovery_point = recovery_point
         self.log_end_offset = max(recovery_point, log_start_offset)
         self.high_watermark = min(max(high_watermark, log_start_offset), self.log_end_offset)
@@ -142,6 +147,9 @@ class ManagedLog:
         self._opened = opened
         self.clean = False
         self.log_start_offset, self.log_end_offset, self.recovery_point = start, end, recovery_point
+        if self.cleaned_offset > end:
+            # What was cut off was clean; what will be appended in its place is not.
+            self.cleaned_offset = 0
         self.last_flush_ms = self._store.clock.now_ms()
         self.high_watermark = min(max(self.high_watermark, start), end)
         self._update_last_stable()

@@ -201,20 +201,21 @@ class OpenLog:
     ) -> bool:
         """Whether `size` bytes more need a new segment: segment.bytes, segment.ms, segment.index.bytes, offsets."""
         segment = self.active
-        if segment.size > config.segment_bytes - size:
-            return segment.size > 0
-        if segment.size == 0:
-            return last_offset - segment.base_offset > RELATIVE_OFFSET_MAX
+        present = segment.size
+        if last_offset - segment.base_offset > RELATIVE_OFFSET_MAX:
+            return True
+        if present == 0:
+            return False
+        if present > config.segment_bytes - size or segment.is_full(config.segment_index_bytes):
+            return True
         first = segment.first_timestamp
         waited = max_timestamp - first if first >= 0 else now_ms - segment.created_ms
-        if waited > config.segment_ms - self._jitter(config):
-            return True
-        return not segment.accepts(last_offset, config.segment_index_bytes)
+        if not config.segment_jitter_ms:
+            return waited > config.segment_ms
+        return waited > config.segment_ms - self._jitter(config)
 
     def _jitter(self, config: LogConfig) -> int:
         """Between 0 and segment.jitter.ms, the same for a segment whenever it is asked, as different as names are."""
-        if config.segment_jitter_ms <= 0:
-            return 0
         return crc32(self.active.path.encode()) % min(config.segment_jitter_ms, config.segment_ms)
 
     def roll(self, base_offset: int, now_ms: int, config: LogConfig) -> Segment:

@@ -445,6 +445,7 @@ class PartitionLog(ManagedLog):
             self.truncate_fully_and_start_at(end_offset)
             return
         self.recovery_point = min(self.recovery_point, end_offset)
+        self.cleaned_offset = min(self.cleaned_offset, end_offset)
         try:
             opened.cut(end_offset)
             self._opened = None
@@ -463,7 +464,8 @@ class PartitionLog(ManagedLog):
             opened.restart_at(offset, self._store.clock.now_ms(), self.config)
         except OSError as error:
             raise self.fail(error) from error
-        self.log_start_offset = self.log_end_offset = self.recovery_point = offset
+        self.log_start_offset = self.log_end_offset = self.recovery_point = self.cleaned_offset = offset
+        self.cleaned_offset = 0
         self.high_watermark = self.last_stable_offset = offset
 
     def expire_producers(self, now_ms: int) -> None:

@@ -192,12 +192,12 @@ class _Recovery:
             segment.offsets.keep_trusted(key_end=max(relative, 0), value_end=segment.size)
             segment.times.keep_trusted(key_end=1 << 63, value_end=max(relative, 0))
             segment.keep_transactions(self.recovery_point)
-        last = segment.offsets.last()
+        last = segment.offsets.load().last
         position, reached = (last[1], segment.base_offset + last[0] + 1) if last else (0, segment.base_offset)
         self.reached = segment.base_offset
         if relative <= 0:
             return 0
-        last_time = segment.times.last()
+        last_time = segment.times.load().last
         segment.largest_timestamp = last_time[0] if last_time else -1
         segment.largest_timestamp_offset = segment.base_offset + (last_time[1] if last_time else 0)
         for at, header in segment.headers(position):

@@ -131,14 +131,24 @@ class Segment:
         Raises OSError; the segment is as before then, but the file may hold a piece of the batch behind `size`.
         """
         position = self.size
-        fd = (self.log.descriptor or self.log.open()).fd
+        log = self.log
+        fd = (log.descriptor or log.open()).fd
+        log.used = True
         written = self._disk.write_at(fd, records, position)
         if written != size:
             write_all(self._disk, fd, memoryview(records)[written:], position + written)
         if position == 0:
             self.first_timestamp = max_timestamp
         self.size = position + size
-        self.note(position, size, last_offset, max_timestamp, interval)
+        if max_timestamp > self.largest_timestamp:
+            self.largest_timestamp = max_timestamp
+            self.largest_timestamp_offset = last_offset
+        if self.bytes_since_index > interval:
+            self.offsets.append(last_offset - self.base_offset, position)
+            self.add_time_entry()
+            self.bytes_since_index = size
+        else:
+            self.bytes_since_index += size
 
     def append_run(self, records: Buffer, batches: list[tuple[int, BatchHeader]], interval: int) -> None:
         """Append neighbouring batches, (position in `records`, header) each, in one write. Raises OSError."""
@@ -151,36 +161,33 @@ class Segment:
             self.note(start + at, header.size, header.last_offset, header.max_timestamp, interval)
 
     def note(self, position: int, size: int, last_offset: int, max_timestamp: int, interval: int) -> None:
-        """Take up a batch that is in the file: its time, and an index entry if one is due."""
-        relative = last_offset - self.base_offset
+        """Take up a batch that is in the file already: its time, and an index entry if one is due."""
         if max_timestamp > self.largest_timestamp:
-            if self.largest_timestamp == UNKNOWN:
-                self.load_largest_timestamp()
-            if max_timestamp > self.largest_timestamp:
-                self.largest_timestamp = max_timestamp
-                self.largest_timestamp_offset = last_offset
+            self.largest_timestamp = max_timestamp
+            self.largest_timestamp_offset = last_offset
         if self.bytes_since_index > interval:
-            self.offsets.append(relative, position)
+            self.offsets.append(last_offset - self.base_offset, position)
             self.add_time_entry()
             self.bytes_since_index = 0
         self.bytes_since_index += size
 
     def add_time_entry(self) -> None:
-        """Bring the largest timestamp into the time index, if it is not there. Raises OSError."""
-        last = self.times.last()
+        """Bring the largest timestamp into the time index, if it is not there."""
+        last = self.times.last
         timestamp = self.largest_timestamp
-        if timestamp >= 0 and (last is None or timestamp > last[0]):
-            relative = self.largest_timestamp_offset - self.base_offset
-            if last is None or relative > last[1]:
-                self.times.append(timestamp, relative)
+        if timestamp < 0 or (last is not None and timestamp <= last[0]):
+            return
+        relative = self.largest_timestamp_offset - self.base_offset
+        if last is None or relative > last[1]:
+            self.times.append(timestamp, relative)
+
+    def is_full(self, index_bytes: int) -> bool:
+        """Whether an index has no room for one entry more (segment.index.bytes)."""
+        return self.offsets.is_full(index_bytes) or self.times.is_full(index_bytes)
 
     def accepts(self, last_offset: int, index_bytes: int) -> bool:
-        """Whether the indexes have room (segment.index.bytes) and the offset fits beside the base offset."""
-        return (
-            last_offset - self.base_offset <= RELATIVE_OFFSET_MAX
-            and self.offsets.size + 8 <= index_bytes
-            and self.times.size + 12 <= index_bytes
-        )
+        """Whether the indexes have room and the offset fits beside the base offset."""
+        return last_offset - self.base_offset <= RELATIVE_OFFSET_MAX and not self.is_full(index_bytes)
 
     # Finding ---------------------------------------------------------------------------------------------------
 
@@ -246,7 +253,7 @@ class Segment:
 
     def next_offset(self) -> int:
         """The offset behind the last batch, read from the last index entry on. Raises OSError, LogDamaged."""
-        entry = self.offsets.last()
+        entry = self.offsets.load().last
         following = self.base_offset
         for _, header in self.headers(entry[1] if entry else 0):
             following = header.base_offset + header.last_offset_delta + 1
@@ -265,7 +272,7 @@ class Segment:
         """Largest timestamp of all batches; -1 if there is none. Raises OSError, LogDamaged."""
         if self.largest_timestamp != UNKNOWN:
             return self.largest_timestamp
-        last_time, last_offset = self.times.last(), self.offsets.last()
+        last_time, last_offset = self.times.load().last, self.offsets.load().last
         self.largest_timestamp, self.largest_timestamp_offset = -1, self.base_offset
         if last_time is not None:
             self.largest_timestamp = last_time[0]
@@ -325,7 +332,7 @@ class Segment:
         """
         relative = end_offset - self.base_offset
         self.offsets.keep(self.offsets.count_up_to(relative - 1))
-        times = self.times.count
+        times = self.times.load().count
         while times and self.times.entry(times - 1)[1] >= relative:
             times -= 1
         self.times.keep(times)
@@ -335,7 +342,7 @@ class Segment:
         fd = self.descriptor().fd
         self._disk.truncate(fd, position)
         self.size = position
-        self.bytes_since_index = position - (last[1] if (last := self.offsets.last()) else 0)
+        self.bytes_since_index = position - (self.offsets.last[1] if self.offsets.last else 0)
         self.first_timestamp = -1 if position == 0 else UNKNOWN
         self.largest_timestamp = UNKNOWN
         self.load_largest_timestamp()
