@@ -46,6 +46,7 @@ def _topic(
     default: Value,
     validator: Validator | None,
     documentation: str,
+    *,
     unsupported: str | None = None,
 ) -> ConfigDefinition:
     return ConfigDefinition(name, kind, default, documentation, validator, unsupported=unsupported)
@@ -98,7 +99,7 @@ _DEFINITIONS = (
     ),
     _topic(
         "follower.replication.throttled.replicas", _LIST, (), THROTTLED_REPLICAS,
-        "Replicas whose fetching is throttled on the follower's side.", _NO_THROTTLE,
+        "Replicas whose fetching is throttled on the follower's side.", unsupported=_NO_THROTTLE,
     ),
     _topic(
         "index.interval.bytes", _INT, 4096, at_least(0),
@@ -106,15 +107,15 @@ _DEFINITIONS = (
     ),
     _topic(
         "leader.replication.throttled.replicas", _LIST, (), THROTTLED_REPLICAS,
-        "Replicas whose fetching is throttled on the leader's side.", _NO_THROTTLE,
+        "Replicas whose fetching is throttled on the leader's side.", unsupported=_NO_THROTTLE,
     ),
     _topic(
         "local.retention.bytes", _LONG, -2, at_least(-2),
-        "How many bytes stay on the broker once they are in remote storage.", _NO_TIERED_STORAGE,
+        "How many bytes stay on the broker once they are in remote storage.", unsupported=_NO_TIERED_STORAGE,
     ),
     _topic(
         "local.retention.ms", _LONG, -2, at_least(-2),
-        "How long records stay on the broker once they are in remote storage.", _NO_TIERED_STORAGE,
+        "How long records stay on the broker once they are in remote storage.", unsupported=_NO_TIERED_STORAGE,
     ),
     _topic(
         "max.compaction.lag.ms", _LONG, LONG_MAX, at_least(1),
@@ -158,15 +159,15 @@ _DEFINITIONS = (
     ),
     _topic(
         "remote.log.copy.disable", _BOOLEAN, False, None,
-        "Whether tiered data of the topic is read-only.", _NO_TIERED_STORAGE,
+        "Whether tiered data of the topic is read-only.", unsupported=_NO_TIERED_STORAGE,
     ),
     _topic(
         "remote.log.delete.on.disable", _BOOLEAN, False, None,
-        "Whether tiered data goes when tiering is switched off.", _NO_TIERED_STORAGE,
+        "Whether tiered data goes when tiering is switched off.", unsupported=_NO_TIERED_STORAGE,
     ),
     _topic(
         "remote.storage.enable", _BOOLEAN, False, None,
-        "Whether the topic's segments go to remote storage.", _NO_TIERED_STORAGE,
+        "Whether the topic's segments go to remote storage.", unsupported=_NO_TIERED_STORAGE,
     ),
     _topic(
         "retention.bytes", _LONG, -1, None,

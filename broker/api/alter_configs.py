@@ -1,0 +1,35 @@
+"""AlterConfigs (key 33), v0 to v2.
+
+Replaces all settings of a resource: those not named go back to their default (KIP-133). IncrementalAlterConfigs is
+the better request, because two clients do not undo each other's changes with it.
+"""
+
+from __future__ import annotations
+
+from raftlog.broker.api.context import RequestContext
+from raftlog.metadata.commands import AlterConfigs, AlterResource, ConfigChange, ConfigOperation
+from raftlog.wire.messages.alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+)
+
+
+async def handle(context: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
+    """Each resource changes as a whole or not at all."""
+    command = AlterConfigs(tuple(map(_resource, request.resources)), validate_only=request.validate_only)
+    answer = await context.services.controller.execute(command)
+    return AlterConfigsResponse(
+        responses=[
+            AlterConfigsResourceResponse(
+                error_code=error, error_message=message, resource_type=resource_type, resource_name=name
+            )
+            for resource_type, name, error, message in answer.results
+        ]
+    )
+
+
+def _resource(resource: AlterConfigsResource) -> AlterResource:
+    changes = tuple(ConfigChange(c.name, ConfigOperation.SET, c.value) for c in resource.configs)
+    return AlterResource(resource.resource_type, resource.resource_name, changes, replace=True)

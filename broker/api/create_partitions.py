@@ -1,0 +1,31 @@
+"""CreatePartitions (key 37), v0 to v3 (KIP-195). The answer comes when the partitions are committed."""
+
+from __future__ import annotations
+
+from raftlog.broker.api.context import RequestContext
+from raftlog.metadata.commands import CreatePartitions, MorePartitions
+from raftlog.wire.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+
+
+async def handle(context: RequestContext, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+    """Each topic succeeds or fails on its own."""
+    command = CreatePartitions(tuple(map(_more, request.topics)), validate_only=request.validate_only)
+    answer = await context.services.controller.execute(command)
+    return CreatePartitionsResponse(
+        results=[
+            CreatePartitionsTopicResult(name=name, error_code=error, error_message=message)
+            for name, error, message in answer.results
+        ]
+    )
+
+
+def _more(topic: CreatePartitionsTopic) -> MorePartitions:
+    assignments = None
+    if topic.assignments is not None:
+        assignments = tuple(tuple(assignment.broker_ids) for assignment in topic.assignments)
+    return MorePartitions(topic.name, topic.count, assignments)

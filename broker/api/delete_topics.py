@@ -1,0 +1,71 @@
+"""DeleteTopics (key 20), v1 to v6.
+
+By name; from v6 also by id (KIP-516). The answer comes when the deletion is committed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from raftlog.broker.api.context import RequestContext
+from raftlog.metadata.commands import DeleteTopics
+from raftlog.wire.errors import ErrorCode
+from raftlog.wire.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from raftlog.wire.schema import ZERO_UUID
+
+_STATES_FROM = 6
+_DISABLED_CODE_FROM = 3
+
+
+async def handle(context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+    """Each topic succeeds or fails on its own."""
+    wanted = request.topics
+    if context.api_version < _STATES_FROM:
+        wanted = [DeleteTopicState(name=name) for name in request.topic_names]
+    if not context.services.config["delete.topic.enable"]:
+        return _disabled(context, wanted)
+    names = Counter(state.name for state in wanted)
+    ids = Counter(state.topic_id for state in wanted)
+    refused: dict[tuple[str | None, bytes], DeletableTopicResult] = {}
+    accepted: list[str | bytes] = []
+    for state in wanted:
+        problem = _problem(state, names, ids)
+        if problem is not None:
+            refused[state.name, state.topic_id] = _result(
+                state.name, state.topic_id, ErrorCode.INVALID_REQUEST, problem
+            )
+        else:
+            accepted.append(state.name if state.name is not None else state.topic_id)
+    answer = await context.services.controller.execute(DeleteTopics(tuple(accepted)))
+    results = [_result(r.name, r.topic_id, r.error, r.message) for r in answer.results]
+    return DeleteTopicsResponse(responses=[*refused.values(), *results])
+
+
+def _problem(state: DeleteTopicState, names: Counter[str | None], ids: Counter[bytes]) -> str | None:
+    if state.name is None and state.topic_id == ZERO_UUID:
+        return "Neither topic name nor id were specified."
+    if state.name is not None and state.topic_id != ZERO_UUID:
+        return "You may not specify both topic name and topic id."
+    if state.name is not None and names[state.name] > 1:
+        return "Duplicate topic name."
+    if state.name is None and ids[state.topic_id] > 1:
+        return "Duplicate topic id."
+    return None
+
+
+def _disabled(context: RequestContext, wanted: Sequence[DeleteTopicState]) -> DeleteTopicsResponse:
+    error = ErrorCode.TOPIC_DELETION_DISABLED
+    if context.api_version < _DISABLED_CODE_FROM:
+        error = ErrorCode.INVALID_REQUEST
+    message = "Topics cannot be deleted: delete.topic.enable is false."
+    return DeleteTopicsResponse(responses=[_result(s.name, s.topic_id, error, message) for s in wanted])
+
+
+def _result(name: str | None, topic_id: bytes, error: ErrorCode, message: str | None) -> DeletableTopicResult:
+    return DeletableTopicResult(name=name, topic_id=topic_id, error_code=error, error_message=message)

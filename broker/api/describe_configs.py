@@ -1,0 +1,94 @@
+"""DescribeConfigs (key 32), v1 to v4.
+
+Settings of topics, of this broker, and of all brokers together, with synonyms and sources (KIP-226), types and
+documentation (KIP-569, v3). Settings that raftlog does not support are not among a broker's settings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from raftlog.broker.api.context import RequestContext
+from raftlog.metadata.configs import DEFAULT_BROKER, ConfigEntry
+from raftlog.metadata.records import ResourceType
+from raftlog.metadata.topic_names import topic_name_error
+from raftlog.wire.errors import ErrorCode
+from raftlog.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+
+Answer = Iterable[ConfigEntry] | tuple[ErrorCode, str]
+
+
+def handle(context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    """Each resource succeeds or fails on its own."""
+    return DescribeConfigsResponse(results=[_result(context, request, wanted) for wanted in request.resources])
+
+
+def _result(
+    context: RequestContext, request: DescribeConfigsRequest, wanted: DescribeConfigsResource
+) -> DescribeConfigsResult:
+    result = DescribeConfigsResult(
+        resource_type=wanted.resource_type, resource_name=wanted.resource_name, error_message=None
+    )
+    answer = _entries(context, wanted.resource_type, wanted.resource_name)
+    if isinstance(answer, tuple):
+        result.error_code, result.error_message = answer
+        return result
+    # Kafka takes an empty list of keys for all of them, too.
+    keys = set(wanted.configuration_keys or ())
+    result.configs = [_described(entry, request) for entry in answer if not keys or entry.name in keys]
+    return result
+
+
+def _entries(context: RequestContext, resource_type: int, name: str) -> Answer:
+    image = context.services.controller.image
+    resolver = context.services.config.resolver
+    match resource_type:
+        case ResourceType.TOPIC:
+            problem = topic_name_error(name)
+            if problem is not None:
+                return ErrorCode.INVALID_TOPIC_EXCEPTION, problem
+            if name not in image.topics:
+                return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist."
+            return resolver.describe_topic(image, image.configs_of(ResourceType.TOPIC, name))
+        case ResourceType.BROKER if name == DEFAULT_BROKER:
+            return resolver.describe_default_broker(image)
+        case ResourceType.BROKER if name == str(context.services.node_id):
+            return resolver.describe_broker(image)
+        case ResourceType.BROKER:
+            own = context.services.node_id
+            return (
+                ErrorCode.INVALID_REQUEST,
+                f"Unexpected broker id, expected {own} or empty string, but received {name}",
+            )
+        case ResourceType.GROUP | ResourceType.CLIENT_METRICS:
+            return iter(())  # nothing can be set on them yet
+        case ResourceType.BROKER_LOGGER:
+            return ErrorCode.INVALID_REQUEST, "raftlog's log levels are set when a broker starts, not by this request"
+        case _:
+            return ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource_type}"
+
+
+def _described(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+    definition = entry.definition
+    described = DescribeConfigsResourceResult(
+        name=entry.name,
+        value=None if definition.is_sensitive else entry.value,
+        read_only=entry.is_read_only,
+        config_source=int(entry.source),
+        is_sensitive=definition.is_sensitive,
+        config_type=int(definition.type),
+        documentation=definition.documentation if request.include_documentation else None,
+    )
+    if request.include_synonyms:
+        described.synonyms = [
+            DescribeConfigsSynonym(name=synonym.name, value=synonym.value, source=int(synonym.source))
+            for synonym in entry.synonyms
+        ]
+    return described
