@@ -112,7 +112,8 @@ def commit_offsets(
                             metadata,
                             now.wall_ms,
                             expires_ms,
-                            found.topic_id,
+                            # The form of record that has an expiry time has no room for the id.
+                            found.topic_id if expires_ms == NO_EXPIRY else ZERO_UUID,
                         ),
                     )
                 )
