@@ -10,11 +10,10 @@ from __future__ import annotations
 import functools
 import re
 
-from raftlog.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
-
 from raftlog.broker.api.context import RequestContext
 from raftlog.wire.codec import encode
 from raftlog.wire.errors import ErrorCode
+from raftlog.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 
 # KIP-511: what a client may call itself.
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")

@@ -12,14 +12,13 @@ if TYPE_CHECKING:
     import asyncio
 
     from raftlog.broker.config import BrokerConfig
-    from raftlog.broker.runtime.controller import Controller
-    from raftlog.broker.runtime.group_coordinator import GroupCoordinator
-    from raftlog.broker.store.log_manager import LogManager
-
     from raftlog.broker.ports import Clock
+    from raftlog.broker.runtime.controller import Controller
     from raftlog.broker.runtime.fetching import FetchService
+    from raftlog.broker.runtime.group_coordinator import GroupCoordinator
     from raftlog.broker.runtime.partition_manager import PartitionManager
     from raftlog.broker.server.connection import Connection
+    from raftlog.broker.store.log_manager import LogManager
 
 
 @dataclass(slots=True)

@@ -5,6 +5,8 @@ Moves the start of a partition's log forward; -1 stands for the high watermark.
 
 from __future__ import annotations
 
+from raftlog.broker.api.context import RequestContext
+from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
@@ -12,9 +14,6 @@ from raftlog.wire.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
-
-from raftlog.broker.api.context import RequestContext
-from raftlog.wire.errors import ErrorCode
 
 _HIGH_WATERMARK = -1
 

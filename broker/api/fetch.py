@@ -13,14 +13,13 @@ import os
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from raftlog.wire.messages.fetch import FetchRequest
-
 from raftlog.broker.api.context import RawRequest, Services
 from raftlog.broker.core.fetch.session import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, FetchSession, TopicKey
 from raftlog.broker.runtime.fetching import FetchTerms, PartitionRead
 from raftlog.broker.server.reply import Piece
 from raftlog.wire.codec import decode
 from raftlog.wire.errors import ErrorCode
+from raftlog.wire.messages.fetch import FetchRequest
 
 if TYPE_CHECKING:
     from raftlog.broker.runtime.fetching import Session
@@ -53,7 +52,7 @@ def serve(services: Services, raw: RawRequest) -> None:
     terms = FetchTerms(
         wait_ms_max=request.max_wait_ms,
         bytes_min=request.min_bytes,
-        bytes_max=min(request.max_bytes, services.config.fetch_max_bytes),
+        bytes_max=min(request.max_bytes, services.fetches.bytes_max),
         read_committed=request.isolation_level == _READ_COMMITTED,
         whole_answer=transient or request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH),
         min_one=True,

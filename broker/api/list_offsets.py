@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from collections import Counter
 
+from raftlog.broker.api.context import RequestContext
+from raftlog.broker.runtime.partition import Partition
+from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -16,10 +19,6 @@ from raftlog.wire.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-
-from raftlog.broker.api.context import RequestContext
-from raftlog.broker.runtime.partition import Partition
-from raftlog.wire.errors import ErrorCode
 
 LATEST = -1
 EARLIEST = -2
@@ -30,6 +29,7 @@ EARLIEST_PENDING_UPLOAD = -6
 
 # A special timestamp is understood from this version on.
 _SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+_LEADER_EPOCH_SINCE = 4
 _READ_COMMITTED = 1
 _CONSUMER = -1
 
@@ -70,9 +70,12 @@ def _answer(
         committed = request.isolation_level == _READ_COMMITTED
         bound = partition.log.last_stable_offset if committed else partition.log.high_watermark
     found_offset, found_timestamp, epoch = _find(partition, timestamp, bound)
-    return ListOffsetsPartitionResponse(
-        partition_index=wanted.partition_index, timestamp=found_timestamp, offset=found_offset, leader_epoch=epoch
+    answer = ListOffsetsPartitionResponse(
+        partition_index=wanted.partition_index, timestamp=found_timestamp, offset=found_offset
     )
+    if context.api_version >= _LEADER_EPOCH_SINCE:
+        answer.leader_epoch = epoch
+    return answer
 
 
 def _find(partition: Partition, timestamp: int, bound: int) -> tuple[int, int, int]:

@@ -6,6 +6,8 @@ Where a leader epoch ended in our log (KIP-101, KIP-279); consumers use it to no
 
 from __future__ import annotations
 
+from raftlog.broker.api.context import RequestContext
+from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -13,9 +15,6 @@ from raftlog.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
-
-from raftlog.broker.api.context import RequestContext
-from raftlog.wire.errors import ErrorCode
 
 
 def handle(context: RequestContext, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:

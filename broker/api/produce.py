@@ -115,7 +115,7 @@ class Produced:
             elif records is None:
                 results.append((index, refused(ErrorCode.INVALID_RECORD)))
             else:
-                result = partition.append(records, self._now_ms)
+                result = partition.append_from_client(records, self._now_ms)
                 must_wait = self._acks == _ACKS_ALL or partition.flushing
                 if must_wait and partition.log.high_watermark <= result.last_offset:
                     self._waits.append((partition, results, len(results)))

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from raftlog.broker.core.fetch.session import FetchedPartition, FetchSession, FetchSessions
+from raftlog.broker.core.log.results import LogUnavailable
 from raftlog.broker.server.limits import PARKED_FETCHES_MAX
 from raftlog.wire.errors import ErrorCode
 
@@ -52,18 +53,25 @@ Finish: TypeAlias = Callable[[list[PartitionRead]], None]
 
 
 class FetchService:
-    """The fetch sessions of this broker, and the fetches that wait."""
+    """The fetch sessions of this broker, and the fetches that wait. `bytes_max`: fetch.max.bytes."""
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
         partitions: PartitionManager,
         sessions: FetchSessions[Partition],
+        bytes_max: int,
     ) -> None:
         self.loop = loop
         self.partitions = partitions
         self.sessions = sessions
-        self.parked = 0
+        self.bytes_max = bytes_max
+        self.parked: dict[ParkedFetch, None] = {}
+
+    def answer_all(self) -> None:
+        """Answer every fetch that waits with what there is: the broker stops."""
+        for parked in list(self.parked):
+            parked.expire()
 
     def resolve(self, entry: Entry) -> Partition | None:
         """The partition to read from; sets `entry.error` when there is none, and watches it when there is."""
@@ -139,7 +147,7 @@ class FetchService:
         if start < bound and (bytes_max > 0 or min_one):
             try:
                 records = log.read(start, bytes_max, bound, min_one=min_one)
-            except OSError as failure:
+            except LogUnavailable as failure:
                 self.partitions.storage_failed(partition, failure)
                 return PartitionRead(entry, ErrorCode.KAFKA_STORAGE_ERROR, -1, -1, -1, None, None)
         aborted: Sequence[AbortedTransaction] | None = None
@@ -172,7 +180,7 @@ class FetchService:
             or total >= terms.bytes_min
             or terms.wait_ms_max <= 0
             or not session.partitions
-            or self.parked >= PARKED_FETCHES_MAX
+            or len(self.parked) >= PARKED_FETCHES_MAX
         ):
             finish(reads)
             return None
@@ -190,9 +198,9 @@ class ParkedFetch:
         self._terms = terms
         self._finish = finish
         self._looking = False
-        service.parked += 1
+        service.parked[self] = None
         session.wake = self._wake
-        self._timer: asyncio.TimerHandle | None = service.loop.call_later(terms.wait_ms_max / 1000, self._expire)
+        self._timer: asyncio.TimerHandle | None = service.loop.call_later(terms.wait_ms_max / 1000, self.expire)
 
     def _wake(self) -> None:
         # Looked at once per turn of the loop: one request may append to many of the session's partitions.
@@ -209,7 +217,8 @@ class ParkedFetch:
             self._end()
             self._finish(reads)
 
-    def _expire(self) -> None:
+    def expire(self) -> None:
+        """Answer with what there is."""
         if self._timer is None:
             return
         self._end()
@@ -225,5 +234,5 @@ class ParkedFetch:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._service.parked -= 1
+        del self._service.parked[self]
         self._session.wake = None

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
+from raftlog.broker.core.log.results import AppendOrigin
 from raftlog.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -67,23 +68,33 @@ class Partition:
     def __repr__(self) -> str:
         return f"{self.topic}-{self.index}"
 
-    def append(self, records: memoryview | bytearray | bytes, now_ms: int) -> AppendResult:
-        """Append batches from a client as leader; the data is readable once it is committed.
+    def append_from_client(self, records: memoryview, now_ms: int) -> AppendResult:
+        """Append what a produce request brought; it is readable once it is committed.
 
         An I/O error takes the partition offline and is answered with KAFKA_STORAGE_ERROR.
         """
         result = self.log.append_as_leader(records, self.leader_epoch, now_ms)
         if result.error is ErrorCode.NONE:
-            if self.log.flush_due:
-                self._flush(self)
-            else:
-                self.advance()
+            self._appended()
         return result
 
-    def advance(self) -> None:
-        """Move the high watermark to what is committed and tell who waits."""
+    def append(self, records: bytes, now_ms: int) -> AppendResult:
+        """Append for a coordinator of this broker."""
+        result = self.log.append_as_leader(records, self.leader_epoch, now_ms, origin=AppendOrigin.COORDINATOR)
+        if result.error is ErrorCode.NONE:
+            self._appended()
+        return result
+
+    def _appended(self) -> None:
         log = self.log
-        log.update_high_watermark(log.log_end_offset)
+        if log.flush_due:
+            self._flush(self)
+        else:
+            self.advance(log.log_end_offset)
+
+    def advance(self, committed_offset: int) -> None:
+        """Move the high watermark to what is committed and tell who waits."""
+        self.log.update_high_watermark(committed_offset)
         self.notify()
 
     def notify(self) -> None:

@@ -6,6 +6,7 @@ know requests. A partition's log is opened when it is first used, so that ten th
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ from raftlog.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from raftlog.broker.store.log_manager import LogManager
-
+    from raftlog.broker.store.managed_log import ManagedLog
     from raftlog.metadata.delta import MetadataDelta
     from raftlog.metadata.image import MetadataImage, TopicImage
 
@@ -46,12 +47,11 @@ class PartitionManager:
         node_id: int,
         logs: LogManager,
         topic_config: Callable[[str], LogConfig],
-        flush: Callable[[Partition], None],
     ) -> None:
         self._node_id = node_id
         self._logs = logs
         self._topic_config = topic_config
-        self._flush = flush
+        self._flushes: set[asyncio.Task[None]] = set()
         self._image: MetadataImage | None = None
         self._by_name: dict[bytes, HostedTopic] = {}
         self._by_id: dict[bytes, HostedTopic] = {}
@@ -123,8 +123,28 @@ class PartitionManager:
         partition.isr_size = len(state.isr)
         partition.min_isr = config.min_insync_replicas
         topic.partitions[index] = partition
-        partition.advance()
+        partition.advance(partition_log.log_end_offset)
         return partition
+
+    # ── flushing before an acknowledgement (flush.messages) ───────────────────────────────────────────────
+
+    def _flush(self, partition: Partition) -> None:
+        if not partition.flushing:
+            partition.flushing = True
+            task = asyncio.get_running_loop().create_task(self._flush_until_done(partition))
+            self._flushes.add(task)
+            task.add_done_callback(self._flushes.discard)
+
+    async def _flush_until_done(self, partition: Partition) -> None:
+        """What is appended meanwhile shares the next sync."""
+        try:
+            while partition.log.flush_due and partition.error is ErrorCode.NONE:
+                await self._logs.flush(partition.log)
+                partition.advance(partition.log.recovery_point)
+        except LogUnavailable as failure:
+            self.storage_failed(partition, failure)
+        finally:
+            partition.flushing = False
 
     # ── following the metadata ────────────────────────────────────────────────────────────────────────────
 
@@ -171,7 +191,16 @@ class PartitionManager:
 
     # ── failures ──────────────────────────────────────────────────────────────────────────────────────────
 
+    def log_offline(self, partition_log: ManagedLog, reason: str) -> None:
+        """The store gave a log up."""
+        topic = self._by_name.get(partition_log.topic.encode())
+        partition = topic.partitions.get(partition_log.index) if topic is not None else None
+        if partition is not None and partition.log is partition_log:
+            self.storage_failed(partition, LogUnavailable(reason))
+
     def storage_failed(self, partition: Partition, failure: BaseException) -> None:
         """The log cannot be used any more; who waits is told, and the other partitions go on."""
+        if partition.error is not ErrorCode.NONE:
+            return
         log.error("partition=%r offline: %s", partition, failure)
         partition.fail(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))

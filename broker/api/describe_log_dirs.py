@@ -1,0 +1,42 @@
+"""DescribeLogDirs (key 35), v1 to v5 (KIP-113; sizes of the volume: KIP-827, v4).
+
+The data directories, and the bytes that each partition takes there. There are no future replicas, and no
+directory is cordoned (KIP-1066, v5).
+"""
+
+from __future__ import annotations
+
+from raftlog.broker.api.context import RequestContext
+from raftlog.wire.errors import ErrorCode
+from raftlog.wire.messages.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+
+
+def handle(context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+    """One result for each data directory."""
+    wanted = None
+    if request.topics is not None:
+        wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
+    results = []
+    for directory in context.services.logs.describe():
+        topics: dict[str, list[DescribeLogDirsPartition]] = {}
+        for topic, index, size in directory.partitions:
+            if wanted is None or (topic, index) in wanted:
+                topics.setdefault(topic, []).append(
+                    DescribeLogDirsPartition(partition_index=index, partition_size=size)
+                )
+        results.append(
+            DescribeLogDirsResult(
+                error_code=ErrorCode.NONE if directory.offline_reason is None else ErrorCode.KAFKA_STORAGE_ERROR,
+                log_dir=directory.path,
+                topics=[DescribeLogDirsTopic(name=name, partitions=found) for name, found in topics.items()],
+                total_bytes=directory.total_bytes,
+                usable_bytes=directory.usable_bytes,
+            )
+        )
+    return DescribeLogDirsResponse(results=results)

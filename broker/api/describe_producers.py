@@ -1,0 +1,54 @@
+"""DescribeProducers (key 61), v0 (KIP-664).
+
+The idempotent and transactional producers that a partition remembers.
+"""
+
+from __future__ import annotations
+
+from raftlog.broker.api.context import RequestContext
+from raftlog.broker.core.log.results import LogUnavailable
+from raftlog.wire.errors import ErrorCode
+from raftlog.wire.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+
+
+def handle(context: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
+    """The active producers of each partition asked for."""
+    return DescribeProducersResponse(
+        topics=[
+            TopicResponse(
+                name=topic.name, partitions=[_answer(context, topic.name, index) for index in topic.partition_indexes]
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _answer(context: RequestContext, topic: str, index: int) -> PartitionResponse:
+    partition = context.services.partitions.find(topic, None, index)
+    if isinstance(partition, ErrorCode):
+        return PartitionResponse(partition_index=index, error_code=partition, error_message=partition.message)
+    try:
+        entries = partition.log.producers
+    except LogUnavailable as failure:
+        return PartitionResponse(partition_index=index, error_code=failure.error, error_message=str(failure))
+    return PartitionResponse(
+        partition_index=index,
+        error_code=ErrorCode.NONE,
+        active_producers=[
+            ProducerState(
+                producer_id=entry.producer_id,
+                producer_epoch=entry.epoch,
+                last_sequence=entry.last_sequence,
+                last_timestamp=entry.last_timestamp,
+                coordinator_epoch=entry.coordinator_epoch,
+                current_txn_start_offset=entry.transaction_start,
+            )
+            for entry in entries
+        ],
+    )
