@@ -38,7 +38,8 @@ HIGHEST = {
     ApiKey.SYNC_GROUP: 4,
     ApiKey.INIT_PRODUCER_ID: 4,
 }
-API_VERSIONS_FALLBACK = 0
+CORRELATION_ID_SIZE = 4
+UNSUPPORTED_VERSION = ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
 
 
 class Connection:
@@ -91,12 +92,26 @@ class Connection:
 
     def receive(self, reply: type[Reply], timeout: float) -> Reply:
         """The reply to the oldest request that has none yet."""
+        return self._understand(self._read_frame(timeout), reply)
+
+    def _negotiate(self, timeout: float) -> None:
+        from raftlog import __version__
+
+        self.send(ApiVersionsRequest(client_software_name="raftlog", client_software_version=__version__), timeout)
+        frame = self._read_frame(timeout)
+        if frame[CORRELATION_ID_SIZE:][:2] == UNSUPPORTED_VERSION:
+            # A broker that does not know our version answers in the form of version 0 (KIP-511).
+            self._waiting.clear()
+            self._versions = {ApiKey.API_VERSIONS: (0, 0)}
+            answer = self.call(ApiVersionsRequest(), ApiVersionsResponse, timeout)
+        else:
+            answer = self._understand(frame, ApiVersionsResponse)
+        if answer.error_code != ErrorCode.NONE:
+            raise NotKafka(f"{self.address} refuses ApiVersions with error {answer.error_code}")
+        self._versions = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
+
+    def _understand(self, frame: bytearray, reply: type[Reply]) -> Reply:
         correlation_id, key, version = self._waiting.pop(0)
-        deadline = time.monotonic() + timeout
-        length = int.from_bytes(self._read(4, deadline, timeout), "big")
-        if not 4 <= length <= REPLY_BYTES_MAX:
-            raise NotKafka(f"{self.address} does not answer like a Kafka broker")
-        frame = self._read(length, deadline, timeout)
         try:
             answered, offset = parse_response_header(key, version, frame)
             if answered != correlation_id:
@@ -104,21 +119,6 @@ class Connection:
             return decode(reply, version, frame, offset)
         except RemoteProtocolError as error:
             raise NotKafka(f"{self.address} sent a malformed {reply.__name__}: {error}") from error
-
-    def _negotiate(self, timeout: float) -> None:
-        from raftlog import __version__
-
-        ask = ApiVersionsRequest(client_software_name="raftlog", client_software_version=__version__)
-        try:
-            answer = self.call(ask, ApiVersionsResponse, timeout)
-        except NotKafka:
-            # A broker that does not know our version answers in the form of version 0, on a connection that is
-            # still good; brokers before that rule (KIP-511) close it, and are too old for us anyway.
-            self._versions = {ApiKey.API_VERSIONS: (0, API_VERSIONS_FALLBACK)}
-            answer = self.call(ApiVersionsRequest(), ApiVersionsResponse, timeout)
-        if answer.error_code != ErrorCode.NONE:
-            raise NotKafka(f"{self.address} refuses ApiVersions with error {answer.error_code}")
-        self._versions = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
 
     def _choose_version(self, key: ApiKey) -> int:
         api = APIS[key]
@@ -128,6 +128,13 @@ class Connection:
         if version < max(lowest, api.min_version):
             raise NotKafka(f"{self.address} does not serve {api.name} in a version that this client speaks")
         return version
+
+    def _read_frame(self, timeout: float) -> bytearray:
+        deadline = time.monotonic() + timeout
+        length = int.from_bytes(self._read(4, deadline, timeout), "big")
+        if not CORRELATION_ID_SIZE <= length <= REPLY_BYTES_MAX:
+            raise NotKafka(f"{self.address} does not answer like a Kafka broker")
+        return self._read(length, deadline, timeout)
 
     def _read(self, size: int, deadline: float, timeout: float) -> bytearray:
         data = bytearray(size)

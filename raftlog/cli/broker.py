@@ -6,11 +6,8 @@ Knows how flags become Kafka's settings and how a failure to start is worded; re
 
 from __future__ import annotations
 
-import _thread
 import argparse
 import errno
-import os
-import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,9 +50,7 @@ def build_parser() -> Parser:
 def run(arguments: list[str]) -> int:
     options = build_parser().parse(arguments)
     config = load_config(gather_settings(options))
-    if options.lifeline_fd is not None:
-        _thread.start_new_thread(stop_when_alone, (options.lifeline_fd,))
-    return run_broker(config, options.ready_fd)
+    return run_broker(config, options.ready_fd, options.lifeline_fd)
 
 
 def gather_settings(options: argparse.Namespace) -> dict[str, str]:
@@ -134,12 +129,18 @@ def named_by_flag(problem: str) -> str:
     return problem
 
 
-def run_broker(config: BrokerConfig, ready_fd: int | None) -> int:
+def run_broker(config: BrokerConfig, ready_fd: int | None, lifeline_fd: int | None) -> int:
+    from raftlog.broker.main import CannotStart
     from raftlog.broker.main import run as run_until_stopped
     from raftlog.broker.store.data_directory import DataDirectoryInUse
+    from raftlog.raft.journal import JournalDamaged
 
     try:
-        return run_until_stopped(config, ready_fd)
+        return run_until_stopped(config, ready_fd=ready_fd, lifeline_fd=lifeline_fd)
+    except JournalDamaged as error:
+        raise CommandFailed(str(error), code="METADATA_DAMAGED") from error
+    except CannotStart as error:
+        raise CommandFailed(str(error), code="CANNOT_START") from error
     except DataDirectoryInUse as error:
         raise CommandFailed(str(error), code="DATA_DIRECTORY_IN_USE") from error
     except OSError as error:
@@ -150,6 +151,7 @@ def worded(error: OSError) -> CommandFailed:
     """Why the broker could not start, with advice."""
     reason = (error.strerror or str(error)).lower()
     what = f"{error.filename}: {reason}" if error.filename else error.strerror or str(error)
+    hint: str | None = None
     match error.errno:
         case errno.EADDRINUSE:
             hint = "another process listens there: stop it, or choose another port with --listen"
@@ -161,13 +163,4 @@ def worded(error: OSError) -> CommandFailed:
             hint = "make room, or choose another disk with --data-dir"
         case errno.ENOTDIR | errno.EEXIST:
             hint = "there is a file where a directory should be: choose another place with --data-dir"
-        case _:
-            hint = None
     return CommandFailed(what, hint, code=errno.errorcode.get(error.errno or 0, "FAILED"))
-
-
-def stop_when_alone(lifeline: int) -> None:
-    """Stop in order once whoever holds the other end is gone, however it went."""
-    while os.read(lifeline, 1):
-        pass
-    os.kill(os.getpid(), signal.SIGTERM)

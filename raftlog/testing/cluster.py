@@ -18,10 +18,6 @@ DEVELOPMENT_SETTINGS: Mapping[str, str] = {
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "4",
     "offsets.topic.replication.factor": "1",
-    "transaction.state.log.num.partitions": "4",
-    "transaction.state.log.replication.factor": "1",
-    "transaction.state.log.min.isr": "1",
-    "default.replication.factor": "1",
 }
 BROKERS_MAX = 1  # until brokers form a quorum
 

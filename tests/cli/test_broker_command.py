@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from raftlog.cli.broker import build_parser, gather_settings
+from raftlog.testing import BrokerDied, BrokerProcess
+from tests.cli.conftest import Run
+
+
+def settings(*arguments: str) -> dict[str, str]:
+    return gather_settings(build_parser().parse(list(arguments)))
+
+
+def test_flags_become_kafkas_settings() -> None:
+    assert settings(
+        "--node-id", "3", "--data-dir", "/d", "--listen", "[::1]:0", "--advertise", "example.org:19092"
+    ) == {
+        "node.id": "3",
+        "log.dirs": "/d",
+        "listeners": "PLAINTEXT://[::1]:0",
+        "advertised.listeners": "PLAINTEXT://example.org:19092",
+    }
+
+
+def test_without_a_listener_only_this_machine_is_served() -> None:
+    assert settings("--node-id", "1")["listeners"] == "PLAINTEXT://127.0.0.1:9092"
+
+
+def test_set_wins_over_flags_and_flags_over_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("# a comment\nnode.id=1\nlog.dirs=/from/file\nnum.partitions = 2\nlog.retention.hours: 5\n")
+    merged = settings("--config", str(file), "--data-dir", "/from/flag", "--set", "num.partitions=7")
+    assert (merged["node.id"], merged["log.dirs"]) == ("1", "/from/flag")
+    assert (merged["num.partitions"], merged["log.retention.hours"]) == ("7", "5")
+
+
+def test_a_broker_may_be_told_that_it_is_alone() -> None:
+    alone = settings("--node-id", "1", "--peers", "1@127.0.0.1:9093", "--peer-listen", "127.0.0.1:9093")
+    assert alone == {"node.id": "1", "listeners": "PLAINTEXT://127.0.0.1:9092"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--peers", "1@a:1,2@b:2"], "clusters come next"),
+        (["--peers", "a:1"], "write it like 1@127.0.0.1:9093"),
+        (["--peer-listen", "a:1"], "--peer-listen needs --peers"),
+        (["--listen", "9092"], "is not an address"),
+        (["--listen", "localhost:99999"], "is not an address"),
+        (["--listen", "::1:9092"], "[::1]:9092"),
+        (["--advertise", "localhost"], "is not an address"),
+        (["--data-dir", "a,b"], "log.dirs=A,B"),
+        (["--set", "num.partitions"], "key=value"),
+        (["--set", "num.partitoins=3"], "num.partitions"),
+        (["--set", "num.partitions=many"], "num.partitions"),
+        (["--nodeid", "1"], "--node-id"),
+    ],
+)
+def test_a_wrong_command_line_is_refused_with_what_is_right(
+    run: Run, tmp_path: Path, arguments: list[str], said: str
+) -> None:
+    outcome = run("broker", "--node-id", "1", "--data-dir", str(tmp_path), *arguments)
+    assert outcome.code == 2 and outcome.out == ""
+    assert outcome.err.startswith("raftlog: ") and said in outcome.err
+
+
+def test_what_is_missing_is_named_with_its_flag(run: Run) -> None:
+    outcome = run("broker")
+    assert outcome.code == 2 and "--node-id" in outcome.err and "--data-dir" in outcome.err
+
+
+def test_a_config_file_that_is_not_there_is_named(run: Run, tmp_path: Path) -> None:
+    outcome = run("broker", "--config", str(tmp_path / "none"))
+    assert outcome.code == 1 and "none: no such file" in outcome.err
+
+
+def test_a_usage_error_is_raised_before_the_broker_is_loaded() -> None:
+    program = (
+        "import sys; from raftlog.cli.main import main; main(['broker', '--peers', '2@a:1']); "
+        "assert not [m for m in sys.modules if m.startswith('raftlog.broker') or m == 'uvloop']"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+
+
+@pytest.fixture
+def process(tmp_path: Path):  # type: ignore[no-untyped-def]
+    """A broker that a test starts itself; gone afterwards whatever happens."""
+    made = BrokerProcess(1, tmp_path / "data", log_file=tmp_path / "log")
+    yield made
+    made.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_a_broker_in_order(process: BrokerProcess, number: signal.Signals) -> None:
+    process.start()
+    os.kill(process.pid, number)
+    assert process.stop() == 0
+
+
+def test_a_port_that_is_taken_ends_the_start_with_advice(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        made = BrokerProcess(1, tmp_path / "data", port=port, log_file=tmp_path / "log")
+        with pytest.raises(BrokerDied) as died:
+            made.start()
+    assert made.returncode == 1
+    assert f"cannot listen on 127.0.0.1:{port}" in str(died.value) and "--listen" in str(died.value)
+
+
+def test_a_data_directory_has_one_broker(process: BrokerProcess, tmp_path: Path) -> None:
+    process.start()
+    second = BrokerProcess(1, process.data_dir, log_file=tmp_path / "second.log")
+    with pytest.raises(BrokerDied, match="another broker"):
+        second.start()
+    assert second.returncode == 1
+
+
+def test_a_data_directory_belongs_to_one_node(process: BrokerProcess, tmp_path: Path) -> None:
+    process.start()
+    process.stop()
+    other = BrokerProcess(2, process.data_dir, log_file=tmp_path / "second.log")
+    with pytest.raises(BrokerDied, match=r"node.id=1"):
+        other.start()
+
+
+def test_a_data_directory_that_is_a_file_is_refused_with_advice(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    made = BrokerProcess(1, tmp_path / "file", log_file=tmp_path / "log")
+    with pytest.raises(BrokerDied, match="--data-dir"):
+        made.start()
+    assert made.returncode == 1
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_data_directory_that_cannot_be_written_is_refused_with_advice(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    made = BrokerProcess(1, tmp_path / "data")
+    with pytest.raises(BrokerDied):
+        made.start()
+    assert made.returncode == 1

@@ -1,0 +1,207 @@
+"""The client against peers that are no Kafka brokers, do not answer, or go away."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from raftlog.client.addresses import Address
+from raftlog.client.connection import Connection
+from raftlog.client.errors import BrokerUnreachable, NotKafka, Rejected, TimedOut
+from raftlog.client.router import Client
+from raftlog.wire.apis import ApiKey
+from raftlog.wire.codec import encode
+from raftlog.wire.errors import ErrorCode
+from raftlog.wire.headers import encode_response_header, parse_request_header
+from raftlog.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
+from raftlog.wire.messages.metadata import MetadataResponse, MetadataResponseBroker, MetadataResponseTopic
+from tests.conftest import RunningBroker
+
+Behaviour = Callable[[socket.socket], None]
+
+
+class Peer:
+    """Listens on a port and treats each connection, one after the other, as `behaviour` says."""
+
+    def __init__(self, behaviour: Behaviour) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = Address(*self._listener.getsockname())
+        self.connections = 0
+        self._behaviour = behaviour
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            self.connections += 1
+            with connection:
+                try:
+                    self._behaviour(connection)
+                except OSError:
+                    pass  # the client closed first
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join()
+
+
+@pytest.fixture
+def peer() -> Iterator[Callable[[Behaviour], Peer]]:
+    made: list[Peer] = []
+
+    def make(behaviour: Behaviour) -> Peer:
+        made.append(Peer(behaviour))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def read_frame(connection: socket.socket) -> bytes:
+    with connection.makefile("rb") as file:
+        return file.read(int.from_bytes(file.read(4), "big"))
+
+
+def send_frame(connection: socket.socket, body: bytes) -> None:
+    connection.sendall(len(body).to_bytes(4, "big") + body)
+
+
+def speak_versions(connection: socket.socket, apis: dict[ApiKey, tuple[int, int]]) -> None:
+    """Answer the first request, ApiVersions, as a broker that serves `apis`."""
+    header = parse_request_header(read_frame(connection))
+    ranges = [ApiVersion(api_key=key, min_version=low, max_version=high) for key, (low, high) in apis.items()]
+    body = encode(ApiVersionsResponse(api_keys=ranges), header.api_version)
+    send_frame(
+        connection, encode_response_header(ApiKey.API_VERSIONS, header.api_version, header.correlation_id) + body
+    )
+
+
+def test_a_port_where_nothing_listens_is_told_with_the_reason() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = Address(*listener.getsockname())
+    with pytest.raises(BrokerUnreachable, match="connection refused"):
+        Connection(address, "test", 5)
+
+
+def test_something_else_than_kafka_is_recognised(peer: Callable[[Behaviour], Peer]) -> None:
+    web = peer(lambda connection: connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n"))
+    with pytest.raises(NotKafka, match="does not answer like a Kafka broker"):
+        Connection(web.address, "test", 5)
+
+
+def test_a_peer_that_never_answers_is_given_up_in_time(peer: Callable[[Behaviour], Peer]) -> None:
+    silent = peer(lambda connection: connection.recv(1) and connection.recv(1 << 20) and connection.recv(1))
+    with pytest.raises(TimedOut, match=r"within 0\.2 s"):
+        Connection(silent.address, "test", 0.2)
+
+
+def test_a_peer_that_closes_is_told_as_such(peer: Callable[[Behaviour], Peer]) -> None:
+    def close_after_reading(connection: socket.socket) -> None:
+        read_frame(connection)
+
+    rude = peer(close_after_reading)
+    with pytest.raises(BrokerUnreachable, match="closed the connection"):
+        Connection(rude.address, "test", 5)
+
+
+def test_a_reply_to_another_request_is_refused(peer: Callable[[Behaviour], Peer]) -> None:
+    def answer_wrongly(connection: socket.socket) -> None:
+        header = parse_request_header(read_frame(connection))
+        body = encode(ApiVersionsResponse(), header.api_version)
+        wrong = encode_response_header(ApiKey.API_VERSIONS, header.api_version, header.correlation_id + 1)
+        send_frame(connection, wrong + body)
+        read_frame(connection)
+
+    confused = peer(answer_wrongly)
+    with pytest.raises(NotKafka, match="instead of"):
+        Connection(confused.address, "test", 5)
+
+
+def test_a_broker_that_knows_no_version_of_ours_is_told_by_request(peer: Callable[[Behaviour], Peer]) -> None:
+    def too_new(connection: socket.socket) -> None:
+        speak_versions(connection, {ApiKey.METADATA: (99, 100)})
+        connection.recv(1)
+
+    future = peer(too_new)
+    with Client([future.address], timeout=5) as client, pytest.raises(NotKafka, match="Metadata"):
+        client.metadata([])
+
+
+def test_an_older_broker_answers_api_versions_in_version_0(peer: Callable[[Behaviour], Peer]) -> None:
+    def old(connection: socket.socket) -> None:
+        header = parse_request_header(read_frame(connection))
+        assert header.api_version == 3
+        refusal = encode(ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION), 0)
+        send_frame(connection, encode_response_header(ApiKey.API_VERSIONS, 0, header.correlation_id) + refusal)
+        speak_versions(connection, {ApiKey.METADATA: (0, 5)})
+        connection.recv(1)
+
+    aged = peer(old)
+    Connection(aged.address, "test", 5).close()
+    assert aged.connections == 1
+
+
+def test_the_next_bootstrap_address_is_tried_when_one_is_dead(broker: RunningBroker) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        dead = Address(*listener.getsockname())
+    host, _, port = broker.bootstrap_servers.rpartition(":")
+    with Client([dead, Address(host, int(port))], timeout=5) as client:
+        assert client.metadata([]).brokers
+
+
+def test_a_lost_connection_is_made_again_within_a_retried_call(peer: Callable[[Behaviour], Peer]) -> None:
+    answers = iter([False, False, True])
+
+    def flaky(connection: socket.socket) -> None:
+        speak_versions(connection, {ApiKey.METADATA: (0, 5)})
+        header = parse_request_header(read_frame(connection))
+        if not next(answers):
+            return
+        answer = MetadataResponse(brokers=[MetadataResponseBroker(node_id=7, host="h", port=1)])
+        send_frame(
+            connection,
+            encode_response_header(ApiKey.METADATA, header.api_version, header.correlation_id)
+            + encode(answer, header.api_version),
+        )
+
+    unsteady = peer(flaky)
+    with Client([unsteady.address], timeout=10) as client:
+        (found,) = client.retrying(lambda: client.metadata([])).brokers
+    assert found.node_id == 7 and unsteady.connections == 3
+
+
+def test_retriable_codes_are_retried_and_others_are_not() -> None:
+    client = Client([Address("127.0.0.1", 1)], timeout=5)
+    codes = iter([ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR, ErrorCode.TOPIC_ALREADY_EXISTS])
+
+    def attempt() -> None:
+        raise Rejected(next(codes), "something")
+
+    with pytest.raises(Rejected) as refused:
+        client.retrying(attempt)
+    assert refused.value.code == ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+def test_a_topic_nobody_knows_is_not_waited_for_unless_wanted() -> None:
+    client = Client([Address("127.0.0.1", 1)], timeout=5)
+    calls: list[int] = []
+
+    def attempt() -> MetadataResponseTopic:
+        calls.append(1)
+        if len(calls) < 3:
+            raise Rejected(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "topic 't'")
+        return MetadataResponseTopic(name="t")
+
+    with pytest.raises(Rejected):
+        client.retrying(attempt)
+    assert len(calls) == 1
+    assert client.retrying(attempt, also=[ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]).name == "t"
