@@ -152,6 +152,7 @@ class ManagedLog:
             self.cleaned_offset = 0
         self.last_flush_ms = self._store.clock.now_ms()
         self.high_watermark = min(max(self.high_watermark, start), end)
+        opened.producers.on_high_watermark(self.high_watermark)
         self._update_last_stable()
         return ticket
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 
+from raftlog.broker.core.log.index import RELATIVE_OFFSET_MAX
 from raftlog.broker.core.log.producers import ProducerEntry, Verdict
 from raftlog.broker.core.log.results import (
     AppendOrigin,
@@ -184,7 +185,7 @@ class PartitionLog(ManagedLog):
         max_timestamp = max(header.max_timestamp for _, header in found)
         try:
             if opened.must_roll(size, last.last_offset, max_timestamp, now_ms, self.config):
-                self._roll(opened, first.base_offset, now_ms)
+                self._roll(opened, self._run_start(first, last), now_ms)
             position = opened.active.size
             opened.active.append_run(view[:size], found, self.config.index_interval_bytes)
         except OSError as error:
@@ -199,6 +200,14 @@ class PartitionLog(ManagedLog):
         if self.log_end_offset - self.recovery_point >= self.config.flush_messages:
             self.flush_due = True
         return AppendResult(ErrorCode.NONE, first.base_offset, last.last_offset, -1, self.log_start_offset)
+
+    def _run_start(self, first: BatchHeader, last: BatchHeader) -> int:
+        """Where a new segment begins: at the log end, so that segments meet even where offsets have gaps.
+
+        Recovery takes a gap between two segments for the lost end of the first.
+        """
+        fits = last.last_offset - self.log_end_offset <= RELATIVE_OFFSET_MAX
+        return self.log_end_offset if fits else first.base_offset
 
     def _replicated(self, opened: OpenLog, header: BatchHeader, batch: memoryview) -> None:
         marker = decode_control_batch(batch) if header.is_control else None
@@ -447,10 +456,10 @@ class PartitionLog(ManagedLog):
         self.recovery_point = min(self.recovery_point, end_offset)
         self.cleaned_offset = min(self.cleaned_offset, end_offset)
         try:
+            self._store.before_cut(self)
             opened.cut(end_offset)
-            self._opened = None
-            opened.close()
-            # Producers are as of the cut again, and everything is synced.
+            self.abandon()
+            # Read again, so that the producers are as they were at the cut. Everything is synced already.
             self.log_end_offset = end_offset
             self.high_watermark = min(self.high_watermark, end_offset)
             self.open()
@@ -460,7 +469,10 @@ class PartitionLog(ManagedLog):
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drop all records; the next one will be at `offset`. Raises LogUnavailable."""
         opened = self.opened
+        self.recovery_point = min(self.recovery_point, offset)
+        self.log_start_offset = min(self.log_start_offset, offset)
         try:
+            self._store.before_cut(self)
             opened.restart_at(offset, self._store.clock.now_ms(), self.config)
         except OSError as error:
             raise self.fail(error) from error

@@ -1,0 +1,398 @@
+"""Log compaction: rewriting the segments of a compacted log so that each key keeps only its newest value.
+
+Knows the order of the work: choose the dirtiest log, read its dirty part into a map of newest offsets, write what is
+left of each group of segments into a new one, and put that in the place of the old ones. Refuses to know which records
+stay (`broker/core/log/cleaned_batches.py`) and when it is run: `log_manager.py` asks for it in the background.
+
+A run is a generator of steps, driven by `drive`: it gives the event loop back every few milliseconds, and whatever
+waits for the disk is done in a thread. The log is appended to, read, cut and removed meanwhile; a run that finds its
+segments gone gives up, and what it has finished stays.
+
+Crash safety is Kafka's: a new segment is written as `.cleaned` and synced, becomes `.swap` when it is complete, and
+takes its name when the old ones are gone (`OpenLog.replace_segments`); a start finishes or undoes that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Final
+
+from raftlog.broker.core.log.cleaned_batches import (
+    CleanedTransactions,
+    CleaningRules,
+    CleaningStats,
+    LastRecord,
+    Step,
+    clean_batch,
+    map_batch,
+    offload,
+)
+from raftlog.broker.core.log.compaction import (
+    LONG_MAX,
+    CleanableRange,
+    CleanableSegment,
+    cleanable_range,
+    group_segments,
+)
+from raftlog.broker.core.log.offset_map import DEFAULT_MAP_BYTES, OffsetMap
+from raftlog.broker.core.log.producers import ProducerEntry
+from raftlog.broker.core.log.results import LogDamaged
+from raftlog.broker.core.log.transactions import AbortedTransaction, collect
+from raftlog.broker.ports import Clock, Disk
+from raftlog.broker.store.files import Descriptor, read_exactly
+from raftlog.broker.store.open_log import OpenLog
+from raftlog.broker.store.partition_log import PartitionLog
+from raftlog.broker.store.segment import Segment
+from raftlog.broker.store.store import Store
+from raftlog.wire.batch import BatchHeader, CorruptRecord, iterate_batches, parse_header
+
+logger = logging.getLogger("raftlog.cleaner")
+
+READ_BYTES: Final = 256 * 1024
+"""Read at once from a segment; a batch that is larger is read whole."""
+WRITE_BYTES: Final = 256 * 1024
+"""Written at once to a new segment."""
+SEGMENT_BYTES_LIMIT: Final = 2**31 - 1
+"""Positions in an index are int32. Batches grow a little when they get a delete horizon, so a group may not fit."""
+
+SLICE_SECONDS: Final = 0.002
+"""How long a run keeps the event loop before it gives it back: a few requests' worth. It then pauses for as long, so
+that compaction takes at most half of a busy broker."""
+
+
+class CleaningAborted(Exception):
+    """The log has changed under the run: it was cut, its oldest segments were removed, or it was closed."""
+
+
+class LogCleaner:
+    """Compacts the logs of a store, one at a time. `uncleanable` says which logs it has given up, and why.
+
+    `hash_key`: secret random bytes for the digests of keys. `map_bytes`: memory of a run
+    (log.cleaner.dedupe.buffer.size).
+    """
+
+    def __init__(self, store: Store, hash_key: bytes, *, map_bytes: int = DEFAULT_MAP_BYTES) -> None:
+        self._store = store
+        self._hash_key = hash_key
+        self.map_bytes = map_bytes
+        self.uncleanable: dict[PartitionLog, str] = {}
+
+    def choose(self, logs: Iterable[PartitionLog], now_ms: int) -> PartitionLog | None:
+        """The dirtiest of the logs that are due; None if none is.
+
+        A log that is not open has not grown since it was closed, and is not opened for this.
+        """
+        best: tuple[bool, float] | None = None
+        chosen = None
+        for log in logs:
+            if not log.config.compact or not log.is_open or log.offline_reason is not None or log in self.uncleanable:
+                continue
+            try:
+                found = range_of(log, now_ms)
+            except (OSError, LogDamaged) as error:
+                self._give_up(log, str(error))
+                continue
+            rank = (found.overdue, found.dirty_ratio)
+            if found.is_due(log.config) and (best is None or rank > best):
+                best, chosen = rank, log
+        return chosen
+
+    def clean(self, log: PartitionLog) -> Generator[Step, None, None]:
+        """One run through one log; moves its `cleaned_offset`. Drive it with `drive`.
+
+        Raises OSError when the disk refuses (what was there before is there still), LogUnavailable when the log is
+        offline. A log with damaged batches is given up until the broker starts again.
+        """
+        try:
+            yield from _Run(self._store, log, self._hash_key, self.map_bytes).steps()
+        except CleaningAborted as aborted:
+            logger.info("log=%s compaction ends early: %s", log.directory, aborted)
+        except LogDamaged as error:
+            self._give_up(log, str(error))
+
+    def _give_up(self, log: PartitionLog, reason: str) -> None:
+        logger.error("log=%s is not compacted until the broker starts again: %s", log.directory, reason)
+        self.uncleanable[log] = reason
+
+    def forget(self, log: PartitionLog) -> None:
+        """The log is removed."""
+        self.uncleanable.pop(log, None)
+
+
+async def drive(
+    steps: Generator[Step, None, None], clock: Clock, in_thread: Callable[[Callable[[], None]], Awaitable[None]]
+) -> None:
+    """Carry out the steps without holding up the event loop. Raises what the steps raise."""
+    began = clock.monotonic()
+    try:
+        for step in steps:
+            if step is not None:
+                await in_thread(step)
+                began = clock.monotonic()
+            elif clock.monotonic() - began >= SLICE_SECONDS:
+                await asyncio.sleep(SLICE_SECONDS)
+                began = clock.monotonic()
+    finally:
+        steps.close()
+
+
+def range_of(log: PartitionLog, now_ms: int) -> CleanableRange:
+    """What is clean and dirty in an open log. Raises OSError, LogDamaged."""
+    config, opened = log.config, log.opened
+    with_first = config.max_compaction_lag_ms < LONG_MAX
+    facts = []
+    for number, segment in enumerate(opened.segments):
+        facts.append(
+            CleanableSegment(
+                base_offset=segment.base_offset,
+                end_offset=opened.end_of(number, log.log_end_offset),
+                size=segment.size,
+                first_timestamp=segment.load_first_timestamp() if with_first else -1,
+                largest_timestamp=segment.load_largest_timestamp() if config.min_compaction_lag_ms > 0 else -1,
+            )
+        )
+    return cleanable_range(
+        facts,
+        config,
+        cleaned_offset=log.cleaned_offset,
+        log_start_offset=log.log_start_offset,
+        # An old value may only go when the newer one is on stable storage too, whatever flush.messages says: the new
+        # segments are synced, and would outlive it in a crash.
+        decided_offset=min(log.last_stable_offset, log.recovery_point),
+        now_ms=now_ms,
+    )
+
+
+class _Run:
+    """One run through one log, from the map of its dirty part to the last group of segments."""
+
+    def __init__(self, store: Store, log: PartitionLog, hash_key: bytes, map_bytes: int) -> None:
+        self._store = store
+        self._disk = store.disk
+        self._log = log
+        self._opened: OpenLog = log.opened
+        self._hash_key = hash_key
+        self._map_bytes = map_bytes
+        self._now_ms = store.clock.now_ms()
+        self._stats = CleaningStats()
+
+    def steps(self) -> Generator[Step, None, None]:
+        log, opened = self._log, self._opened
+        started = self._store.clock.monotonic()
+        found = range_of(log, self._now_ms)
+        if found.dirty_bytes == 0:
+            return
+        offsets = OffsetMap(self._hash_key, found.end_offset - found.first_dirty_offset, self._map_bytes)
+        yield from self._fill(offsets, found)
+        end_offset = offsets.latest_offset + 1
+        if end_offset <= found.first_dirty_offset:
+            raise LogDamaged(f"{log.directory}: the keys of one batch do not fit in {self._map_bytes} bytes")
+        segments = [segment for segment in opened.segments[:-1] if segment.base_offset < end_offset]
+        before = sum(segment.size for segment in segments)
+        transactions = CleanedTransactions()
+        for group in self._groups(segments):
+            rules = CleaningRules(
+                offsets=offsets,
+                last_records=last_records(opened.producers.entries.values()),
+                end_offset=found.end_offset,
+                now_ms=self._now_ms,
+                delete_retention_ms=log.config.delete_retention_ms,
+            )
+            yield from self._clean_group(group, rules, transactions)
+        self._check_unchanged(())
+        log.cleaned_offset = end_offset
+        stats = self._stats
+        logger.info(
+            "log=%s compacted up to offset %d: %d of %d records kept, %d of %d bytes, in %.1f s",
+            log.directory, end_offset, stats.records_kept, stats.records_read, stats.bytes_written, before,
+            self._store.clock.monotonic() - started,
+        )  # fmt: skip
+        if stats.unreadable_batches:
+            logger.error("log=%s %d batches cannot be read and stay", log.directory, stats.unreadable_batches)
+
+    # The map -----------------------------------------------------------------------------------------
+
+    def _fill(self, offsets: OffsetMap, found: CleanableRange) -> Generator[Step, None, None]:
+        """Take the keys of the dirty part into the map, until it is full."""
+        start = found.first_dirty_offset
+        transactions = CleanedTransactions()
+        transactions.add_aborted(self._aborted(start, found.end_offset))
+        for number, segment in enumerate(list(self._opened.segments)):
+            end = self._opened.end_of(number, self._log.log_end_offset)
+            if end <= start or segment.base_offset >= found.end_offset:
+                continue
+            position = segment.position_of(start) if segment.base_offset < start else 0
+            while position < segment.size:
+                batches, position = yield from self._read(segment, position)
+                for header, batch in batches:
+                    room = yield from map_batch(batch, header, offsets, transactions, start)
+                    if not room:
+                        return
+                    yield None
+                self._check_unchanged((segment,))
+            # Compaction may have taken what was at the end of the segment.
+            offsets.latest_offset = max(offsets.latest_offset, end - 1)
+
+    def _aborted(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        found: list[AbortedTransaction] = []
+        for segment in self._opened.segments[self._opened.number_of(start_offset) :]:
+            if collect(segment.transactions, start_offset, end_offset, found):
+                break
+        return found
+
+    # The new segments --------------------------------------------------------------------------------
+
+    def _groups(self, segments: Sequence[Segment]) -> list[list[Segment]]:
+        facts = [
+            CleanableSegment(
+                base_offset=segment.base_offset,
+                end_offset=self._opened.end_of(number, self._log.log_end_offset),
+                size=segment.size,
+                offset_index_size=segment.offsets.size,
+                time_index_size=segment.times.size,
+            )
+            for number, segment in enumerate(segments)
+        ]
+        return [[segments[number] for number in group] for group in group_segments(facts, self._log.config)]
+
+    def _clean_group(
+        self, group: list[Segment], rules: CleaningRules, transactions: CleanedTransactions
+    ) -> Generator[Step, None, None]:
+        """Write what is left of the segments into new ones and put these in their place."""
+        self._check_unchanged(group)
+        writer = _Writer(self._opened, self._log, group[0].base_offset, self._now_ms)
+        transactions.keep_aborted = writer.add_transaction
+        try:
+            for segment in group:
+                number = self._opened.segments.index(segment)
+                end = self._opened.end_of(number, self._log.log_end_offset)
+                transactions.add_aborted(self._aborted(segment.base_offset, end))
+                position = 0
+                while position < segment.size:
+                    batches, position = yield from self._read(segment, position)
+                    for header, batch in batches:
+                        kept = yield from clean_batch(batch, header, rules, transactions, self._stats)
+                        if kept is not None:
+                            writer.add(kept.header, kept.batch)
+                        yield None
+                    self._check_unchanged(group)
+            yield from writer.finish(max(segment.changed_ms for segment in group))
+            self._check_unchanged(group)
+            self._replace(group, writer)
+        finally:
+            writer.discard()
+
+    def _replace(self, group: list[Segment], writer: _Writer) -> None:
+        # From here on the new files are not the writer's to remove: they may be all that is left.
+        replacement, writer.segments = writer.segments, []
+        try:
+            self._opened.replace_segments(group, replacement, self._log.config)
+        except OSError as error:
+            # Some of the files may have their new names and some not: a start will finish it or undo it.
+            raise self._log.fail(error) from error
+
+    def _check_unchanged(self, segments: Iterable[Segment]) -> None:
+        """Raises CleaningAborted unless the log is as it was and still has these segments."""
+        log, opened = self._log, self._opened
+        if log.offline_reason is not None or not log.is_open or log.opened is not opened:
+            raise CleaningAborted("the log was closed or cut")
+        if any(segment not in opened.segments for segment in segments):
+            raise CleaningAborted("segments were removed")
+
+    # Reading -----------------------------------------------------------------------------------------
+
+    def _read(
+        self, segment: Segment, position: int
+    ) -> Generator[Step, None, tuple[list[tuple[BatchHeader, memoryview]], int]]:
+        """The whole batches of the next stretch of a segment, and the position behind them. Raises LogDamaged."""
+        size = min(READ_BYTES, segment.size - position)
+        data = yield from self._read_bytes(segment, position, size)
+        try:
+            found = list(iterate_batches(data))
+            if not found:
+                size = parse_header(data).size
+                data = yield from self._read_bytes(segment, position, size)
+                found = list(iterate_batches(data))
+        except CorruptRecord as error:
+            raise segment.damaged(position, str(error)) from error
+        if not found:
+            raise segment.damaged(position, "the file ends within a batch")
+        view = memoryview(data)
+        end = found[-1][0] + found[-1][1].size
+        return [(header, view[at : at + header.size]) for at, header in found], position + end
+
+    def _read_bytes(self, segment: Segment, position: int, size: int) -> Generator[Step, None, bytes]:
+        # Opened here, because the cache of open files belongs to the event loop; kept open by the reference.
+        descriptor = segment.descriptor()
+        return (yield from offload(partial(read_exactly, self._disk, descriptor.fd, size, position), OSError))
+
+
+class _Writer:
+    """New segments under their `.cleaned` names; a second one only where one cannot take a whole group."""
+
+    def __init__(self, opened: OpenLog, log: PartitionLog, base_offset: int, now_ms: int) -> None:
+        self._opened = opened
+        self._log = log
+        self._now_ms = now_ms
+        self.segments = [opened.new_cleaned_segment(base_offset, now_ms)]
+        self._waiting: list[bytes | bytearray | memoryview] = []
+        self._headers: list[tuple[int, BatchHeader]] = []
+        self._waiting_bytes = 0
+
+    def add(self, header: BatchHeader, batch: bytes | bytearray | memoryview) -> None:
+        """Append a batch. Raises OSError."""
+        segment = self.segments[-1]
+        end = segment.size + self._waiting_bytes + header.size
+        if end > SEGMENT_BYTES_LIMIT or not segment.accepts(header.last_offset, self._log.config.segment_index_bytes):
+            self._write()
+            segment.finish()
+            self.segments.append(self._opened.new_cleaned_segment(header.base_offset, self._now_ms))
+        self._headers.append((self._waiting_bytes, header))
+        self._waiting.append(batch)
+        self._waiting_bytes += header.size
+        if self._waiting_bytes >= WRITE_BYTES:
+            self._write()
+
+    def add_transaction(self, transaction: AbortedTransaction) -> None:
+        """Keep an entry of the transaction index, in the segment that its marker goes to. Raises OSError."""
+        self.segments[-1].add_transaction(transaction)
+
+    def _write(self) -> None:
+        if self._headers:
+            data = b"".join(self._waiting)
+            self.segments[-1].append_run(data, self._headers, self._log.config.index_interval_bytes)
+            self._waiting, self._headers, self._waiting_bytes = [], [], 0
+
+    def finish(self, changed_ms: int) -> Generator[Step, None, None]:
+        """Everything is in the files and on stable storage. Raises OSError."""
+        self._write()
+        for segment in self.segments:
+            segment.finish()
+            # What a segment is as old as, for retention, if it has no timestamps.
+            segment.changed_ms = changed_ms
+            files = (segment.descriptor(), segment.offsets.file.open(), segment.times.file.open())
+            yield from offload(partial(_sync_all, self._opened.store.disk, files), OSError)
+
+    def discard(self) -> None:
+        """Remove the segments that have not taken their place; a start would."""
+        for segment in self.segments:
+            with suppress(OSError):
+                segment.remove()
+        self.segments = []
+
+
+def _sync_all(disk: Disk, descriptors: Sequence[Descriptor]) -> None:
+    for descriptor in descriptors:
+        disk.sync(descriptor.fd)
+
+
+def last_records(producers: Iterable[ProducerEntry]) -> dict[int, LastRecord]:
+    """What must stay of each producer."""
+    return {
+        entry.producer_id: LastRecord(entry.batches[-1].last_offset if entry.batches else -1, entry.epoch)
+        for entry in producers
+    }
