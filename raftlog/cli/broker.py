@@ -133,7 +133,7 @@ def run_broker(config: BrokerConfig, ready_fd: int | None, lifeline_fd: int | No
     from raftlog.broker.main import CannotStart
     from raftlog.broker.main import run as run_until_stopped
     from raftlog.broker.store.data_directory import DataDirectoryInUse
-    from raftlog.raft.journal import JournalDamaged
+    from raftlog.raft.journal import JournalDamaged, JournalLocked
 
     try:
         return run_until_stopped(config, ready_fd=ready_fd, lifeline_fd=lifeline_fd)
@@ -141,6 +141,9 @@ def run_broker(config: BrokerConfig, ready_fd: int | None, lifeline_fd: int | No
         raise CommandFailed(str(error), code="METADATA_DAMAGED") from error
     except CannotStart as error:
         raise CommandFailed(str(error), code="CANNOT_START") from error
+    except JournalLocked as error:
+        hint = "stop the other broker, or choose another directory with --data-dir"
+        raise CommandFailed(str(error), hint, code="DATA_DIRECTORY_IN_USE") from error
     except DataDirectoryInUse as error:
         raise CommandFailed(str(error), code="DATA_DIRECTORY_IN_USE") from error
     except OSError as error:

@@ -108,7 +108,7 @@ def what_the_broker_said(died: BrokerDied) -> tuple[str, str | None]:
 
 def watch(brokers: list[BrokerProcess]) -> None:
     """Report each broker that dies; return when none is left."""
-    alive = {broker.lifeline.fileno(): broker for broker in brokers if broker.lifeline is not None}
+    alive = {broker.death_fd: broker for broker in brokers if broker.death_fd is not None}
     while alive:
         for descriptor in select.select(list(alive), [], [])[0]:
             broker = alive.pop(descriptor)

@@ -3,18 +3,16 @@
 Knows processes, signals and the two descriptors that tie a broker to whoever started it; refuses to know the Kafka
 protocol: readiness is a line the broker writes, never something that is polled for.
 
-The ties: `--ready-fd` is a pipe on which the broker writes one line of JSON once it accepts connections.
-`--lifeline-fd` is one end of a socket pair that both hold for as long as they live. When the parent is gone, even
-through kill -9, the broker reads end-of-file and stops; when the broker is gone, the parent does.
+The ties are three pipes. On `--ready-fd` the broker writes one line of JSON once it accepts connections. From
+`--lifeline-fd` it reads end-of-file when the parent is gone, even through kill -9, and stops. The third it knows
+nothing of: it ends with the broker, which is how the parent learns of that without a signal handler.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -35,7 +33,7 @@ class BrokerProcess:
 
     It keeps its port over restarts: the first start may let the operating system choose (`port=0`), later ones
     listen where the first one did, so clients find it again.
-    Invariant: `lifeline` is open exactly while a process was started and its end was not yet collected.
+    Invariant: the descriptors are open exactly while a process was started and its end was not yet collected.
     """
 
     def __init__(
@@ -57,9 +55,10 @@ class BrokerProcess:
         self.settings = dict(settings or {})
         self.log_file = Path(log_file) if log_file is not None else None
         self.extra_arguments = tuple(extra_arguments)
-        self.lifeline: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._ready: int | None = None
+        self._lifeline: int | None = None
+        self._death: int | None = None
 
     @property
     def address(self) -> str:
@@ -84,6 +83,11 @@ class BrokerProcess:
         return self._process is not None and self._process.poll() is None
 
     @property
+    def death_fd(self) -> int | None:
+        """Becomes readable when the running process ends; None when none was started."""
+        return self._death
+
+    @property
     def command(self) -> list[str]:
         """What to type to run the same broker by hand."""
         command = [sys.executable, "-m", "raftlog", "broker", "--node-id", str(self.node_id)]
@@ -97,9 +101,11 @@ class BrokerProcess:
         if self.running:
             raise BrokerDied(f"broker {self.node_id} runs already, as process {self.pid}")
         self.close()
-        self.lifeline, theirs = socket.socketpair()
         self._ready, ready_end = os.pipe()
-        ties = ["--ready-fd", str(ready_end), "--lifeline-fd", str(theirs.fileno())]
+        lifeline_end, self._lifeline = os.pipe()
+        self._death, death_end = os.pipe()
+        theirs = (ready_end, lifeline_end, death_end)
+        ties = ["--ready-fd", str(ready_end), "--lifeline-fd", str(lifeline_end)]
         log = None if self.log_file is None else os.open(self.log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         try:
             self._process = subprocess.Popen(
@@ -107,20 +113,20 @@ class BrokerProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=log if log is not None else sys.stderr,
                 stderr=log if log is not None else None,
-                pass_fds=(ready_end, theirs.fileno()),
+                pass_fds=theirs,
                 # A session of its own: Ctrl-C in the terminal reaches only the parent, which stops us in order.
                 start_new_session=True,
             )
         finally:
-            theirs.close()
-            os.close(ready_end)
-            if log is not None:
-                os.close(log)
+            for descriptor in (*theirs, *([] if log is None else [log])):
+                os.close(descriptor)
         if wait:
             self.wait_until_ready(timeout)
 
     def wait_until_ready(self, timeout: float = START_TIMEOUT_SECONDS) -> None:
         """Return once the broker accepts connections; raise BrokerDied when it ends or `timeout` seconds pass."""
+        import json  # not before: the broker starts meanwhile
+
         deadline = time.monotonic() + timeout
         line = b""
         while self._ready is not None and not line.endswith(b"\n"):
@@ -178,12 +184,10 @@ class BrokerProcess:
 
     def close(self) -> None:
         """Give the ties back. A process that still runs takes that as the order to stop."""
-        if self.lifeline is not None:
-            self.lifeline.close()
-            self.lifeline = None
-        if self._ready is not None:
-            os.close(self._ready)
-            self._ready = None
+        for descriptor in (self._ready, self._lifeline, self._death):
+            if descriptor is not None:
+                os.close(descriptor)
+        self._ready = self._lifeline = self._death = None
 
     def log(self) -> str:
         """What the broker has logged so far, over all its starts (empty when it logs to our standard error)."""

@@ -40,8 +40,9 @@ class Dev:
     def end(self, number: int) -> tuple[int, str, str]:
         """Send a signal; exit code, rest of standard output, standard error."""
         self.process.send_signal(number)
-        out, err = self.process.communicate(timeout=DEADLINE_SECONDS)
-        return self.process.returncode, out.decode(), err.decode()
+        assert self.process.stdout is not None and self.process.stderr is not None
+        code = self.process.wait(DEADLINE_SECONDS)
+        return code, self.process.stdout.read().decode(), self.process.stderr.read().decode()
 
     def kill(self) -> None:
         self.process.kill()
