@@ -94,6 +94,10 @@ class PartitionManager:
             return self.find_by_name(name.encode(), index)
         return self.find_by_id(topic_id, index)
 
+    def is_on_disk(self, name: str, index: int) -> bool:
+        """Whether the partition has a log in a directory of ours. One that has none yet is empty."""
+        return self._logs.get(name, index) is not None
+
     def open_partitions(self) -> Iterator[Partition]:
         """Those that are open, in the order in which they were opened, by topic."""
         for topic in self._by_name.values():

@@ -1,0 +1,104 @@
+"""FindCoordinator (key 10), v0 to v6: which broker keeps a group.
+
+Several keys at once (KIP-699, v4). Transactions (KIP-98) and share groups (KIP-932, v6) have no coordinator here yet;
+their keys are refused in words. The topic behind the groups is created when it is first asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any, NamedTuple
+
+from raftlog.broker.api.context import RequestContext
+from raftlog.broker.api.metadata import client_brokers
+from raftlog.broker.core.group.placement import GROUP_TOPIC, group_partition
+from raftlog.metadata.image import TopicImage
+from raftlog.wire.errors import ErrorCode
+from raftlog.wire.messages.find_coordinator import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+
+_GROUP, _TRANSACTION, _SHARE = 0, 1, 2
+_SEVERAL_KEYS_FROM = 4
+_NO_NODE = -1
+
+
+class _Place(NamedTuple):
+    """Where a coordinator is, or why that cannot be said."""
+
+    error: ErrorCode
+    message: str | None
+    node_id: int = _NO_NODE
+    host: str = ""
+    port: int = -1
+
+
+def handle(
+    context: RequestContext, request: FindCoordinatorRequest
+) -> FindCoordinatorResponse | Coroutine[Any, Any, FindCoordinatorResponse]:
+    """The leader of each group's partition, at the address that this client is to use."""
+    refusal = _refusal(request.key_type)
+    if refusal is not None:
+        return _answer(context, request, refusal)
+    topic = context.services.controller.image.topics.get(GROUP_TOPIC)
+    if topic is None:
+        return _create_and_answer(context, request)
+    return _answer(context, request, topic)
+
+
+def _refusal(key_type: int) -> _Place | None:
+    if key_type == _GROUP:
+        return None
+    if key_type == _TRANSACTION:
+        # Not COORDINATOR_NOT_AVAILABLE, at which clients try again until their time is up.
+        return _Place(ErrorCode.INVALID_REQUEST, "Transactions are not supported by this broker yet.")
+    if key_type == _SHARE:
+        return _Place(ErrorCode.INVALID_REQUEST, "Share groups are not supported by this broker.")
+    return _Place(ErrorCode.INVALID_REQUEST, f"There is no coordinator of type {key_type}.")
+
+
+async def _create_and_answer(context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+    controller = context.services.controller
+    result = await controller.ensure_internal_topic(GROUP_TOPIC)
+    topic = controller.image.topics.get(GROUP_TOPIC)
+    if topic is None:
+        return _answer(context, request, _Place(ErrorCode.COORDINATOR_NOT_AVAILABLE, result.message))
+    return _answer(context, request, topic)
+
+
+def _answer(
+    context: RequestContext, request: FindCoordinatorRequest, where: _Place | TopicImage
+) -> FindCoordinatorResponse:
+    if context.api_version < _SEVERAL_KEYS_FROM:
+        place = where if isinstance(where, _Place) else _locate(context, where, request.key)
+        return FindCoordinatorResponse(
+            error_code=place.error,
+            error_message=place.message,
+            node_id=place.node_id,
+            host=place.host,
+            port=place.port,
+        )
+    coordinators = []
+    for key in request.coordinator_keys:
+        place = where if isinstance(where, _Place) else _locate(context, where, key)
+        coordinators.append(
+            Coordinator(
+                key=key,
+                node_id=place.node_id,
+                host=place.host,
+                port=place.port,
+                error_code=place.error,
+                error_message=place.message,
+            )
+        )
+    return FindCoordinatorResponse(coordinators=coordinators)
+
+
+def _locate(context: RequestContext, topic: TopicImage, group_id: str) -> _Place:
+    leader = topic.partitions[group_partition(group_id, len(topic.partitions))].leader
+    for broker_id, host, port, _ in client_brokers(context, context.services.controller.image):
+        if broker_id == leader:
+            return _Place(ErrorCode.NONE, None, broker_id, host, port)
+    return _Place(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The group's partition has no leader at the moment.")

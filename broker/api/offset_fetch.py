@@ -1,0 +1,170 @@
+"""OffsetFetch (key 9), v1 to v10: how far groups have come.
+
+All topics (KIP-88, v2), leader epochs (KIP-320, v5), no offsets that a transaction may still change (KIP-447, v7: there
+are none, but the flag is obeyed), several groups (KIP-709, v8), topic ids (KIP-848, v10).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Sequence
+from types import CoroutineType
+from typing import Any
+
+from raftlog.broker.api.context import RequestContext
+from raftlog.broker.core.group.effects import Decision
+from raftlog.broker.core.group.offsets import (
+    TOPIC_IDS_FROM,
+    FetchedTopic,
+    TopicQuery,
+    fetch_all_offsets,
+    fetch_offsets,
+)
+from raftlog.broker.runtime.group_shard_host import GroupShardHost
+from raftlog.metadata.image import MetadataImage
+from raftlog.wire.errors import ErrorCode
+from raftlog.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from raftlog.wire.schema import ZERO_UUID
+
+_SEVERAL_GROUPS_FROM = 8
+_GROUP_ERROR_FROM = 2
+
+_Answer = OffsetFetchResponseGroup | Coroutine[Any, Any, OffsetFetchResponseGroup]
+
+
+def handle(
+    context: RequestContext, request: OffsetFetchRequest
+) -> OffsetFetchResponse | Coroutine[Any, Any, OffsetFetchResponse]:
+    """Answered when all that the answer rests on is committed: an offset that was told is never taken back."""
+    groups = request.groups if context.api_version >= _SEVERAL_GROUPS_FROM else [_as_group(request)]
+    answers = [_ask(context, group) for group in groups]
+    done = [answer for answer in answers if not isinstance(answer, CoroutineType)]
+    if len(done) == len(answers):
+        return _response(context.api_version, done, request)  # type: ignore[arg-type]
+    return _later(context.api_version, answers, request)
+
+
+def _as_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
+    """The one group of an old request, in the form of the new ones."""
+    topics = request.topics
+    return OffsetFetchRequestGroup(
+        group_id=request.group_id,
+        topics=None
+        if topics is None
+        else [OffsetFetchRequestTopics(name=t.name, partition_indexes=t.partition_indexes) for t in topics],
+    )
+
+
+async def _later(version: int, answers: Sequence[_Answer], request: OffsetFetchRequest) -> OffsetFetchResponse:
+    done = [await answer if isinstance(answer, CoroutineType) else answer for answer in answers]
+    return _response(version, done, request)  # type: ignore[arg-type]
+
+
+def _ask(context: RequestContext, group: OffsetFetchRequestGroup) -> _Answer:
+    coordinator = context.services.groups
+    by_id = context.api_version >= TOPIC_IDS_FROM
+
+    def refuse(error: ErrorCode) -> OffsetFetchResponseGroup:
+        if error is ErrorCode.COORDINATOR_NOT_AVAILABLE:
+            # Consumers before Kafka 3.9 take that one here for final; this one they understand.
+            error = ErrorCode.NOT_COORDINATOR
+        return OffsetFetchResponseGroup(group_id=group.group_id, error_code=error)
+
+    def act(host: GroupShardHost) -> _Answer:
+        image = context.services.controller.image
+        if group.topics is None:
+            fetched = fetch_all_offsets(host.shard, group.group_id, image)
+            if by_id:
+                fetched = [topic for topic in fetched if topic.topic_id != ZERO_UUID]
+        else:
+            queries = [_query(topic, image, by_id=by_id) for topic in group.topics]
+            fetched = fetch_offsets(host.shard, group.group_id, queries)
+        return coordinator.settle(host, Decision(_group_response(group.group_id, fetched), []), refuse)
+
+    return coordinator.ask(group.group_id, act, refuse)
+
+
+def _query(topic: OffsetFetchRequestTopics, image: MetadataImage, *, by_id: bool) -> TopicQuery:
+    if by_id:
+        found = image.topics_by_id.get(topic.topic_id)
+        return TopicQuery(None if found is None else found.name, topic.topic_id, topic.partition_indexes)
+    found = image.topics.get(topic.name)
+    return TopicQuery(topic.name, ZERO_UUID if found is None else found.topic_id, topic.partition_indexes)
+
+
+def _group_response(group_id: str, fetched: list[FetchedTopic]) -> OffsetFetchResponseGroup:
+    return OffsetFetchResponseGroup(
+        group_id=group_id,
+        topics=[
+            OffsetFetchResponseTopics(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    OffsetFetchResponsePartitions(
+                        partition_index=partition.partition,
+                        committed_offset=partition.offset,
+                        committed_leader_epoch=partition.leader_epoch,
+                        metadata=partition.metadata,
+                        error_code=partition.error,
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in fetched
+        ],
+    )
+
+
+def _response(
+    version: int, groups: list[OffsetFetchResponseGroup], request: OffsetFetchRequest
+) -> OffsetFetchResponse:
+    if version >= _SEVERAL_GROUPS_FROM:
+        return OffsetFetchResponse(groups=groups)
+    (group,) = groups
+    topics = group.topics
+    if group.error_code and version < _GROUP_ERROR_FROM:
+        # The oldest version has no place for an error but the partitions.
+        topics = _refused_topics(request, group.error_code)
+    return OffsetFetchResponse(
+        error_code=group.error_code,
+        topics=[
+            OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetFetchResponsePartition(
+                        partition_index=partition.partition_index,
+                        committed_offset=partition.committed_offset,
+                        committed_leader_epoch=partition.committed_leader_epoch,
+                        metadata=partition.metadata,
+                        error_code=partition.error_code,
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in topics
+        ],
+    )
+
+
+def _refused_topics(request: OffsetFetchRequest, error: int) -> list[OffsetFetchResponseTopics]:
+    return [
+        OffsetFetchResponseTopics(
+            name=topic.name,
+            partitions=[
+                OffsetFetchResponsePartitions(
+                    partition_index=index, committed_offset=-1, metadata="", error_code=error
+                )
+                for index in topic.partition_indexes
+            ],
+        )
+        for topic in request.topics or ()
+    ]
