@@ -133,12 +133,12 @@ def run_broker(config: BrokerConfig, ready_fd: int | None, lifeline_fd: int | No
     from raftlog.broker.main import CannotStart
     from raftlog.broker.main import run as run_until_stopped
     from raftlog.broker.store.data_directory import DataDirectoryInUse
-    from raftlog.raft.journal import JournalDamaged, JournalLocked
+    from raftlog.raft.journal import JournalDamaged, JournalFailed, JournalLocked
 
     try:
         return run_until_stopped(config, ready_fd=ready_fd, lifeline_fd=lifeline_fd)
-    except JournalDamaged as error:
-        raise CommandFailed(str(error), code="METADATA_DAMAGED") from error
+    except (JournalDamaged, JournalFailed) as error:
+        raise CommandFailed(str(error), code="METADATA_LOG_FAILED") from error
     except CannotStart as error:
         raise CommandFailed(str(error), code="CANNOT_START") from error
     except JournalLocked as error:
@@ -164,6 +164,8 @@ def worded(error: OSError) -> CommandFailed:
             hint = "choose a place this user may write to with --data-dir, and a port from 1024 on"
         case errno.ENOSPC | errno.EDQUOT:
             hint = "make room, or choose another disk with --data-dir"
-        case errno.ENOTDIR | errno.EEXIST:
-            hint = "there is a file where a directory should be: choose another place with --data-dir"
+        case errno.ENOTDIR | errno.EEXIST | errno.ENOENT:
+            hint = "there cannot be a directory there: choose another place with --data-dir"
+        case int() as number if number < 0:  # from the resolver, which numbers its errors so
+            hint = "check the host name given with --listen"
     return CommandFailed(what, hint, code=errno.errorcode.get(error.errno or 0, "FAILED"))

@@ -102,7 +102,8 @@ def what_the_broker_said(died: BrokerDied) -> tuple[str, str | None]:
     said = [line for line in log.splitlines() if line.strip()]
     for at in range(len(said) - 1, -1, -1):
         if said[at].startswith("raftlog: "):
-            return said[at].removeprefix("raftlog: "), "\n  ".join(line.strip() for line in said[at + 1 :]) or None
+            advice = "\n  ".join(line.strip() for line in said[at + 1 :]).replace("--listen", "--port")
+            return said[at].removeprefix("raftlog: "), advice or None
     return message, "its log ends with:\n  " + "\n  ".join(said[-12:]) if said else None
 
 

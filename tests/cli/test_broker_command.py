@@ -117,7 +117,7 @@ def test_a_port_that_is_taken_ends_the_start_with_advice(tmp_path: Path) -> None
 def test_a_data_directory_has_one_broker(process: BrokerProcess, tmp_path: Path) -> None:
     process.start()
     second = BrokerProcess(1, process.data_dir, log_file=tmp_path / "second.log")
-    with pytest.raises(BrokerDied, match="in use by another process.*"):
+    with pytest.raises(BrokerDied, match="in use by another process"):
         second.start()
     assert second.returncode == 1
 
