@@ -71,6 +71,7 @@ class _EncoderCompiler:
         self.flexible = cls.is_flexible(version)
         self.source = Source("encode(message, parts, output)", _NAMES)
         self.run: list[_Write] = []
+        self.in_tagged_field = False
 
     def compile(self) -> Callable[[Any, list[Any], bytearray], bytearray]:
         self.struct(self.cls, "message")
@@ -197,7 +198,9 @@ class _EncoderCompiler:
             line(f"{length} = {size} + 1")
         self.length("i", length, "encode_varint")
         condition = f"if {size} > 0: " if nullable else ""
-        line(f"{condition}output = splice(parts, output, {value}, {size})")
+        # Inside a tagged field, whose size has to be known, nothing can become a part of its own.
+        add = f"output += {value}" if self.in_tagged_field else f"output = splice(parts, output, {value}, {size})"
+        line(condition + add)
 
     def length(self, plain_format: str, variable: str, encode_long: str) -> None:
         """Flushes the run with a length at its end."""
@@ -274,6 +277,7 @@ class _EncoderCompiler:
         self.flush()
         conditions = [differs_from_default(field, expression) for field, expression in tagged]
         line = self.source.line
+        outer_field, self.in_tagged_field = self.in_tagged_field, True
         with self.source.block(f"if {' or '.join(conditions)}:"):
             count, section, outer = (self.source.fresh(name) for name in ("tags", "section", "outer"))
             line(f"{count}, {section}, {outer} = 0, bytearray(), output")
@@ -289,3 +293,4 @@ class _EncoderCompiler:
             line(f"output += encode_varint({count}) + {section}")
         with self.source.block("else:"):
             line("output += b'\\0'")
+        self.in_tagged_field = outer_field

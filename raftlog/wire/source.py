@@ -36,7 +36,10 @@ class Source:
         """Lines below `opening`, one level in."""
         self.line(opening)
         self._depth += 1
+        lines = len(self._lines)
         yield
+        if len(self._lines) == lines:
+            self.line("pass")
         self._depth -= 1
 
     @contextmanager
