@@ -191,7 +191,10 @@ def decode_records(entry: bytes | bytearray | memoryview) -> list[Record]:
     if entry_format != ENTRY_FORMAT:
         raise UnsupportedRecord(_upgrade(f"entry format {entry_format}"))
     interner = _Interner()
-    return [_decode_row(row, interner) for row in rows]
+    try:
+        return [_decode_row(row, interner) for row in rows]
+    except (TypeError, IndexError, KeyError, AttributeError) as error:
+        raise MalformedRecord(f"not a list of records: {error}") from error
 
 
 def _decode_row(row: Sequence[Any], interner: _Interner) -> Record:

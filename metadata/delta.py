@@ -233,15 +233,18 @@ class MetadataDelta:
         )
 
     def _colliding_names_after(self) -> PersistentMap[str, str]:
+        names = self.image.colliding_names
         put: dict[str, str] = {}
         gone: list[str] = []
         for name, topic_id in self._names.items():
             form = colliding_form(name)
-            if form is not None and topic_id is None:
-                gone.append(form)
-            elif form is not None:
+            if form is None:
+                continue
+            if topic_id is not None:
                 put[form] = name
-        return self.image.colliding_names.with_changes(put, gone) if put or gone else self.image.colliding_names
+            elif names.get(form) == name:
+                gone.append(form)
+        return names.with_changes(put, gone) if put or gone else names
 
     def _config_changes(self) -> tuple[dict[ConfigKey, Mapping[str, str]], list[ConfigKey]]:
         put = {key: MappingProxyType(values) for key, values in self._configs.items() if values}

@@ -8,8 +8,8 @@ from it is the same on every run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Generic, TypeVar, overload
+from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, ValuesView
+from typing import Any, Generic, TypeVar, overload
 from zlib import crc32
 
 K = TypeVar("K")
@@ -105,6 +105,14 @@ class PersistentMap(Mapping[K, V], Generic[K, V]):
     def __len__(self) -> int:
         return self._size
 
+    def values(self) -> ValuesView[V]:
+        """The values, in the order of the keys."""
+        return _Values(self)
+
+    def items(self) -> ItemsView[K, V]:
+        """Keys and values, in the order of the keys."""
+        return _Items(self)
+
     def __repr__(self) -> str:
         return f"PersistentMap({dict(self.items())!r})"
 
@@ -115,3 +123,23 @@ class PersistentMap(Mapping[K, V], Generic[K, V]):
         for slot, bucket in enumerate(self._buckets):
             assert all(self._bucket_of(key) == slot for key in bucket), f"bucket {slot} holds a foreign key"
         assert self._size == sum(map(len, self._buckets)), "size differs from the buckets' contents"
+
+
+class _Values(ValuesView[V]):
+    """Values without a look-up for each."""
+
+    _mapping: PersistentMap[Any, V]
+
+    def __iter__(self) -> Iterator[V]:
+        for bucket in self._mapping._buckets:
+            yield from bucket.values()
+
+
+class _Items(ItemsView[K, V]):
+    """Items without a look-up for each."""
+
+    _mapping: PersistentMap[K, V]
+
+    def __iter__(self) -> Iterator[tuple[K, V]]:
+        for bucket in self._mapping._buckets:
+            yield from bucket.items()

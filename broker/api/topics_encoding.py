@@ -6,7 +6,8 @@ requests and which topics were asked for. Keeps the encoding of all topics until
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import functools
+from collections.abc import Callable, Iterable
 from struct import Struct
 
 from raftlog.metadata.image import NO_LEADER, MetadataImage, TopicImage
@@ -24,8 +25,12 @@ CACHED_VERSIONS_MAX = 3
 
 _SHORT = Struct(">h")
 _INT = Struct(">i")
-_PARTITION_HEAD = Struct(">hii")  # error code, index, leader
-_PARTITION_HEAD_WITH_EPOCH = Struct(">hiii")
+_SHORTS = Struct(">hh")
+_PARTITION = Struct(">hii")  # error code, index, leader
+_PARTITION_WITH_EPOCH = Struct(">hiii")
+
+_LEADER_NOT_AVAILABLE = int(ErrorCode.LEADER_NOT_AVAILABLE)
+_REPLICA_NOT_AVAILABLE = int(ErrorCode.REPLICA_NOT_AVAILABLE)
 
 _cache: dict[int, tuple[MetadataImage, bytes]] = {}
 
@@ -63,44 +68,65 @@ def encode_topics(
 ) -> bytes:
     """These topics, one after the other, without a length in front."""
     tails = _ReplicaTails(image, version)
-    return b"".join([_encode_topic(topic, version, operations, tails) for topic in topics])
+    lengths = _short_lengths(version)
+    topic_tail = _topic_tail(operations, version)
+    pieces: list[bytes] = []
+    add = pieces.append
+    for topic in topics:
+        name = topic.name.encode()
+        if version >= FLEXIBLE_FROM:
+            add(b"\0\0" + lengths[len(name)])
+        else:
+            add(_SHORTS.pack(0, len(name)))
+        add(name)
+        if version >= 10:
+            add(topic.topic_id)
+        if version >= 1:
+            add(b"\1" if topic.internal else b"\0")
+        count = len(topic.partitions)
+        add(lengths[count] if count < len(lengths) else encode_length(count, version))
+        _add_partitions(add, topic, version, tails)
+        add(topic_tail)
+    return b"".join(pieces)
 
 
 def encode_topic_error(name: str | None, topic_id: bytes, error: ErrorCode, version: int) -> bytes:
     """A topic that cannot be described. Before v12 a name cannot be null, and an unknown one is empty."""
-    if name is None and version < 12:
-        name = ""
-    return b"".join(
-        (
-            _topic_head(error, name, topic_id, False, version),
-            encode_length(0, version),
-            _topic_tail(NO_OPERATIONS, version),
-        )
-    )
-
-
-def _encode_topic(topic: TopicImage, version: int, operations: int, tails: _ReplicaTails) -> bytes:
-    pieces = [
-        _topic_head(ErrorCode.NONE, topic.name, topic.topic_id, topic.internal, version),
-        encode_length(len(topic.partitions), version),
-    ]
-    pack = _PARTITION_HEAD_WITH_EPOCH.pack
-    for partition in topic.partitions:
-        tail = tails.get((partition.replicas, partition.isr))
-        if tail is None:
-            tail = tails.add(partition.replicas, partition.isr)
-        leader, error = partition.leader, tails.error
-        if leader == NO_LEADER or leader not in tails.usable:
-            leader, error = NO_LEADER, ErrorCode.LEADER_NOT_AVAILABLE
-        elif version == 0 and not tails.usable.issuperset(partition.replicas):
-            error = ErrorCode.REPLICA_NOT_AVAILABLE
-        if version >= 7:
-            pieces.append(pack(error, partition.index, leader, partition.leader_epoch))
-        else:
-            pieces.append(_PARTITION_HEAD.pack(error, partition.index, leader))
-        pieces.append(tail)
-    pieces.append(_topic_tail(operations, version))
+    text = None if name is None and version >= 12 else (name or "").encode()
+    pieces = [_SHORT.pack(error)]
+    if version >= FLEXIBLE_FROM:
+        pieces.append(b"\0" if text is None else encode_length(len(text), version) + text)
+    else:
+        pieces.append(_SHORT.pack(len(text or b"")) + (text or b""))
+    if version >= 10:
+        pieces.append(topic_id)
+    if version >= 1:
+        pieces.append(b"\0")
+    pieces.append(encode_length(0, version))
+    pieces.append(_topic_tail(NO_OPERATIONS, version))
     return b"".join(pieces)
+
+
+def _add_partitions(add: Callable[[bytes], None], topic: TopicImage, version: int, tails: _ReplicaTails) -> None:
+    usable = tails.usable
+    for partition in topic.partitions:
+        leader, error, replicas = partition.leader, 0, partition.replicas
+        if leader not in usable:
+            leader, error = NO_LEADER, _LEADER_NOT_AVAILABLE
+        elif version == 0 and not usable.issuperset(replicas):
+            error = _REPLICA_NOT_AVAILABLE
+        if version >= 7:
+            add(_PARTITION_WITH_EPOCH.pack(error, partition.index, leader, partition.leader_epoch))
+        else:
+            add(_PARTITION.pack(error, partition.index, leader))
+        key = (replicas, partition.isr)
+        add(tails[key] if key in tails else tails.add(*key))
+
+
+@functools.cache
+def _short_lengths(version: int) -> tuple[bytes, ...]:
+    """The lengths that names and most partition counts have, encoded once."""
+    return tuple(encode_length(count, version) for count in range(256))
 
 
 class _ReplicaTails(dict[tuple[tuple[int, ...], tuple[int, ...]], bytes]):
@@ -109,7 +135,6 @@ class _ReplicaTails(dict[tuple[tuple[int, ...], tuple[int, ...]], bytes]):
     def __init__(self, image: MetadataImage, version: int) -> None:
         super().__init__()
         self.usable = frozenset(broker.broker_id for broker in image.brokers.values() if not broker.fenced)
-        self.error = ErrorCode.NONE
         self._version = version
 
     def add(self, replicas: tuple[int, ...], isr: tuple[int, ...]) -> bytes:
@@ -129,21 +154,6 @@ class _ReplicaTails(dict[tuple[tuple[int, ...], tuple[int, ...]], bytes]):
 
     def _brokers(self, brokers: tuple[int, ...]) -> bytes:
         return encode_length(len(brokers), self._version) + b"".join(map(_INT.pack, brokers))
-
-
-def _topic_head(error: ErrorCode, name: str | None, topic_id: bytes, internal: bool, version: int) -> bytes:
-    pieces = [_SHORT.pack(error)]
-    text = None if name is None else name.encode()
-    if version >= FLEXIBLE_FROM:
-        pieces.append(b"\0" if text is None else unsigned_varint(len(text) + 1) + text)
-    else:
-        assert text is not None
-        pieces.append(_SHORT.pack(len(text)) + text)
-    if version >= 10:
-        pieces.append(topic_id)
-    if version >= 1:
-        pieces.append(b"\1" if internal else b"\0")
-    return b"".join(pieces)
 
 
 def _topic_tail(operations: int, version: int) -> bytes:

@@ -1,0 +1,74 @@
+"""Registration, epochs and blocks of producer ids."""
+
+from __future__ import annotations
+
+from raftlog.metadata.commands import (
+    AllocateProducerIds,
+    InitializeCluster,
+    NewTopic,
+    RegisterBroker,
+)
+from raftlog.wire.errors import ErrorCode
+from tests.metadata.world import World
+
+
+def test_the_first_cluster_id_stays() -> None:
+    world = World()
+    assert world.execute(InitializeCluster("first", {"raftlog.metadata.version": 1})).cluster_id == "first"
+    assert world.execute(InitializeCluster("second", {})).cluster_id == "first"
+    assert world.image.cluster_id == "first"
+    assert world.image.features == {"raftlog.metadata.version": 1}
+
+
+def test_every_registration_has_a_higher_epoch_and_a_repetition_has_the_same() -> None:
+    world = World(brokers=2)
+    register = RegisterBroker(1, b"n" * 16, ())
+    first = world.execute(register)
+    assert first.broker_epoch == 3
+    assert world.execute(register).broker_epoch == 3
+    assert world.register(2) == 4
+
+
+def test_a_broker_of_another_cluster_is_refused() -> None:
+    world = World()
+    world.execute(InitializeCluster("ours", {}))
+    answer = world.execute(RegisterBroker(2, b"n" * 16, (), cluster_id="theirs"))
+    assert answer.error is ErrorCode.INCONSISTENT_CLUSTER_ID
+    assert answer.message and "theirs" in answer.message and "ours" in answer.message
+
+
+def test_a_second_broker_with_an_id_that_is_in_use_is_refused() -> None:
+    world = World()
+    answer = world.execute(RegisterBroker(1, b"n" * 16, (), previous_is_alive=True))
+    assert answer.error is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+
+
+def test_a_broker_that_died_gets_new_leader_epochs_for_what_it_leads() -> None:
+    world = World(brokers=2)
+    world.create(NewTopic("t", assignments=((0, (1, 2)), (1, (2, 1)))))
+    world.register(1)
+    assert [p.leader_epoch for p in world.image.topics["t"].partitions] == [1, 0]
+    assert [p.partition_epoch for p in world.image.topics["t"].partitions] == [1, 0]
+
+
+def test_a_broker_that_was_shut_down_cleanly_keeps_its_leader_epochs() -> None:
+    world = World()
+    world.create("t")
+    epoch = world.image.brokers[1].epoch
+    world.execute(RegisterBroker(1, b"n" * 16, (), previous_broker_epoch=epoch))
+    assert world.image.topics["t"].partitions[0].leader_epoch == 0
+
+
+def test_producer_ids_are_given_out_once() -> None:
+    world = World(brokers=2)
+    blocks = [world.execute(AllocateProducerIds(1 + n % 2, 1 + n % 2)) for n in range(4)]
+    ids = [block.first + n for block in blocks for n in range(block.count)]
+    assert len(set(ids)) == len(ids) == 4000
+
+
+def test_a_broker_of_an_old_epoch_gets_no_producer_ids() -> None:
+    world = World()
+    old = world.image.brokers[1].epoch
+    world.register(1)
+    assert world.execute(AllocateProducerIds(1, old)).error is ErrorCode.STALE_BROKER_EPOCH
+    assert world.execute(AllocateProducerIds(9, 1)).error is ErrorCode.STALE_BROKER_EPOCH

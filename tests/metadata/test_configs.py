@@ -1,0 +1,352 @@
+"""Settings: what Kafka has, what raftlog takes, where a value comes from, and what is refused in which words."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from raftlog.metadata.broker_configs import BROKER_SYNONYMS
+from raftlog.metadata.config_definition import ConfigDefinition, UpdateMode
+from raftlog.metadata.configs import (
+    DIFFERENT_DEFAULTS,
+    SUPPORTED_BROKER_CONFIGS,
+    TOPIC_CONFIGS,
+    ConfigSource,
+    InvalidConfig,
+    broker_definition,
+    check_topic_configs,
+)
+from raftlog.metadata.records import ResourceType
+from raftlog.metadata.topic_configs import SYNONYMS
+from raftlog.metadata.unsupported_broker_configs import UNSUPPORTED_BROKER_CONFIGS
+from raftlog.wire.errors import ErrorCode
+from tests.metadata.world import APPEND, DELETE, SET, SUBTRACT, World
+
+REFERENCE = Path(__file__).resolve().parents[3] / "shared" / "kafka-protocol"
+TOPIC, BROKER = ResourceType.TOPIC, ResourceType.BROKER
+
+
+def reference(name: str) -> dict[str, dict[str, Any]]:
+    path = REFERENCE / name
+    if not path.exists():
+        pytest.skip(f"the reference data are not here: {path}")
+    return {entry["name"]: entry for entry in json.loads(path.read_text())}
+
+
+def shown(default: object) -> object:
+    """A reference default in the form in which a definition has it."""
+    return default if not isinstance(default, list) else ",".join(default)
+
+
+def check_against_kafka(definition: ConfigDefinition, entry: dict[str, Any], default: object) -> None:
+    assert definition.type.name.lower() == entry["type"]
+    ours = ",".join(default) if isinstance(default, tuple) else default
+    assert ours == shown(entry["default"]), definition.name
+
+
+def test_every_topic_setting_of_kafka_is_there_with_its_type_default_and_condition() -> None:
+    kafka = reference("topic-configs.json")
+    assert set(TOPIC_CONFIGS) == set(kafka)
+    for name, entry in kafka.items():
+        definition = TOPIC_CONFIGS[name]
+        check_against_kafka(definition, entry, definition.default)
+        assert (definition.validator.description if definition.validator else None) == entry["valid"], name
+
+
+def test_every_broker_setting_of_kafka_is_supported_or_refused_by_name() -> None:
+    kafka = reference("broker-configs.json")
+    assert not set(SUPPORTED_BROKER_CONFIGS) & set(UNSUPPORTED_BROKER_CONFIGS)
+    assert set(SUPPORTED_BROKER_CONFIGS) | set(UNSUPPORTED_BROKER_CONFIGS) == set(kafka)
+    for name, entry in kafka.items():
+        definition = broker_definition(name)
+        different = DIFFERENT_DEFAULTS.get(name)
+        default = definition.default if different is None else different.kafka
+        check_against_kafka(definition, entry, default)
+        if definition.validator is not None:
+            assert definition.validator.description == entry["valid"], name
+
+
+def test_differing_defaults_do_differ_and_have_a_reason() -> None:
+    for name, different in DIFFERENT_DEFAULTS.items():
+        assert SUPPORTED_BROKER_CONFIGS[name].default != different.kafka
+        assert different.reason
+
+
+def test_every_definition_has_words_of_its_own_and_a_default_that_it_takes() -> None:
+    for definition in (*TOPIC_CONFIGS.values(), *SUPPORTED_BROKER_CONFIGS.values()):
+        assert len(definition.documentation) > 10
+        if definition.default_text is not None:
+            assert definition.parse(definition.default_text) == definition.default
+    for definition in UNSUPPORTED_BROKER_CONFIGS.values():
+        assert definition.unsupported
+        if definition.default_text is not None:
+            assert definition.parse(definition.default_text) == definition.default
+
+
+def test_synonyms_lead_to_settings_that_are_there_and_can_change_as_topics_need() -> None:
+    for name, synonyms in SYNONYMS.items():
+        assert name in TOPIC_CONFIGS
+        assert SUPPORTED_BROKER_CONFIGS[synonyms[0].name].update_mode is UpdateMode.CLUSTER_WIDE
+        assert all(synonym.name in SUPPORTED_BROKER_CONFIGS for synonym in synonyms)
+    for names in BROKER_SYNONYMS.values():
+        assert all(name in SUPPORTED_BROKER_CONFIGS for name in names)
+
+
+# -- values ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("retention.ms", " 10 ", 10),
+        ("retention.ms", "+5", 5),
+        ("retention.ms", "-1", -1),
+        ("retention.bytes", "-5", -5),
+        ("preallocate", "TRUE", True),
+        ("cleanup.policy", "compact, delete", ("compact", "delete")),
+        ("cleanup.policy", "", ()),
+        ("cleanup.policy", "compact,compact", ("compact", "compact")),
+        ("min.cleanable.dirty.ratio", "1e-1", 0.1),
+        ("compression.gzip.level", "-1", -1),
+        ("remote.storage.enable", "false", False),
+        ("local.retention.ms", "-2", -2),
+        ("leader.replication.throttled.replicas", "", ()),
+    ],
+)
+def test_values_are_read_as_kafka_reads_them(name: str, text: str, value: object) -> None:
+    assert TOPIC_CONFIGS[name].parse(text) == value
+    check_topic_configs({name: text})
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("retention.ms", "-5", "Invalid value -5 for configuration retention.ms: Value must be at least -1"),
+        ("retention.ms", "abc", "Invalid value abc for configuration retention.ms: Not a number of type LONG"),
+        ("retention.ms", "", "Invalid value  for configuration retention.ms: Not a number of type LONG"),
+        ("retention.ms", "1_0", "Invalid value 1_0 for configuration retention.ms: Not a number of type LONG"),
+        ("retention.ms", "9" * 20, "Not a number of type LONG"),
+        ("retention.ms", "١", "Not a number of type LONG"),
+        ("segment.bytes", "3000000000", "Not a number of type INT"),
+        ("segment.bytes", "10", "Invalid value 10 for configuration segment.bytes: Value must be at least 1048576"),
+        ("cleanup.policy", "foo", "String must be one of: compact, delete"),
+        ("cleanup.policy", "compact,", "Configuration 'cleanup.policy' values must not be empty."),
+        ("compression.type", "GZIP", "String must be one of: uncompressed, zstd, lz4, snappy, gzip, producer"),
+        ("preallocate", "yes", "Expected value to be either true or false"),
+        ("min.cleanable.dirty.ratio", "2", "Value must be no more than 1"),
+        ("min.cleanable.dirty.ratio", "x", "Not a number of type DOUBLE"),
+        ("compression.gzip.level", "0", "Value must be between 1 and 9 or equal to -1"),
+        ("message.timestamp.type", "createtime", "String must be one of: CreateTime, LogAppendTime"),
+        ("remote.storage.enable", "true", "not supported by raftlog: it has no tiered storage"),
+        ("local.retention.ms", "10", "not supported by raftlog: it has no tiered storage"),
+        ("follower.replication.throttled.replicas", "*", "not supported by raftlog"),
+        ("retention.mss", "1", r"Unknown topic config name: retention.mss \(did you mean retention.ms\?\)"),
+        ("message.format.version", "3.0", "Unknown topic config name: message.format.version"),
+    ],
+)
+def test_values_that_cannot_be_are_refused_in_kafkas_words(name: str, text: str, message: str) -> None:
+    with pytest.raises(InvalidConfig, match=message):
+        check_topic_configs({name: text})
+
+
+def test_settings_that_contradict_each_other_are_refused() -> None:
+    with pytest.raises(InvalidConfig, match=r"min.compaction.lag.ms \(100\) > max.compaction.lag.ms \(10\)"):
+        check_topic_configs({"min.compaction.lag.ms": "100", "max.compaction.lag.ms": "10"})
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("num.partition", r"Unknown broker config name: num.partition \(did you mean num.partitions\?\)"),
+        ("zzz", "Unknown broker config name: zzz$"),
+    ],
+)
+def test_unknown_broker_settings_are_refused_with_the_nearest_name(name: str, message: str) -> None:
+    with pytest.raises(InvalidConfig, match=message):
+        broker_definition(name)
+
+
+def test_unsupported_broker_settings_are_refused_with_a_reason_unless_they_ask_for_the_default() -> None:
+    definition = broker_definition("num.io.threads")
+    assert definition.parse("8") == 8
+    with pytest.raises(
+        InvalidConfig, match="num.io.threads is not supported by raftlog: it serves all requests on one"
+    ):
+        definition.parse("16")
+
+
+# -- where a value comes from --------------------------------------------------------------------------
+
+
+def test_a_value_comes_from_topic_then_broker_then_all_brokers_then_file_then_default() -> None:
+    world = World(log_retention_hours="2")
+    world.create("t")
+
+    def value() -> object:
+        return world.resolver.topic_value(world.image, "t", "retention.ms")
+
+    assert world.resolver.topic_value(World().image, "t", "segment.bytes") == 1 << 30
+    assert value() == 2 * 3_600_000
+    world.alter(BROKER, "", ("log.retention.ms", SET, "30"))
+    assert value() == 30
+    world.alter(BROKER, "1", ("log.retention.ms", SET, "20"))
+    assert value() == 20
+    world.alter(TOPIC, "t", ("retention.ms", SET, "10"))
+    assert value() == 10
+    for kind, name, key, following in (
+        (TOPIC, "t", "retention.ms", 20),
+        (BROKER, "1", "log.retention.ms", 30),
+        (BROKER, "", "log.retention.ms", 2 * 3_600_000),
+    ):
+        assert world.alter(kind, name, (key, DELETE, None)) == (ErrorCode.NONE, None)
+        assert value() == following
+
+
+def test_minutes_and_hours_stand_in_for_milliseconds() -> None:
+    for static, expected in (
+        ({"log_retention_minutes": "3", "log_retention_hours": "9"}, 180_000),
+        ({"log_retention_hours": "-1"}, -1),
+        ({"log_retention_ms": "7", "log_retention_minutes": "3"}, 7),
+        ({}, 168 * 3_600_000),
+    ):
+        world = World(**static)
+        assert world.resolver.topic_value(world.image, "t", "retention.ms") == expected
+    world = World(log_roll_hours="1", log_roll_jitter_hours="2", log_flush_scheduler_interval_ms="9")
+    values = world.resolver.topic_values(world.image, "t")
+    assert (values["segment.ms"], values["segment.jitter.ms"], values["flush.ms"]) == (3_600_000, 7_200_000, 9)
+
+
+def test_topics_without_overrides_share_their_values() -> None:
+    world = World()
+    world.create("a")
+    world.create("b")
+    first = world.resolver.topic_values(world.image, "a")
+    assert world.resolver.topic_values(world.image, "b") is first
+    world.alter(BROKER, "1", ("log.segment.bytes", SET, "2000000"))
+    assert world.resolver.topic_values(world.image, "b")["segment.bytes"] == 2_000_000
+    assert first["segment.bytes"] == 1 << 30
+
+
+def test_a_topics_settings_are_described_with_all_their_sources() -> None:
+    world = World(log_retention_hours="2", min_insync_replicas="2")
+    world.create("t")
+    world.alter(BROKER, "", ("log.retention.ms", SET, "30"))
+    world.alter(TOPIC, "t", ("retention.ms", SET, "10"), ("cleanup.policy", APPEND, "compact"))
+    overrides = world.image.configs_of(TOPIC, "t")
+    entries = {entry.name: entry for entry in world.resolver.describe_topic(world.image, overrides)}
+    assert list(entries) == sorted(TOPIC_CONFIGS)
+    retention = entries["retention.ms"]
+    assert (retention.value, retention.source) == ("10", ConfigSource.TOPIC)
+    assert [tuple(synonym) for synonym in retention.synonyms] == [
+        ("retention.ms", "10", ConfigSource.TOPIC),
+        ("log.retention.ms", "30", ConfigSource.DEFAULT_BROKER),
+        ("log.retention.hours", "2", ConfigSource.STATIC_BROKER),
+        ("log.retention.hours", "168", ConfigSource.DEFAULT),
+    ]
+    assert (entries["cleanup.policy"].value, entries["preallocate"].value) == ("delete,compact", "false")
+    assert (entries["min.insync.replicas"].value, entries["min.insync.replicas"].source) == (
+        "2",
+        ConfigSource.STATIC_BROKER,
+    )
+
+
+def test_a_brokers_settings_are_described_and_say_which_can_change() -> None:
+    world = World(node_id="1", num_partitions="3")
+    world.alter(BROKER, "1", ("log.retention.ms", SET, "10"))
+    entries = {entry.name: entry for entry in world.resolver.describe_broker(world.image)}
+    assert list(entries) == sorted(SUPPORTED_BROKER_CONFIGS)
+    assert (entries["log.retention.ms"].value, entries["log.retention.ms"].source) == ("10", ConfigSource.BROKER)
+    assert not entries["log.retention.ms"].is_read_only
+    assert (entries["num.partitions"].value, entries["num.partitions"].source) == ("3", ConfigSource.STATIC_BROKER)
+    assert entries["num.partitions"].is_read_only
+    assert (entries["log.retention.minutes"].value, entries["log.retention.minutes"].source) == (
+        None,
+        ConfigSource.DEFAULT,
+    )
+    assert not list(world.resolver.describe_default_broker(world.image))
+
+
+# -- changes -------------------------------------------------------------------------------------------
+
+
+def policies(world: World) -> str | None:
+    return world.image.configs_of(TOPIC, "t").get("cleanup.policy")
+
+
+def test_lists_are_appended_to_and_subtracted_from() -> None:
+    world = World()
+    world.create("t")
+    for operation, value, expected in (
+        (APPEND, "compact", "delete,compact"),
+        (APPEND, "compact", "delete,compact"),
+        (SUBTRACT, "delete", "compact"),
+        (SUBTRACT, "compact", ""),
+        (DELETE, None, None),
+        (SUBTRACT, "nothing", "delete"),
+    ):
+        assert world.alter(TOPIC, "t", ("cleanup.policy", operation, value)) == (ErrorCode.NONE, None)
+        assert policies(world) == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "change", "error", "message"),
+    [
+        (TOPIC, "t", ("retention.ms", APPEND, "1"), ErrorCode.INVALID_CONFIG, "Can't APPEND to key retention.ms"),
+        (TOPIC, "t", ("cleanup.policy", APPEND, "x"), ErrorCode.INVALID_CONFIG, "String must be one of"),
+        (TOPIC, "t", ("nope", SET, "1"), ErrorCode.INVALID_CONFIG, "Unknown topic config name: nope"),
+        (TOPIC, "t", ("retention.ms", SET, None), ErrorCode.INVALID_REQUEST, "Null value not supported"),
+        (TOPIC, "t", ("retention.ms", 9, "1"), ErrorCode.INVALID_REQUEST, "Unknown operation type 9"),
+        (TOPIC, "x", ("retention.ms", SET, "1"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "'x' does not exist"),
+        (TOPIC, "a b", ("retention.ms", SET, "1"), ErrorCode.INVALID_TOPIC_EXCEPTION, "Topic name is invalid"),
+        (BROKER, "1", ("num.partitions", SET, "1"), ErrorCode.INVALID_REQUEST, "Cannot update these configs dynam"),
+        (BROKER, "1", ("nope", SET, "1"), ErrorCode.INVALID_REQUEST, "Unknown broker config name: nope"),
+        (BROKER, "1", ("log.retention.ms", SET, "x"), ErrorCode.INVALID_REQUEST, "Not a number of type LONG"),
+        (BROKER, "1", ("ssl.key.password", SET, "x"), ErrorCode.INVALID_REQUEST, "Cannot update"),
+        (BROKER, "7", ("log.retention.ms", SET, "1"), ErrorCode.BROKER_ID_NOT_REGISTERED, "No broker with id 7"),
+        (BROKER, "01", ("log.retention.ms", SET, "1"), ErrorCode.INVALID_REQUEST, "must be an integer"),
+        (BROKER, "²", ("log.retention.ms", SET, "1"), ErrorCode.INVALID_REQUEST, "must be an integer"),
+        (ResourceType.BROKER_LOGGER, "1", ("a", SET, "DEBUG"), ErrorCode.INVALID_REQUEST, "log levels"),
+        (ResourceType.GROUP, "g", ("a", SET, "1"), ErrorCode.INVALID_REQUEST, "GROUP"),
+        (99, "g", ("a", SET, "1"), ErrorCode.INVALID_REQUEST, "Unknown resource type 99"),
+    ],
+)
+def test_changes_that_cannot_be_get_kafkas_code_and_change_nothing(
+    kind: int, name: str, change: tuple[str, int, str | None], error: ErrorCode, message: str
+) -> None:
+    world = World()
+    world.create("t")
+    before = world.image
+    found, text = world.alter(kind, name, ("retention.ms" if kind == TOPIC else "log.roll.ms", DELETE, None), change)
+    if change[0] == "retention.ms":
+        found, text = world.alter(kind, name, change)
+    assert found is error
+    assert text is not None and message in text
+    assert world.image is before
+
+
+def test_a_setting_named_twice_in_one_resource_is_refused() -> None:
+    world = World()
+    world.create("t")
+    error, _ = world.alter(TOPIC, "t", ("retention.ms", SET, "1"), ("retention.ms", SET, "2"))
+    assert error is ErrorCode.INVALID_REQUEST
+
+
+def test_deleting_what_is_not_set_is_no_error_and_no_record() -> None:
+    world = World()
+    world.create("t")
+    before = world.image
+    assert world.alter(TOPIC, "t", ("nope", DELETE, None)) == (ErrorCode.NONE, None)
+    assert world.image is before
+
+
+def test_the_older_request_replaces_all_settings_of_a_resource() -> None:
+    world = World()
+    world.create("t")
+    world.alter(TOPIC, "t", ("retention.ms", SET, "1"), ("flush.messages", SET, "5"))
+    assert world.alter(TOPIC, "t", ("flush.messages", SET, "6"), replace=True) == (ErrorCode.NONE, None)
+    assert world.image.configs_of(TOPIC, "t") == {"flush.messages": "6"}
+    world.alter(TOPIC, "t", replace=True)
+    assert (TOPIC, "t") not in world.image.configs

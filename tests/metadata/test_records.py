@@ -1,0 +1,176 @@
+"""Records, their bytes, and images made of them: what is replayed is what was recorded, whatever it was."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgpack
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from raftlog.metadata import records as r
+from raftlog.metadata.codec import MalformedRecord, UnsupportedRecord, decode_records, encode_records
+from raftlog.metadata.delta import MetadataDelta
+from raftlog.metadata.image import MetadataImage
+from raftlog.metadata.snapshot import PARTITIONS_PER_CHUNK, decode_snapshot, encode_snapshot
+from tests.metadata import strategies
+
+
+def replay(image: MetadataImage, *records: Any) -> MetadataImage:
+    delta = MetadataDelta(image)
+    for record in records:
+        delta.replay(record)
+    return delta.apply(image.version + 1)
+
+
+def contents(image: MetadataImage) -> object:
+    """Everything in an image, comparable."""
+    return (
+        image.cluster_id,
+        dict(image.brokers),
+        dict(image.topics),
+        dict(image.topics_by_id),
+        {key: dict(value) for key, value in image.configs.items()},
+        dict(image.features),
+        image.next_producer_id,
+        image.last_broker_epoch,
+        dict(image.colliding_names),
+    )
+
+
+@given(st.lists(strategies.records, max_size=5))
+def test_records_survive_their_bytes(records: list[Any]) -> None:
+    assert decode_records(encode_records(records)) == records
+
+
+@settings(max_examples=50)
+@given(st.lists(st.lists(strategies.records, max_size=4), max_size=8))
+def test_replay_takes_any_records_and_the_image_stays_consistent(entries: list[list[Any]]) -> None:
+    image = MetadataImage()
+    for entry in entries:
+        before = contents(image)
+        following = replay(image, *entry)
+        following.check_invariants()
+        assert contents(image) == before, "an older image changed"
+        image = following
+
+
+@settings(max_examples=50)
+@given(st.lists(strategies.records, max_size=20))
+def test_one_entry_or_many_make_the_same_image(records: list[Any]) -> None:
+    at_once = replay(MetadataImage(), *records)
+    one_by_one = MetadataImage()
+    for record in records:
+        one_by_one = replay(one_by_one, record)
+    assert contents(at_once) == contents(one_by_one)
+
+
+@settings(max_examples=50)
+@given(st.lists(strategies.records, max_size=20))
+def test_a_snapshot_gives_the_image_back(records: list[Any]) -> None:
+    image = replay(MetadataImage(), *records)
+    chunks = list(encode_snapshot(image))
+    again = decode_snapshot(chunks, image.version)
+    assert contents(again) == contents(image)
+    assert again.version == image.version
+    assert list(encode_snapshot(again)) == chunks
+
+
+def test_a_huge_topic_is_cut_into_chunks() -> None:
+    count = 3 * PARTITIONS_PER_CHUNK + 1
+    partitions = tuple(r.PartitionState(i, 1, 0, 0, (1,), (1,)) for i in range(count))
+    image = replay(MetadataImage(), r.TopicRecord("t", b"1" * 16, partitions))
+    chunks = list(encode_snapshot(image))
+    assert len(chunks) == 4
+    assert contents(decode_snapshot(chunks, 1)) == contents(image)
+
+
+@given(st.binary(max_size=40))
+def test_bytes_that_are_no_entry_are_refused(data: bytes) -> None:
+    with pytest.raises((MalformedRecord, UnsupportedRecord)):
+        decode_records(b"\xc1" + data)
+
+
+@given(
+    st.recursive(
+        st.none() | st.integers(-5, 20) | st.binary(max_size=3),
+        lambda inner: st.lists(inner, max_size=5),
+        max_leaves=12,
+    )
+)
+def test_entries_of_another_shape_are_refused_and_nothing_else_happens(value: Any) -> None:
+    try:
+        decode_records(msgpack.packb(value))
+    except (MalformedRecord, UnsupportedRecord):
+        return
+
+
+@pytest.mark.parametrize(
+    "entry", [(2, []), (1, [(999, 0)]), (1, [(1, 1, "cluster")])], ids=["format", "record type", "record version"]
+)
+def test_what_a_newer_version_wrote_is_refused_with_advice(entry: object) -> None:
+    with pytest.raises(UnsupportedRecord, match="start a newer version"):
+        decode_records(msgpack.packb(entry))
+
+
+def test_a_delta_says_what_changed() -> None:
+    def partition(index: int, epoch: int = 0) -> r.PartitionState:
+        return r.PartitionState(index, 1, epoch, epoch, (1,), (1,))
+
+    image = replay(
+        MetadataImage(),
+        r.TopicRecord("old", b"1" * 16, (partition(0),)),
+        r.TopicRecord("grows", b"2" * 16, (partition(0),)),
+        r.TopicRecord("stays", b"3" * 16, (partition(0),)),
+    )
+    delta = MetadataDelta(image)
+    for record in (
+        r.RemoveTopicRecord(b"1" * 16),
+        r.TopicRecord("new", b"4" * 16, (partition(0),)),
+        r.NewPartitionsRecord(b"2" * 16, (partition(1),)),
+        r.PartitionChangeRecord(b"2" * 16, (partition(0, 7),)),
+        r.ConfigRecord(r.ResourceType.TOPIC, "stays", {"retention.ms": "1"}),
+        r.TopicRecord("passing", b"5" * 16, (partition(0),)),
+        r.RemoveTopicRecord(b"5" * 16),
+    ):
+        delta.replay(record)
+    after = delta.apply(2)
+    assert [topic.name for topic in delta.created_topics] == ["new"]
+    assert [topic.name for topic in delta.deleted_topics] == ["old"]
+    assert delta.changed_topics == ("grows",)
+    assert after.topics["grows"].partitions == (partition(0, 7), partition(1))
+    assert list(delta.topics_with_changed_configs(after)) == ["stays"]
+    assert not delta.anomalies
+    assert after.topics["stays"] is image.topics["stays"]
+
+
+def test_a_topic_made_again_under_its_name_is_another_topic() -> None:
+    state = (r.PartitionState(0, 1, 0, 0, (1,), (1,)),)
+    image = replay(
+        MetadataImage(),
+        r.TopicRecord("t", b"1" * 16, state),
+        r.ConfigRecord(r.ResourceType.TOPIC, "t", {"retention.ms": "1"}),
+    )
+    delta = MetadataDelta(image)
+    delta.replay(r.RemoveTopicRecord(b"1" * 16))
+    delta.replay(r.TopicRecord("t", b"2" * 16, state))
+    after = delta.apply(2)
+    after.check_invariants()
+    assert after.topics["t"].topic_id == b"2" * 16
+    assert not after.configs_of(r.ResourceType.TOPIC, "t")
+    assert [t.topic_id for t in delta.deleted_topics] == [b"1" * 16]
+    assert [t.topic_id for t in delta.created_topics] == [b"2" * 16]
+
+
+def test_changed_settings_of_all_brokers_touch_all_topics() -> None:
+    state = (r.PartitionState(0, 1, 0, 0, (1,), (1,)),)
+    image = replay(MetadataImage(), r.TopicRecord("t", b"1" * 16, state))
+    delta = MetadataDelta(image)
+    delta.replay(r.ConfigRecord(r.ResourceType.BROKER, "", {"log.retention.ms": "1"}))
+    assert list(delta.topics_with_changed_configs(delta.apply(2))) == ["t"]
+
+
+def test_producer_ids_never_go_back() -> None:
+    image = replay(MetadataImage(), r.ProducerIdsRecord(1, 1, 2000), r.ProducerIdsRecord(1, 1, 1000))
+    assert image.next_producer_id == 2000
