@@ -30,8 +30,8 @@ READERS = 2
 TICK_SECONDS = 0.05
 PRODUCE_CHUNK = 2000
 STALL_SECONDS = 20.0
-CLIENT = {"reconnect.backoff.max.ms": 250, "log_level": 0}
-"""librdkafka waits up to 10 s before it looks for a lost broker again; this demo is about the broker's pause."""
+CLIENT = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 100, "log_level": 0}
+"""librdkafka waits 0.1 to 10 s before it looks for a lost broker again; this demo is about the broker's pause."""
 
 
 class Overdue(Exception):
@@ -144,7 +144,11 @@ def create_topic(bootstrap: str, deadline: Deadline) -> None:
 
     admin = AdminClient({"bootstrap.servers": bootstrap, **CLIENT})
     (created,) = admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)]).values()
-    created.result(timeout=deadline.left)
+    try:
+        created.result(timeout=deadline.left)
+    except TimeoutError:
+        deadline.check("the topic to be created")
+        raise
 
 
 class Story:

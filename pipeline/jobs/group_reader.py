@@ -96,7 +96,8 @@ def read(tally: Tally, stopped: Callable[[], bool], bootstrap: str, topic: str, 
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
             "heartbeat.interval.ms": 500,  # how soon a consumer hears that another one joined
-            "reconnect.backoff.max.ms": 250,
+            "reconnect.backoff.ms": 20,
+            "reconnect.backoff.max.ms": 100,
             "log_level": 0,
         }
     )

@@ -41,7 +41,7 @@ IDLE_SECONDS = 0.2
 
 def build_parser() -> Parser:
     parser = Parser(prog="raftlog consume", description="Print the records of topics.", epilog=EPILOG)
-    parser.add_argument("topics", nargs="*", metavar="TOPIC")
+    parser.add_argument("topics", nargs="*", metavar="TOPIC", help="whose records to print")
     parser.add_argument("-t", "--topic", action="append", default=[], metavar="TOPIC", help="the same, as kcat has it")
     parser.add_argument("-p", "--partition", type=partition_list, metavar="N", help="only these, like 0,3-5")
     parser.add_argument(

