@@ -92,7 +92,7 @@ class LogCleaner:
             if not log.config.compact or not log.is_open or log.offline_reason is not None or log in self.uncleanable:
                 continue
             try:
-                found = range_of(log, now_ms)
+                found = range_of(log, now_ms, log.recovery_point)
             except (OSError, LogDamaged) as error:
                 self._give_up(log, str(error))
                 continue
@@ -101,14 +101,18 @@ class LogCleaner:
                 best, chosen = rank, log
         return chosen
 
-    def clean(self, log: PartitionLog) -> Generator[Step, None, None]:
+    def clean(self, log: PartitionLog, safe_offset: int) -> Generator[Step, None, None]:
         """One run through one log; moves its `cleaned_offset`. Drive it with `drive`.
+
+        Below `safe_offset` everything is on stable storage, and the recovery point on stable storage says so: an old
+        value may only go when the newer one cannot be lost any more, and what a run leaves out would look like a loss
+        to a recovery that came by.
 
         Raises OSError when the disk refuses (what was there before is there still), LogUnavailable when the log is
         offline. A log with damaged batches is given up until the broker starts again.
         """
         try:
-            yield from _Run(self._store, log, self._hash_key, self.map_bytes).steps()
+            yield from _Run(self._store, log, self._hash_key, self.map_bytes).steps(safe_offset)
         except CleaningAborted as aborted:
             logger.info("log=%s compaction ends early: %s", log.directory, aborted)
         except LogDamaged as error:
@@ -140,8 +144,8 @@ async def drive(
         steps.close()
 
 
-def range_of(log: PartitionLog, now_ms: int) -> CleanableRange:
-    """What is clean and dirty in an open log. Raises OSError, LogDamaged."""
+def range_of(log: PartitionLog, now_ms: int, safe_offset: int) -> CleanableRange:
+    """What is clean and dirty in an open log, below `safe_offset`. Raises OSError, LogDamaged."""
     config, opened = log.config, log.opened
     with_first = config.max_compaction_lag_ms < LONG_MAX
     facts = []
@@ -160,9 +164,7 @@ def range_of(log: PartitionLog, now_ms: int) -> CleanableRange:
         config,
         cleaned_offset=log.cleaned_offset,
         log_start_offset=log.log_start_offset,
-        # An old value may only go when the newer one is on stable storage too, whatever flush.messages says: the new
-        # segments are synced, and would outlive it in a crash.
-        decided_offset=min(log.last_stable_offset, log.recovery_point),
+        decided_offset=min(log.last_stable_offset, safe_offset),
         now_ms=now_ms,
     )
 
@@ -180,10 +182,10 @@ class _Run:
         self._now_ms = store.clock.now_ms()
         self._stats = CleaningStats()
 
-    def steps(self) -> Generator[Step, None, None]:
+    def steps(self, safe_offset: int) -> Generator[Step, None, None]:
         log, opened = self._log, self._opened
         started = self._store.clock.monotonic()
-        found = range_of(log, self._now_ms)
+        found = range_of(log, self._now_ms, safe_offset)
         if found.dirty_bytes == 0:
             return
         offsets = OffsetMap(self._hash_key, found.end_offset - found.first_dirty_offset, self._map_bytes)
