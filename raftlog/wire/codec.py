@@ -9,6 +9,8 @@ from __future__ import annotations
 from struct import error as StructError
 from typing import Any, TypeVar
 
+from raftlog.wire.decoder_compiler import compile_decoder
+from raftlog.wire.encoder_compiler import compile_encoder
 from raftlog.wire.errors import NotEncodable, RemoteProtocolError, UnsupportedVersionField
 from raftlog.wire.primitives import Buffer, Malformed
 from raftlog.wire.schema import Message
@@ -35,14 +37,13 @@ def encode_parts(message: Message, version: int, prefix: bytes = b"") -> list[An
     A byte field may hold an object that is no buffer but has a length in bytes, a range of a file for
     instance: it comes out as a part of its own. Raises what `encode` raises.
     """
+    encoder = message.__encoders__.get(version) or _encoder(type(message), version)
     parts: list[Any] = []
-    output = bytearray(prefix)
     try:
-        encoder = message.__encoders__.get(version) or _encoder(type(message), version)
-        parts.append(encoder(message, parts, output))
-    except NotEncodable:
+        parts.append(encoder(message, parts, bytearray(prefix)))
+    except UnsupportedVersionField:
         raise
-    except (StructError, TypeError, AttributeError, OverflowError, UnicodeEncodeError) as error:
+    except (NotEncodable, StructError, TypeError, AttributeError, OverflowError, UnicodeEncodeError) as error:
         field = field_path(error.__traceback__)
         raise NotEncodable(f"{type(message).__name__} v{version}, {field or 'message'}: {error}") from error
     return parts
@@ -55,8 +56,8 @@ def decode(cls: type[M], version: int, data: Buffer, offset: int = 0) -> M:
     Raises RemoteProtocolError if the version does not exist or the bytes are not exactly one such message.
     Memory is allocated in proportion to the bytes that are there, whatever the lengths in them say.
     """
+    decoder = cls.__decoders__.get(version) or _decoder(cls, version)
     try:
-        decoder = cls.__decoders__.get(version) or _decoder(cls, version)
         message: M = decoder(data, offset)
     except (Malformed, StructError, IndexError, UnicodeDecodeError) as error:
         field = field_path(error.__traceback__)
@@ -66,8 +67,6 @@ def decode(cls: type[M], version: int, data: Buffer, offset: int = 0) -> M:
 
 
 def _encoder(cls: type[Message], version: int) -> Any:
-    from raftlog.wire.encoder_compiler import compile_encoder
-
     if not cls.versions.hold(version):
         raise NotEncodable(f"{cls.__name__} has no version {version}, only {_range(cls)}")
     cls.__encoders__[version] = encoder = compile_encoder(cls, version)
@@ -75,8 +74,6 @@ def _encoder(cls: type[Message], version: int) -> Any:
 
 
 def _decoder(cls: type[Message], version: int) -> Any:
-    from raftlog.wire.decoder_compiler import compile_decoder
-
     if not cls.versions.hold(version):
         raise RemoteProtocolError(f"{cls.__name__} has no version {version}, only {_range(cls)}")
     cls.__decoders__[version] = decoder = compile_decoder(cls, version)

@@ -79,7 +79,7 @@ class Source:
 
 
 def join_paths(paths: list[str]) -> str:
-    """What a line is about that handles several fields at once: "topics.(name, is_internal)"."""
+    """What a line is about that handles several fields at once: "brokers.port to brokers.rack"."""
     distinct = list(dict.fromkeys(path for path in paths if path))
     if len(distinct) < 2:
         return "".join(distinct)

@@ -145,7 +145,7 @@ def test_a_number_out_of_range_is_refused_with_the_name_of_its_field() -> None:
 
 
 def test_an_id_of_the_wrong_length_is_refused() -> None:
-    with pytest.raises(NotEncodable, match="16 bytes"):
+    with pytest.raises(NotEncodable, match=r"MetadataRequest v12, topics.topic_id: an id has 16 bytes"):
         encode(MetadataRequest(topics=[MetadataRequestTopic(topic_id=b"short")]), 12)
 
 
