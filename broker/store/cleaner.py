@@ -223,21 +223,34 @@ class _Run:
         start = found.first_dirty_offset
         transactions = CleanedTransactions()
         transactions.add_aborted(self._aborted(start, found.end_offset))
-        for number, segment in enumerate(list(self._opened.segments)):
-            end = self._opened.end_of(number, self._log.log_end_offset)
+        # Retention may take segments away while this goes on; where each one ends does not change.
+        segments = [
+            (segment, self._opened.end_of(number, self._log.log_end_offset))
+            for number, segment in enumerate(self._opened.segments)
+        ]
+        for segment, end in segments:
             if end <= start or segment.base_offset >= found.end_offset:
                 continue
-            position = segment.position_of(start) if segment.base_offset < start else 0
-            while position < segment.size:
-                batches, position = yield from self._read(segment, position)
-                for header, batch in batches:
-                    room = yield from map_batch(batch, header, offsets, transactions, start)
-                    if not room:
-                        return
-                    yield None
-                self._check_unchanged((segment,))
+            has_room = yield from self._map_segment(segment, offsets, transactions, start)
+            if not has_room:
+                return
             # Compaction may have taken what was at the end of the segment.
             offsets.latest_offset = max(offsets.latest_offset, end - 1)
+
+    def _map_segment(
+        self, segment: Segment, offsets: OffsetMap, transactions: CleanedTransactions, start: int
+    ) -> Generator[Step, None, bool]:
+        """Take the keys of one segment from `start` on into the map; False if it is full."""
+        position = segment.position_of(start) if segment.base_offset < start else 0
+        while position < segment.size:
+            batches, position = yield from self._read(segment, position)
+            for header, batch in batches:
+                has_room = yield from map_batch(batch, header, offsets, transactions, start)
+                if not has_room:
+                    return False
+                yield None
+            self._check_unchanged((segment,))
+        return True
 
     def _aborted(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
         found: list[AbortedTransaction] = []
@@ -273,20 +286,27 @@ class _Run:
                 number = self._opened.segments.index(segment)
                 end = self._opened.end_of(number, self._log.log_end_offset)
                 transactions.add_aborted(self._aborted(segment.base_offset, end))
-                position = 0
-                while position < segment.size:
-                    batches, position = yield from self._read(segment, position)
-                    for header, batch in batches:
-                        kept = yield from clean_batch(batch, header, rules, transactions, self._stats)
-                        if kept is not None:
-                            writer.add(kept.header, kept.batch)
-                        yield None
-                    self._check_unchanged(group)
+                yield from self._copy(segment, writer, rules, transactions)
+                self._check_unchanged(group)
             yield from writer.finish(max(segment.changed_ms for segment in group))
             self._check_unchanged(group)
             self._replace(group, writer)
         finally:
             writer.discard()
+
+    def _copy(
+        self, segment: Segment, writer: _Writer, rules: CleaningRules, transactions: CleanedTransactions
+    ) -> Generator[Step, None, None]:
+        """Write what is left of one segment."""
+        position = 0
+        while position < segment.size:
+            batches, position = yield from self._read(segment, position)
+            for header, batch in batches:
+                kept = yield from clean_batch(batch, header, rules, transactions, self._stats)
+                if kept is not None:
+                    writer.add(kept.header, kept.batch)
+                yield None
+            self._check_unchanged((segment,))
 
     def _replace(self, group: list[Segment], writer: _Writer) -> None:
         # From here on the new files are not the writer's to remove: they may be all that is left.
