@@ -145,7 +145,8 @@ def alter_configs(
     def attempt() -> None:
         node = owner(kind, name)
         (result,) = client.ask(request, IncrementalAlterConfigsResponse, node=node).responses
-        check(result.error_code, f"{kind.name.lower()} {name!r}", result.error_message)
+        subject = f"{kind.name.lower()} {name!r}" if name else f"all {kind.name.lower()}s"
+        check(result.error_code, subject, result.error_message)
 
     client.retrying(attempt)
 

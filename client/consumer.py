@@ -109,8 +109,8 @@ class Consumer:
                 )
                 self._client.connection(node).send(request, self._client.timeout)
             answers = [(node, self._client.connection(node).receive(FetchResponse, patience)) for node in leaders]
-        except ClientError:
-            for node in leaders:  # replies may be left over in any of them
+        except BaseException:
+            for node in leaders:  # replies may be left over in any of them, also after a signal
                 self._client.disconnect(node)
             raise
         found = []

@@ -28,7 +28,7 @@ from raftlog.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestA
 
 SESSION_TIMEOUT_MS = 45_000
 REBALANCE_TIMEOUT_MS = 60_000
-HEARTBEAT_SECONDS = 3.0
+HEARTBEAT_SECONDS = 1.0
 PROTOCOL_TYPE = "consumer"
 ASSIGNOR = "range"
 REJOIN = {

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from raftlog.client.addresses import Address
 from raftlog.client.connection import Connection, Reply
-from raftlog.client.errors import BrokerUnreachable, NotKafka, Rejected, TimedOut
+from raftlog.client.errors import BrokerUnreachable, Rejected, TimedOut
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from raftlog.wire.messages.metadata import (
@@ -62,7 +62,8 @@ class Client:
         """One request to one broker, not retried. `wait`: seconds the broker may take on purpose."""
         try:
             return self.connection(node).call(request, reply, self.timeout + wait)
-        except (BrokerUnreachable, TimedOut, NotKafka):
+        except BaseException:
+            # Also when a signal interrupts it: a reply left over would be taken for that to the next request.
             self.disconnect(node)
             raise
 

@@ -5,7 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from raftlog.cli.consume import Printer, Reading, build_parser
+from raftlog.cli.positions import Range
+from raftlog.cli.record_format import to_json
+from raftlog.client.addresses import parse_addresses
+from raftlog.client.consumer import Consumer
+from raftlog.client.router import Client
 from tests.cli.conftest import Run
+from tests.conftest import RunningBroker
 
 
 def test_lines_go_in_and_come_out_in_order(on_broker: Run, topic: str) -> None:
@@ -158,3 +165,17 @@ def test_records_that_are_too_many_for_one_batch_go_as_several(on_broker: Run, t
 def test_options_that_make_no_sense_are_refused_before_anything_is_done(run: Run, arguments: list[str]) -> None:
     outcome = run(*arguments)
     assert outcome.code == 2 and outcome.err.startswith("raftlog: ")
+
+
+def test_a_position_that_is_not_in_the_log_any_more_is_moved_and_told(
+    on_broker: Run, broker: RunningBroker, topic: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert on_broker("produce", topic, "-p", "0", stdin="1\n2\n3\n").code == 0
+    options = build_parser().parse([topic])
+    with Client(parse_addresses(broker.bootstrap_servers)) as client:
+        reading = Reading(Consumer(client), Printer(to_json, False), options, Range(None, None))
+        reading.begin([(topic, 0)], {})
+        reading.consumer.positions[topic, 0] = 99
+        reading.step()
+        assert reading.consumer.positions == {(topic, 0): 3}
+    assert "has no offset 99 (any more); going on at 3" in capfd.readouterr().err
