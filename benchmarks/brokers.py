@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -25,10 +26,24 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def free_port() -> int:
-    """A port of the loopback interface that nobody listens on just now."""
+    """A port of the loopback interface that nobody uses just now, and neither the next one (Kafka's controller).
+
+    Below the range from which the system gives ports to clients, so that none is taken between look and use.
+    """
+    for port in random.sample(range(20_000, 32_000, 2), 100):
+        if all(_is_free(candidate) for candidate in (port, port + 1)):
+            return port
+    raise RuntimeError("no free port between 20000 and 32000")
+
+
+def _is_free(port: int) -> bool:
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
 
 
 def kafka_is_here() -> bool:
@@ -131,7 +146,9 @@ class Kafka(Broker):
         command = [str(KAFKA), "start", "--dir", str(self.directory), "--nodes", "1", "--port", str(port)]
         for key, value in self.settings.items():
             command += ["--set", f"{key}={value}"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=True)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
+        if done.returncode != 0:
+            raise RuntimeError(f"Kafka did not start: {done.stdout[-1000:]}{done.stderr[-1000:]}")
         self.bootstrap = done.stdout.strip()
         self.pid = json.loads((self.directory / "pids.json").read_text())["1"]
 

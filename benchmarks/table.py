@@ -25,7 +25,8 @@ def machine() -> str:
         if line.startswith("model name"):
             model = line.partition(":")[2].strip()
             break
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
+    asked = ["git", "rev-parse", "--short", "HEAD"]
+    commit = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=False)
     return (
         f"{model}, {os.cpu_count()} cores shared by broker and clients, {platform.system()} {platform.release()}, "
         f"Python {platform.python_version()}, commit {commit.stdout.strip() or 'unknown'}"
