@@ -154,10 +154,9 @@ async def _serve(config: BrokerConfig, ready_fd: int | None, lifeline_fd: int | 
         fetches=broker.fetches,
         groups=groups,
     )
-    dispatchers = [Dispatcher(services, config.advertised.get(e.listener_name)) for e in config.endpoints]
-    server = Server(broker.loop, ServerLimits.from_config(config), dispatchers[0].dispatch)
+    server = Server(broker.loop, ServerLimits.from_config(config), Dispatcher(services, config.advertised).dispatch)
     server.on_fatal = broker.fail
-    addresses = [server.listen(endpoint.host or "0.0.0.0", endpoint.port) for endpoint in config.endpoints]
+    addresses = [server.listen(e.host or "0.0.0.0", e.port, e.listener_name) for e in config.endpoints]
     groups.start()
     background = broker.loop.create_task(broker.logs.run())
     _watch_for_the_end(broker, lifeline_fd)

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING
 from raftlog.broker.api.context import RawRequest, Services
 from raftlog.broker.core.fetch.session import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, FetchSession, TopicKey
 from raftlog.broker.runtime.fetching import FetchTerms, PartitionRead
+from raftlog.broker.server.limits import DECODED_REQUEST_BYTES_MAX
 from raftlog.broker.server.reply import Piece
 from raftlog.wire.codec import decode
-from raftlog.wire.errors import ErrorCode
+from raftlog.wire.errors import ErrorCode, RemoteProtocolError
 from raftlog.wire.messages.fetch import FetchRequest
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ _NOBODY = _INT32.pack(-1)  # null array, and "no preferred read replica"
 
 def serve(services: Services, raw: RawRequest) -> None:
     """Answer, or park until there is enough."""
+    if len(raw.frame) > DECODED_REQUEST_BYTES_MAX:
+        raise RemoteProtocolError(f"Fetch: a request of {len(raw.frame)} bytes, above {DECODED_REQUEST_BYTES_MAX}")
     request = decode(FetchRequest, raw.version, raw.frame, raw.offset)
     connection, version, correlation_id = raw.connection, raw.version, raw.correlation_id
     session = _session_of(services, request, version)

@@ -69,6 +69,7 @@ class Connection:
         "closed",
         "facts",
         "last_active",
+        "listener_name",
         "local_address",
         "peer_host",
         "peer_port",
@@ -80,6 +81,7 @@ class Connection:
         self._server = server
         self.peer_host, self.peer_port = peer
         self.local_address = local
+        self.listener_name = "PLAINTEXT"
         self.closed = False
         self.last_active = server.now()
         # Since when an incomplete request is being received, 0.0 when there is none.

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import importlib
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from struct import Struct
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
 from raftlog.broker.api.context import RawRequest, RequestContext, Services
+from raftlog.broker.server.limits import DECODED_REQUEST_BYTES_MAX
 from raftlog.broker.server.reply import Piece, frame
 from raftlog.wire.apis import APIS, Api, ApiKey
 from raftlog.wire.codec import decode, encode
@@ -92,7 +93,8 @@ class Route:
 class Dispatcher:
     """Takes frames from connections and gives them to handlers."""
 
-    def __init__(self, services: Services, advertised: tuple[str, int] | None) -> None:
+    def __init__(self, services: Services, advertised: Mapping[str, tuple[str, int]]) -> None:
+        """`advertised`: by listener; without an entry clients are told the address that they connected to."""
         self._services = services
         self._advertised = advertised
         self._routes = {int(key): Route(APIS[key], module) for key, module in HANDLERS.items()}
@@ -145,6 +147,11 @@ class Dispatcher:
         )
 
     def _handle(self, route: Route, connection: Connection, request: memoryview) -> None:
+        if len(request) > DECODED_REQUEST_BYTES_MAX:
+            raise RemoteProtocolError(
+                f"{route.api.name}: a request of {len(request)} bytes; only Produce may be larger than "
+                f"{DECODED_REQUEST_BYTES_MAX}"
+            )
         # A copy: the handler may keep parts of the request for longer than the receive buffer lives.
         data = bytes(request)
         header = parse_request_header(data)
@@ -155,8 +162,8 @@ class Dispatcher:
             correlation_id=header.correlation_id,
             client_id=header.client_id,
             client_host=connection.peer_host,
-            listener_name="PLAINTEXT",
-            advertised=self._advertised or connection.local_address,
+            listener_name=connection.listener_name,
+            advertised=self._advertised.get(connection.listener_name) or connection.local_address,
             connection=connection,
         )
         assert route.handle is not None

@@ -35,6 +35,10 @@ SPARE_BUFFER_BYTES_MAX = 8 * MIB
 # hold its share of ARRIVING_BYTES_MAX.
 REQUEST_ARRIVAL_SECONDS_MAX = 60
 
+# A request of any API but Produce. Decoded, its smallest elements take some fifty times their bytes on the wire,
+# so this is what bounds the memory and the time that one request of lies can cost.
+DECODED_REQUEST_BYTES_MAX = 8 * MIB
+
 # Bytes sent to one connection before the others get their turn.
 SEND_BYTES_PER_TURN = 4 * MIB
 

@@ -42,7 +42,7 @@ class Server:
         self.receive_view = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
         self.connections: dict[Connection, None] = {}
         self.on_fatal: Callable[[BaseException], None] | None = None
-        self._listeners: list[socket.socket] = []
+        self._listeners: dict[socket.socket, str] = {}
         self._per_address: Counter[str] = Counter()
         self._refused_last_told: dict[str, float] = {}
         self._arriving_bytes = 0
@@ -53,8 +53,8 @@ class Server:
 
     # ── listening ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def listen(self, host: str, port: int) -> tuple[str, int]:
-        """Bind and accept; port 0 lets the system choose. Returns the bound address.
+    def listen(self, host: str, port: int, name: str = "PLAINTEXT") -> tuple[str, int]:
+        """Bind and accept as the listener `name`; port 0 lets the system choose. Returns the bound address.
 
         Raises OSError with what to do about it when the address cannot be bound.
         """
@@ -68,7 +68,7 @@ class Server:
         except OSError as error:
             listener.close()
             raise OSError(error.errno, f"cannot listen on {host}:{port}: {error.strerror}") from error
-        self._listeners.append(listener)
+        self._listeners[listener] = name
         self.loop.add_reader(listener.fileno(), self._accept, listener)
         if self._sweeper is None:
             self._sweeper = self.loop.call_later(_SWEEP_SECONDS, self._sweep)
@@ -96,7 +96,9 @@ class Server:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             local = sock.getsockname()
             self._per_address[peer[0]] += 1
-            self.connections[Connection(sock, (peer[0], peer[1]), (local[0], local[1]), self)] = None
+            connection = Connection(sock, (peer[0], peer[1]), (local[0], local[1]), self)
+            connection.listener_name = self._listeners[listener]
+            self.connections[connection] = None
 
     def _listen_again(self, listener: socket.socket) -> None:
         if listener in self._listeners:
