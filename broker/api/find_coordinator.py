@@ -29,7 +29,7 @@ class _Place(NamedTuple):
     """Where a coordinator is, or why that cannot be said."""
 
     error: ErrorCode
-    message: str | None
+    message: str
     node_id: int = _NO_NODE
     host: str = ""
     port: int = -1
@@ -64,7 +64,7 @@ async def _create_and_answer(context: RequestContext, request: FindCoordinatorRe
     result = await controller.ensure_internal_topic(GROUP_TOPIC)
     topic = controller.image.topics.get(GROUP_TOPIC)
     if topic is None:
-        return _answer(context, request, _Place(ErrorCode.COORDINATOR_NOT_AVAILABLE, result.message))
+        return _answer(context, request, _Place(ErrorCode.COORDINATOR_NOT_AVAILABLE, result.message or ""))
     return _answer(context, request, topic)
 
 
@@ -100,5 +100,5 @@ def _locate(context: RequestContext, topic: TopicImage, group_id: str) -> _Place
     leader = topic.partitions[group_partition(group_id, len(topic.partitions))].leader
     for broker_id, host, port, _ in client_brokers(context, context.services.controller.image):
         if broker_id == leader:
-            return _Place(ErrorCode.NONE, None, broker_id, host, port)
+            return _Place(ErrorCode.NONE, "", broker_id, host, port)
     return _Place(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The group's partition has no leader at the moment.")

@@ -285,7 +285,7 @@ class GroupCoordinator:
         now = self.now()
         for group in list(host.shard.groups.values()):
             if host.shard.groups.get(group.group_id) is group:
-                records = expire_group(host.shard, group, now)
+                records = expire_group(self.config, group, now)
                 if records:
                     host.append(records)
             yield

@@ -16,6 +16,7 @@ from raftlog.broker.core.group.leave import expire, unload, written
 from raftlog.broker.core.group.loading import GroupLogReader
 from raftlog.broker.core.group.member import Ticket
 from raftlog.broker.core.group.offsets import forget_missing_topics
+from raftlog.broker.core.group.placement import GROUP_TOPIC
 from raftlog.broker.core.group.records import CoordinatorRecord, encode_record
 from raftlog.broker.core.group.shard import GroupShard
 from raftlog.broker.core.group.state import Now
@@ -88,7 +89,7 @@ class GroupShardHost:
     Invariant: an answer leaves only when everything that was written before it was decided is committed.
     """
 
-    __slots__ = ("_answer", "_clock", "_waits", "is_loaded", "leader_epoch", "partition", "shard")
+    __slots__ = ("_answer", "_clock", "_told", "_waits", "is_loaded", "leader_epoch", "partition", "shard")
 
     def __init__(
         self,
@@ -103,6 +104,8 @@ class GroupShardHost:
         self._clock = clock
         self._answer = answer
         self._waits: deque[_CommitWait] = deque()
+        # The failure that was logged last; NONE once a write has succeeded since.
+        self._told = ErrorCode.NONE
         self.is_loaded = False
 
     # ── events ────────────────────────────────────────────────────────────────────────────────────────────
@@ -133,17 +136,20 @@ class GroupShardHost:
             )
             result = self.partition.append(batch, now_ms)
             if result.error is not ErrorCode.NONE:
-                log.warning(
-                    "partition=%d group records not written: %s %s",
-                    self.shard.index,
-                    result.error.name,
-                    result.message or "",
-                )
+                self._tell_failure(result)
                 return result.error
             for record in records[first:end]:
                 self.shard.replay(record)
             first = end
+        self._told = ErrorCode.NONE
         return ErrorCode.NONE
+
+    def _tell_failure(self, result: AppendResult) -> None:
+        """Log it, but not for every commit of every consumer."""
+        if result.error is not self._told:
+            self._told = result.error
+            reason = result.message or result.error.message
+            log.error("partition=%s-%d takes no group records: %s", GROUP_TOPIC, self.shard.index, reason)
 
     @property
     def is_safe(self) -> bool:
@@ -206,7 +212,8 @@ class GroupShardHost:
                 yield
         if reader.unknown_kinds:
             log.warning(
-                "partition=%d holds %d records of group protocols that are not served; they stay as they are",
+                "partition=%s-%d holds %d records of group protocols that are not served; they stay as they are",
+                GROUP_TOPIC,
                 self.shard.index,
                 reader.unknown_kinds,
             )

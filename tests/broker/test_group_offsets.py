@@ -119,7 +119,7 @@ def committed(world: World, name: str = "t", *indexes: int, group_id: str = GROU
 
 def expire_all(world: World) -> None:
     for group in list(world.shard.groups.values()):
-        world.append(expire_group(world.shard, group, world.now))
+        world.append(expire_group(world.config, group, world.now))
     world.shard.check_invariants()
 
 
@@ -287,6 +287,14 @@ def test_members_with_an_unreadable_subscription_may_want_any_topic() -> None:
     assert remove_offsets(world, "t", 0) == [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC]
 
 
+def test_a_group_whose_offsets_were_all_deleted_is_still_there_to_be_deleted() -> None:
+    world = World()
+    commit(world, {("t", 0): 1})
+    assert remove_offsets(world, "t", 0) == remove_offsets(world, "t", 0) == [ErrorCode.NONE]
+    assert delete_group(world.shard, GROUP).response is ErrorCode.NONE
+    assert not world.restarted().shard.groups
+
+
 # --- expiry
 
 
@@ -372,8 +380,9 @@ def test_a_group_that_could_not_be_stored_as_empty_is_forgotten_all_the_same() -
     world.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
     world.leave(member)
     assert world.state() is GroupState.EMPTY
+    world.append_error = ErrorCode.NONE
     expire_all(world)
-    assert not world.shard.groups and world.log == []
+    assert not world.shard.groups
 
 
 def test_offsets_of_deleted_topics_are_removed() -> None:
@@ -382,6 +391,8 @@ def test_offsets_of_deleted_topics_are_removed() -> None:
     commit(world, {("t", 1): 1}, group_id="other")
     world.append(forget_topics(world.shard, ["t", "never there"]))
     assert (committed(world, "t", 0), committed(world, "u", 0)) == ([-1], [1])
+    assert world.state("other") is GroupState.EMPTY
+    expire_all(world)
     assert world.state("other") is GroupState.DEAD
 
 

@@ -85,6 +85,5 @@ def _removals(group: Group) -> list[CoordinatorRecord]:
         for topic, partitions in group.offsets.items()
         for partition in partitions
     ]
-    if group.stored is not None:
-        records.append(GroupRecord(group.group_id, None))
+    records.append(GroupRecord(group.group_id, None))
     return records

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from raftlog.broker.core.group.config import GroupConfig
 from raftlog.broker.core.group.effects import Decision
 from raftlog.broker.core.group.group import Group
 from raftlog.broker.core.group.records import (
@@ -254,20 +255,15 @@ def delete_offsets(
 # --- expiry
 
 
-def expire_group(shard: GroupShard, group: Group, now: Now) -> list[CoordinatorRecord]:
+def expire_group(config: GroupConfig, group: Group, now: Now) -> list[CoordinatorRecord]:
     """Removals for the offsets of a group that have expired (KIP-211), and for the group when it has none left."""
     records: list[CoordinatorRecord] = []
-    expired = list(_expired(group, shard.config.offsets_retention_ms, now))
+    expired = list(_expired(group, config.offsets_retention_ms, now))
     for topic, partition in expired:
         records.append(OffsetRecord(group.group_id, topic, partition, None))
     left = sum(map(len, group.offsets.values())) - len(expired)
     if left == 0 and group.state is GroupState.EMPTY and not group.pending_joins:
-        if group.stored is not None:
-            records.append(GroupRecord(group.group_id, None))
-        else:
-            # It could not be stored when its last member went; there is nothing to remove from the log.
-            group.generation = 0
-            shard.discard_if_unused(group)
+        records.append(GroupRecord(group.group_id, None))
     return records
 
 

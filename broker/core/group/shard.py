@@ -33,22 +33,19 @@ class GroupShard:
 
     def replay(self, record: CoordinatorRecord) -> None:
         """Apply a record that is in the log."""
-        group = self.groups.get(record.group_id)
         if isinstance(record, OffsetRecord):
-            self._replay_offset(group, record)
+            self._replay_offset(record)
             return
-        if group is None:
-            if record.value is None:
-                return
-            group = self.group(record.group_id)
+        group = self.group(record.group_id)
         group.stored = record.value
         if record.value is None and group.state is GroupState.EMPTY:
             group.generation = 0
             group.protocol_type = None
             self.discard_if_unused(group)
 
-    def _replay_offset(self, group: Group | None, record: OffsetRecord) -> None:
+    def _replay_offset(self, record: OffsetRecord) -> None:
         group_id, topic, partition, value = record
+        group = self.groups.get(group_id)
         if value is not None:
             if group is None:
                 # A consumer that stores offsets here and is no member of anything: a group without a protocol type.
@@ -58,10 +55,10 @@ class GroupShard:
                 partitions = group.offsets[topic] = {}
             partitions[partition] = value
         elif group is not None and (partitions := group.offsets.get(topic)) is not None:
+            # The group stays, even if this was all it had, until somebody deletes it or it is found to have expired.
             partitions.pop(partition, None)
             if not partitions:
                 del group.offsets[topic]
-                self.discard_if_unused(group)
 
     def group(self, group_id: str) -> Group:
         """The group; made if it is not there."""
@@ -84,12 +81,12 @@ class GroupShard:
         group.restore()
         for member in group.members.values():
             self.keep_alive(member, now)
+        self.discard_if_unused(group)
 
     def check_invariants(self) -> None:
         """Raise AssertionError when the shard contradicts itself (tests and simulator)."""
         for group_id, group in self.groups.items():
             assert group.group_id == group_id
-            assert not group.is_unused, f"group {group_id} is a ghost"
             assert all(group.offsets.values()), f"group {group_id}: a topic without offsets"
             group.check_invariants()
             for member in group.members.values():
