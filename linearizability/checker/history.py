@@ -198,9 +198,7 @@ def events_of(operations: Sequence[Operation], annotations: Sequence[Annotation]
         (annotation.start, 0, (EventType.ANNOTATION, annotation)) for annotation in annotations
     ]
     events.extend((op.call, 1, (EventType.INVOKE, op)) for op in sorted(operations, key=_by_call))
-    events.extend(
-        (op.returned, 2, (COMPLETION[op.outcome], op)) for op in operations if op.returned is not None
-    )
+    events.extend((op.returned, 2, (COMPLETION[op.outcome], op)) for op in operations if op.returned is not None)
     events.sort(key=_event_order)
     for _, _, event in events:
         yield event

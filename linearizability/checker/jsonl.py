@@ -40,7 +40,7 @@ _OUTCOMES = {"ok": Outcome.OK, "fail": Outcome.FAIL, "info": Outcome.INFO}
 _KNOWN = {
     "invoke": {"type", "process", "function", "key", "input", "time", "id"},
     "completion": {"type", "process", "output", "error", "time", "id", "function", "key"},
-    "operation": set("type process function key input output call return outcome error".split()),
+    "operation": {"type", "process", "function", "key", "input", "output", "call", "return", "outcome", "error"},
     "annotation": {"type", "label", "time", "until", "lane", "process", "details"},
     "history": {"type", "version", "time_unit"},
 }
@@ -58,9 +58,7 @@ _OK = EventType.OK
 _OUTCOME_OK = Outcome.OK
 
 
-def read_history(
-    source: Source, *, name: str | None = None, progress: Callable[[int], None] | None = None
-) -> History:
+def read_history(source: Source, *, name: str | None = None, progress: Callable[[int], None] | None = None) -> History:
     """Read a whole history. `name` stands in errors; `progress` is told the lines read from time to time.
 
     Raises HistoryError with the line for anything that is not a history.
@@ -150,9 +148,7 @@ class JsonLinesReader:
         if type(time) is not int or not -_TIME_LIMIT <= time < _TIME_LIMIT:
             time = _integer(fields, "time")
         if time < self._now:
-            raise _LineError(
-                f"time {time} is before {self._now}, the time of an earlier line: events must be in order"
-            )
+            raise _LineError(f"time {time} is before {self._now}, the time of an earlier line: events must be in order")
         self._now = time
         return time
 
@@ -207,9 +203,7 @@ class JsonLinesReader:
 
     def _whole(self, fields: dict[str, Any]) -> Event:
         if not self._whole_operations:
-            raise _LineError(
-                "a line of a whole operation cannot be streamed: write its call and its completion"
-            )
+            raise _LineError("a line of a whole operation cannot be streamed: write its call and its completion")
         _refuse_unknown(fields, "operation")
         outcome = fields.get("outcome", "ok")
         if type(outcome) is not str or outcome not in _OUTCOMES:
@@ -231,9 +225,7 @@ class JsonLinesReader:
         if returned is None and operation.outcome is not Outcome.INFO:
             raise _LineError(f'an operation with outcome "{outcome}" needs a "return" time')
         if returned is not None and returned < operation.call:
-            raise _LineError(
-                f"the operation returned at {returned}, before it was called at {operation.call}"
-            )
+            raise _LineError(f"the operation returned at {returned}, before it was called at {operation.call}")
         return COMPLETION[operation.outcome], operation
 
     def _annotation(self, fields: dict[str, Any]) -> Event:

@@ -1,0 +1,78 @@
+"""How much a check may cost, and the account of what it has cost.
+
+Knows: the three limits and when one is reached. Refuses to know: which clock and which measure of memory: they are
+handed in, because the checker is pure. Without them, time is not limited and memory is estimated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from raftlog.linearizability.checker.verdict import Limit
+
+MEGABYTE = 1 << 20
+_MEASURE_EVERY = 8  # asking the system costs microseconds, so it is asked once in so many checkpoints
+
+
+class OutOfBudget(Exception):
+    """A limit is reached. What was being done can be taken up again with a larger budget."""
+
+    def __init__(self, limit: Limit, reason: str) -> None:
+        self.limit: Limit = limit
+        self.reason = reason
+        super().__init__(reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """The limits of one check; None is no limit.
+
+    `clock` answers seconds and never goes back. `memory` answers the bytes that the process uses now; what it used
+    when the check began is not charged.
+    """
+
+    seconds: float | None = None
+    megabytes: float | None = 500
+    configurations: int | None = None
+    clock: Callable[[], float] | None = None
+    memory: Callable[[], int] | None = None
+
+
+class Meter:
+    """The account of one check. Everything that can grow asks `check` often enough."""
+
+    __slots__ = ("_calls", "_deadline", "_memory_at_start", "budget", "ceiling", "configurations", "started")
+
+    def __init__(self, budget: Budget) -> None:
+        self.budget = budget
+        self.started = budget.clock() if budget.clock is not None else 0.0
+        self._deadline = None if budget.seconds is None else self.started + budget.seconds
+        self._memory_at_start = budget.memory() if budget.memory is not None else 0
+        self._calls = 0
+        self.configurations = 0
+        self.ceiling: int | None = None  # a passing limit on configurations, for a first look at every part
+
+    def elapsed(self) -> float:
+        """Seconds since the start; 0 without a clock."""
+        return self.budget.clock() - self.started if self.budget.clock is not None else 0.0
+
+    def check(self, configurations: int, estimated_bytes: int) -> None:
+        """Account for more configurations and for the memory now held. Raises OutOfBudget."""
+        budget = self.budget
+        self.configurations += configurations
+        if self.ceiling is not None and self.configurations >= self.ceiling:
+            raise OutOfBudget("configurations", "first look")
+        if budget.configurations is not None and self.configurations >= budget.configurations:
+            raise OutOfBudget("configurations", f"{budget.configurations:,} configurations looked at")
+        if self._deadline is not None and budget.clock is not None and budget.clock() >= self._deadline:
+            raise OutOfBudget("time", f"{budget.seconds:g} s are over")
+        if budget.megabytes is None:
+            return
+        limit = budget.megabytes * MEGABYTE
+        if estimated_bytes < limit and budget.memory is not None:
+            self._calls += 1
+            if self._calls % _MEASURE_EVERY == 0:
+                estimated_bytes = budget.memory() - self._memory_at_start
+        if estimated_bytes >= limit:
+            raise OutOfBudget("memory", f"{budget.megabytes:g} MB are used")

@@ -1,0 +1,166 @@
+"""What an object promises when one operation runs at a time: the protocol every model follows.
+
+Knows: the questions a checker asks a model. Refuses to know: intervals, clients, and any particular object.
+A model is a pure function over hashable states; everything optional has a default that is safe.
+
+    class Flag(Model[bool]):
+        name = "flag"
+        functions = frozenset({"raise", "look"})
+
+        def initial_state(self) -> bool:
+            return False
+
+        def step(self, state: bool, call: Call) -> bool | Refused:
+            if call.function == "raise":
+                return True
+            return state if call.output is UNKNOWN or call.output == state else REFUSED
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from enum import Enum, Flag
+from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeAlias, TypeVar
+
+from raftlog.linearizability.checker.history import Key, Operation, Outcome
+
+
+class Unknown(Enum):
+    """The output of an operation of unknown outcome: nobody saw it, so it refutes nothing."""
+
+    UNKNOWN = "unknown"
+
+    def __repr__(self) -> str:
+        return "?"
+
+
+class Refused(Enum):
+    """What `step` answers when the output is impossible in the state."""
+
+    REFUSED = "refused"
+
+
+class Unseen(Enum):
+    """Stands for every state that no output of the history can tell from another such state."""
+
+    UNSEEN = "unseen"
+
+    def __repr__(self) -> str:
+        return "something nobody reads"
+
+
+UNKNOWN: Final = Unknown.UNKNOWN
+REFUSED: Final = Refused.REFUSED
+UNSEEN: Final = Unseen.UNSEEN
+
+State = TypeVar("State", bound=Hashable)
+
+
+class Call(NamedTuple):
+    """An operation as a model sees it: what was asked and what came back, in hashable values.
+
+    Lists come as tuples, JSON objects as tuples of sorted pairs. `output` is UNKNOWN for an operation of unknown
+    outcome.
+    """
+
+    function: str
+    input: Any
+    output: Any
+
+
+class Timed(NamedTuple):
+    """A call and the closed interval in which it took effect; `returned` is infinite for an unknown outcome."""
+
+    call: Call
+    called: int
+    returned: float
+
+
+class Traits(Flag):
+    """What a checker may assume about a call in order to search less. Claiming too little is always safe."""
+
+    NONE = 0
+    OBSERVER = 1  # wherever it is accepted, it leaves the state as it was
+    TOTAL = 2  # it is accepted in every state
+    CONSTANT = 4  # it leaves the same state behind whatever was there before
+
+
+# Maps a state to an equivalent one, or to REFUSED when no continuation of this history can accept it.
+Outlook: TypeAlias = Callable[[Any], Any]
+
+
+class Model(Generic[State]):
+    """One kind of object. Subclasses give `name`, `functions`, `initial_state` and `step`; the rest is optional.
+
+    Invariant: all methods are pure, and states that are equal behave alike.
+    """
+
+    name: ClassVar[str]
+    functions: ClassVar[frozenset[str]]
+
+    def initial_state(self) -> State:
+        """The state before the first operation."""
+        raise NotImplementedError
+
+    def initial_states(self) -> tuple[State, ...]:
+        """All states the object may have had before the first operation; usually one."""
+        return (self.initial_state(),)
+
+    def step(self, state: State, call: Call) -> State | Refused:
+        """The state after the call, or REFUSED when the call cannot have answered this in that state.
+
+        With the output UNKNOWN: the state if the call takes effect, or REFUSED when it then has none (that it may
+        have no effect at all is the checker's business).
+        """
+        raise NotImplementedError
+
+    def traits(self, call: Call) -> Traits:
+        """What is certain about the call in every state."""
+        return Traits.NONE
+
+    def outlook(self, history: Sequence[Timed]) -> Outlook | None:
+        """A function that merges states which this history, all of one part, cannot tell apart; None for none.
+
+        The states it answers must be accepted by `step`, and it must answer itself for what it answered.
+        """
+        return None
+
+    def validate(self, operation: Operation) -> None:
+        """Raise ValueError when input or output are not of the kind this model expects."""
+
+    def part(self, operation: Operation) -> Key:
+        """Which independent object the operation belongs to: operations with different answers never interact."""
+        return operation.key
+
+    def split(self, operations: Sequence[Operation]) -> dict[Key, list[Operation]]:
+        """The operations by independent part, in the order in which the parts first appear."""
+        parts: dict[Key, list[Operation]] = {}
+        part = self.part
+        for operation in operations:
+            key = part(operation)
+            try:
+                parts[key].append(operation)
+            except KeyError:
+                parts[key] = [operation]
+        return parts
+
+    def describe_operation(self, operation: Operation) -> str:
+        """The operation in a few words: `read -> 3`."""
+        given = "" if operation.input is None else _short(operation.input)
+        text = f"{operation.function}({given})"
+        if operation.outcome is Outcome.OK:
+            return text if operation.output is None else f"{text} -> {_short(operation.output)}"
+        return f"{text} -> ?" if operation.outcome is Outcome.INFO else f"{text} failed"
+
+    def describe_state(self, state: State) -> str:
+        """The state in a few words: `holds 3`."""
+        return _short(state)
+
+    def refusal(self, state: State, call: Call) -> str:
+        """Why the call, refused in that state, is impossible there: `answered 3, but the register holds 5`."""
+        return f"answered {_short(call.output)}, which is impossible when the state is {self.describe_state(state)}"
+
+
+def _short(value: object, limit: int = 60) -> str:
+    text = repr(value)
+    return text if len(text) <= limit else f"{text[: limit - 3]}..."

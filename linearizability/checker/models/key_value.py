@@ -1,0 +1,103 @@
+"""A map from keys to strings or lists: `get`, `put`, `append` and `delete`, each on one key, and each key a part.
+
+`get` answers the value, or `absent` where there is none; `append` puts its input behind the string or list that is
+there and behind nothing where there is none.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import Any
+
+from raftlog.linearizability.checker.history import Operation
+from raftlog.linearizability.checker.model import (
+    REFUSED,
+    UNKNOWN,
+    UNSEEN,
+    Call,
+    Model,
+    Outlook,
+    Refused,
+    Timed,
+    Traits,
+)
+
+_OUTLOOK_LIMIT = 1_000_000  # characters or items of prefixes worth keeping in order to merge states
+
+
+class KeyValue(Model[Any]):
+    """One key of a map. `absent` is what `get` answers where there is no value: null, or "" in some systems."""
+
+    name = "key-value"
+    functions = frozenset({"get", "put", "append", "delete"})
+
+    def __init__(self, absent: Any = None) -> None:
+        self.absent = absent
+
+    def initial_state(self) -> Any:
+        return self.absent
+
+    def step(self, state: Any, call: Call) -> Any | Refused:
+        function, given, output = call
+        if function == "get":
+            return state if output == state or output is UNKNOWN else REFUSED
+        if function == "put":
+            return given
+        if function == "delete":
+            return self.absent
+        if state is UNSEEN:
+            return UNSEEN  # what nobody reads is still read by nobody when it is longer
+        if state is None or state == self.absent:
+            return given
+        if type(state) is type(given):
+            return state + given
+        return ("mixed", state, given)
+
+    def traits(self, call: Call) -> Traits:
+        if call.function == "get":
+            return Traits.OBSERVER
+        return Traits.TOTAL if call.function == "append" else Traits.TOTAL | Traits.CONSTANT
+
+    def outlook(self, history: Sequence[Timed]) -> Outlook | None:
+        """A value that is no beginning of anything read is like any other such value."""
+        calls = [timed.call for timed in history]
+        read = {call.output for call in calls if call.function == "get"}
+        if not any(call.function == "append" for call in calls):
+            return lambda state: state if state in read else UNSEEN
+        if not all(isinstance(value, str) for value in read if value is not None and value is not UNKNOWN):
+            return _beginnings_of_lists(read)
+        texts = sorted(value for value in read if isinstance(value, str))
+        nothing_read = self.absent in read
+
+        def merge(state: Any) -> Any:
+            if not isinstance(state, str):
+                return state if state is self.absent and (nothing_read or texts) else UNSEEN
+            place = bisect_left(texts, state)
+            return state if place < len(texts) and texts[place].startswith(state) else UNSEEN
+
+        return merge
+
+    def validate(self, operation: Operation) -> None:
+        if operation.function == "append" and not isinstance(operation.input, str | list | tuple):
+            raise ValueError(f"append takes a string or a list, not {operation.input!r}")
+
+    def describe_state(self, state: Any) -> str:
+        return "is absent" if state == self.absent else f"holds {_shorten(state)}"
+
+    def refusal(self, state: Any, call: Call) -> str:
+        return f"answered {_shorten(call.output)}, but the key {self.describe_state(state)}"
+
+
+def _beginnings_of_lists(read: set[Any]) -> Outlook | None:
+    lists = [value for value in read if isinstance(value, tuple)]
+    if sum(len(value) ** 2 for value in lists) > _OUTLOOK_LIMIT:
+        return None
+    beginnings = {value[:length] for value in lists for length in range(len(value) + 1)} | read
+    return lambda state: state if state in beginnings or not isinstance(state, tuple) else UNSEEN
+
+
+def _shorten(value: Any) -> str:
+    """Long values differ at their ends, so both ends are shown."""
+    text = repr(value)
+    return text if len(text) <= 70 else f"{text[:24]} … {text[-40:]} ({len(value)} long)"

@@ -1,0 +1,133 @@
+"""An append-only log: what a topic partition promises.
+
+Functions: `append` takes a list of records and answers the offset of the first; `read` takes an offset and answers
+`[records, end]`: the records from there on, as many as the server liked, and whether they reached the end of the
+log; `end` answers the offset that the next record will get.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+from raftlog.linearizability.checker.history import Operation, Outcome
+from raftlog.linearizability.checker.model import (
+    REFUSED,
+    UNKNOWN,
+    Call,
+    Model,
+    Outlook,
+    Refused,
+    Timed,
+    Traits,
+)
+
+Records: TypeAlias = tuple[Any, ...]
+
+
+class Log(Model[Records]):
+    """One partition. The state is all records.
+
+    With `complete=False` the history is a part of what happened: records that nobody is seen to append may have
+    been appended by somebody else.
+    """
+
+    name = "log"
+    functions = frozenset({"append", "read", "end"})
+
+    def __init__(self, *, complete: bool = True) -> None:
+        self.complete = complete
+
+    def initial_state(self) -> Records:
+        return ()
+
+    def step(self, state: Records, call: Call) -> Records | Refused:
+        function, given, output = call
+        if function == "append":
+            return REFUSED if output is not UNKNOWN and output != len(state) else state + given
+        if output is UNKNOWN:
+            return state
+        if function == "end":
+            return state if output == len(state) else REFUSED
+        records, end = output
+        stop = given + len(records)
+        if stop > len(state) or (end and stop != len(state)) or state[given:stop] != records:
+            return REFUSED
+        return state
+
+    def traits(self, call: Call) -> Traits:
+        if call.function != "append":
+            return Traits.OBSERVER
+        return Traits.TOTAL if call.output is UNKNOWN else Traits.NONE
+
+    def outlook(self, history: Sequence[Timed]) -> Outlook | None:
+        """A log with another record at an offset than was read or acknowledged there has no future."""
+        known: dict[int, Any] = {}
+        for call, _, _ in history:
+            if call.output is UNKNOWN or call.function == "end":
+                continue
+            first, records = (call.output, call.input) if call.function == "append" else (call.input, call.output[0])
+            for place, record in enumerate(records):
+                known.setdefault(first + place, record)
+
+        def judge(state: Records) -> Any:
+            for offset in range(len(state) - 1, -1, -1):
+                if offset in known and known[offset] != state[offset]:
+                    return REFUSED
+            return state
+
+        return judge
+
+    def validate(self, operation: Operation) -> None:
+        function = operation.function
+        known = operation.outcome is Outcome.OK
+        if function == "append":
+            if not isinstance(operation.input, list | tuple):
+                raise ValueError(f"append takes a list of records, not {operation.input!r}")
+        elif function == "read":
+            if not _is_offset(operation.input):
+                raise ValueError(f"read takes an offset, not {operation.input!r}")
+            if known and not _is_batch(operation.output):
+                raise ValueError(f"read answers [records, end], not {operation.output!r}")
+        if known and function != "read" and not _is_offset(operation.output):
+            raise ValueError(f"{function} answers an offset, not {operation.output!r}")
+
+    def describe_operation(self, operation: Operation) -> str:
+        if operation.outcome is not Outcome.OK:
+            return super().describe_operation(operation)
+        if operation.function == "append":
+            count = len(operation.input)
+            return f"append({count} record{'s' * (count != 1)}) -> {operation.output}"
+        if operation.function == "end":
+            return f"end -> {operation.output}"
+        records, end = operation.output
+        return f"read({operation.input}) -> {len(records)} record{'s' * (len(records) != 1)}{', the end' * bool(end)}"
+
+    def describe_state(self, state: Records) -> str:
+        return f"ends at {len(state)}"
+
+    def refusal(self, state: Records, call: Call) -> str:
+        if call.function == "append":
+            return f"was given offset {call.output}, but the log ends at {len(state)}"
+        if call.function == "end":
+            return f"answered {call.output} as the end, but the log ends at {len(state)}"
+        records, end = call.output
+        stop = call.input + len(records)
+        if stop > len(state):
+            return f"answered records up to offset {stop - 1}, but the log ends at {len(state)}"
+        if state[call.input : stop] != records:
+            return f"answered other records from offset {call.input} on than the log has"
+        return f"saw the end at {stop}, but the log ends at {len(state)}" if end else "is possible"
+
+
+def _is_offset(value: object) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _is_batch(value: object) -> bool:
+    return (
+        isinstance(value, list | tuple)
+        and len(value) == 2
+        and isinstance(value[0], list | tuple)
+        and isinstance(value[1], bool)
+    )

@@ -1,0 +1,81 @@
+"""A first-in-first-out queue: `enqueue` takes a value, `dequeue` answers the oldest, or null when there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+from raftlog.linearizability.checker.model import REFUSED, UNKNOWN, Call, Model, Outlook, Refused, Timed, Traits
+
+Items: TypeAlias = tuple[Any, ...]
+
+
+class _Never:
+    """Stands for a value that nobody dequeues."""
+
+    def __repr__(self) -> str:
+        return "…"
+
+
+_NEVER = _Never()
+
+
+class Queue(Model[Items]):
+    """The state is what is in the queue, oldest first. None is no value: it is the answer of an empty queue."""
+
+    name = "queue"
+    functions = frozenset({"enqueue", "dequeue"})
+
+    def initial_state(self) -> Items:
+        return ()
+
+    def step(self, state: Items, call: Call) -> Items | Refused:
+        if call.function == "enqueue":
+            return (*state, call.input)
+        if not state:
+            return state if call.output is None else REFUSED
+        if call.output is UNKNOWN or call.output == state[0]:
+            return state[1:]
+        return REFUSED
+
+    def traits(self, call: Call) -> Traits:
+        if call.function == "enqueue":
+            return Traits.TOTAL
+        return Traits.OBSERVER if call.output is None else Traits.NONE
+
+    def outlook(self, history: Sequence[Timed]) -> Outlook | None:
+        """Values nobody dequeues look alike. When no value comes twice, their order is known from the dequeues."""
+        enqueued = [timed.call.input for timed in history if timed.call.function == "enqueue"]
+        dequeues = [timed for timed in history if timed.call.function == "dequeue"]
+        if any(timed.call.output is UNKNOWN for timed in dequeues):
+            return None
+        left = {timed.call.output: timed for timed in dequeues}
+        unique = len(set(enqueued)) == len(enqueued)
+
+        def merge(state: Items) -> Any:
+            if not state:
+                return state
+            last = left.get(state[-1]) if unique else None
+            for place, value in enumerate(state):
+                leaves = left.get(value)
+                if leaves is None:
+                    return REFUSED if last is not None else (*state[:place], _NEVER)
+                if last is not None and last.returned < leaves.called:
+                    return REFUSED
+            return state
+
+        return merge
+
+    def describe_state(self, state: Items) -> str:
+        if not state:
+            return "is empty"
+        first = ", ".join(map(repr, state[:4]))
+        return f"holds {first}" + (f" and {len(state) - 4} more" if len(state) > 4 else "")
+
+    def refusal(self, state: Items, call: Call) -> str:
+        if call.output is None:
+            return f"found the queue empty, but it {self.describe_state(state)}"
+        if not state:
+            return f"answered {call.output!r}, but the queue is empty"
+        where = "is not in it" if call.output not in state else f"stands at place {state.index(call.output) + 1}"
+        return f"answered {call.output!r}, which {where}: the queue {self.describe_state(state)}"
