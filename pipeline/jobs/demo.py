@@ -20,7 +20,7 @@ from typing import Any
 
 from raftlog.pipeline.jobs.display import Display
 from raftlog.pipeline.jobs.flights import Flight, load, row_of
-from raftlog.pipeline.jobs.group_reader import GroupReader
+from raftlog.pipeline.jobs.group_reader import CLIENT, GroupReader
 from raftlog.testing import BrokerDied, Cluster, cluster
 
 TOPIC = "flights"
@@ -30,8 +30,6 @@ READERS = 2
 TICK_SECONDS = 0.05
 PRODUCE_CHUNK = 2000
 STALL_SECONDS = 20.0
-CLIENT = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 100, "log_level": 0}
-"""librdkafka waits 0.1 to 10 s before it looks for a lost broker again; this demo is about the broker's pause."""
 
 
 class Overdue(Exception):

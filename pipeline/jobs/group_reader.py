@@ -19,6 +19,16 @@ POLL_SECONDS = 0.1
 COMMIT_SECONDS = 0.2
 """How often positions are committed: what a crashed consumer would read again is at most this much."""
 
+CLIENT: dict[str, Any] = {
+    "reconnect.backoff.ms": 20,
+    "reconnect.backoff.max.ms": 100,
+    "topic.metadata.refresh.fast.interval.ms": 20,
+    "metadata.recovery.strategy": "none",
+    "log_level": 0,
+}
+"""librdkafka by itself takes 0.1 to 10 s until it looks for a lost broker again, and when all are lost about a second
+more to begin from the bootstrap list. With these it is there when the broker is, so that a pause is the broker's."""
+
 
 class Tally:
     """What a reader has seen, in memory it shares with whoever started it. One writer, so no locks."""
@@ -96,9 +106,7 @@ def read(tally: Tally, stopped: Callable[[], bool], bootstrap: str, topic: str, 
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
             "heartbeat.interval.ms": 500,  # how soon a consumer hears that another one joined
-            "reconnect.backoff.ms": 20,
-            "reconnect.backoff.max.ms": 100,
-            "log_level": 0,
+            **CLIENT,
         }
     )
     consumer.subscribe([topic], on_assign=lambda _consumer, _partitions: tally.note_assignment())

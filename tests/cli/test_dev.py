@@ -24,12 +24,14 @@ DEADLINE_SECONDS = 20.0
 class Dev:
     """A running `raftlog dev`."""
 
-    def __init__(self, *arguments: str) -> None:
+    def __init__(self, arguments: tuple[str, ...], directory: Path) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "raftlog", "dev", *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
+            # One that is killed leaves its throw-away directory behind.
+            env={**os.environ, "TMPDIR": str(directory)},
         )
 
     def first_line(self) -> str:
@@ -50,12 +52,12 @@ class Dev:
 
 
 @pytest.fixture
-def dev() -> Iterator[Any]:
+def dev(tmp_path: Path) -> Iterator[Any]:
     """`dev("--json")` starts one; all are gone afterwards."""
     started: list[Dev] = []
 
     def start(*arguments: str) -> Dev:
-        started.append(Dev(*arguments))
+        started.append(Dev(arguments, tmp_path))
         return started[-1]
 
     yield start
