@@ -118,6 +118,7 @@ class LogManager:
         self.store.producer_expiration_ms = self.settings.producer_expiration_ms
         self.store.remove_later = self._remove_later
         self.store.on_roll = self._on_roll
+        self.store.before_cut = self._before_cut
         if on_offline is not None:
             self.store.on_failure = on_offline
         self._cleaner: LogCleaner | None = None
@@ -422,7 +423,12 @@ class LogManager:
         cleaner = self._cleaner
         while (log := cleaner.choose(self._logs.values(), self._clock.now_ms())) is not None:
             try:
-                await drive(cleaner.clean(log), self._clock, self._in_thread)
+                # Recovery takes gaps between segments for losses, and only compaction makes them: what it touches
+                # must be below the recovery point, as it is on the disk.
+                await self._flush_once(log, rolled_only=True)
+                safe_offset = log.recovery_point
+                await self.checkpoint(RECOVERY_POINTS)
+                await drive(cleaner.clean(log, safe_offset), self._clock, self._in_thread)
             except LogUnavailable:
                 continue
             except OSError as error:
@@ -462,7 +468,8 @@ class LogManager:
                 continue
             was_open = log.is_open
             try:
-                log.apply_retention(now_ms)
+                if log.apply_retention(now_ms):
+                    await asyncio.sleep(0)
                 if not was_open and log.recovery_point == log.log_end_offset:
                     log.close()
             except LogUnavailable:
@@ -505,6 +512,13 @@ class LogManager:
     def _remove_later(self, remove: Callable[[], None], delay_ms: int) -> None:
         when = self._clock.monotonic() + delay_ms / 1000
         heapq.heappush(self._removals, (when, next(self._removal_numbers), remove))
+
+    def _before_cut(self, log: ManagedLog) -> None:
+        directory = self._homes[log.topic, log.index]
+        for name in (RECOVERY_POINTS, LOG_STARTS):
+            text = directory.checkpoint_text(name)
+            if text is not None:
+                directory.write_checkpoint(name, text)
 
     def _on_roll(self, log: ManagedLog) -> None:
         self._rolled[log] = None

@@ -266,6 +266,7 @@ class ManagedLog:
         segment = opened.active
         try:
             self._store.disk.truncate(segment.descriptor().fd, segment.size)
+            opened.sync_with_next(segment)
         except OSError as second:
             return str(self.fail(second))
         self.full_reason = f"{self.directory}: {error.strerror}; appends are tried again every second"

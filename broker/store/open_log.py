@@ -158,6 +158,17 @@ class OpenLog:
             # Compaction has taken the rest of the segment.
             number += 1
 
+    def end_below(self, offset: int) -> int:
+        """Where the log ends once all batches that do not end below `offset` are gone. Raises OSError, LogDamaged."""
+        segment = self.segments[self.number_of(offset)]
+        entry = segment.offsets.load().floor(offset - 1 - segment.base_offset)
+        end = segment.base_offset
+        for _, header in segment.headers(entry[1] if entry else 0):
+            if header.last_offset >= offset:
+                break
+            end = header.last_offset + 1
+        return end
+
     def position_in(self, segment: Segment, offset: int) -> int:
         """As Segment.position_of, but remembered positions first."""
         if segment is self.active:
@@ -225,12 +236,9 @@ class OpenLog:
         ):
             raise InvariantViolation(f"{self.directory}: a segment from {base_offset} on is there already")
         self.active.finish()
-        self.unsynced_indexes(self.active)
+        self.sync_with_next(self.active)
         self.take_snapshot(base_offset)
-        preallocate = config.segment_bytes if config.preallocate else 0
-        segment = Segment.create(
-            self.store.files, self.directory, base_offset, now_ms=now_ms, preallocate=preallocate
-        )
+        segment = self._create_segment(base_offset, now_ms, config)
         if base_offset == self.active.base_offset:
             self.segments.pop()
             self._bases.pop()
@@ -241,6 +249,17 @@ class OpenLog:
         self._unsynced_directories[self.directory] = None
         logger.info("log=%s rolled to a segment from offset %d on", self.directory, base_offset)
         return segment
+
+    def _create_segment(self, base_offset: int, now_ms: int, config: LogConfig) -> Segment:
+        """A new segment's files; none of them if there is no room for all. Raises OSError."""
+        files, directory = self.store.files, self.directory
+        preallocate = config.segment_bytes if config.preallocate else 0
+        try:
+            return Segment.create(files, directory, base_offset, now_ms=now_ms, preallocate=preallocate)
+        except OSError:
+            # An empty segment that the log does not know of would lie in the middle of it after a restart.
+            Segment(files, directory, base_offset, new=True).remove()
+            raise
 
     def add_completed(self, completed: CompletedTransaction) -> None:
         """A transaction has ended in the active segment: readers of committed records must know if it was aborted."""
@@ -254,6 +273,7 @@ class OpenLog:
                 )
             )
             self._unsynced[self.active.transactions_path] = None
+            self._unsynced_directories[self.directory] = None
 
     # Producers and epochs ------------------------------------------------------------------------------
 
@@ -316,7 +336,7 @@ class OpenLog:
         self.active.finish()
         self.take_snapshot(log_end_offset)
         self._drop_snapshots(lambda offset: offset not in self._bases and offset != log_end_offset)
-        self.unsynced_indexes(self.active)
+        self.sync_with_next(self.active)
 
     def is_settled(self, log_end_offset: int) -> bool:
         """Whether a close has nothing to do: all is in the files, and synced, as at the last close.
@@ -328,12 +348,12 @@ class OpenLog:
         snapshot = bool(self.snapshots) and self.snapshots[-1] == log_end_offset
         return snapshot and not (self._unsynced or self._unsynced_directories or self.epochs.dirty)
 
-    def unsynced_indexes(self, segment: Segment) -> None:
-        """The next flush covers the indexes of the segment too."""
-        segment.offsets.write_out()
-        segment.times.write_out()
-        self._unsynced[segment.offsets.file.path] = None
-        self._unsynced[segment.times.file.path] = None
+    def sync_with_next(self, segment: Segment) -> None:
+        """The next flush covers the segment whole: its log, though it may end where the last flush did, because
+        what was cut off its end must not come back; and its indexes."""
+        for file in (segment.log, segment.offsets.file, segment.times.file):
+            self._unsynced[file.path] = None
+        self._unsynced[segment.transactions_path] = None
 
     # Shrinking -----------------------------------------------------------------------------------------
 
@@ -367,10 +387,7 @@ class OpenLog:
         self._drop_snapshots(lambda _: True)
         self.epochs.clear()
         self.write_epochs()
-        preallocate = config.segment_bytes if config.preallocate else 0
-        self.active = Segment.create(
-            self.store.files, self.directory, offset, now_ms=now_ms, preallocate=preallocate
-        )
+        self.active = self._create_segment(offset, now_ms, config)
         self.segments.append(self.active)
         self._bases.append(offset)
         self.producers = ProducerStates(end_offset=offset)
@@ -381,7 +398,11 @@ class OpenLog:
         return self.segments.pop()
 
     def remove_oldest(self, count: int, config: LogConfig) -> None:
-        """Take the oldest segments out; their files go after file.delete.delay.ms. Raises OSError."""
+        """Take the oldest segments out; their files go after file.delete.delay.ms. Raises OSError.
+
+        The names of those that stay are synced first: were they lost and the others gone, offsets would begin again.
+        """
+        self.store.disk.sync_directory(self.directory)
         removed = self.segments[:count]
         del self.segments[:count], self._bases[:count]
         self._read_ends.clear()

@@ -443,9 +443,9 @@ class PartitionLog(ManagedLog):
         return facts
 
     def truncate_to(self, end_offset: int) -> None:
-        """Drop every record at `end_offset` or later (a follower that diverged from its leader).
+        """Drop every batch that does not end below `end_offset` (a follower that diverged from its leader).
 
-        Raises LogUnavailable.
+        The log then ends where its last batch does, which may be lower. Raises LogUnavailable.
         """
         if end_offset >= self.log_end_offset:
             return
@@ -453,9 +453,10 @@ class PartitionLog(ManagedLog):
         if end_offset <= opened.segments[0].base_offset:
             self.truncate_fully_and_start_at(end_offset)
             return
-        self.recovery_point = min(self.recovery_point, end_offset)
-        self.cleaned_offset = min(self.cleaned_offset, end_offset)
         try:
+            end_offset = opened.end_below(end_offset)
+            self.recovery_point = min(self.recovery_point, end_offset)
+            self.cleaned_offset = min(self.cleaned_offset, end_offset)
             self._store.before_cut(self)
             opened.cut(end_offset)
             self.abandon()

@@ -35,7 +35,7 @@ from raftlog.broker.store.names import (
     snapshot_name,
 )
 from raftlog.broker.store.open_log import OpenLog
-from raftlog.broker.store.segment import LOG_SUFFIX, OFFSET_INDEX_SUFFIX, SUFFIXES, Segment
+from raftlog.broker.store.segment import LOG_SUFFIX, OFFSET_INDEX_SUFFIX, SUFFIXES, TIME_INDEX_SUFFIX, Segment
 from raftlog.broker.store.store import Store
 from raftlog.wire.batch import HEADER_SIZE, BatchHeader, CorruptRecord, check_crc, parse_header
 from raftlog.wire.control import decode_control_batch
@@ -130,10 +130,17 @@ class _Recovery:
             elif name.endswith(SUFFIXES) and f"{base_offset:020d}{LOG_SUFFIX}" not in names:
                 logger.warning("log=%s removing %s, which has no log file", self.directory, name)
                 self.disk.remove(f"{self.directory}/{name}")
-        for segment in self.segments:
-            if f"{segment.base_offset:020d}{OFFSET_INDEX_SUFFIX}" not in names and segment.size:
+        for segment, following in zip(self.segments, self.segments[1:], strict=False):
+            if following.base_offset > self.recovery_point:
+                # What is not known to be whole is checked, and indexed, later.
+                break
+            # One may be missing if a crash came while a cleaned segment was taking its names.
+            indexes = {
+                f"{segment.base_offset:020d}{suffix}" for suffix in (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX)
+            }
+            if not indexes <= names:
                 logger.warning(
-                    "log=%s the index of %s is missing: made again", self.directory, segment.log.path
+                    "log=%s an index of %s is missing: made again", self.directory, segment.log.path
                 )
                 rebuild_indexes(segment, self.config)
 
@@ -176,11 +183,14 @@ class _Recovery:
     # Below the recovery point ----------------------------------------------------------------------------------
 
     def _segment_of_recovery_point(self) -> int:
-        numbers = [n for n, segment in enumerate(self.segments) if segment.base_offset <= self.recovery_point]
-        if not numbers and self.recovery_point > self.log_start_offset:
-            first = self.segments[0]
-            raise first.damaged(
-                0, f"the log begins, behind the offset {self.recovery_point} up to which it was safe"
+        """The segment of the last offset below it: what follows its last batch there may not be in order."""
+        numbers = [n for n, segment in enumerate(self.segments) if segment.base_offset < self.recovery_point]
+        if not numbers and self.segments[0].base_offset > self.log_start_offset:
+            logger.warning(
+                "log=%s begins at offset %d, behind its recovery point %d: retention removed what was before",
+                self.directory,
+                self.segments[0].base_offset,
+                self.recovery_point,
             )
         return numbers[-1] if numbers else 0
 
@@ -272,7 +282,7 @@ class _Recovery:
 
     def _check_the_rest(self, number: int, position: int) -> int:
         """Check every batch from there on, cut off what is damaged; the log end offset."""
-        end_offset = self.reached
+        end_offset = max(self.reached, self.recovery_point) if position else self.reached
         for following in range(number, len(self.segments)):
             segment = self.segments[following]
             if following > number:
@@ -281,7 +291,10 @@ class _Recovery:
                 segment.times.keep(0)
                 segment.keep_transactions(0)
                 segment.largest_timestamp, segment.first_timestamp = -1, -1
-                end_offset = max(end_offset, segment.base_offset)
+                if segment.base_offset != end_offset:
+                    # Segments meet where they roll: the end of the one before never reached the disk.
+                    self._cut(following - 1, self.segments[following - 1].size, end_offset)
+                    break
             for at, header, batch in self._checked_batches(segment, position, end_offset):
                 position = at + len(batch)
                 end_offset = header.base_offset + header.last_offset_delta + 1
@@ -290,7 +303,11 @@ class _Recovery:
                 segment.note(at, len(batch), header.last_offset, header.max_timestamp, interval)
                 self.epochs.assign(max(header.partition_leader_epoch, self.epochs.latest), header.base_offset)
                 self._replay(self.producers, segment, at, header, batch)
-            if position < segment.size:
+            later = self.segments[following + 1] if following + 1 < len(self.segments) else None
+            if position < segment.size and later is not None and later.base_offset == end_offset:
+                # No offset is missing: this was cut off, or never used, before the next segment began.
+                self._give_back(segment, position)
+            elif position < segment.size:
                 self._cut(following, position, end_offset)
                 break
             if segment is not self.segments[-1]:
@@ -354,6 +371,9 @@ class _Recovery:
         for later in reversed(doomed):
             later.remove()
         del self.segments[number + 1 :]
+        self._give_back(segment, position)
+
+    def _give_back(self, segment: Segment, position: int) -> None:
         self.disk.truncate(segment.descriptor().fd, position)
         segment.size = position
         self.changed = True
@@ -405,7 +425,9 @@ class _Recovery:
         if self.changed:
             opened.names_are_new()
             for segment in self.segments[number:]:
-                opened.unsynced_indexes(segment)
+                segment.offsets.write_out()
+                segment.times.write_out()
+                opened.sync_with_next(segment)
         return Recovered(opened, log_start_offset, end_offset, min(self.recovery_point, end_offset))
 
 

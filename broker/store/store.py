@@ -26,17 +26,24 @@ def _ignore_roll(log: ManagedLog) -> None:
     """Used where nobody manages the logs: the next flush covers the segment."""
 
 
+def _ignore_cut(log: ManagedLog) -> None:
+    """Used where nobody keeps checkpoints."""
+
+
 def _remove_now(remove: Callable[[], None], delay_ms: int) -> None:
     remove()
 
 
 class Store:
     """`on_failure(log, reason)` is called once when a log goes offline, `on_full` when its disk has no room,
-    `on_roll` when a segment is complete and should be synced;
-    `remove_later(remove, delay_ms)` for files that go after file.delete.delay.ms. `producer_expiration_ms` is
+    `on_roll` when a segment is complete and should be synced, `before_cut` when a log is about to lose records from
+    its end: its recovery point, lowered already, must be on stable storage first, or a crash in between would look
+    like the loss of records that were safe. It may raise OSError.
+    `remove_later(remove, delay_ms)` is for files that go after file.delete.delay.ms. `producer_expiration_ms` is
     producer.id.expiration.ms."""
 
     __slots__ = (
+        "before_cut",
         "clock",
         "disk",
         "files",
@@ -55,4 +62,5 @@ class Store:
         self.on_failure: Callable[[ManagedLog, str], None] = _ignore_failure
         self.on_full: Callable[[ManagedLog, str], None] = _ignore_failure
         self.on_roll: Callable[[ManagedLog], None] = _ignore_roll
+        self.before_cut: Callable[[ManagedLog], None] = _ignore_cut
         self.remove_later: Callable[[Callable[[], None], int], None] = _remove_now
