@@ -1,7 +1,7 @@
 """The journal: entries, votes and snapshots on the local disk, such that what was synced is never lost
 unnoticed.
 
-On disk, in one directory: `<first index>.journal` segments of frames and one `<last index>.snapshot`. Each
+On disk, in one directory: `<sequence>-<first index>.journal` segments of frames and one `<last index>.snapshot`. Each
 call of `write` makes one frame and one fsync, so an intact frame can only follow frames that were synced.
 Hence, at recovery, bad bytes with nothing intact behind them are a write that was cut short, and go; bad
 bytes with an intact frame behind them are damage, and the journal refuses to open. Items in a frame
@@ -18,8 +18,10 @@ at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import itertools
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple, NoReturn
 
 from raftlog.raft.files import Files, OsFiles, join
 from raftlog.raft.frames import Damage, Frame, encode_frame, read_frames
@@ -39,6 +41,24 @@ class Entry:
     index: int
     term: int
     data: bytes
+
+
+class Segment(NamedTuple):
+    """A file of the journal. Indexes may go back from one to the next (see CUT), sequence numbers never do."""
+
+    sequence: int
+    first_index: int
+
+    @property
+    def name(self) -> str:
+        """The file's name."""
+        return f"{self.sequence:010d}-{self.first_index:020d}{_SUFFIX}"
+
+    @classmethod
+    def of_name(cls, name: str) -> Segment:
+        """The segment that has this file name."""
+        sequence, _, first_index = name[: -len(_SUFFIX)].partition("-")
+        return cls(int(sequence), int(first_index))
 
 
 class JournalDamaged(Exception):
@@ -122,7 +142,7 @@ class Journal:
         self._failed: str | None = None
         self._closed = False
         self._size = 0
-        self._segments: list[int] = []
+        self._segments: list[Segment] = []
         try:
             self.recovered = self._recover()
             self._term = self.recovered.term
@@ -152,20 +172,31 @@ class Journal:
             recovered.snapshot = read
             recovered.term = read.term
         base = recovered.snapshot.index if recovered.snapshot else 0
-        found = [int(name[: -len(_SUFFIX)]) for name in names if name.endswith(_SUFFIX)]
-        self._segments = _segments_from(found, base)
-        if self._segments and self._segments[0] > base + 1:
-            path = self._path(self._segments[0])
-            missing = f"entries {base + 1} to {self._segments[0] - 1} are missing before the one"
-            raise JournalDamaged(path, 0, missing)
-        for number in list(self._segments):
-            self._recover_segment(number, recovered, base)
+        found = sorted(Segment.of_name(name) for name in names if name.endswith(_SUFFIX))
+        if found:
+            self._drop_unborn_segment(found, recovered)
+        self._segments = _uncovered(found, base)
+        for covered in found[: len(found) - len(self._segments)]:
+            self._files.remove(self._path(covered))  # its removal was under way when the process ended
+        self._refuse_gaps(base)
+        for segment in self._segments:
+            self._recover_segment(segment, recovered, base)
         return recovered
 
-    def _recover_segment(self, first_index: int, recovered: Recovered, base: int) -> None:
-        path = self._path(first_index)
+    def _refuse_gaps(self, base: int) -> None:
+        for segment, expected in zip(
+            self._segments, itertools.count(self._segments[0].sequence if self._segments else 0)
+        ):
+            if segment.sequence != expected:
+                raise JournalDamaged(self._path(segment), 0, f"the segment before this one ({expected}) is missing")
+        if self._segments and self._segments[0].first_index > base + 1:
+            missing = f"entries {base + 1} to {self._segments[0].first_index - 1} are missing before the one"
+            raise JournalDamaged(self._path(self._segments[0]), 0, missing)
+
+    def _recover_segment(self, segment: Segment, recovered: Recovered, base: int) -> None:
+        path = self._path(segment)
         data = self._files.read(path)
-        is_last = first_index == self._segments[-1]
+        is_last = segment == self._segments[-1]
         intact_end = 0
         for found in read_frames(data):
             if isinstance(found, Damage):
@@ -174,21 +205,27 @@ class Journal:
                 break
             self._recover_frame(path, found, recovered, base)
             intact_end = found.end
-        if is_last:
+        if is_last and intact_end < len(data):
             recovered.cut_bytes = len(data) - intact_end
-        if intact_end == 0:
-            self._drop_unborn_segment(path, first_index, recovered)
-        elif recovered.cut_bytes:
             self._files.truncate(path, intact_end)
         self._size = intact_end
 
-    def _drop_unborn_segment(self, path: str, first_index: int, recovered: Recovered) -> None:
-        """A segment without its first frame was never used, unless it is the only thing after a snapshot."""
-        if len(self._segments) == 1 and recovered.snapshot is not None:
+    def _drop_unborn_segment(self, found: list[Segment], recovered: Recovered) -> None:
+        """Forget the last segment when a crash came before its first frame was on the disk: it was never used.
+
+        Older segments go only after that, so one that stands alone after a snapshot has lost what it held.
+        """
+        path = self._path(found[-1])
+        data = self._files.read(path)
+        first = next(read_frames(data), None)
+        if isinstance(first, Frame) or (first is not None and first.next_intact is not None):
+            return
+        if len(found) == 1 and recovered.snapshot is not None:
             raise JournalDamaged(path, 0, "no segment begins")
-        self._segments.remove(first_index)
+        recovered.cut_bytes = len(data)
         self._files.remove(path)
         self._files.sync_directory(self.directory)
+        found.pop()
 
     def _recover_frame(self, path: str, frame: Frame, recovered: Recovered, base: int) -> None:
         for item in frame.items:
@@ -265,7 +302,7 @@ class Journal:
         """Make one frame durable. Raises JournalFailed."""
         self._refuse_when_failed()
         if self._size >= self._segment_bytes:
-            self._guard(self._begin_segment)
+            self._begin_segment()
         frame = encode_frame(items)
         try:
             self._files.write(self._descriptor, frame)
@@ -280,7 +317,7 @@ class Journal:
             self._fail(error, on_disk_unknown=True)
         self._size += len(frame)
 
-    def _take_back(self, error: OSError) -> None:
+    def _take_back(self, error: OSError) -> NoReturn:
         """Cut off what a failed write (a full disk, most likely) left, so that later writes can succeed."""
         try:
             self._files.truncate(self._path(self._segments[-1]), self._size)
@@ -288,13 +325,7 @@ class Journal:
             self._fail(second, on_disk_unknown=True)
         raise JournalFailed(self._describe(error), on_disk_unknown=False) from error
 
-    def _guard(self, step: Callable[[], None]) -> None:
-        try:
-            step()
-        except OSError as error:
-            self._fail(error, on_disk_unknown=False)
-
-    def _fail(self, error: OSError, *, on_disk_unknown: bool) -> None:
+    def _fail(self, error: OSError, *, on_disk_unknown: bool) -> NoReturn:
         self._failed = self._describe(error)
         raise JournalFailed(self._failed, on_disk_unknown=on_disk_unknown) from error
 
@@ -308,19 +339,33 @@ class Journal:
             raise JournalFailed(f"{self._failed} (restart the broker)", on_disk_unknown=False)
 
     def _begin_segment(self) -> None:
-        first_index = self._last_index + 1
-        path = self._path(first_index)
-        frame = encode_frame([(SEGMENT, FORMAT, first_index, self._last_term, self._term, self._voted_for)])
-        descriptor = self._files.open_append(path)
-        self._files.write(descriptor, frame)
-        self._files.sync(descriptor)
-        self._files.sync_directory(self.directory)
+        sequence = self._segments[-1].sequence + 1 if self._segments else 1
+        segment = Segment(sequence, self._last_index + 1)
+        header = (SEGMENT, FORMAT, segment.first_index, self._last_term, self._term, self._voted_for)
+        frame = encode_frame([header])
+        path = self._path(segment)
+        try:
+            descriptor = self._files.open_append(path)
+            self._files.write(descriptor, frame)
+            self._files.sync(descriptor)
+            self._files.sync_directory(self.directory)
+        except OSError as error:
+            self._remove_after(error, path)
         if self._descriptor >= 0:
             self._files.close(self._descriptor)
         self._descriptor = descriptor
         self._size = len(frame)
-        if first_index not in self._segments:
-            self._segments.append(first_index)
+        self._segments.append(segment)
+
+    def _remove_after(self, error: OSError, path: str) -> NoReturn:
+        """Take back a segment that could not be begun, so that it can be tried again."""
+        try:
+            self._files.remove(path)
+        except FileNotFoundError:
+            pass
+        except OSError as second:
+            self._fail(second, on_disk_unknown=False)
+        raise JournalFailed(self._describe(error), on_disk_unknown=False) from error
 
     # -- snapshots ---------------------------------------------------------------------------------
 
@@ -336,18 +381,22 @@ class Journal:
             raise JournalFailed(self._describe(error), on_disk_unknown=False) from error
         if index > self._last_index:
             self._last_index, self._last_term = index, term
-        self._guard(lambda: self._drop_before(index))
-
-    def _drop_before(self, index: int) -> None:
-        if index >= self._last_index and self._segments[-1] <= index:
+        if index >= self._last_index and self._segments[-1].first_index <= index:
             self._begin_segment()
-        keep = _segments_from(self._segments, index)
-        for number in self._segments[: len(self._segments) - len(keep)]:
-            self._files.remove(self._path(number))
+        keep = _uncovered(self._segments, index)
+        covered = self._segments[: len(self._segments) - len(keep)]
         self._segments = keep
-        newest = snapshot_path("", index)
+        try:
+            self._remove_covered(covered, snapshot_path("", index))
+        except OSError as error:
+            # The snapshot is in force, and what is left over goes with the next one or the next start.
+            raise JournalFailed(self._describe(error), on_disk_unknown=False) from error
+
+    def _remove_covered(self, segments: Iterable[Segment], newest_snapshot: str) -> None:
+        for segment in segments:
+            self._files.remove(self._path(segment))
         for name in self._files.list_directory(self.directory):
-            if name.endswith(".snapshot") and name != newest:
+            if name.endswith(".snapshot") and name != newest_snapshot:
                 self._files.remove(join(self.directory, name))
         self._files.sync_directory(self.directory)
 
@@ -358,14 +407,14 @@ class Journal:
             self._files.close(self._descriptor)
             self._files.close(self._lock)
 
-    def _path(self, first_index: int) -> str:
-        return join(self.directory, f"{first_index:020d}{_SUFFIX}")
+    def _path(self, segment: Segment) -> str:
+        return join(self.directory, segment.name)
 
 
-def _segments_from(first_indexes: Iterable[int], snapshot_index: int) -> list[int]:
-    """The segments that a snapshot does not cover entirely: the last one that begins in it, and those after
-    it.
+def _uncovered(segments: Sequence[Segment], snapshot_index: int) -> list[Segment]:
+    """The segments that a snapshot does not cover: the last one that begins within it, and those after that.
+
+    An entry in an earlier segment is either in the snapshot or was cut before that segment began.
     """
-    ordered = sorted(first_indexes)
-    covering = [first for first in ordered if first <= snapshot_index + 1]
-    return covering[-1:] + [first for first in ordered if first > snapshot_index + 1]
+    starts = [place for place, segment in enumerate(segments) if segment.first_index <= snapshot_index + 1]
+    return list(segments[starts[-1] :] if starts else segments)

@@ -7,6 +7,7 @@ know what the entries mean. With one voter an entry is committed as soon as it i
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
@@ -14,6 +15,8 @@ from typing import NamedTuple
 from raftlog.raft.files import Files
 from raftlog.raft.journal import DEFAULT_SEGMENT_BYTES, NOBODY, Entry, Journal, JournalFailed
 from raftlog.raft.seam import ProposalFailed, ReplayCallback, RestoreCallback, SnapshotSource
+
+logger = logging.getLogger("raftlog.raft")
 
 DEFAULT_SNAPSHOT_BYTES = 4 * 1024 * 1024
 
@@ -58,6 +61,7 @@ class LocalLog:
         self._last = 0
         self._bytes_since_snapshot = 0
         self._queue: list[_Proposal] = []
+        self._batch: list[_Proposal] = []  # those of the queue that are being written
         self._writer: asyncio.Task[None] | None = None
         self._slow_disk = False
         self._snapshot_wanted = False
@@ -88,11 +92,6 @@ class LocalLog:
         """See MetadataLog."""
         return self._committed
 
-    @property
-    def torn_bytes(self) -> int:
-        """How many bytes of an unfinished write the last start cut off."""
-        return self._journal.recovered.cut_bytes
-
     async def start(self, restore: RestoreCallback, replay: ReplayCallback, snapshot: SnapshotSource) -> None:
         """See MetadataLog."""
         self._replay = replay
@@ -106,6 +105,13 @@ class LocalLog:
         self._last = self._committed = recovered.last_index
         recovered.entries.clear()
         recovered.snapshot = None
+        if recovered.cut_bytes:
+            logger.warning(
+                "metadata journal %s: cut %d bytes of a write that a crash interrupted, up to entry %d is there",
+                self._journal.directory,
+                recovered.cut_bytes,
+                self._last,
+            )
         if self._journal.voted_for == NOBODY:
             # The first start: lead the first term, so that entries carry a term that a quorum can go on from.
             self._journal.vote(self._journal.term + 1, self._node_id)
@@ -126,14 +132,26 @@ class LocalLog:
                 await self._write_batch()
             if self._snapshot_wanted:
                 await self._take_wanted_snapshot()
+        except BaseException as error:
+            # A bug, ours or a listener's. Nobody may wait for ever for it, and it must reach the loop's handler.
+            self._abandon(error)
+            raise
         finally:
             self._writer = None
             if self._queue:
                 # Proposed while the snapshot was being written.
                 self._writer = asyncio.get_running_loop().create_task(self._write_queue())
 
+    def _abandon(self, error: BaseException) -> None:
+        waiting = [*self._batch, *self._queue]
+        self._batch = []
+        self._queue.clear()
+        for proposal in waiting:
+            if not proposal.done.done():
+                proposal.done.set_exception(error)
+
     async def _write_batch(self) -> None:
-        batch = self._queue[:PROPOSALS_PER_FRAME_MAX]
+        batch = self._batch = self._queue[:PROPOSALS_PER_FRAME_MAX]
         del self._queue[: len(batch)]
         entries: list[Entry] = []
         for proposal in batch:
@@ -154,6 +172,7 @@ class LocalLog:
             position += len(proposal.entries)
             if not proposal.done.done():
                 proposal.done.set_result(self._committed)
+        self._batch = []
         self._snapshot_wanted = self._bytes_since_snapshot >= self._snapshot_bytes
 
     def _fail_all(self, batch: Sequence[_Proposal], error: JournalFailed) -> None:
@@ -180,9 +199,9 @@ class LocalLog:
         self._snapshot_wanted = False
         try:
             await self._write_snapshot()
-        except JournalFailed:
+        except JournalFailed as error:
             # All entries are still in the journal; the next one that is committed asks again.
-            return
+            logger.error("no metadata snapshot was taken: %s", error)
 
     async def take_snapshot(self) -> int:
         """See MetadataLog. Raises JournalFailed."""

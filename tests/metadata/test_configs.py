@@ -173,7 +173,7 @@ def test_unsupported_broker_settings_are_refused_with_a_reason_unless_they_ask_f
     definition = broker_definition("num.io.threads")
     assert definition.parse("8") == 8
     with pytest.raises(
-        InvalidConfig, match="num.io.threads is not supported by raftlog: it serves all requests on one"
+        InvalidConfig, match=r"num\.io\.threads is not supported by raftlog: it serves all requests on one"
     ):
         definition.parse("16")
 

@@ -1,0 +1,160 @@
+"""What a broker is told at its start: files, overrides, and what is wrong with them, all at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from raftlog.broker.config import BrokerConfig, ConfigError, Voter, parse_properties
+from raftlog.metadata.records import Endpoint
+
+LEAST = {"node.id": "1", "log.dirs": "/data"}
+
+
+def config(**settings: str) -> BrokerConfig:
+    return BrokerConfig({**LEAST, **{name.replace("_", "."): value for name, value in settings.items()}})
+
+
+def problems(**settings: str) -> tuple[str, ...]:
+    with pytest.raises(ConfigError) as error:
+        config(**settings)
+    return error.value.problems
+
+
+def test_values_have_their_types_and_defaults_are_filled_in() -> None:
+    found = config(num_partitions="3", log_cleanup_policy="compact,delete", auto_create_topics_enable="FALSE")
+    assert found["num.partitions"] == 3
+    assert found["log.cleanup.policy"] == ("compact", "delete")
+    assert found["auto.create.topics.enable"] is False
+    assert found["socket.request.max.bytes"] == 104_857_600
+    assert (found.node_id, found.data_dirs) == (1, ("/data",))
+    assert found.metadata_directory == "/data/__cluster_metadata"
+    assert found.static["num.partitions"] == "3"
+    assert found.is_given("num.partitions") and not found.is_given("message.max.bytes")
+
+
+def test_snake_case_is_another_spelling() -> None:
+    assert BrokerConfig({**LEAST, "num_partitions": "4"})["num.partitions"] == 4
+
+
+def test_all_that_is_wrong_is_said_at_once() -> None:
+    found = problems(num_partition="1", num_partitions="x", ssl_key_password="secret", log_dirs="")
+    assert len(found) == 4
+    assert "did you mean num.partitions?" in found[0]
+    assert "Not a number of type INT" in found[1]
+    assert "ssl.key.password is not supported by raftlog: it has no TLS yet" in found[2]
+    assert "log.dirs is missing" in found[3]
+    assert not any("secret" in problem for problem in found)
+
+
+def test_the_least_that_a_broker_needs_is_asked_for() -> None:
+    with pytest.raises(ConfigError, match=r"(?s)node\.id is missing.*log\.dirs is missing"):
+        BrokerConfig({})
+
+
+def test_older_names_stand_in() -> None:
+    assert BrokerConfig({"broker.id": "5", "log.dir": "/data"}).node_id == 5
+    assert BrokerConfig({"broker.id": "5", "log.dir": "/data"}).data_dirs == ("/data",)
+    assert "set only node.id" in problems(broker_id="2")[0]
+    assert config(log_dirs="/a,/b", log_dir="/c").data_dirs == ("/a", "/b")
+    assert config(metadata_log_dir="/m").metadata_directory == "/m/__cluster_metadata"
+
+
+def test_listeners_are_read() -> None:
+    found = config(listeners="PLAINTEXT://127.0.0.1:9092,CONTROLLER://:9093", controller_listener_names="CONTROLLER")
+    assert found.endpoints == (Endpoint("PLAINTEXT", "127.0.0.1", 9092),)
+    assert found.peer_endpoints == (Endpoint("CONTROLLER", "", 9093),)
+    six = config(listeners="PLAINTEXT://[::1]:0")
+    assert six.endpoints == (Endpoint("PLAINTEXT", "::1", 0),)
+    named = config(
+        listeners="IN://:9092,OUT://:9094",
+        listener_security_protocol_map="IN:PLAINTEXT,OUT:PLAINTEXT",
+        advertised_listeners="OUT://kafka.example:19094",
+        inter_broker_listener_name="IN",
+    )
+    assert named.advertised == {"OUT": ("kafka.example", 19094)}
+    assert named.inter_broker_listener == "IN"
+    assert named.registered_endpoints() == (
+        Endpoint("IN", "", 9092),
+        Endpoint("OUT", "kafka.example", 19094),
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"listeners": "9092"}, "expected NAME://host:port"),
+        ({"listeners": "PLAINTEXT://:70000"}, "expected NAME://host:port"),
+        ({"listeners": "SSL://:9092"}, "SSL is not supported, raftlog has no TLS"),
+        ({"listeners": "MINE://:9092"}, "says nothing about MINE"),
+        ({"listeners": "PLAINTEXT://:1,PLAINTEXT://:2"}, "the name PLAINTEXT twice"),
+        ({"listeners": "CONTROLLER://:1", "controller_listener_names": "CONTROLLER"}, "no listener for clients"),
+        ({"controller_listener_names": "CONTROLLER"}, "which is not among the listeners"),
+        ({"advertised_listeners": "OTHER://a:1", "listener_security_protocol_map": "OTHER:PLAINTEXT,PLAINTEXT:PLAINTEXT"},
+         "OTHER, which is not among the listeners"),
+        ({"advertised_listeners": "PLAINTEXT://0.0.0.0:9092"}, "which no client can connect to"),
+        ({"advertised_listeners": "PLAINTEXT://:9092"}, "which no client can connect to"),
+        ({"inter_broker_listener_name": "X"}, "no listener has that name"),
+        ({"security_inter_broker_protocol": "SSL"}, "must be PLAINTEXT"),
+        ({"listener_security_protocol_map": "X"}, "expected NAME:PROTOCOL"),
+        ({"process_roles": "broker"}, "every raftlog node is both"),
+        ({"log_dirs": "/a,/a"}, "names a directory twice"),
+        ({"controller_quorum_voters": "2@h:1"}, "names other nodes (2)"),
+        ({"controller_quorum_voters": "h:1"}, "expected id@host:port"),
+    ],
+)  # fmt: skip
+def test_combinations_that_make_no_sense_are_refused_in_words(settings: dict[str, str], message: str) -> None:
+    found = problems(**settings)
+    assert len(found) == 1 and message in found[0], found
+
+
+def test_a_quorum_of_this_node_alone_is_fine() -> None:
+    assert config(controller_quorum_voters="1@127.0.0.1:9093").voters == (Voter(1, "127.0.0.1", 9093),)
+
+
+def test_properties_files_are_read_as_java_reads_them() -> None:
+    text = (
+        "# a comment\n! another\n\n"
+        "node.id=1\n"
+        "  log.dirs : /a,\\\n     /b  \n"
+        "broker.rack r\\u0031\\=x\n"
+        "key\\ with\\ blanks = v\\tw\n"
+        "listeners=PLAINTEXT://:9092\n"
+        "empty\n"
+        "node.id=2"
+    )
+    assert parse_properties(text) == {
+        "node.id": "2",
+        "log.dirs": "/a,/b  ",
+        "broker.rack": "r1=x",
+        "key with blanks": "v\tw",
+        "listeners": "PLAINTEXT://:9092",
+        "empty": "",
+    }
+
+
+def test_the_settings_of_a_plain_kafka_file_are_understood(tmp_path: Path) -> None:
+    text = """
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@localhost:9093
+listeners=PLAINTEXT://:9092,CONTROLLER://:9093
+inter.broker.listener.name=PLAINTEXT
+advertised.listeners=PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_SSL:SASL_SSL
+num.network.threads=3
+num.io.threads=8
+socket.send.buffer.bytes=102400
+socket.receive.buffer.bytes=102400
+socket.request.max.bytes=104857600
+log.dirs=/tmp/raftlog
+num.partitions=1
+offsets.topic.replication.factor=1
+log.retention.hours=168
+log.segment.bytes=1073741824
+log.retention.check.interval.ms=300000
+"""
+    found = BrokerConfig(parse_properties(text))
+    assert found["offsets.topic.replication.factor"] == 1

@@ -1,0 +1,141 @@
+"""A quorum of one: many proposals share a write, failures are told to those who wait, snapshots come by themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterable
+
+import pytest
+
+from raftlog.raft.local import LocalLog
+from raftlog.raft.seam import ProposalFailed
+from tests.raft.crashing_files import CrashingFiles
+
+
+class State:
+    """A state machine that remembers entries."""
+
+    def __init__(self) -> None:
+        self.entries: list[bytes] = []
+        self.index = 0
+        self.restored = 0
+
+    def restore(self, index: int, chunks: Iterable[bytes]) -> None:
+        self.entries = list(chunks)
+        self.index = self.restored = index
+
+    def replay(self, index: int, entry: bytes) -> None:
+        assert index == self.index + 1
+        self.index = index
+        self.entries.append(entry)
+
+    def snapshot(self) -> tuple[int, Iterable[bytes]]:
+        return self.index, list(self.entries)
+
+
+async def opened(files: CrashingFiles, **settings: int) -> tuple[LocalLog, State]:
+    log = LocalLog("/journal", node_id=1, files=files, **settings)
+    state = State()
+    await log.start(state.restore, state.replay, state.snapshot)
+    return log, state
+
+
+def disk() -> CrashingFiles:
+    return CrashingFiles(random.Random(1))
+
+
+async def test_entries_are_replayed_in_order_and_found_again() -> None:
+    files = disk()
+    log, state = await opened(files)
+    assert await log.propose([b"a", b"b"]) == 2
+    assert await log.propose([b"c"]) == 3
+    assert state.entries == [b"a", b"b", b"c"]
+    assert (log.last_index, log.committed_index, log.leader_id, log.term) == (3, 3, 1, 1)
+    log, state = await opened(files.reboot())
+    assert state.entries == [b"a", b"b", b"c"]
+    assert (log.last_index, log.committed_index, log.term) == (3, 3, 1)
+
+
+async def test_proposals_of_one_turn_share_one_sync() -> None:
+    files = disk()
+    log, state = await opened(files)
+    before = files.operations
+    indexes = await asyncio.gather(*(log.propose([b"%d" % n]) for n in range(100)))
+    assert files.operations - before == 2, "one write and one sync"
+    assert indexes == list(range(1, 101))
+    assert state.entries == [b"%d" % n for n in range(100)]
+
+
+async def test_a_proposal_of_nothing_waits_for_those_before_it() -> None:
+    log, state = await opened(disk())
+    first = log.propose([b"a"])
+    assert await log.propose([]) == 1
+    assert state.entries == [b"a"]
+    await first
+
+
+async def test_a_full_disk_fails_all_that_waits_and_the_log_goes_on_later() -> None:
+    files = disk()
+    log, state = await opened(files)
+    await log.propose([b"a"])
+    files.fail["write"] = 1
+    outcomes = await asyncio.gather(log.propose([b"b"]), log.propose([b"c"]), return_exceptions=True)
+    assert all(isinstance(outcome, ProposalFailed) and not outcome.outcome_unknown for outcome in outcomes)
+    assert log.last_index == log.committed_index == 1
+    assert await log.propose([b"d"]) == 2
+    assert state.entries == [b"a", b"d"]
+
+
+async def test_a_failed_sync_leaves_the_outcome_open() -> None:
+    files = disk()
+    log, state = await opened(files)
+    files.fail["sync"] = 1
+    with pytest.raises(ProposalFailed) as failure:
+        await log.propose([b"a"])
+    assert failure.value.outcome_unknown
+    with pytest.raises(ProposalFailed, match="restart the broker"):
+        await log.propose([b"a"])
+    assert state.entries == []
+
+
+async def test_snapshots_are_taken_as_the_log_grows_and_starts_begin_from_them() -> None:
+    files = disk()
+    log, state = await opened(files, snapshot_bytes=100)
+    for n in range(50):
+        await log.propose([b"entry %02d" % n])
+    await log.close()
+    assert sum(name.endswith(".snapshot") for name in files.names) == 1
+    log, again = await opened(files.reboot(), snapshot_bytes=100)
+    assert again.entries == state.entries
+    assert again.restored > 30
+
+
+async def test_a_snapshot_that_fails_costs_nothing() -> None:
+    files = disk()
+    log, state = await opened(files, snapshot_bytes=10)
+    await log.propose([b"x" * 8])
+    files.fail["rename"] = 1
+    await log.propose([b"y" * 8])
+    assert await log.propose([b"z"]) == 3
+    await log.close()
+    _, again = await opened(files.reboot())
+    assert again.entries == state.entries
+
+
+async def test_a_slow_disk_is_waited_for_in_a_thread() -> None:
+    now = [0.0]
+
+    def monotonic() -> float:
+        now[0] += 0.5
+        return now[0]
+
+    log = LocalLog("/journal", node_id=1, files=disk(), monotonic=monotonic)
+    state = State()
+    await log.start(state.restore, state.replay, state.snapshot)
+    for n in range(5):
+        await log.propose([b"%d" % n])
+    assert await log.take_snapshot() == 5
+    await asyncio.gather(*(log.propose([b"more"]) for _ in range(5)), log.take_snapshot())
+    await log.close()
+    assert len(state.entries) == 10
