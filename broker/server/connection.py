@@ -3,8 +3,9 @@
 Knows sockets, framing and back-pressure. Refuses to know what a request means.
 
 Requests are parsed where the kernel put them: in a buffer shared by all connections, or, for a large request
-that arrives in pieces, in a buffer of its own that goes back to a pool. A frame that the dispatcher gets is
-therefore valid only during the call.
+that arrives in pieces, in a buffer of its own that goes back to a pool. That buffer grows with what has come, so
+that a length which lies costs its sender as much as us. A frame that the dispatcher gets is valid only during the
+call.
 
 Back-pressure: while replies cannot be written, or too many are outstanding, the connection is not read.
 """
@@ -36,8 +37,11 @@ log = logging.getLogger("raftlog.connection")
 _SIZE = Struct(">i")
 # The smallest request header, v0: API key, version, correlation id.
 _FRAME_BYTES_MIN = 8
-# A frame that is larger than this and not whole yet moves to a buffer of its own.
+# A frame of which so much has come, and which is not whole yet, moves to a buffer of its own.
 _OWN_BUFFER_FROM_BYTES = 32 * 1024
+# The least size of such a buffer, which most producers' batches never outgrow, and by what it grows.
+_OWN_BUFFER_BYTES = 1024 * 1024
+_GROWTH = 4
 _MEMORY = (bytes, bytearray, memoryview)
 # Linux holds the packet back until the file range that follows; elsewhere the flag does not exist.
 _MORE: int = getattr(socket, "MSG_MORE", 0)
@@ -114,7 +118,7 @@ class Connection:
         try:
             step()  # type: ignore[operator]
         except RemoteProtocolError as error:
-            self.close(str(error), level=logging.WARNING)
+            self._end_for(error)
         except (ConnectionError, TimeoutError) as error:
             self.close(f"connection lost: {error.strerror or error}")
         except InvariantViolation as error:
@@ -122,6 +126,14 @@ class Connection:
         except Exception:
             log.exception("connection=%r a bug in serving a request", self)
             self.close("internal error, see the trace above", level=logging.ERROR)
+
+    def _end_for(self, error: RemoteProtocolError) -> None:
+        """The peer broke the protocol. What it asked before that, and was answered, it still gets."""
+        try:
+            self._flush()
+        except (OSError, RemoteProtocolError):
+            pass
+        self.close(str(error), level=logging.WARNING)
 
     def _receive(self) -> None:
         if self.closed or self._paused:
@@ -131,7 +143,7 @@ class Connection:
         try:
             if arriving is not None:
                 with memoryview(arriving) as view:
-                    count = self._socket.recv_into(view[self._arriving_filled : self._arriving_size])
+                    count = self._socket.recv_into(view[self._arriving_filled : self._arriving_end])
             elif self._stash:
                 stash = len(self._stash)
                 server.receive_view[:stash] = self._stash
@@ -148,10 +160,28 @@ class Connection:
             self._arriving_filled += count
             if self._arriving_filled == self._arriving_size:
                 self._arrived(arriving)
+            elif self._arriving_filled == self._arriving_end:
+                self._grow(arriving)
             return
         end = len(self._stash) + count
         self._stash = b""
         self._consume(end)
+
+    @property
+    def _arriving_end(self) -> int:
+        """How far the buffer of its own may be filled."""
+        return min(self._arriving_size, len(self._arriving or b""))
+
+    def _grow(self, buffer: bytearray) -> None:
+        """The large frame has filled its buffer and is not whole: a larger one, now or when there is memory."""
+        larger = self._server.take_buffer(self, min(self._arriving_size, len(buffer) * _GROWTH))
+        if larger is None:
+            self._pause()
+            self._server.wait_for_buffer(self)
+            return
+        larger[: len(buffer)] = buffer
+        self._arriving = larger
+        self._server.give_buffer_back(buffer)
 
     def _arrived(self, buffer: bytearray) -> None:
         """The large frame is whole."""
@@ -164,7 +194,7 @@ class Connection:
                 self._server.dispatch(self, frame)
         finally:
             self._corked = False
-            self._server.give_buffer_back(buffer)
+            self._server.give_buffer_back(buffer, holder=self)
         self._flush()
         self._consider_pausing()
 
@@ -199,13 +229,14 @@ class Connection:
 
     def _keep_rest(self, position: int, end: int, size: int) -> None:
         rest = end - position
-        self.arriving_since = 0.0
         if rest == 0:
+            self.arriving_since = 0.0
             return
         view = self._server.receive_view
-        self.arriving_since = self.last_active
-        if rest >= 4 and size > _OWN_BUFFER_FROM_BYTES and rest < size + 4:
-            buffer = self._server.take_buffer(size + 4)
+        if position or not self.arriving_since:
+            self.arriving_since = self.last_active
+        if _OWN_BUFFER_FROM_BYTES <= rest < size + 4:
+            buffer = self._server.take_buffer(self, min(size + 4, max(_OWN_BUFFER_BYTES, rest * _GROWTH)))
             if buffer is not None:
                 buffer[:rest] = view[position:end]
                 self._arriving, self._arriving_size, self._arriving_filled = buffer, size + 4, rest
@@ -239,7 +270,12 @@ class Connection:
             return
         self._paused = False
         self._server.loop.add_reader(self._fd, self._on_readable)
-        if self._stash:
+        if self.arriving_since:
+            # While it was not read, the rest could not arrive.
+            self.arriving_since = self._server.now()
+        if self._arriving is not None and self._arriving_filled == len(self._arriving):
+            self._grow(self._arriving)
+        elif self._stash:
             self._guarded(self._consume_stash)
 
     def _consume_stash(self) -> None:
@@ -252,12 +288,13 @@ class Connection:
 
     def reply(self, pieces: Sequence[Piece]) -> None:
         """Send after all replies that are outstanding."""
+        self._count_unsent(pieces)
         if self._places:
             place = PendingReply(self)
             place.pieces = pieces
             self._places.append(place)
         else:
-            self._enqueue(pieces)
+            self._out.extend(pieces)
             if not self._corked:
                 self._flush()
 
@@ -267,25 +304,23 @@ class Connection:
         self._places.append(place)
         return place
 
-    def reply_ready(self) -> None:
+    def reply_ready(self, pieces: Sequence[Piece]) -> None:
         """A place was filled: send what is now at the head. May be called from any connection's turn."""
+        self._count_unsent(pieces)
         places = self._places
         if self.closed or not places or places[0].pieces is None:
             return
-        while places:
-            pieces = places[0].pieces
-            if pieces is None:
-                break
-            self._enqueue(pieces)
+        while places and (head := places[0].pieces) is not None:
+            self._out.extend(head)
             places.popleft()
         if not self._corked:
             self._guarded(self._flush)
             if self._paused and not self._out:
                 self._server.loop.call_soon(self.resume)
 
-    def _enqueue(self, pieces: Sequence[Piece]) -> None:
+    def _count_unsent(self, pieces: Sequence[Piece]) -> None:
+        # From when a reply is known: behind one that is not, it takes as much memory as in the queue.
         for piece in pieces:
-            self._out.append(piece)
             if isinstance(piece, _MEMORY):
                 self._unsent_bytes += len(piece)
 
@@ -368,7 +403,7 @@ class Connection:
         loop.remove_reader(self._fd)
         loop.remove_writer(self._fd)
         if self._arriving is not None:
-            self._server.give_buffer_back(self._arriving)
+            self._server.give_buffer_back(self._arriving, holder=self)
             self._arriving = None
         places, self._places = self._places, deque()
         self._out.clear()
@@ -383,3 +418,13 @@ class Connection:
     def is_idle(self) -> bool:
         """Nothing is being received, worked on or sent."""
         return not self._places and not self._out and self._arriving is None
+
+    @property
+    def is_unread(self) -> bool:
+        """The client leaves replies unread."""
+        return bool(self._out)
+
+    @property
+    def is_arriving(self) -> bool:
+        """Part of a request has come, and the rest is being waited for."""
+        return self.arriving_since > 0.0 and not self._paused

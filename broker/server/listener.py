@@ -46,6 +46,8 @@ class Server:
         self._per_address: Counter[str] = Counter()
         self._refused_last_told: dict[str, float] = {}
         self._arriving_bytes = 0
+        # The one connection that was given memory beyond ARRIVING_BYTES_MAX.
+        self._over_bound: Connection | None = None
         self._spare: dict[int, list[bytearray]] = {}
         self._spare_bytes = 0
         self._waiting_for_buffer: deque[Connection] = deque()
@@ -94,6 +96,8 @@ class Server:
                 continue
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            # A client whose machine vanished is noticed though it never says good-bye.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             local = sock.getsockname()
             self._per_address[peer[0]] += 1
             connection = Connection(sock, (peer[0], peer[1]), (local[0], local[1]), self)
@@ -134,12 +138,14 @@ class Server:
 
     # ── memory for large requests ─────────────────────────────────────────────────────────────────────────
 
-    def take_buffer(self, size: int) -> bytearray | None:
-        """A buffer of at least `size` bytes, or None while ARRIVING_BYTES_MAX is used up."""
+    def take_buffer(self, holder: Connection, size: int) -> bytearray | None:
+        """A buffer of at least `size` bytes for a request of `holder`, or None while ARRIVING_BYTES_MAX is used up."""
         capacity = 1 << (size - 1).bit_length()
-        # One request alone may always arrive, or a limit of a large frame would be a lie.
-        if self._arriving_bytes and self._arriving_bytes + capacity > ARRIVING_BYTES_MAX:
-            return None
+        if self._arriving_bytes + capacity > ARRIVING_BYTES_MAX:
+            # One request may always arrive, or half-arrived ones could wait for each other.
+            if self._over_bound not in (None, holder):
+                return None
+            self._over_bound = holder
         self._arriving_bytes += capacity
         spare = self._spare.get(capacity)
         if spare:
@@ -147,9 +153,14 @@ class Server:
             return spare.pop()
         return bytearray(capacity)
 
-    def give_buffer_back(self, buffer: bytearray) -> None:
-        """The request in it was served; who waits for memory goes on in a later turn of the loop."""
+    def give_buffer_back(self, buffer: bytearray, holder: Connection | None = None) -> None:
+        """The buffer is free; who waits for memory goes on in a later turn of the loop.
+
+        `holder` is given when its request was served or given up, and not moved to a larger buffer.
+        """
         self._arriving_bytes -= len(buffer)
+        if holder is not None and holder is self._over_bound:
+            self._over_bound = None
         if self._spare_bytes + len(buffer) <= SPARE_BUFFER_BYTES_MAX:
             self._spare.setdefault(len(buffer), []).append(buffer)
             self._spare_bytes += len(buffer)
@@ -166,12 +177,16 @@ class Server:
         now = self.now()
         idle_max = self.limits.idle_ms_max / 1000
         for connection in list(self.connections):
-            if connection.arriving_since and now - connection.arriving_since > REQUEST_ARRIVAL_SECONDS_MAX:
+            if connection.is_arriving and now - connection.arriving_since > REQUEST_ARRIVAL_SECONDS_MAX:
                 connection.close(
                     f"a request did not arrive whole within {REQUEST_ARRIVAL_SECONDS_MAX} s", level=logging.WARNING
                 )
-            elif idle_max >= 0 and connection.is_idle and now - connection.last_active > idle_max:
+            elif idle_max < 0 or now - connection.last_active <= idle_max:
+                continue
+            elif connection.is_idle:
                 connection.close("idle for longer than connections.max.idle.ms")
+            elif connection.is_unread:
+                connection.close("replies lie unread for longer than connections.max.idle.ms", level=logging.WARNING)
         self._sweeper = self.loop.call_later(_SWEEP_SECONDS, self._sweep)
 
     # ── end ───────────────────────────────────────────────────────────────────────────────────────────────

@@ -38,7 +38,7 @@ def frame(correlation_id: int, body: Buffer, *, flexible: bool) -> list[Piece]:
 class ReplySink(Protocol):
     """The connection, as a pending reply sees it."""
 
-    def reply_ready(self) -> None: ...
+    def reply_ready(self, pieces: Sequence[Piece]) -> None: ...
 
 
 class PendingReply:
@@ -63,7 +63,7 @@ class PendingReply:
         self.pieces = pieces
         self.on_abandon = None
         self._connection = None
-        connection.reply_ready()
+        connection.reply_ready(pieces)
 
     def abandon(self) -> None:
         """The connection is gone: a late completion does nothing."""

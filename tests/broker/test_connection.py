@@ -18,6 +18,7 @@ from raftlog.broker.server.limits import (
     INFLIGHT_REQUESTS_PER_CONNECTION_MAX,
     RECEIVE_BUFFER_BYTES,
     REQUEST_ARRIVAL_SECONDS_MAX,
+    UNSENT_BYTES_PER_CONNECTION_MAX,
     ServerLimits,
 )
 from raftlog.broker.server.listener import Server
@@ -158,6 +159,42 @@ async def test_a_peer_that_breaks_the_protocol_loses_only_its_connection(
     assert setup.echo.seen == 3, "what came behind the broken request was served"
 
 
+async def test_what_was_answered_before_the_broken_request_still_arrives(setup: Setup) -> None:
+    reader, writer = await setup.connect()
+    writer.write(request(0, b"a") + request(0, b"b") + request(BROKEN))
+    assert [(await read_frame(reader))[8:] for _ in range(2)] == [b"a", b"b"]
+    async with asyncio.timeout(10):
+        assert await reader.read() == b""
+
+
+async def test_a_length_that_lies_takes_no_memory_and_keeps_nobody_waiting(setup: Setup) -> None:
+    liars = [await setup.connect() for _ in range(10)]
+    for _, writer in liars:
+        writer.write(request(0, bytes(7 << 20))[:40_000])
+    await setup.until(lambda: sum(connection.is_arriving for connection in setup.server.connections) == len(liars))
+    assert setup.server._arriving_bytes <= len(liars) << 20
+    good = await setup.connect()
+    whole = request(0, os.urandom(6 << 20))
+    good[1].write(whole)
+    assert await read_frame(good[0]) == whole[4:]
+
+
+async def test_replies_that_wait_behind_a_parked_one_count_as_unread(setup: Setup) -> None:
+    reader, writer = await setup.connect()
+    chunk = request(0, b"x" * 400_000)
+    writer.write(request(PARK) + chunk * 40)
+    bound = 1 + UNSENT_BYTES_PER_CONNECTION_MAX // len(chunk) + 2
+    await setup.until(lambda: any(connection._paused for connection in setup.server.connections))
+    assert setup.echo.seen <= bound, "requests are served though their replies cannot leave"
+    place, reply = setup.echo.places[0]
+    place.complete([reply])
+    assert await read_frame(reader) == request(PARK)[4:]
+    for _ in range(40):
+        assert await read_frame(reader) == chunk[4:]
+    (connection,) = setup.server.connections
+    assert connection._unsent_bytes == 0
+
+
 async def test_a_file_range_is_sent_between_replies(setup: Setup, tmp_path: Path) -> None:
     content = os.urandom(3_000_000)
     (tmp_path / "segment").write_bytes(content)
@@ -186,7 +223,7 @@ async def test_a_client_that_never_reads_is_not_read_either(setup: Setup) -> Non
         good[1].write(request(0, str(number).encode()))
         assert (await read_frame(good[0]))[8:] == str(number).encode()
     before = setup.echo.seen
-    for number in range(50):
+    for _ in range(50):
         good[1].write(request(0, b"again"))
         await read_frame(good[0])
     assert setup.echo.seen - before < 100, "the deaf client's requests are still being served"
@@ -257,19 +294,73 @@ async def test_idle_and_half_sent_connections_are_closed_in_time(monkeypatch: py
     setup.server.close()
 
 
+async def test_a_request_that_trickles_in_is_given_up_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    setup = Setup(ServerLimits())
+    now = 1_000.0
+    monkeypatch.setattr(setup.server, "now", lambda: now)
+    reader, writer = await setup.connect()
+    whole = request(0, b"x" * 100)
+    for byte in whole[:12]:
+        writer.write(bytes([byte]))
+        await setup.until(lambda now=now: any(c.last_active == now for c in setup.server.connections))
+        now += REQUEST_ARRIVAL_SECONDS_MAX / 10
+        setup.server._sweep()
+    async with asyncio.timeout(10):
+        assert await reader.read() == b""
+    assert not setup.server.connections
+    setup.server.close()
+
+
+async def test_time_in_which_we_do_not_read_is_not_the_sender_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    setup = Setup(ServerLimits())
+    now = 1_000.0
+    monkeypatch.setattr(setup.server, "now", lambda: now)
+    reader, writer = await setup.connect()
+    total = INFLIGHT_REQUESTS_PER_CONNECTION_MAX + 1
+    writer.write(b"".join(request(PARK, bytes([number])) for number in range(total)))
+    await setup.until(lambda: len(setup.echo.places) == total - 1)
+    now += REQUEST_ARRIVAL_SECONDS_MAX + 1
+    setup.server._sweep()
+    for number in range(total):
+        await setup.until(lambda number=number: len(setup.echo.places) > number)
+        place, reply = setup.echo.places[number]
+        place.complete([reply])
+        assert (await read_frame(reader))[8:] == bytes([number])
+    setup.server.close()
+
+
+async def test_a_client_that_leaves_its_replies_unread_is_closed_in_time(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    setup = Setup(ServerLimits(idle_ms_max=600_000))
+    deaf = socket.create_connection(setup.address)
+    deaf.setblocking(False)
+    flooding = asyncio.create_task(asyncio.get_running_loop().sock_sendall(deaf, request(0, b"x" * 100_000) * 500))
+    await setup.until(lambda: any(connection.is_unread for connection in setup.server.connections))
+    begin = setup.server.now()
+    monkeypatch.setattr(setup.server, "now", lambda: begin + 601)
+    setup.server._sweep()
+    assert not setup.server.connections
+    assert [record.message for record in caplog.records if "unread" in record.message].__len__() == 1
+    flooding.cancel()
+    deaf.close()
+    setup.server.close()
+
+
 async def test_memory_for_large_requests_is_bounded_and_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listener_module, "ARRIVING_BYTES_MAX", 4 << 20)
+    monkeypatch.setattr(listener_module, "ARRIVING_BYTES_MAX", 1 << 20)
     setup = Setup(ServerLimits())
     holder, waiter = await setup.connect(), await setup.connect()
     whole = request(0, os.urandom(3 << 20))
-    holder[1].write(whole[: 1 << 20])
-    await setup.until(lambda: any(connection.arriving_since for connection in setup.server.connections))
+    sent = 5 << 19
+    holder[1].write(whole[:sent])
+    await setup.until(lambda: setup.server._arriving_bytes == 4 << 20)
     waiter[1].write(whole)
     other = await setup.connect()
     other[1].write(request(0, b"small ones pass"))
     assert (await read_frame(other[0]))[8:] == b"small ones pass"
     assert setup.echo.seen == 1, "a second large request was taken although the memory for one is in use"
-    holder[1].write(whole[1 << 20 :])
+    holder[1].write(whole[sent:])
     assert await read_frame(holder[0]) == whole[4:]
     assert await read_frame(waiter[0]) == whole[4:]
     setup.server.close()
