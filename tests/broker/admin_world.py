@@ -1,6 +1,6 @@
 """A broker's metadata side for tests: a real controller on a real journal, and handlers called as the dispatcher does.
 
-Requests and responses go through the codec in the version under test, so that what a client would see is what is checked.
+Requests and responses go through the codec in the version under test: what a client would see is what is checked.
 """
 
 from __future__ import annotations
