@@ -10,7 +10,8 @@ import json
 import logging
 import os
 from collections.abc import Mapping
-from typing import Final
+from threading import Lock
+from typing import Final, NamedTuple
 
 from raftlog.broker.core.log.checkpoint_text import (
     CorruptCheckpoint,
@@ -51,10 +52,29 @@ class DataDirectoryInUse(Exception):
     """Another process has the directory, or it belongs to another broker or cluster. The message says which."""
 
 
+class Checkpoint(NamedTuple):
+    """The text of one checkpoint file, and its number: a later one has a higher number."""
+
+    name: str
+    number: int
+    text: str
+
+
 class DataDirectory:
     """`logs` by (topic, partition). `offline_reason` is why none of them is served."""
 
-    __slots__ = ("_lock", "_store", "_written", "clean", "directory_id", "logs", "offline_reason", "path")
+    __slots__ = (
+        "_checkpoints",
+        "_lock",
+        "_store",
+        "_writing",
+        "_written",
+        "clean",
+        "directory_id",
+        "logs",
+        "offline_reason",
+        "path",
+    )
 
     def __init__(self, store: Store, path: str) -> None:
         self._store = store
@@ -65,7 +85,9 @@ class DataDirectory:
         self.offline_reason: str | None = None
         self._lock = -1
         # What each checkpoint held when it was last written: an idle broker writes nothing.
-        self._written: dict[str, str] = {}
+        self._written: dict[str, Checkpoint] = {}
+        self._checkpoints = 0
+        self._writing = Lock()
 
     # Starting and stopping ---------------------------------------------------------------------------
 
@@ -177,25 +199,33 @@ class DataDirectory:
             self.clean = False
             return {}
 
-    def checkpoint_text(self, name: str) -> str | None:
-        """What the checkpoint should say now; None if it says it already."""
+    def checkpoint(self, name: str) -> Checkpoint:
+        """What a checkpoint should say now."""
         logs = self.logs.items()
         if name == RECOVERY_POINTS:
             offsets = {key: log.recovery_point for key, log in logs}
         elif name == LOG_STARTS:
-            # As in Kafka, a log that begins where its first segment does is not listed.
             offsets = {key: log.log_start_offset for key, log in logs if log.log_start_offset > 0}
         elif name == CLEANED_OFFSETS:
             offsets = {key: log.cleaned_offset for key, log in logs if log.cleaned_offset > 0}
         else:
             offsets = {key: log.high_watermark for key, log in logs}
-        text = format_offsets(offsets)
-        return None if self._written.get(name) == text else text
+        self._checkpoints += 1
+        return Checkpoint(name, self._checkpoints, format_offsets(offsets))
 
-    def write_checkpoint(self, name: str, text: str) -> None:
-        """Replace a checkpoint, from a thread perhaps. Raises OSError."""
-        replace_whole(self._store.disk, f"{self.path}/{name}", text.encode(), sync=True)
-        self._written[name] = text
+    def has_changed(self, checkpoint: Checkpoint) -> bool:
+        """Whether it says something else than what was written last."""
+        written = self._written.get(checkpoint.name)
+        return written is None or written.text != checkpoint.text
+
+    def write_checkpoint(self, checkpoint: Checkpoint) -> None:
+        """Replace the file, from a thread perhaps, unless a later one was written meanwhile. Raises OSError."""
+        with self._writing:
+            written = self._written.get(checkpoint.name)
+            if written is None or (written.number < checkpoint.number and written.text != checkpoint.text):
+                path = f"{self.path}/{checkpoint.name}"
+                replace_whole(self._store.disk, path, checkpoint.text.encode(), sync=True)
+                self._written[checkpoint.name] = checkpoint
 
 
 def read_all_checkpoints(directory: DataDirectory) -> tuple[Mapping[tuple[str, int], int], ...]:

@@ -12,42 +12,35 @@ Everything runs on the event loop except syncing, which runs in a few threads an
 from __future__ import annotations
 
 import asyncio
-import heapq
 import logging
-import os
 import resource
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
-from itertools import count
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from raftlog.broker.core.log.config import LONG_MAX, LogConfig
+from raftlog.broker.core.log.config import LogConfig
 from raftlog.broker.core.log.results import LogUnavailable
 from raftlog.broker.ports import Clock, Disk
 from raftlog.broker.store.data_directory import CHECKPOINTS, DataDirectory, read_all_checkpoints
 from raftlog.broker.store.disk import OsDisk
 from raftlog.broker.store.files import MAX_OPEN_FILES
 from raftlog.broker.store.managed_log import ManagedLog
-from raftlog.broker.store.names import CLEANED_OFFSETS, HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
+from raftlog.broker.store.names import LOG_STARTS, RECOVERY_POINTS
 from raftlog.broker.store.partition_log import FlushTicket, PartitionLog
 from raftlog.broker.store.store import PRODUCER_EXPIRATION_MS, Store
+from raftlog.broker.store.upkeep import Upkeep
 
 if TYPE_CHECKING:
-    from raftlog.broker.store.cleaner import LogCleaner
+    pass
 
 logger = logging.getLogger("raftlog.store")
 
 SYNC_THREADS: Final = 8
 """Syncs that wait for a disk at once. More would not make one disk faster; fewer would let one slow directory hold
 up the others."""
-LOGS_A_TURN: Final = 64
-"""How many logs background work looks at before it lets the event loop go on."""
-FLUSH_CHECK_MS: Final = 500
-"""How exactly flush.ms is kept, and how soon a complete segment is synced."""
-HASH_KEY_BYTES: Final = 16
-"""Of the secret that keeps a client from choosing keys that collide in the cleaner's map."""
+CLOSING_AT_ONCE: Final = 64
+"""Logs whose last sync is under way together when the broker stops; each holds a few descriptors."""
 RESERVED_DESCRIPTORS: Final = 2
 """The store keeps at most one part in so many of the descriptors that the process may open."""
 
@@ -108,7 +101,7 @@ class LogManager:
         disk: Disk | None = None,
         on_offline: Callable[[ManagedLog, str], None] | None = None,
     ) -> None:
-        self._clock = clock
+        self.clock = clock
         self._node_id = node_id
         self._cluster_id = cluster_id
         default = LogConfig()
@@ -116,20 +109,17 @@ class LogManager:
         self.settings = settings or LogManagerSettings()
         self.store = Store(disk or OsDisk(), clock, open_files_max=_open_files_max())
         self.store.producer_expiration_ms = self.settings.producer_expiration_ms
-        self.store.remove_later = self._remove_later
-        self.store.on_roll = self._on_roll
         self.store.before_cut = self._before_cut
         if on_offline is not None:
             self.store.on_failure = on_offline
-        self._cleaner: LogCleaner | None = None
         self.directories = [DataDirectory(self.store, path) for path in data_directories]
         self._logs: dict[tuple[str, int], PartitionLog] = {}
         self._homes: dict[tuple[str, int], DataDirectory] = {}
-        self._removals: list[tuple[float, int, Callable[[], None]]] = []
-        self._removal_numbers = count()
-        self._rolled: dict[ManagedLog, None] = {}
         self._flushing: dict[ManagedLog, asyncio.Task[None]] = {}
         self._threads: ThreadPoolExecutor | None = None
+        self.upkeep = Upkeep(self)
+        self.store.remove_later = self.upkeep.remove_later
+        self.store.on_roll = self.upkeep.on_roll
 
     # Starting and stopping ---------------------------------------------------------------------------
 
@@ -151,10 +141,18 @@ class LogManager:
         if len(failures) == len(self.directories):
             raise failures[0]
 
+    def directory_failed(self, directory: DataDirectory, error: OSError) -> None:
+        """The directory's own files cannot be written: it goes offline with all its logs."""
+        logger.error("directory=%s is offline until the broker starts again: %s", directory.path, error)
+        directory.offline_reason = str(error)
+        for log in list(directory.logs.values()):
+            log.fail(error)
+
     def _load(self, directory: DataDirectory) -> None:
         live, doomed = directory.find_partitions()
         for name in doomed:
             self.store.disk.remove_directory(f"{directory.path}/{name}")
+        configs: dict[str, LogConfig] = {}
         recovery_points, log_starts, high_watermarks, cleaned_offsets = read_all_checkpoints(directory)
         for key in live:
             if key in self._logs:
@@ -163,12 +161,15 @@ class LogManager:
                     "move one of them out of the data directories"
                 )
             topic, index = key
+            config = configs.get(topic)
+            if config is None:
+                config = configs[topic] = self._topic_config(topic)
             log = PartitionLog(
                 self.store,
                 topic,
                 index,
                 directory.partition_path(topic, index),
-                self._topic_config(topic),
+                config,
                 log_start_offset=log_starts.get(key, 0),
                 recovery_point=recovery_points.get(key, 0),
                 high_watermark=high_watermarks.get(key, 0),
@@ -181,7 +182,7 @@ class LogManager:
 
     def _recover(self, directory: DataDirectory) -> None:
         """Recover every log, syncing several at once: their commits share the disk's journal."""
-        started = self._clock.monotonic()
+        started = self.clock.monotonic()
         logger.info("directory=%s was not closed: recovering %d logs", directory.path, len(directory.logs))
         syncing: list[tuple[PartitionLog, FlushTicket, Future[None]]] = []
         for log in directory.logs.values():
@@ -198,7 +199,7 @@ class LogManager:
                 log.end_flush(ticket)
             except OSError as error:
                 log.fail(error)
-        seconds = self._clock.monotonic() - started
+        seconds = self.clock.monotonic() - started
         logger.info("directory=%s recovered %d logs in %.3f s", directory.path, len(directory.logs), seconds)
 
     def _add(self, directory: DataDirectory, key: tuple[str, int], log: PartitionLog) -> None:
@@ -228,15 +229,13 @@ class LogManager:
                 clean = False
                 continue
             if ticket is not None:
-                pending.append((log, ticket, self._in_thread(ticket.sync)))
-            if len(pending) >= LOGS_A_TURN:
+                pending.append((log, ticket, self.in_thread(ticket.sync)))
+            if len(pending) >= CLOSING_AT_ONCE:
                 clean = await _finish_closing(pending) and clean
         clean = await _finish_closing(pending) and clean
         try:
             for name in CHECKPOINTS:
-                text = directory.checkpoint_text(name)
-                if text is not None:
-                    directory.write_checkpoint(name, text)
+                directory.write_checkpoint(directory.checkpoint(name))
             if clean:
                 directory.mark_clean()
         except OSError as error:
@@ -269,9 +268,7 @@ class LogManager:
         log.open()
         return log
 
-    def _check_topic_id(
-        self, key: tuple[str, int], log: PartitionLog, topic_id: bytes
-    ) -> PartitionLog | None:
+    def _check_topic_id(self, key: tuple[str, int], log: PartitionLog, topic_id: bytes) -> PartitionLog | None:
         directory = self._homes[key]
         try:
             found = directory.topic_id_of(log.directory)
@@ -304,9 +301,7 @@ class LogManager:
         log.abandon()
         del self._logs[key]
         del self._homes.pop(key).logs[key]
-        if self._cleaner is not None:
-            self._cleaner.forget(log)
-        self._rolled.pop(log, None)
+        self.upkeep.forget(log)
 
     def delete(self, topic: str, index: int, topic_id: bytes | None = None) -> None:
         """Remove a partition's log; its files go after file.delete.delay.ms. None there: nothing happens.
@@ -320,10 +315,7 @@ class LogManager:
             return
         directory = self._homes[key]
         try:
-            if (
-                topic_id is not None
-                and (log.topic_id or directory.topic_id_of(log.directory) or topic_id) != topic_id
-            ):
+            if topic_id is not None and (log.topic_id or directory.topic_id_of(log.directory) or topic_id) != topic_id:
                 return
             self._forget(key, log)
             log.offline_reason = log.offline_reason or f"{log.directory}: the partition was deleted"
@@ -331,7 +323,12 @@ class LogManager:
         except OSError as error:
             raise log.fail(error) from error
         disk = self.store.disk
-        self._remove_later(lambda: disk.remove_directory(path), log.config.file_delete_delay_ms)
+        self.upkeep.remove_later(lambda: disk.remove_directory(path), log.config.file_delete_delay_ms)
+
+    def _before_cut(self, log: ManagedLog) -> None:
+        directory = self._homes[log.topic, log.index]
+        for name in (RECOVERY_POINTS, LOG_STARTS):
+            directory.write_checkpoint(directory.checkpoint(name))
 
     def describe(self) -> list[DirectoryDescription]:
         """Each data directory with the sizes of its partitions, for DescribeLogDirs."""
@@ -345,26 +342,25 @@ class LogManager:
                     partitions = [(*key, log.stored_bytes()) for key, log in directory.logs.items()]
             except OSError as error:
                 logger.warning("directory=%s cannot be described: %s", directory.path, error)
-            described.append(
-                DirectoryDescription(directory.path, directory.offline_reason, total, usable, partitions)
-            )
+            described.append(DirectoryDescription(directory.path, directory.offline_reason, total, usable, partitions))
         return described
 
     # Flushing ----------------------------------------------------------------------------------------
 
     async def flush(self, log: ManagedLog) -> None:
-        """Return when everything that is in the log now is on stable storage. Raises LogUnavailable.
-
-        Syncs of one log never overlap: who comes meanwhile shares the next one.
-        """
+        """Return when everything that is in the log now is on stable storage. Raises LogUnavailable."""
         wanted = log.log_end_offset
         while log.recovery_point < wanted:
+            await self.flush_once(log)
             if log.offline_reason is not None:
                 raise LogUnavailable(log.offline_reason)
-            await self._flush_once(log, rolled_only=False)
             wanted = min(wanted, log.log_end_offset)
 
-    async def _flush_once(self, log: ManagedLog, *, rolled_only: bool) -> None:
+    async def flush_once(self, log: ManagedLog, *, rolled_only: bool = False) -> None:
+        """Take part in a sync of the log: the one that is under way, else a new one. A failure takes it offline.
+
+        Syncs of one log never overlap, so that who comes during one shares the next.
+        """
         running = self._flushing.get(log)
         if running is None:
             running = asyncio.get_running_loop().create_task(self._run_flush(log, rolled_only))
@@ -375,14 +371,18 @@ class LogManager:
         try:
             ticket = log.begin_flush(rolled_only=rolled_only)
             if ticket is not None:
-                await self._in_thread(ticket.sync)
+                await self.in_thread(ticket.sync)
                 log.end_flush(ticket)
+        except LogUnavailable:
+            # It has said why, and is offline.
+            return
         except OSError as error:
-            raise log.fail(error) from error
+            log.fail(error)
         finally:
             del self._flushing[log]
 
-    def _in_thread(self, work: Callable[[], T]) -> asyncio.Future[T]:
+    def in_thread(self, work: Callable[[], T]) -> asyncio.Future[T]:
+        """Run what waits for a disk beside the event loop."""
         return asyncio.get_running_loop().run_in_executor(self._pool(), work)
 
     def _pool(self) -> ThreadPoolExecutor:
@@ -390,144 +390,9 @@ class LogManager:
             self._threads = ThreadPoolExecutor(SYNC_THREADS, thread_name_prefix="raftlog-sync")
         return self._threads
 
-    # Background work ---------------------------------------------------------------------------------
-
     async def run(self) -> None:
-        """Do what is due, for ever; cancelled when the broker stops."""
-        settings = self.settings
-        jobs: list[tuple[int, Callable[[], Awaitable[None]]]] = [
-            (FLUSH_CHECK_MS, self.flush_due_logs),
-            (FLUSH_CHECK_MS, self.remove_due_files),
-            (settings.retention_check_interval_ms, self.apply_retention),
-            (settings.producer_expiration_check_interval_ms, self.expire_producers),
-            (settings.flush_offset_checkpoint_interval_ms, partial(self.checkpoint, RECOVERY_POINTS)),
-            (settings.flush_start_offset_checkpoint_interval_ms, partial(self.checkpoint, LOG_STARTS)),
-            (settings.high_watermark_checkpoint_interval_ms, partial(self.checkpoint, HIGH_WATERMARKS)),
-        ]
-        if settings.cleaner_enable:
-            jobs.append((settings.cleaner_backoff_ms, self.compact))
-        async with asyncio.TaskGroup() as group:
-            for interval_ms, job in jobs:
-                group.create_task(_repeat(interval_ms, job))
-
-    async def compact(self) -> None:
-        """Compact the logs that are due, one after the other."""
-        if not any(log.config.compact and log.is_open for log in self._logs.values()):
-            return
-        # Imported when there is a log to compact: a broker is to start fast.
-        from raftlog.broker.store.cleaner import LogCleaner, drive
-
-        if self._cleaner is None:
-            map_bytes = self.settings.cleaner_dedupe_buffer_size
-            self._cleaner = LogCleaner(self.store, os.urandom(HASH_KEY_BYTES), map_bytes=map_bytes)
-        cleaner = self._cleaner
-        while (log := cleaner.choose(self._logs.values(), self._clock.now_ms())) is not None:
-            try:
-                # Recovery takes gaps between segments for losses, and only compaction makes them: what it touches
-                # must be below the recovery point, as it is on the disk.
-                await self._flush_once(log, rolled_only=True)
-                safe_offset = log.recovery_point
-                await self.checkpoint(RECOVERY_POINTS)
-                await drive(cleaner.clean(log, safe_offset), self._clock, self._in_thread)
-            except LogUnavailable:
-                continue
-            except OSError as error:
-                logger.error("log=%s is not compacted for now: %s", log.directory, error)
-                return
-            await self.checkpoint(CLEANED_OFFSETS)
-
-    async def flush_due_logs(self) -> None:
-        """Sync the segments that are complete, and the logs whose flush.ms has passed."""
-        rolled, self._rolled = self._rolled, {}
-        for log in rolled:
-            await self._quietly(log, rolled_only=True)
-        now_ms = self._clock.now_ms()
-        for log in list(self._logs.values()):
-            flush_ms = log.config.flush_ms
-            waits = flush_ms < LONG_MAX and log.log_end_offset > log.recovery_point
-            if waits and now_ms - log.last_flush_ms >= flush_ms:
-                await self._quietly(log, rolled_only=False)
-
-    async def _quietly(self, log: ManagedLog, *, rolled_only: bool) -> None:
-        try:
-            await self._flush_once(log, rolled_only=rolled_only)
-        except LogUnavailable:
-            # It has said why, and is offline.
-            return
-
-    async def apply_retention(self) -> None:
-        """Remove what retention.ms, retention.bytes and the log starts let go, in all logs, opened or not."""
-        now_ms = self._clock.now_ms()
-        for number, log in enumerate(list(self._logs.values())):
-            if number % LOGS_A_TURN == LOGS_A_TURN - 1:
-                await asyncio.sleep(0)
-            config = log.config
-            unlimited = not config.delete or (config.retention_ms < 0 and config.retention_bytes < 0)
-            empty = log.log_start_offset == log.log_end_offset
-            if log.offline_reason is not None or empty or (unlimited and log.log_start_offset == 0):
-                continue
-            was_open = log.is_open
-            try:
-                if log.apply_retention(now_ms):
-                    await asyncio.sleep(0)
-                if not was_open and log.recovery_point == log.log_end_offset:
-                    log.close()
-            except LogUnavailable:
-                continue
-
-    async def expire_producers(self) -> None:
-        """Forget producers that have been idle for producer.id.expiration.ms."""
-        now_ms = self._clock.now_ms()
-        for log in self._logs.values():
-            log.expire_producers(now_ms)
-
-    async def checkpoint(self, name: str) -> None:
-        """Write one kind of checkpoint in every directory, where it has changed."""
-        for directory in self.directories:
-            text = directory.checkpoint_text(name) if directory.offline_reason is None else None
-            if text is None:
-                continue
-            try:
-                await self._in_thread(partial(directory.write_checkpoint, name, text))
-            except OSError as error:
-                self._directory_failed(directory, error)
-
-    def _directory_failed(self, directory: DataDirectory, error: OSError) -> None:
-        logger.error("directory=%s is offline until the broker starts again: %s", directory.path, error)
-        directory.offline_reason = str(error)
-        for log in list(directory.logs.values()):
-            log.fail(error)
-
-    async def remove_due_files(self) -> None:
-        """Remove the files and directories whose time (file.delete.delay.ms) has come."""
-        now = self._clock.monotonic()
-        while self._removals and self._removals[0][0] <= now:
-            _, _, remove = heapq.heappop(self._removals)
-            try:
-                remove()
-            except OSError as error:
-                # It has its last name already; a restart tries again.
-                logger.warning("a file cannot be removed: %s", error)
-
-    def _remove_later(self, remove: Callable[[], None], delay_ms: int) -> None:
-        when = self._clock.monotonic() + delay_ms / 1000
-        heapq.heappush(self._removals, (when, next(self._removal_numbers), remove))
-
-    def _before_cut(self, log: ManagedLog) -> None:
-        directory = self._homes[log.topic, log.index]
-        for name in (RECOVERY_POINTS, LOG_STARTS):
-            text = directory.checkpoint_text(name)
-            if text is not None:
-                directory.write_checkpoint(name, text)
-
-    def _on_roll(self, log: ManagedLog) -> None:
-        self._rolled[log] = None
-
-
-async def _repeat(interval_ms: int, job: Callable[[], Awaitable[None]]) -> None:
-    while True:
-        await asyncio.sleep(interval_ms / 1000)
-        await job()
+        """Do in the background what the logs need, for ever; cancelled when the broker stops."""
+        await self.upkeep.run()
 
 
 async def _finish_closing(pending: list[tuple[PartitionLog, FlushTicket, asyncio.Future[None]]]) -> bool:

@@ -207,9 +207,7 @@ class OpenLog:
 
     # Growing -----------------------------------------------------------------------------------------
 
-    def must_roll(
-        self, size: int, last_offset: int, max_timestamp: int, now_ms: int, config: LogConfig
-    ) -> bool:
+    def must_roll(self, size: int, last_offset: int, max_timestamp: int, now_ms: int, config: LogConfig) -> bool:
         """Whether `size` bytes more need a new segment: segment.bytes, segment.ms, segment.index.bytes, offsets."""
         segment = self.active
         present = segment.size
@@ -231,9 +229,7 @@ class OpenLog:
 
     def roll(self, base_offset: int, now_ms: int, config: LogConfig) -> Segment:
         """A new active segment that begins at `base_offset`, the log end. Raises OSError; then nothing changed."""
-        if base_offset < self.active.base_offset or (
-            base_offset == self.active.base_offset and self.active.size
-        ):
+        if base_offset < self.active.base_offset or (base_offset == self.active.base_offset and self.active.size):
             raise InvariantViolation(f"{self.directory}: a segment from {base_offset} on is there already")
         self.active.finish()
         self.sync_with_next(self.active)
@@ -307,9 +303,7 @@ class OpenLog:
 
     # Flushing ------------------------------------------------------------------------------------------
 
-    def flush_ticket(
-        self, recovery_point: int, log_end_offset: int, *, rolled_only: bool = False
-    ) -> FlushTicket:
+    def flush_ticket(self, recovery_point: int, log_end_offset: int, *, rolled_only: bool = False) -> FlushTicket:
         """What to sync so that everything below `log_end_offset` is safe; with `rolled_only`, below the active
         segment. Raises OSError.
 
@@ -429,9 +423,7 @@ class OpenLog:
 
     def new_cleaned_segment(self, base_offset: int, now_ms: int) -> Segment:
         """An empty segment under a name that a restart removes (`.cleaned`), for the cleaner to fill."""
-        return Segment.create(
-            self.store.files, self.directory, base_offset, now_ms=now_ms, suffix=CLEANED_SUFFIX
-        )
+        return Segment.create(self.store.files, self.directory, base_offset, now_ms=now_ms, suffix=CLEANED_SUFFIX)
 
     def replace_segments(self, old: Sequence[Segment], new: Sequence[Segment], config: LogConfig) -> None:
         """Put cleaned segments in the place of those they were made of, so that a crash leaves one or the other.
@@ -443,9 +435,7 @@ class OpenLog:
         """
         first = self.segments.index(old[0])
         if list(old) != self.segments[first : first + len(old)] or self.active in old:
-            raise InvariantViolation(
-                f"{self.directory}: the segments to replace are not neighbours below the active"
-            )
+            raise InvariantViolation(f"{self.directory}: the segments to replace are not neighbours below the active")
         disk = self.store.disk
         for segment in new:
             segment.finish()
@@ -479,9 +469,7 @@ class OpenLog:
         if not self.segments or self.active is not self.segments[-1]:
             raise InvariantViolation(f"{self.directory}: the active segment is not the last")
         if self._bases != [segment.base_offset for segment in self.segments]:
-            raise InvariantViolation(
-                f"{self.directory}: base offsets {self._bases} are not those of the segments"
-            )
+            raise InvariantViolation(f"{self.directory}: base offsets {self._bases} are not those of the segments")
         if any(later <= earlier for earlier, later in pairwise(self._bases)):
             raise InvariantViolation(f"{self.directory}: base offsets do not rise: {self._bases}")
         self.epochs.check_invariants()

@@ -115,9 +115,7 @@ class PartitionLog(ManagedLog):
         opened.producers.end_offset = end_offset
         if end_offset - self.recovery_point >= config.flush_messages:
             self.flush_due = True
-        return AppendResult(
-            ErrorCode.NONE, base_offset, last_offset, log_append_time_ms, self.log_start_offset
-        )
+        return AppendResult(ErrorCode.NONE, base_offset, last_offset, log_append_time_ms, self.log_start_offset)
 
     def append_as_follower(self, records: Buffer, leader_epoch: int | None = None) -> AppendResult:
         """Append batches as the leader sent them; offsets and epochs are theirs and must go on where the log ends.
@@ -138,9 +136,7 @@ class PartitionLog(ManagedLog):
                 if leader_epoch is not None and header.partition_leader_epoch > leader_epoch:
                     break
                 if not check_crc(view, at, header.size):
-                    raise CorruptRecord(
-                        f"the batch at offset {header.base_offset} does not match its checksum"
-                    )
+                    raise CorruptRecord(f"the batch at offset {header.base_offset} does not match its checksum")
                 if header.base_offset < expected:
                     return self._refused(
                         ErrorCode.OFFSET_OUT_OF_RANGE,
@@ -166,9 +162,7 @@ class PartitionLog(ManagedLog):
                 return self._refused(checked.error, checked.message, checked.record_errors)
             header, batch, _ = checked
             if header.producer_id >= 0 or len(batch) != raw.size:
-                return self._refused(
-                    ErrorCode.INVALID_RECORD, "batches of a producer, or converted, come one by one"
-                )
+                return self._refused(ErrorCode.INVALID_RECORD, "batches of a producer, or converted, come one by one")
             stamp_batch(view[at:], header, offset, leader_epoch)
             found.append((at, header._replace(base_offset=offset, partition_leader_epoch=leader_epoch)))
             offset += header.last_offset_delta + 1
@@ -225,9 +219,7 @@ class PartitionLog(ManagedLog):
         transaction_version: int,
     ) -> Verdict | None:
         if marker is None:
-            return Verdict(
-                ErrorCode.INVALID_RECORD, "a control batch of a producer holds a transaction marker"
-            )
+            return Verdict(ErrorCode.INVALID_RECORD, "a control batch of a producer holds a transaction marker")
         return opened.producers.check_marker(header, marker, origin, transaction_version)
 
     def _complete(self, opened: OpenLog, header: BatchHeader, marker: TransactionMarker, offset: int) -> None:
@@ -397,6 +389,15 @@ class PartitionLog(ManagedLog):
         opened.epochs.truncate_before(offset)
         self._update_last_stable()
 
+    @property
+    def may_have_expired(self) -> bool:
+        """Whether there may be something for `apply_retention` to remove, told without opening the log."""
+        if self.log_start_offset == self.log_end_offset:
+            return False
+        config = self.config
+        limited = config.delete and (config.retention_ms >= 0 or config.retention_bytes >= 0)
+        return limited or self.log_start_offset > 0
+
     def apply_retention(self, now_ms: int) -> int:
         """Remove the segments that retention.ms, retention.bytes or the log start let go; how many.
 
@@ -488,6 +489,4 @@ class PartitionLog(ManagedLog):
 
 
 def _holds_several(records: Buffer) -> bool:
-    return len(records) > LENGTH_END and int.from_bytes(records[8:LENGTH_END], "big") + LENGTH_END < len(
-        records
-    )
+    return len(records) > LENGTH_END and int.from_bytes(records[8:LENGTH_END], "big") + LENGTH_END < len(records)

@@ -100,9 +100,7 @@ class _Recovery:
         self._load_segments(names)
         self.epochs = self._load_epochs(names)
         self.snapshots = sorted(
-            offset
-            for name in names
-            if name.endswith(SNAPSHOT_SUFFIX) and (offset := offset_of(name)) is not None
+            offset for name in names if name.endswith(SNAPSHOT_SUFFIX) and (offset := offset_of(name)) is not None
         )
         if not self.segments:
             return self._start_empty()
@@ -135,22 +133,16 @@ class _Recovery:
                 # What is not known to be whole is checked, and indexed, later.
                 break
             # One may be missing if a crash came while a cleaned segment was taking its names.
-            indexes = {
-                f"{segment.base_offset:020d}{suffix}" for suffix in (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX)
-            }
+            indexes = {f"{segment.base_offset:020d}{suffix}" for suffix in (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX)}
             if not indexes <= names:
-                logger.warning(
-                    "log=%s an index of %s is missing: made again", self.directory, segment.log.path
-                )
+                logger.warning("log=%s an index of %s is missing: made again", self.directory, segment.log.path)
                 rebuild_indexes(segment, self.config)
 
     def _load_epochs(self, names: set[str]) -> LeaderEpochs:
         if LEADER_EPOCHS not in names:
             return LeaderEpochs()
         try:
-            return LeaderEpochs(
-                parse_epochs(read_whole(self.disk, f"{self.directory}/{LEADER_EPOCHS}").decode())
-            )
+            return LeaderEpochs(parse_epochs(read_whole(self.disk, f"{self.directory}/{LEADER_EPOCHS}").decode()))
         except (CorruptCheckpoint, UnicodeDecodeError) as error:
             logger.error("log=%s the leader epochs cannot be read and begin anew: %s", self.directory, error)
             return LeaderEpochs()
@@ -174,9 +166,7 @@ class _Recovery:
         for offset in self.snapshots:
             self.disk.remove(f"{self.directory}/{snapshot_name(offset)}")
         self.epochs.clear()
-        opened = OpenLog(
-            self.store, self.directory, [segment], self.epochs, ProducerStates(end_offset=start), []
-        )
+        opened = OpenLog(self.store, self.directory, [segment], self.epochs, ProducerStates(end_offset=start), [])
         opened.names_are_new()
         return Recovered(opened, start, start, start)
 
@@ -273,9 +263,7 @@ class _Recovery:
         done = states.record_marker(header, marker, header.base_offset)
         if done is not None and done.aborted and batch is not None:
             segment.add_transaction(
-                AbortedTransaction(
-                    done.producer_id, done.first_offset, done.last_offset, done.last_stable_offset
-                )
+                AbortedTransaction(done.producer_id, done.first_offset, done.last_offset, done.last_stable_offset)
             )
 
     # From the recovery point on --------------------------------------------------------------------------------
@@ -391,9 +379,7 @@ class _Recovery:
         """The offset up to which sound batches follow the damage, as far as they can be found."""
         found = end_offset
         try:
-            found = max(
-                found, position and self._sound_end(segment, position + segment.batch_size_at(position))
-            )
+            found = max(found, position and self._sound_end(segment, position + segment.batch_size_at(position)))
         except LogDamaged:
             logger.debug("log=%s what follows byte %d cannot be told apart", self.directory, position)
         for later in doomed:
@@ -418,9 +404,7 @@ class _Recovery:
         active.load_first_timestamp()
         active.load_largest_timestamp()
         self.epochs.truncate_from(end_offset)
-        opened = OpenLog(
-            self.store, self.directory, self.segments, self.epochs, self.producers, self.snapshots
-        )
+        opened = OpenLog(self.store, self.directory, self.segments, self.epochs, self.producers, self.snapshots)
         opened.epochs.truncate_before(log_start_offset)
         if self.changed:
             opened.names_are_new()
@@ -446,9 +430,7 @@ def rebuild_indexes(segment: Segment, config: LogConfig) -> None:
     segment.bytes_since_index = 0
     segment.largest_timestamp = -1
     for position, header in segment.headers():
-        segment.note(
-            position, header.size, header.last_offset, header.max_timestamp, config.index_interval_bytes
-        )
+        segment.note(position, header.size, header.last_offset, header.max_timestamp, config.index_interval_bytes)
     segment.add_time_entry()
     segment.offsets.sync()
     segment.times.sync()
@@ -464,9 +446,7 @@ def finish_swap(store: Store, directory: str) -> list[str]:
     names = disk.list_directory(directory)
     if not any(name.endswith((DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX, ".tmp")) for name in names):
         return names
-    cleaned = [
-        offset for name in names if name.endswith(CLEANED_SUFFIX) and (offset := offset_of(name)) is not None
-    ]
+    cleaned = [offset for name in names if name.endswith(CLEANED_SUFFIX) and (offset := offset_of(name)) is not None]
     lowest_cleaned = min(cleaned, default=1 << 63)
     swaps = []
     for name in names:
@@ -483,9 +463,7 @@ def finish_swap(store: Store, directory: str) -> list[str]:
 
 def _replace_by_swaps(store: Store, directory: str, swaps: list[str]) -> None:
     bases = [
-        offset
-        for name in swaps
-        if name.endswith(LOG_SUFFIX + SWAP_SUFFIX) and (offset := offset_of(name)) is not None
+        offset for name in swaps if name.endswith(LOG_SUFFIX + SWAP_SUFFIX) and (offset := offset_of(name)) is not None
     ]
     if bases:
         last = Segment.load(store.files, directory, max(bases), suffix=SWAP_SUFFIX)

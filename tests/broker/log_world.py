@@ -82,9 +82,7 @@ class LogWorld:
         self.disk.kill()
         return self.load()
 
-    def append(
-        self, batch: bytes, *, epoch: int = 0, origin: AppendOrigin = AppendOrigin.CLIENT
-    ) -> AppendResult:
+    def append(self, batch: bytes, *, epoch: int = 0, origin: AppendOrigin = AppendOrigin.CLIENT) -> AppendResult:
         """Append as leader and let the high watermark follow."""
         result = self.log.append_as_leader(batch, epoch, self.clock.ms, origin=origin)
         if result.error is ErrorCode.NONE:

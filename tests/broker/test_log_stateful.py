@@ -101,9 +101,7 @@ class PartitionLogMachine(RuleBasedStateMachine):
         for producer_id, first, marker, _ in self.transactions():
             if marker is not None and (forgetful or marker < self.high_watermark):
                 continue
-            records = [
-                b.base_offset for b in self.batches if b.producer_id == producer_id and b.base_offset >= first
-            ]
+            records = [b.base_offset for b in self.batches if b.producer_id == producer_id and b.base_offset >= first]
             kept = [offset for offset in records if offset >= self.start]
             marks += kept[:1] if forgetful else [max(first, self.start)]
         return min(marks)
@@ -144,16 +142,12 @@ class PartitionLogMachine(RuleBasedStateMachine):
             transactional=producer_id in TRANSACTIONAL,
         )
         result = self.log.append_as_leader(batch, max(self.log.latest_epoch, 0), self.world.clock.ms)
-        assert (result.error, result.base_offset, result.duplicate) == (ErrorCode.NONE, self.end, False), (
-            result
-        )
+        assert (result.error, result.base_offset, result.duplicate) == (ErrorCode.NONE, self.end, False), result
         self.took(count, values, producer_id=producer_id, sequence=sequence)
 
     @rule(producer_id=st.sampled_from(TRANSACTIONAL), commit=st.booleans())
     def end_transaction(self, producer_id: int, commit: bool) -> None:
-        if producer_id not in [
-            transaction[0] for transaction in self.transactions() if transaction[2] is None
-        ]:
+        if producer_id not in [transaction[0] for transaction in self.transactions() if transaction[2] is None]:
             return
         high_watermark = self.log.high_watermark
         result = self.world.end_transaction(producer_id, commit=commit)
@@ -168,9 +162,7 @@ class PartitionLogMachine(RuleBasedStateMachine):
         if len(sent) < back or sent[-back].base_offset < self.start:
             return
         wanted = sent[-back]
-        batch = batch_of(
-            wanted.values, self.world.clock.ms, producer_id=producer_id, base_sequence=wanted.sequence
-        )
+        batch = batch_of(wanted.values, self.world.clock.ms, producer_id=producer_id, base_sequence=wanted.sequence)
         result = self.log.append_as_leader(batch, max(self.log.latest_epoch, 0), self.world.clock.ms)
         assert (result.error, result.base_offset, result.duplicate) == (
             ErrorCode.NONE,
@@ -180,9 +172,7 @@ class PartitionLogMachine(RuleBasedStateMachine):
 
     @rule(producer_id=st.sampled_from(PRODUCERS))
     def skip_a_sequence(self, producer_id: int) -> None:
-        if any(
-            batch.producer_id == producer_id and batch.base_offset >= self.start for batch in self.batches
-        ):
+        if any(batch.producer_id == producer_id and batch.base_offset >= self.start for batch in self.batches):
             sequence = self.sequence_of(producer_id) + 1
             batch = batch_of((b"x",), self.world.clock.ms, producer_id=producer_id, base_sequence=sequence)
             result = self.log.append_as_leader(batch, 0, self.world.clock.ms)
@@ -359,10 +349,7 @@ class PartitionLogMachine(RuleBasedStateMachine):
             for producer, first, marker, aborted in self.transactions()
             if aborted and marker is not None and first >= self.start
         }
-        found = {
-            (a.producer_id, a.first_offset, a.last_offset)
-            for a in log.aborted_transactions(self.start, self.end)
-        }
+        found = {(a.producer_id, a.first_offset, a.last_offset) for a in log.aborted_transactions(self.start, self.end)}
         assert kept <= found
 
 

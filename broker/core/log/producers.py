@@ -112,9 +112,7 @@ class ProducerStates:
 
     def __init__(self, entries: Iterable[ProducerEntry] = (), end_offset: int = 0) -> None:
         self.entries = {entry.producer_id: entry for entry in entries}
-        started = [
-            (e.transaction_start, e.producer_id) for e in self.entries.values() if e.transaction_start >= 0
-        ]
+        started = [(e.transaction_start, e.producer_id) for e in self.entries.values() if e.transaction_start >= 0]
         self.open_transactions = dict(sorted(started))
         self._unreplicated: dict[int, int] = {}
         self.end_offset = end_offset
@@ -205,9 +203,7 @@ class ProducerStates:
             entry.transaction_start = base_offset
             self.open_transactions[base_offset] = producer_id
 
-    def record_marker(
-        self, header: BatchHeader, marker: TransactionMarker, offset: int
-    ) -> CompletedTransaction | None:
+    def record_marker(self, header: BatchHeader, marker: TransactionMarker, offset: int) -> CompletedTransaction | None:
         """A transaction marker is in the log at `offset`; the transaction it ended, None if none was open."""
         producer_id = header.producer_id
         entry = self.entries.get(producer_id)
@@ -240,9 +236,7 @@ class ProducerStates:
     def on_high_watermark(self, high_watermark: int) -> None:
         """Markers below the high watermark are replicated: their transactions are decided for good."""
         if self._unreplicated:
-            self._unreplicated = {
-                first: last for first, last in self._unreplicated.items() if last >= high_watermark
-            }
+            self._unreplicated = {first: last for first, last in self._unreplicated.items() if last >= high_watermark}
 
     def expire(self, now_ms: int, expiration_ms: int) -> list[int]:
         """Forget producers idle for `expiration_ms` (producer.id.expiration.ms) with no transaction open."""
@@ -267,13 +261,9 @@ class ProducerStates:
 
     def check_invariants(self) -> None:
         """Raises InvariantViolation if the open transactions are not those of the entries, or out of order."""
-        opened = sorted(
-            (e.transaction_start, e.producer_id) for e in self.entries.values() if e.transaction_start >= 0
-        )
+        opened = sorted((e.transaction_start, e.producer_id) for e in self.entries.values() if e.transaction_start >= 0)
         if opened != list(self.open_transactions.items()):
-            raise InvariantViolation(
-                f"open transactions {self.open_transactions} are not those of the producers"
-            )
+            raise InvariantViolation(f"open transactions {self.open_transactions} are not those of the producers")
         for entry in self.entries.values():
             offsets = [batch.last_offset for batch in entry.batches]
             if offsets != sorted(set(offsets)) or len(offsets) > BATCHES_REMEMBERED:

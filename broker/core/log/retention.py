@@ -58,9 +58,7 @@ def segments_to_remove(
     return Removal(count, ", ".join(reasons))
 
 
-def _reason(
-    segment: SegmentFacts, config: LogConfig, total: int, log_start_offset: int, now_ms: int
-) -> str | None:
+def _reason(segment: SegmentFacts, config: LogConfig, total: int, log_start_offset: int, now_ms: int) -> str | None:
     if segment.end_offset <= log_start_offset:
         return f"its end is at or below the log start offset {log_start_offset}"
     if not config.delete:

@@ -1,0 +1,174 @@
+"""What partition logs need in the background: syncing, retention, compaction, checkpoints, removing files.
+
+Knows when each is due and how to do it without holding up the event loop. Refuses to know how any of it is done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import logging
+import os
+from collections.abc import Awaitable, Callable
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING, Final
+
+from raftlog.broker.core.log.config import LONG_MAX
+from raftlog.broker.core.log.results import LogUnavailable
+from raftlog.broker.store.names import CLEANED_OFFSETS, HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
+
+if TYPE_CHECKING:
+    from raftlog.broker.store.cleaner import LogCleaner
+    from raftlog.broker.store.log_manager import LogManager
+    from raftlog.broker.store.managed_log import ManagedLog
+    from raftlog.broker.store.partition_log import PartitionLog
+
+logger = logging.getLogger("raftlog.store")
+
+LOGS_A_TURN: Final = 64
+"""How many logs are looked at before the event loop goes on."""
+FLUSH_CHECK_MS: Final = 500
+"""How exactly flush.ms is kept, and how soon a complete segment is synced."""
+HASH_KEY_BYTES: Final = 16
+"""Of the secret that keeps a client from choosing keys that collide in the cleaner's map."""
+
+
+class Upkeep:
+    """The background work of a log manager. Each job can be called by itself, and does what is due then."""
+
+    def __init__(self, manager: LogManager) -> None:
+        self._manager = manager
+        self._removals: list[tuple[float, int, Callable[[], None]]] = []
+        self._removal_numbers = count()
+        self._rolled: dict[ManagedLog, None] = {}
+        self._cleaner: LogCleaner | None = None
+
+    async def run(self) -> None:
+        """Do what is due, for ever."""
+        settings = self._manager.settings
+        jobs: list[tuple[int, Callable[[], Awaitable[None]]]] = [
+            (FLUSH_CHECK_MS, self.flush_due_logs),
+            (FLUSH_CHECK_MS, self.remove_due_files),
+            (settings.retention_check_interval_ms, self.apply_retention),
+            (settings.producer_expiration_check_interval_ms, self.expire_producers),
+            (settings.flush_offset_checkpoint_interval_ms, partial(self.checkpoint, RECOVERY_POINTS)),
+            (settings.flush_start_offset_checkpoint_interval_ms, partial(self.checkpoint, LOG_STARTS)),
+            (settings.high_watermark_checkpoint_interval_ms, partial(self.checkpoint, HIGH_WATERMARKS)),
+        ]
+        if settings.cleaner_enable:
+            jobs.append((settings.cleaner_backoff_ms, self.compact))
+        async with asyncio.TaskGroup() as group:
+            for interval_ms, job in jobs:
+                group.create_task(_repeat(interval_ms, job))
+
+    # Notes ---------------------------------------------------------------------------------------------
+
+    def on_roll(self, log: ManagedLog) -> None:
+        """A segment is complete: it is synced soon."""
+        self._rolled[log] = None
+
+    def remove_later(self, remove: Callable[[], None], delay_ms: int) -> None:
+        """Call `remove` after so many milliseconds; a restart does it at once."""
+        when = self._manager.clock.monotonic() + delay_ms / 1000
+        heapq.heappush(self._removals, (when, next(self._removal_numbers), remove))
+
+    def forget(self, log: PartitionLog) -> None:
+        """The log is removed."""
+        self._rolled.pop(log, None)
+        if self._cleaner is not None:
+            self._cleaner.forget(log)
+
+    # Jobs ----------------------------------------------------------------------------------------------
+
+    async def flush_due_logs(self) -> None:
+        """Sync the segments that are complete, and the logs whose flush.ms has passed."""
+        rolled, self._rolled = self._rolled, {}
+        for log in rolled:
+            await self._manager.flush_once(log, rolled_only=True)
+        now_ms = self._manager.clock.now_ms()
+        for partition_log in list(self._manager):
+            flush_ms = partition_log.config.flush_ms
+            waits = flush_ms < LONG_MAX and partition_log.log_end_offset > partition_log.recovery_point
+            if waits and now_ms - partition_log.last_flush_ms >= flush_ms:
+                await self._manager.flush_once(partition_log)
+
+    async def apply_retention(self) -> None:
+        """Remove what retention.ms, retention.bytes and the log starts let go, in all logs, opened or not."""
+        now_ms = self._manager.clock.now_ms()
+        for number, log in enumerate(list(self._manager)):
+            if number % LOGS_A_TURN == LOGS_A_TURN - 1:
+                await asyncio.sleep(0)
+            if log.offline_reason is not None or not log.may_have_expired:
+                continue
+            was_open = log.is_open
+            try:
+                if log.apply_retention(now_ms):
+                    await asyncio.sleep(0)
+                if not was_open and log.recovery_point == log.log_end_offset:
+                    log.close()
+            except LogUnavailable:
+                # It has said why, and is offline.
+                continue
+
+    async def compact(self) -> None:
+        """Compact the logs that are due, one after the other."""
+        manager = self._manager
+        if not any(log.config.compact and log.is_open for log in manager):
+            return
+        # Imported when there is a log to compact: a broker is to start fast.
+        from raftlog.broker.store.cleaner import LogCleaner, drive
+
+        if self._cleaner is None:
+            map_bytes = manager.settings.cleaner_dedupe_buffer_size
+            self._cleaner = LogCleaner(manager.store, os.urandom(HASH_KEY_BYTES), map_bytes=map_bytes)
+        cleaner = self._cleaner
+        while (log := cleaner.choose(manager, manager.clock.now_ms())) is not None:
+            try:
+                # Recovery takes gaps between segments for losses, and only compaction makes them: what it touches
+                # must be below the recovery point, as it is on the disk.
+                await manager.flush_once(log, rolled_only=True)
+                safe_offset = log.recovery_point
+                await self.checkpoint(RECOVERY_POINTS)
+                await drive(cleaner.clean(log, safe_offset), manager.clock, manager.in_thread)
+            except LogUnavailable:
+                continue
+            except OSError as error:
+                logger.error("log=%s is not compacted for now: %s", log.directory, error)
+                return
+            await self.checkpoint(CLEANED_OFFSETS)
+
+    async def expire_producers(self) -> None:
+        """Forget producers that have been idle for producer.id.expiration.ms."""
+        now_ms = self._manager.clock.now_ms()
+        for log in self._manager:
+            log.expire_producers(now_ms)
+
+    async def checkpoint(self, name: str) -> None:
+        """Write one kind of checkpoint in every directory, where it has changed."""
+        for directory in self._manager.directories:
+            if directory.offline_reason is not None:
+                continue
+            checkpoint = directory.checkpoint(name)
+            try:
+                if directory.has_changed(checkpoint):
+                    await self._manager.in_thread(partial(directory.write_checkpoint, checkpoint))
+            except OSError as error:
+                self._manager.directory_failed(directory, error)
+
+    async def remove_due_files(self) -> None:
+        """Remove the files and directories whose time (file.delete.delay.ms) has come."""
+        now = self._manager.clock.monotonic()
+        while self._removals and self._removals[0][0] <= now:
+            _, _, remove = heapq.heappop(self._removals)
+            try:
+                remove()
+            except OSError as error:
+                # It has its last name already; a restart tries again.
+                logger.warning("a file cannot be removed: %s", error)
+
+
+async def _repeat(interval_ms: int, job: Callable[[], Awaitable[None]]) -> None:
+    while True:
+        await asyncio.sleep(interval_ms / 1000)
+        await job()
