@@ -34,6 +34,7 @@ class Member:
             session_timeout_ms=6000,
             max_poll_interval_ms=30_000,
             retry_backoff_ms=50,
+            metadata_max_age_ms=1000,
             **options,
         )
         closing.callback(self.consumer.close)
