@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
 
 from benchmarks.brokers import Broker, create_topic, kafka_tool
@@ -34,11 +35,8 @@ def producing(brokers: list[Broker], rounds: int, scale: float) -> list[Row]:
             row = Row(f"producer-perf {size} B, {label}", "records/s", higher_is_better=True)
             count = int(records * scale)
 
-            def work(broker: Broker, _: int, topic: str = topic, count: int = count, size: int = size,
-                     settings: tuple[str, ...] = settings) -> Sample:
-                return produce(broker, topic, count, size, settings)
-
-            rows.append(alternate(row, brokers, work, rounds=rounds))
+            work = partial(produce, topic=topic, records=count, size=size, settings=settings)
+            rows.append(alternate(row, brokers, lambda broker, _, work=work: work(broker), rounds=rounds))
     return rows
 
 

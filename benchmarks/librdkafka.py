@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import time
+from functools import partial
 
 from benchmarks.brokers import Broker, create_topic
 from benchmarks.measure import Row, Sample, alternate
@@ -93,13 +94,11 @@ def rows(brokers: list[Broker], rounds: int, scale: float) -> list[Row]:
             produced = Row(f"librdkafka produce {size} B {codec}", "records/s", higher_is_better=True)
             consumed = Row(f"librdkafka consume {size} B {codec}", "records/s", higher_is_better=True)
 
-            def do_produce(broker: Broker, _: int, topic: str = topic, values: list[bytes] = values,
-                           count: int = count, codec: str = codec) -> Sample:
-                return produce(broker, topic, values, count, codec)
+            do_produce = partial(produce, topic=topic, values=values, records=count, codec=codec)
 
             def do_consume(broker: Broker, _: int, topic: str = topic, count: int = count, size: int = size) -> Sample:
                 return consume(broker, topic, count, size)
 
-            out.append(alternate(produced, brokers, do_produce, rounds=rounds))
+            out.append(alternate(produced, brokers, lambda broker, _, work=do_produce: work(broker), rounds=rounds))
             out.append(alternate(consumed, brokers, do_consume, rounds=rounds))
     return out

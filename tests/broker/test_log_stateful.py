@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Iterator
 from random import Random
 from typing import NamedTuple
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -360,5 +362,11 @@ PartitionLogMachine.TestCase.settings = settings(
     report_multiple_bugs=False,
     suppress_health_check=[HealthCheck.too_slow],
 )
-logging.getLogger("raftlog").setLevel(logging.CRITICAL)
+@pytest.fixture(autouse=True, scope="module")
+def _without_the_log_lines_of_a_thousand_crashes() -> Iterator[None]:
+    logger = logging.getLogger("raftlog")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    yield
+    logger.setLevel(before)
 TestPartitionLog = PartitionLogMachine.TestCase
