@@ -14,29 +14,31 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from types import CoroutineType
-from typing import Any, Protocol, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, cast
 
 from raftlog.broker.core.group.config import GroupConfig
-from raftlog.broker.core.group.effects import Decision, Effects
+from raftlog.broker.core.group.errors import coordinator_error
 from raftlog.broker.core.group.member import Ticket
-from raftlog.broker.core.group.offsets import expire_group, forget_topics
 from raftlog.broker.core.group.placement import GROUP_TOPIC, group_partition
-from raftlog.broker.core.group.responses import coordinator_error
-from raftlog.broker.core.group.shard import GroupShard
 from raftlog.broker.core.group.state import Now
 from raftlog.broker.core.group.timers import NEVER
-from raftlog.broker.core.log.results import LogUnavailable, OffsetOutOfRange
-from raftlog.broker.ports import Clock
-from raftlog.broker.runtime.group_shard_host import GroupPartition, GroupShardHost
-from raftlog.metadata.delta import MetadataDelta
-from raftlog.metadata.image import MetadataImage, TopicImage
+from raftlog.broker.core.log.results import LogUnavailable
 from raftlog.wire.errors import ErrorCode
-from raftlog.wire.schema import Message
+
+if TYPE_CHECKING:
+    from raftlog.broker.core.group.effects import Decision, Effects
+    from raftlog.broker.core.group.shard import GroupShard
+    from raftlog.broker.ports import Clock
+    from raftlog.broker.runtime.group_shard_host import GroupPartition, GroupShardHost
+    from raftlog.metadata.delta import MetadataDelta
+    from raftlog.metadata.image import MetadataImage, TopicImage
+    from raftlog.wire.schema import Message
+
+# The protocol of groups and its messages are imported with the first shard: a broker that has none starts without them.
 
 log = logging.getLogger("raftlog.groups")
 
 R = TypeVar("R")
-M = TypeVar("M", bound=Message)
 Answer: TypeAlias = R | Coroutine[Any, Any, R]
 
 LOAD_WAIT_SECONDS = 1.0
@@ -138,11 +140,9 @@ class GroupCoordinator:
         if topic is not self._topic:
             self._follow_topic(topic)
         names = [deleted.name for deleted in delta.deleted_topics]
-        if names:
-            for host in list(self._hosts.values()):
-                records = forget_topics(host.shard, names) if host.is_loaded else []
-                if records:
-                    host.append(records)
+        for host in list(self._hosts.values()) if names else ():
+            if host.is_loaded:
+                host.forget_topics(names)
 
     def _follow_topic(self, topic: TopicImage | None) -> None:
         before, self._topic = self._topic, topic
@@ -201,10 +201,10 @@ class GroupCoordinator:
         partition = self._partitions.find_by_name(GROUP_TOPIC.encode(), index)
         if isinstance(partition, ErrorCode):
             return coordinator_error(partition)
+        from raftlog.broker.runtime.group_shard_host import GroupShardHost
+
         self._to_load.pop(index, None)
-        host = self._hosts[index] = GroupShardHost(
-            GroupShard(index, self.config), partition, self.now, self._answer
-        )
+        host = self._hosts[index] = GroupShardHost(index, self.config, partition, self.now, self._answer)
         if partition.log.log_start_offset == partition.log.log_end_offset:
             host.is_loaded = True
         else:
@@ -216,7 +216,7 @@ class GroupCoordinator:
         try:
             for _ in host.load():
                 await asyncio.sleep(0)
-        except (ValueError, LogUnavailable, OffsetOutOfRange) as failure:
+        except (ValueError, LogUnavailable) as failure:
             log.error(
                 "partition=%s-%d the groups in it are not served: %s. Restore this partition's directory from a"
                 " replica or a copy and restart the broker",
@@ -279,16 +279,7 @@ class GroupCoordinator:
         """Remove what has expired by now, in every shard."""
         for host in list(self._hosts.values()):
             if host.is_loaded:
-                await self._in_slices(self._expire_in(host))
-
-    def _expire_in(self, host: GroupShardHost) -> Iterator[None]:
-        now = self.now()
-        for group in list(host.shard.groups.values()):
-            if host.shard.groups.get(group.group_id) is group:
-                records = expire_group(self.config, group, now)
-                if records:
-                    host.append(records)
-            yield
+                await self._in_slices(host.expire_offsets())
 
     # ── requests ──────────────────────────────────────────────────────────────────────────────────────────
 

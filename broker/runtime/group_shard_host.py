@@ -11,11 +11,13 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
+from raftlog.broker.core.group.config import GroupConfig
 from raftlog.broker.core.group.effects import Effects
+from raftlog.broker.core.group.group import Group
 from raftlog.broker.core.group.leave import expire, unload, written
 from raftlog.broker.core.group.loading import GroupLogReader
 from raftlog.broker.core.group.member import Ticket
-from raftlog.broker.core.group.offsets import forget_missing_topics
+from raftlog.broker.core.group.offsets import expire_group, forget_missing_topics, forget_topics
 from raftlog.broker.core.group.placement import GROUP_TOPIC
 from raftlog.broker.core.group.records import CoordinatorRecord, encode_record
 from raftlog.broker.core.group.shard import GroupShard
@@ -93,12 +95,13 @@ class GroupShardHost:
 
     def __init__(
         self,
-        shard: GroupShard,
+        index: int,
+        config: GroupConfig,
         partition: GroupPartition,
         clock: Callable[[], Now],
         answer: Callable[[Ticket, Message], None],
     ) -> None:
-        self.shard = shard
+        self.shard = GroupShard(index, config)
         self.partition = partition
         self.leader_epoch = partition.leader_epoch
         self._clock = clock
@@ -219,13 +222,30 @@ class GroupShardHost:
             )
         self.is_loaded = True
 
+    # ── upkeep ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def forget_topics(self, names: Sequence[str]) -> None:
+        """Remove all offsets of topics that were deleted."""
+        records = forget_topics(self.shard, names)
+        if records:
+            self.append(records)
+
     def forget_missing_topics(self, image: MetadataImage) -> Iterator[None]:
         """Remove offsets of topics that were deleted while the shard was not loaded, a group at each step."""
+        return self._upkeep(lambda group: forget_missing_topics(group, image))
+
+    def expire_offsets(self) -> Iterator[None]:
+        """Remove offsets that have expired by now, and groups that have none left, a group at each step."""
+        now = self._clock()
+        return self._upkeep(lambda group: expire_group(self.shard.config, group, now))
+
+    def _upkeep(self, removals: Callable[[Group], list[CoordinatorRecord]]) -> Iterator[None]:
         for group in list(self.shard.groups.values()):
+            # Between two steps anything may happen, the loss of the whole shard included.
             if self.shard.groups.get(group.group_id) is group:
-                removals = forget_missing_topics(group, image)
-                if removals:
-                    self.append(removals)
+                records = removals(group)
+                if records:
+                    self.append(records)
             yield
 
 

@@ -5,11 +5,10 @@ Knows the limits under Kafka's names (in the comments). Refuses to know where th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class GroupConfig:
+class GroupConfig(NamedTuple):
     """Limits and times of the group coordinator; times in ms. The defaults are Kafka's."""
 
     min_session_timeout_ms: int = 6_000  # group.min.session.timeout.ms

@@ -6,7 +6,6 @@ them, and when they are committed, or could not be written, comes back with the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
 from raftlog.broker.core.group.member import Protocols, Ticket
@@ -22,16 +21,14 @@ class Reply(NamedTuple):
     response: Message
 
 
-@dataclass(frozen=True, slots=True)
-class GenerationStored:
+class GenerationStored(NamedTuple):
     """The leader's assignment was being stored; now the members can have it."""
 
     group_id: str
     generation: int
 
 
-@dataclass(frozen=True, slots=True)
-class StaticMemberStored:
+class StaticMemberStored(NamedTuple):
     """A static member came back under a new id without a rebalance; if that cannot be stored, all is as before."""
 
     group_id: str
@@ -45,15 +42,13 @@ class StaticMemberStored:
     api_version: int
 
 
-@dataclass(frozen=True, slots=True)
-class GroupEmptied:
+class GroupEmptied(NamedTuple):
     """Nobody is left. Should this not be stored, the old members return after a restart and time out again."""
 
     group_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class MembersLeft:
+class MembersLeft(NamedTuple):
     """A LeaveGroup emptied the group."""
 
     ticket: Ticket

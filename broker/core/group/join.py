@@ -9,11 +9,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from raftlog.broker.core.group.effects import Effects, StaticMemberStored
+from raftlog.broker.core.group.errors import coordinator_error
 from raftlog.broker.core.group.group import Group
 from raftlog.broker.core.group.member import Member, Protocols, Ticket
 from raftlog.broker.core.group.rebalance import Rebalance
 from raftlog.broker.core.group.records import GroupRecord
-from raftlog.broker.core.group.responses import coordinator_error, join_answer, join_error
+from raftlog.broker.core.group.responses import join_answer, join_error
 from raftlog.broker.core.group.shard import GroupShard
 from raftlog.broker.core.group.state import GroupState, Now
 from raftlog.broker.core.group.timers import Timer, TimerKind

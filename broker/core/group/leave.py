@@ -17,11 +17,11 @@ from raftlog.broker.core.group.effects import (
     StaticMemberStored,
     Write,
 )
+from raftlog.broker.core.group.errors import coordinator_error
 from raftlog.broker.core.group.group import Group
 from raftlog.broker.core.group.join import static_member_stored
 from raftlog.broker.core.group.member import Ticket
 from raftlog.broker.core.group.rebalance import Rebalance
-from raftlog.broker.core.group.responses import coordinator_error
 from raftlog.broker.core.group.shard import GroupShard
 from raftlog.broker.core.group.state import GroupState, Now
 from raftlog.broker.core.group.timers import Timer, TimerKind

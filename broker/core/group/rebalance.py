@@ -7,11 +7,11 @@ Knows the two phases, join and sync, when each begins and ends, and who is let g
 from __future__ import annotations
 
 from raftlog.broker.core.group.effects import Effects, GenerationStored, GroupEmptied
+from raftlog.broker.core.group.errors import coordinator_error
 from raftlog.broker.core.group.group import Group
 from raftlog.broker.core.group.member import NO_ASSIGNMENT, Member
 from raftlog.broker.core.group.records import GroupRecord
 from raftlog.broker.core.group.responses import (
-    coordinator_error,
     join_answer,
     join_error,
     sync_answer,
