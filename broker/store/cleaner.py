@@ -22,6 +22,7 @@ from functools import partial
 from typing import Final
 
 from raftlog.broker.core.log.cleaned_batches import (
+    RECORDS_PER_STEP,
     CleanedTransactions,
     CleaningRules,
     CleaningStats,
@@ -38,6 +39,7 @@ from raftlog.broker.core.log.compaction import (
     cleanable_range,
     group_segments,
 )
+from raftlog.broker.core.log.index import RELATIVE_OFFSET_MAX
 from raftlog.broker.core.log.offset_map import DEFAULT_MAP_BYTES, OffsetMap
 from raftlog.broker.core.log.producers import ProducerEntry
 from raftlog.broker.core.log.results import LogDamaged
@@ -52,10 +54,12 @@ from raftlog.wire.batch import BatchHeader, CorruptRecord, iterate_batches, pars
 
 logger = logging.getLogger("raftlog.cleaner")
 
-READ_BYTES: Final = 256 * 1024
+READ_BYTES: Final = 64 * 1024
 """Read at once from a segment; a batch that is larger is read whole."""
-WRITE_BYTES: Final = 256 * 1024
+WRITE_BYTES: Final = 64 * 1024
 """Written at once to a new segment."""
+BATCH_COST: Final = 16
+"""A batch costs as much as so many records beside its own; a run can be interrupted after RECORDS_PER_STEP of both."""
 SEGMENT_BYTES_LIMIT: Final = 2**31 - 1
 """Positions in an index are int32. Batches grow a little when they get a delete horizon, so a group may not fit."""
 
@@ -244,11 +248,15 @@ class _Run:
         position = segment.position_of(start) if segment.base_offset < start else 0
         while position < segment.size:
             batches, position = yield from self._read(segment, position)
+            cost = 0
             for header, batch in batches:
                 has_room = yield from map_batch(batch, header, offsets, transactions, start)
                 if not has_room:
                     return False
-                yield None
+                cost += header.records_count + BATCH_COST
+                if cost >= RECORDS_PER_STEP:
+                    cost = 0
+                    yield None
             self._check_unchanged((segment,))
         return True
 
@@ -290,7 +298,7 @@ class _Run:
                 self._check_unchanged(group)
             yield from writer.finish(max(segment.changed_ms for segment in group))
             self._check_unchanged(group)
-            self._replace(group, writer)
+            yield from self._replace(group, writer)
         finally:
             writer.discard()
 
@@ -301,20 +309,41 @@ class _Run:
         position = 0
         while position < segment.size:
             batches, position = yield from self._read(segment, position)
+            cost = 0
             for header, batch in batches:
                 kept = yield from clean_batch(batch, header, rules, transactions, self._stats)
                 if kept is not None:
                     writer.add(kept.header, kept.batch)
-                yield None
+                cost += header.records_count + BATCH_COST
+                if cost >= RECORDS_PER_STEP:
+                    cost = 0
+                    yield None
             self._check_unchanged((segment,))
 
-    def _replace(self, group: list[Segment], writer: _Writer) -> None:
-        # From here on the new files are not the writer's to remove: they may be all that is left.
-        replacement, writer.segments = writer.segments, []
+    def _replace(self, group: list[Segment], writer: _Writer) -> Generator[Step, None, None]:
+        opened = self._opened
+        decided = False
         try:
-            self._opened.replace_segments(group, replacement, self._log.config)
+            opened.prepare_replacement(writer.segments)
+            yield from offload(partial(self._disk.sync_directory, opened.directory), OSError)
+            self._check_unchanged(group)
+            # From here on the new files are not the writer's to remove: they may be all that is left.
+            writer.segments, decided = [], True
+            opened.replace_segments(group, self._log.config)
         except OSError as error:
-            # Some of the files may have their new names and some not: a start will finish it or undo it.
+            if decided:
+                # Some of the files may have their new names and some not: a start will finish it or undo it.
+                raise self._log.fail(error) from error
+            raise
+        finally:
+            if not decided:
+                self._undo()
+
+    def _undo(self) -> None:
+        try:
+            self._opened.cancel_replacement()
+        except OSError as error:
+            # A start would bring back what may be cut by then.
             raise self._log.fail(error) from error
 
     def _check_unchanged(self, segments: Iterable[Segment]) -> None:
@@ -364,15 +393,20 @@ class _Writer:
         self._waiting: list[bytes | bytearray | memoryview] = []
         self._headers: list[tuple[int, BatchHeader]] = []
         self._waiting_bytes = 0
+        self._index_is_full = False
 
     def add(self, header: BatchHeader, batch: bytes | bytearray | memoryview) -> None:
         """Append a batch. Raises OSError."""
         segment = self.segments[-1]
-        end = segment.size + self._waiting_bytes + header.size
-        if end > SEGMENT_BYTES_LIMIT or not segment.accepts(header.last_offset, self._log.config.segment_index_bytes):
+        if (
+            self._index_is_full
+            or segment.size + self._waiting_bytes + header.size > SEGMENT_BYTES_LIMIT
+            or header.last_offset - segment.base_offset > RELATIVE_OFFSET_MAX
+        ):
             self._write()
             segment.finish()
             self.segments.append(self._opened.new_cleaned_segment(header.base_offset, self._now_ms))
+            self._index_is_full = False
         self._headers.append((self._waiting_bytes, header))
         self._waiting.append(batch)
         self._waiting_bytes += header.size
@@ -386,7 +420,9 @@ class _Writer:
     def _write(self) -> None:
         if self._headers:
             data = b"".join(self._waiting)
-            self.segments[-1].append_run(data, self._headers, self._log.config.index_interval_bytes)
+            config, segment = self._log.config, self.segments[-1]
+            segment.append_run(data, self._headers, config.index_interval_bytes)
+            self._index_is_full = segment.is_full(config.segment_index_bytes)
             self._waiting, self._headers, self._waiting_bytes = [], [], 0
 
     def finish(self, changed_ms: int) -> Generator[Step, None, None]:

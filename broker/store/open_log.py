@@ -89,6 +89,7 @@ class OpenLog:
         "_bases",
         "_epochs_lock",
         "_read_ends",
+        "_replacing",
         "_unsynced",
         "_unsynced_directories",
         "active",
@@ -121,6 +122,8 @@ class OpenLog:
         self.snapshots = sorted(snapshots)
         self.recent: dict[int, int] = {}
         self._read_ends: dict[int, tuple[Segment, int]] = {}
+        # Cleaned segments that a restart would put in the place of others.
+        self._replacing: list[Segment] = []
         # Files beside the log files that were written and not synced since.
         self._unsynced: dict[str, None] = {}
         self._unsynced_directories: dict[str, None] = {}
@@ -357,6 +360,7 @@ class OpenLog:
         Whole segments go at once, the last first, so that a crash leaves a log without holes.
         """
         self.generation += 1
+        self.cancel_replacement()
         self.forget_positions()
         number = self.number_of(end_offset)
         while len(self.segments) - 1 > number:
@@ -375,6 +379,7 @@ class OpenLog:
     def restart_at(self, offset: int, now_ms: int, config: LogConfig) -> None:
         """Drop everything; the log is empty and begins at `offset`. Raises OSError."""
         self.generation += 1
+        self.cancel_replacement()
         self.forget_positions()
         while self.segments:
             self._pop_segment().remove()
@@ -425,32 +430,40 @@ class OpenLog:
         """An empty segment under a name that a restart removes (`.cleaned`), for the cleaner to fill."""
         return Segment.create(self.store.files, self.directory, base_offset, now_ms=now_ms, suffix=CLEANED_SUFFIX)
 
-    def replace_segments(self, old: Sequence[Segment], new: Sequence[Segment], config: LogConfig) -> None:
-        """Put cleaned segments in the place of those they were made of, so that a crash leaves one or the other.
+    def prepare_replacement(self, new: Sequence[Segment]) -> None:
+        """First half of putting cleaned segments in the place of others: they become `.swap`, the last one first.
 
-        `old` are neighbours and without the active segment, `new` come from `new_cleaned_segment`, finished. First
-        all new ones are synced and become `.swap`, from the last to the first: from the moment when the first of them
-        is `.swap` a restart finishes the work (no `.cleaned` with a lower offset is left); before it a restart
-        undoes it. Then the old ones go and the new ones take their names. Raises OSError.
+        They come from `new_cleaned_segment` and are synced. From the moment when the first of them is `.swap` a restart
+        finishes the work (no `.cleaned` with a lower offset is left); before it a restart undoes it. The directory is
+        to be synced, perhaps in a thread, before the second half. Raises OSError.
+        """
+        self._replacing = list(new)
+        for segment in reversed(new):
+            segment.rename(SWAP_SUFFIX)
+
+    def replace_segments(self, old: Sequence[Segment], config: LogConfig) -> None:
+        """Second half: the old segments, neighbours below the active one, go, and the new ones take their names.
+
+        A crash leaves one or the other. Raises OSError.
         """
         first = self.segments.index(old[0])
         if list(old) != self.segments[first : first + len(old)] or self.active in old:
             raise InvariantViolation(f"{self.directory}: the segments to replace are not neighbours below the active")
-        disk = self.store.disk
-        for segment in new:
-            segment.finish()
-            segment.sync()
-        for segment in reversed(new):
-            segment.rename(SWAP_SUFFIX)
-        disk.sync_directory(self.directory)
+        new, self._replacing = self._replacing, []
         self._read_ends.clear()
         self.segments[first : first + len(old)] = new
         self._bases[first : first + len(old)] = [segment.base_offset for segment in new]
         self.retire(old, config)
         for segment in new:
             segment.rename("")
-        disk.sync_directory(self.directory)
+        self._unsynced_directories[self.directory] = None
         self._drop_orphan_snapshots()
+
+    def cancel_replacement(self) -> None:
+        """Undo the first half, so that a restart does not bring back what is cut now. Raises OSError."""
+        while self._replacing:
+            self._replacing[-1].remove()
+            self._replacing.pop()
 
     def _drop_orphan_snapshots(self) -> None:
         bases = set(self._bases)

@@ -376,17 +376,18 @@ class Segment:
         The log file is renamed last when the segment comes to life and first when it goes, so that no log file
         is ever without its indexes.
         """
-        if self._disk.exists(self.transactions_path):
-            path = self.path + TRANSACTION_INDEX_SUFFIX
-            self._disk.rename(path + self.suffix, path + suffix)
-        files = [
-            (self.log, LOG_SUFFIX),
-            (self.offsets.file, OFFSET_INDEX_SUFFIX),
-            (self.times.file, TIME_INDEX_SUFFIX),
-        ]
+        files = [(self.log, LOG_SUFFIX), (self.offsets.file, OFFSET_INDEX_SUFFIX), (self.times.file, TIME_INDEX_SUFFIX)]
+        if not suffix:
+            self._rename_transactions(suffix)
         for file, kind in files if suffix else reversed(files):
             file.rename(self.path + kind + suffix)
+        if suffix:
+            self._rename_transactions(suffix)
         self.suffix = suffix
+
+    def _rename_transactions(self, suffix: str) -> None:
+        if self._disk.exists(self.transactions_path):
+            self._disk.rename(self.transactions_path, self.path + TRANSACTION_INDEX_SUFFIX + suffix)
 
     def remove(self) -> None:
         """Remove all files. Slices that are being sent stay readable. Raises OSError."""

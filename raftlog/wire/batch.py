@@ -217,6 +217,8 @@ def unpack_payload(batch: Buffer, header: BatchHeader, max_bytes: int) -> bytes:
     if len(batch) < header.size:
         raise CorruptRecord(f"{len(batch)} bytes of a batch of {header.size}")
     packed = memoryview(batch)[HEADER_SIZE : header.size]
+    if not header.attributes & CODEC_MASK and len(packed) <= max_bytes:
+        return bytes(packed)
     try:
         return decompress(header.codec, packed, max_bytes)
     except CorruptCompression as error:

@@ -42,20 +42,10 @@ class Record(NamedTuple):
     headers: Headers = ()
 
 
-class RecordSpan(NamedTuple):
-    """Where one record lies in a payload, for code that moves records without unpacking them.
-
-    The record is `payload[start:end]`; behind its length, attributes and timestamp delta it goes on at
-    `tail`.
-    """
-
-    offset_delta: int
-    timestamp_delta: int
-    key: bytes | None
-    is_tombstone: bool
-    start: int
-    tail: int
-    end: int
+RecordSpan: TypeAlias = tuple[int, int, "bytes | None", bool, int, int, int]
+"""Where one record lies in a payload, for code that moves records without unpacking them: (offset delta, timestamp
+delta, key, whether it is a tombstone, start, tail, end). The record is `payload[start:end]`; behind its length,
+attributes and timestamp delta it goes on at `tail`. A plain tuple, because there is one for each record of a log."""
 
 
 def encode_records(records: Sequence[Record], base_offset: int, base_timestamp: int) -> bytes:
@@ -130,37 +120,99 @@ def decode_records(
     return records
 
 
-def scan_records(payload: bytes, count: int) -> Iterator[RecordSpan]:
-    """The records of a payload as spans, in order: keys are read, values and headers only stepped over.
+class RecordScan:
+    """A walk through a payload, as many records at a time as the caller has time for."""
 
-    Raises CorruptRecord as `decode_records` does, but does not look into headers.
-    """
-    for delta, timestamp_delta, start, key_at, end in _frames(payload, count):
+    __slots__ = ("_payload", "_position", "_previous", "remaining")
+
+    def __init__(self, payload: bytes, count: int) -> None:
+        """Raises CorruptRecord if so many records cannot be in there."""
+        if count < 0 or count * MIN_RECORD_BYTES > len(payload):
+            raise CorruptRecord(f"{count} records do not fit in {len(payload)} bytes")
+        self._payload = payload
+        self._position = 0
+        self._previous = -1
+        self.remaining = count
+        """How many records are still to come."""
+
+    def take(self, limit: int) -> list[RecordSpan]:
+        """The next `limit` records or fewer: keys are read, values and headers stepped over.
+
+        Raises CorruptRecord as `decode_records` does, but does not look into headers.
+        """
+        payload, position, previous = self._payload, self._position, self._previous
+        size = len(payload)
+        spans: list[RecordSpan] = []
+        count = min(limit, self.remaining)
+        start = position
         try:
-            key, position = _read_bytes(payload, key_at, end)
-            value_size, position = read_varint(payload, position)
+            for _ in range(count):
+                # Numbers of one and two bytes are read here: calls would cost more than the reading.
+                start = position
+                byte = payload[position]
+                if byte < 0x80:
+                    length, position = (byte >> 1) ^ -(byte & 1), position + 1
+                elif payload[position + 1] < 0x80:
+                    raw = byte & 0x7F | payload[position + 1] << 7
+                    length, position = (raw >> 1) ^ -(raw & 1), position + 2
+                else:
+                    length, position = read_varint(payload, position)
+                end = position + length
+                if length < _MIN_BODY_BYTES or end > size:
+                    raise ValueError(f"{length} bytes long where {size - position} are left")
+                position += 1
+                byte = payload[position]
+                if byte < 0x80:
+                    timestamp_delta, position = (byte >> 1) ^ -(byte & 1), position + 1
+                else:
+                    timestamp_delta, position = read_varlong(payload, position)
+                tail = position
+                byte = payload[position]
+                if byte < 0x80:
+                    delta, position = (byte >> 1) ^ -(byte & 1), position + 1
+                elif payload[position + 1] < 0x80:
+                    raw = byte & 0x7F | payload[position + 1] << 7
+                    delta, position = (raw >> 1) ^ -(raw & 1), position + 2
+                else:
+                    delta, position = read_varint(payload, position)
+                if delta <= previous:
+                    raise ValueError(f"offset delta {delta} after {previous}")
+                previous = delta
+                key, position = _read_bytes(payload, position, end)
+                byte = payload[position]
+                if byte < 0x80:
+                    value_size, position = (byte >> 1) ^ -(byte & 1), position + 1
+                elif payload[position + 1] < 0x80:
+                    raw = byte & 0x7F | payload[position + 1] << 7
+                    value_size, position = (raw >> 1) ^ -(raw & 1), position + 2
+                else:
+                    value_size, position = read_varint(payload, position)
+                if value_size < -1 or position >= end or position + value_size >= end:
+                    raise ValueError(f"a value of {value_size} bytes does not fit in it")
+                spans.append((delta, timestamp_delta, key, value_size < 0, start, tail, end))
+                position = end
         except (IndexError, ValueError) as error:
             raise CorruptRecord(f"record at byte {start}: {error}") from error
-        if value_size < -1 or position + max(0, value_size) >= end:
-            raise CorruptRecord(f"record at byte {start}: a value of {value_size} bytes does not fit in it")
-        yield RecordSpan(delta, timestamp_delta, key, value_size < 0, start, _delta_at(payload, start), end)
+        self._position, self._previous = position, previous
+        self.remaining -= count
+        if self.remaining == 0 and position != size:
+            raise CorruptRecord(f"{size - position} bytes after the last record")
+        return spans
+
+
+def scan_records(payload: bytes, count: int) -> list[RecordSpan]:
+    """All records of a payload as spans, in order. Raises CorruptRecord."""
+    return RecordScan(payload, count).take(count)
 
 
 def rebase_records(payload: bytes, spans: Iterable[RecordSpan], timestamp_shift: int) -> bytes:
-    """The records at `spans` copied into a new payload, `timestamp_shift` ms added to each timestamp
-    delta."""
+    """The records at `spans` copied into a new payload, `timestamp_shift` ms added to each timestamp delta."""
+    if timestamp_shift == 0:
+        return b"".join([payload[start:end] for _, _, _, _, start, _, end in spans])
     parts: list[bytes] = []
-    for span in spans:
-        if timestamp_shift == 0:
-            parts.append(payload[span.start : span.end])
-            continue
-        delta = encode_varint(span.timestamp_delta + timestamp_shift)
-        parts += (
-            encode_varint(1 + len(delta) + span.end - span.tail),
-            b"\x00",
-            delta,
-            payload[span.tail : span.end],
-        )
+    for _, timestamp_delta, _, _, _, tail, end in spans:
+        delta = encode_varint(timestamp_delta + timestamp_shift)
+        parts += (encode_varint(1 + len(delta) + end - tail), b"\x00", delta, payload[tail:end])
     return b"".join(parts)
 
 
@@ -183,9 +235,7 @@ def _frames(payload: bytes, count: int) -> Iterator[tuple[int, int, int, int, in
                 length, position = read_varint(payload, position)
             end = position + length
             if length < _MIN_BODY_BYTES or end > size:
-                raise CorruptRecord(
-                    f"record at byte {start}: {length} bytes long where {size - position} are left"
-                )
+                raise CorruptRecord(f"record at byte {start}: {length} bytes long where {size - position} are left")
             position += 1
             byte = payload[position]
             if byte < 0x80:
@@ -208,12 +258,6 @@ def _frames(payload: bytes, count: int) -> Iterator[tuple[int, int, int, int, in
         position = end
     if position != size:
         raise CorruptRecord(f"{size - position} bytes after the last of {count} records")
-
-
-def _delta_at(payload: bytes, start: int) -> int:
-    """Position of the offset delta in the record at `start`, whose framing was checked before."""
-    position = read_varint(payload, start)[1] + 1
-    return read_varlong(payload, position)[1]
 
 
 def _read_bytes(payload: bytes, position: int, end: int) -> tuple[bytes | None, int]:

@@ -33,13 +33,11 @@ from raftlog.wire.control import (
     encode_transaction_marker,
     parse_transaction_marker,
 )
-from raftlog.wire.records import encode_records, rebase_records, scan_records
+from raftlog.wire.records import RecordScan, decode_records, encode_records, rebase_records, scan_records
 from raftlog.wire.varint import encode_varint, read_varint, read_varlong, varint_size
 
 optional_bytes = st.none() | st.binary(max_size=80)
-header_names = st.text(max_size=10) | st.binary(max_size=6).map(
-    lambda raw: raw.decode("utf-8", "surrogateescape")
-)
+header_names = st.text(max_size=10) | st.binary(max_size=6).map(lambda raw: raw.decode("utf-8", "surrogateescape"))
 timestamps = st.integers(-1, 2**45)
 
 
@@ -49,9 +47,7 @@ def record_lists(draw: st.DrawFn) -> list[Record]:
     records = []
     for _ in range(draw(st.integers(1, 8))):
         headers = draw(st.lists(st.tuples(header_names, optional_bytes), max_size=3))
-        records.append(
-            Record(offset, draw(timestamps), draw(optional_bytes), draw(optional_bytes), tuple(headers))
-        )
+        records.append(Record(offset, draw(timestamps), draw(optional_bytes), draw(optional_bytes), tuple(headers)))
         offset += draw(st.integers(1, 1000))
     return records
 
@@ -191,9 +187,7 @@ def test_a_length_below_a_header_is_corrupt(length: int) -> None:
 def test_a_bomb_in_a_batch_is_corrupt() -> None:
     batch = encode_batch([Record(0, 1, b"k", b"v")])
     for codec in (Compression.GZIP, Compression.SNAPPY, Compression.LZ4, Compression.ZSTD):
-        bomb = assemble_batch(
-            parse_header(batch)._replace(attributes=codec), compress(codec, bytes(20 << 20))
-        )
+        bomb = assemble_batch(parse_header(batch)._replace(attributes=codec), compress(codec, bytes(20 << 20)))
         with pytest.raises(CorruptRecord):
             decode_batch(bomb, max_bytes=1 << 20)
 
@@ -234,9 +228,7 @@ def test_each_malformed_record_is_refused_with_its_reason(payload: bytes, reason
 @given(payload=st.binary(max_size=60), count=st.integers(-2, 9), codec_id=st.integers(0, 7))
 def test_random_bytes_are_records_or_corrupt(payload: bytes, count: int, codec_id: int) -> None:
     header = parse_header(encode_batch([Record(0, 1, None, None)]))
-    batch = assemble_batch(
-        header._replace(records_count=count, attributes=codec_id, last_offset_delta=99), payload
-    )
+    batch = assemble_batch(header._replace(records_count=count, attributes=codec_id, last_offset_delta=99), payload)
     try:
         records = decode_batch(batch)
     except CorruptRecord:
@@ -277,13 +269,11 @@ def test_an_empty_batch_that_compaction_left_has_no_records() -> None:
 
 @settings(max_examples=80, deadline=None)
 @given(records=record_lists(), data=st.data(), shift=st.integers(-(2**50), 2**50))
-def test_records_moved_as_spans_are_the_same_records(
-    records: list[Record], data: st.DataObject, shift: int
-) -> None:
+def test_records_moved_as_spans_are_the_same_records(records: list[Record], data: st.DataObject, shift: int) -> None:
     base = records[0].offset
     payload = encode_records(records, base, records[0].timestamp)
-    spans = list(scan_records(payload, len(records)))
-    assert [(span.key, span.is_tombstone, base + span.offset_delta) for span in spans] == [
+    spans = scan_records(payload, len(records))
+    assert [(key, is_tombstone, base + delta) for delta, _, key, is_tombstone, *_ in spans] == [
         (record.key, record.value is None, record.offset) for record in records
     ]
     chosen = data.draw(st.lists(st.sampled_from(range(len(records))), unique=True, min_size=1).map(sorted))
@@ -298,10 +288,36 @@ def test_records_moved_as_spans_are_the_same_records(
 @given(payload=st.binary(max_size=60), count=st.integers(-2, 9))
 def test_spans_of_random_bytes_are_corrupt_or_within_them(payload: bytes, count: int) -> None:
     try:
-        spans = list(scan_records(payload, count))
+        spans = scan_records(payload, count)
     except CorruptRecord:
         return
-    assert all(0 <= span.start < span.tail < span.end <= len(payload) for span in spans)
+    assert all(0 <= start < tail < end <= len(payload) for *_, start, tail, end in spans)
+
+
+@settings(max_examples=40, deadline=None)
+@given(records=record_lists(), limit=st.integers(1, 4))
+def test_a_walk_in_pieces_finds_what_one_at_once_finds(records: list[Record], limit: int) -> None:
+    payload = encode_records(records, records[0].offset, records[0].timestamp)
+    scan = RecordScan(payload, len(records))
+    pieces = []
+    while scan.remaining:
+        pieces += scan.take(limit)
+    assert pieces == scan_records(payload, len(records))
+
+
+@settings(max_examples=200, deadline=None)
+@given(payload=st.binary(max_size=40), count=st.integers(0, 5), good=record_lists(), at=st.integers(0, 400))
+def test_a_walk_refuses_what_decoding_refuses_but_for_headers(
+    payload: bytes, count: int, good: list[Record], at: int
+) -> None:
+    whole = encode_records(good, good[0].offset, good[0].timestamp)
+    at %= len(whole)
+    for data, records_count in ((payload, count), (whole[:at] + payload + whole[at + len(payload) :], len(good))):
+        try:
+            decoded = decode_records(data, count=records_count, base_offset=0, base_timestamp=0)
+        except CorruptRecord:
+            continue
+        assert [(r.offset, r.timestamp, r.key) for r in decoded] == [s[:3] for s in scan_records(data, records_count)]
 
 
 def test_transaction_markers_say_what_they_end() -> None:

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple, TypeAlias, TypeVar
 from raftlog.broker.core.log.offset_map import OffsetMap
 from raftlog.broker.core.log.transactions import AbortedTransaction
 from raftlog.wire.batch import (
+    ATTRIBUTES_OFFSET,
     CODEC_MASK,
     DELETE_HORIZON_BIT,
     LOG_APPEND_TIME_BIT,
@@ -24,13 +25,12 @@ from raftlog.wire.batch import (
     BatchHeader,
     CorruptRecord,
     assemble_batch,
-    check_crc,
     unpack_payload,
 )
-from raftlog.wire.checksum import Buffer
+from raftlog.wire.checksum import Buffer, crc32c
 from raftlog.wire.compression import compress
 from raftlog.wire.control import ControlType, control_type
-from raftlog.wire.records import RecordSpan, decode_records, rebase_records, scan_records
+from raftlog.wire.records import RecordScan, RecordSpan, decode_records, rebase_records, scan_records
 
 RECORDS_PER_STEP: Final = 256
 """After so many records a generator yields: about a millisecond."""
@@ -164,7 +164,7 @@ def map_batch(
 
     A batch that cannot be unpacked gives no keys: older values of its keys stay, and it stays itself.
     """
-    if not check_crc(batch, 0, header.size):
+    if not _is_sound(batch, header):
         # Nothing of it can be believed; cleaning keeps it as it is.
         pass
     elif header.is_control:
@@ -175,11 +175,11 @@ def map_batch(
             _, spans = yield from _unpack(batch, header)
         except CorruptRecord:
             spans = []
-        for number, span in enumerate(spans, 1):
+        for number, (delta, _, key, *_) in enumerate(spans, 1):
             if number % RECORDS_PER_STEP == 0:
                 yield None
-            offset = base_offset + span.offset_delta
-            if span.key is not None and offset >= first_dirty_offset and not offsets.put(span.key, offset):
+            offset = base_offset + delta
+            if key is not None and offset >= first_dirty_offset and not offsets.put(key, offset):
                 return False
     if header.last_offset >= first_dirty_offset:
         offsets.latest_offset = header.last_offset
@@ -193,7 +193,7 @@ def clean_batch(
     stats.bytes_read += header.size
     stats.records_read += header.records_count
     kept: Kept | None
-    if not check_crc(batch, 0, header.size):
+    if not _is_sound(batch, header):
         # A new checksum would hide the damage from every reader.
         stats.unreadable_batches += 1
         kept = Kept(header, batch)
@@ -211,17 +211,20 @@ def clean_batch(
 
 def _unpack(batch: Buffer, header: BatchHeader) -> Generator[Step, None, tuple[bytes, list[RecordSpan]]]:
     """The unpacked records and where each lies. Raises CorruptRecord."""
-    unpack = partial(unpack_payload, batch, header, MAX_DECOMPRESSED_BYTES)
     if header.attributes & CODEC_MASK and header.size >= OFFLOAD_BYTES:
-        payload = yield from offload(unpack, CorruptRecord)
+        payload = yield from offload(partial(unpack_payload, batch, header, MAX_DECOMPRESSED_BYTES), CorruptRecord)
     else:
-        payload = unpack()
-    spans = []
-    for span in scan_records(payload, header.records_count):
-        spans.append(span)
-        if len(spans) % RECORDS_PER_STEP == 0:
-            yield None
+        payload = unpack_payload(batch, header, MAX_DECOMPRESSED_BYTES)
+    scan = RecordScan(payload, header.records_count)
+    spans = scan.take(RECORDS_PER_STEP)
+    while scan.remaining:
+        yield None
+        spans += scan.take(RECORDS_PER_STEP)
     return payload, spans
+
+
+def _is_sound(batch: Buffer, header: BatchHeader) -> bool:
+    return crc32c(memoryview(batch)[ATTRIBUTES_OFFSET : header.size]) == header.crc
 
 
 def _kind_of(batch: Buffer, header: BatchHeader) -> int | None:
@@ -254,7 +257,7 @@ def _clean_control(
         return Kept(header, batch) if horizon > rules.now_ms else _empty_or_nothing(header, rules)
     try:
         payload = unpack_payload(batch, header, MAX_DECOMPRESSED_BYTES)
-        spans = list(scan_records(payload, header.records_count))
+        spans = scan_records(payload, header.records_count)
     except CorruptRecord:
         return Kept(header, batch)
     changed = _with_horizon(header, spans, rules.now_ms + rules.delete_retention_ms)
@@ -278,13 +281,14 @@ def _clean_data(
     for number, span in enumerate(spans, 1):
         if number % RECORDS_PER_STEP == 0:
             yield None
-        offset = base_offset + span.offset_delta
+        delta, _, key, is_tombstone, *_ = span
+        offset = base_offset + delta
         if offset > latest:
             # Not in the map: nothing is known of it yet, nor of when it may go if it is a tombstone.
             kept.append(span)
-        elif span.key is not None and offset >= newest_of(span.key) and not (span.is_tombstone and expired):
+        elif key is not None and offset >= newest_of(key) and not (is_tombstone and expired):
             kept.append(span)
-            has_tombstones |= span.is_tombstone
+            has_tombstones |= is_tombstone
     if not kept:
         return _empty_or_nothing(header, rules)
     set_horizon = has_tombstones and horizon is None
@@ -314,7 +318,7 @@ def _with_horizon(header: BatchHeader, spans: list[RecordSpan], horizon: int | N
     """The header for the records at `spans`. A horizon takes the place of the base timestamp (KIP-534)."""
     attributes, base_timestamp, max_timestamp = header.attributes, header.base_timestamp, header.max_timestamp
     if not attributes & LOG_APPEND_TIME_BIT:
-        max_timestamp = max(base_timestamp + span.timestamp_delta for span in spans)
+        max_timestamp = base_timestamp + max(timestamp_delta for _, timestamp_delta, *_ in spans)
     if horizon is not None:
         attributes |= DELETE_HORIZON_BIT
         base_timestamp = horizon

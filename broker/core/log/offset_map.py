@@ -1,19 +1,18 @@
 """The newest offset of each key in the dirty part of a log, in bounded memory.
 
-Knows digests and offsets. Refuses to know records. A key is remembered by 16 bytes of a keyed hash: two keys with the
-same digest would cost one of them its value, so the digest is long and, its key being secret, cannot be aimed at.
+Knows hashes and offsets. Refuses to know records. A key is remembered by 128 bits: two values of Python's own hash of
+bytes, which is a SipHash under a secret of the process, of the key and of the key behind a salt. Two keys with the same
+bits would cost one of them its value, so they are many, and nobody outside the process can aim at them.
 
 One array of slots with linear probing: 24 bytes a key where a dictionary takes 150.
 """
 
 from __future__ import annotations
 
-from hashlib import blake2b
 from struct import Struct
 from typing import Final
 
-DIGEST_BYTES: Final = 16
-SLOT_BYTES: Final = DIGEST_BYTES + 8
+SLOT_BYTES: Final = 24
 LOAD_FACTOR: Final = 0.75
 """How full the array may get: beyond it probing gets slow."""
 
@@ -21,8 +20,9 @@ DEFAULT_MAP_BYTES: Final = 32 << 20
 """Memory of one run: a million keys. Kafka's default is 128 MB; a run that meets more keys ends early and the next
 one goes on from there."""
 
-_OFFSET: Final = Struct(">q")
-_EMPTY: Final = bytes(DIGEST_BYTES)
+# Two hashes and the offset plus one; zero stands for an empty slot.
+_SLOT: Final = Struct("=qqq")
+_ENTRY: Final = Struct("=q")
 
 
 class OffsetMap:
@@ -31,16 +31,16 @@ class OffsetMap:
     Invariant: len(self) <= capacity < number of slots.
     """
 
-    __slots__ = ("_count", "_hash_key", "_slots", "_table", "capacity", "latest_offset")
+    __slots__ = ("_count", "_salt", "_slots", "_table", "capacity", "latest_offset")
 
-    def __init__(self, hash_key: bytes, keys_max: int, memory_bytes: int = DEFAULT_MAP_BYTES) -> None:
-        """`keys_max`: an upper bound of the keys to come; `hash_key`: up to 64 secret bytes."""
+    def __init__(self, salt: bytes, keys_max: int, memory_bytes: int = DEFAULT_MAP_BYTES) -> None:
+        """`keys_max`: an upper bound of the keys to come; `salt`: some random bytes."""
         slots = min(int(keys_max / LOAD_FACTOR) + 2, memory_bytes // SLOT_BYTES)
         self._slots = max(slots, 4)
         self.capacity = int(self._slots * LOAD_FACTOR)
         # Zeroed by the operating system, so that pages which are never touched take no memory.
         self._table = bytearray(self._slots * SLOT_BYTES)
-        self._hash_key = hash_key
+        self._salt = salt
         self._count = 0
         self.latest_offset = -1
 
@@ -53,37 +53,29 @@ class OffsetMap:
 
     def put(self, key: bytes, offset: int) -> bool:
         """Remember `offset` for `key`; offsets come in rising order. False, and nothing done, if there is no room."""
-        digest, position = self._find(key)
-        table = self._table
-        if table[position : position + DIGEST_BYTES] == _EMPTY:
+        first, second = hash(key), hash(self._salt + key)
+        position = self._find(first, second)
+        if _ENTRY.unpack_from(self._table, position + 16)[0] == 0:
             if self._count >= self.capacity:
                 return False
             self._count += 1
-            table[position : position + DIGEST_BYTES] = digest
-        _OFFSET.pack_into(table, position + DIGEST_BYTES, offset)
+        _SLOT.pack_into(self._table, position, first, second, offset + 1)
         return True
 
     def get(self, key: bytes) -> int:
         """The newest offset of `key`; -1 if it is not there."""
-        _, position = self._find(key)
-        if self._table[position : position + DIGEST_BYTES] == _EMPTY:
-            return -1
-        found: int = _OFFSET.unpack_from(self._table, position + DIGEST_BYTES)[0]
-        return found
+        position = self._find(hash(key), hash(self._salt + key))
+        entry: int = _ENTRY.unpack_from(self._table, position + 16)[0]
+        return entry - 1
 
-    def _find(self, key: bytes) -> tuple[bytes, int]:
-        """The digest of `key` and the position of its slot, or of the empty slot where it belongs."""
-        digest = blake2b(key, digest_size=DIGEST_BYTES, key=self._hash_key).digest()
-        if digest == _EMPTY:
-            # Stands for an empty slot.
-            digest = b"\x01" * DIGEST_BYTES
-        table = self._table
-        end = self._slots * SLOT_BYTES
-        position = int.from_bytes(digest[:8], "big") % self._slots * SLOT_BYTES
+    def _find(self, first: int, second: int) -> int:
+        """The position of the slot with these hashes, or of the empty slot where they belong."""
+        table, unpack = self._table, _SLOT.unpack_from
+        position = first % self._slots * SLOT_BYTES
         while True:
-            found = table[position : position + DIGEST_BYTES]
-            if found in (digest, _EMPTY):
-                return digest, position
+            found, also, entry = unpack(table, position)
+            if entry == 0 or (found == first and also == second):
+                return position
             position += SLOT_BYTES
-            if position == end:
+            if position == len(table):
                 position = 0

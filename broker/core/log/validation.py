@@ -122,9 +122,7 @@ class Refusal(NamedTuple):
     record_errors: tuple[RecordError, ...] = ()
 
 
-def check_batch(
-    records: Buffer, rules: BatchRules, now_ms: int, origin: AppendOrigin = _CLIENT
-) -> Checked | Refusal:
+def check_batch(records: Buffer, rules: BatchRules, now_ms: int, origin: AppendOrigin = _CLIENT) -> Checked | Refusal:
     """Check what one partition gets from a produce request (or from a coordinator), which must be one whole
     batch.
 
@@ -254,10 +252,10 @@ def _check_records(view: memoryview, header: BatchHeader, rules: BatchRules, now
         return _convert(view, header, rules, NO_TIMESTAMP)
     try:
         payload = unpack_payload(view, header, rules.max_unpacked_bytes)
-        spans = list(scan_records(payload, header.records_count))
+        spans = scan_records(payload, header.records_count)
     except CorruptRecord as error:
         return Refusal(ErrorCode.INVALID_RECORD, str(error))
-    if spans[-1].offset_delta != header.last_offset_delta:
+    if spans[-1][0] != header.last_offset_delta:
         return Refusal(ErrorCode.INVALID_RECORD, "the records do not have the offsets that their batch says")
     times = _record_times(header, spans)
     refusal = _refuse_records(header, spans, times, rules, now_ms)
@@ -273,7 +271,7 @@ def _check_records(view: memoryview, header: BatchHeader, rules: BatchRules, now
 def _record_times(header: BatchHeader, spans: list[RecordSpan]) -> list[int]:
     if header.attributes & LOG_APPEND_TIME_BIT:
         return [header.max_timestamp] * len(spans)
-    return [header.base_timestamp + span.timestamp_delta for span in spans]
+    return [header.base_timestamp + timestamp_delta for _, timestamp_delta, *_ in spans]
 
 
 def _refuse_records(
@@ -286,7 +284,7 @@ def _refuse_records(
     errors: list[RecordError] = []
     code = ErrorCode.INVALID_RECORD
     for index, (span, time) in enumerate(zip(spans, times, strict=True)):
-        if rules.compacted and span.key is None:
+        if rules.compacted and span[2] is None:
             errors.append(RecordError(index, "a compacted topic takes no record without a key"))
         elif claims_append_time:
             code = ErrorCode.INVALID_TIMESTAMP
