@@ -101,6 +101,13 @@ def test_what_is_older_than_the_greatest_lag_is_due_whatever_the_ratio() -> None
     assert not range_in(segments, LogConfig(max_compaction_lag_ms=3500), cleaned_offset=100).overdue
 
 
+def test_a_segment_is_not_active_for_longer_than_the_greatest_lag() -> None:
+    settings = {"cleanup.policy": "compact", "max.compaction.lag.ms": "60000", "segment.ms": "604800000"}
+    assert LogConfig.from_mapping(settings).segment_ms == 60_000
+    assert LogConfig.from_mapping({**settings, "segment.ms": "1000"}).segment_ms == 1000
+    assert LogConfig.from_mapping({**settings, "cleanup.policy": "delete"}).segment_ms == 604_800_000
+
+
 def test_nothing_dirty_is_never_due() -> None:
     found = range_in(segments_of(10, 20, 30, 40), LogConfig(max_compaction_lag_ms=1), cleaned_offset=300)
     assert found.dirty_bytes == 0

@@ -8,7 +8,7 @@ broker, default: `raftlog.metadata.configs`) and settings that are no business o
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final, TypeAlias
 
 ConfigValue: TypeAlias = "str | int | float | bool | Iterable[str] | None"
@@ -82,7 +82,11 @@ class LogConfig:
             value = resolved.get(name)
             if value is not None:
                 values[field.name] = _convert(name, value, field.default)
-        return cls(**values)
+        config = cls(**values)
+        if config.compact and 0 < config.max_compaction_lag_ms < config.segment_ms:
+            # The active segment is never compacted, so it must not be active for longer than that (KIP-354).
+            config = replace(config, segment_ms=config.max_compaction_lag_ms)
+        return config
 
 
 def _convert(name: str, value: ConfigValue, default: object) -> object:
