@@ -86,8 +86,11 @@ class ManagedLog:
         # Compaction has seen every record below this; see `cleaner.py`.
         self.cleaned_offset = cleaned_offset
         self.recovery_point = recovery_point
-        self.log_end_offset = max(recovery_point, log_start_offset)
-        self.high_watermark = min(max(high_watermark, log_start_offset), self.log_end_offset)
+        # After a crash the end is only known once the log is open; it is not below what was replicated.
+        self.high_watermark = max(high_watermark, log_start_offset)
+        if clean:
+            self.high_watermark = min(self.high_watermark, max(recovery_point, log_start_offset))
+        self.log_end_offset = max(recovery_point, self.high_watermark)
         self.last_stable_offset = self.high_watermark
         self.flush_due = False
         self.last_flush_ms = 0

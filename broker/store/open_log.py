@@ -39,6 +39,8 @@ logger = logging.getLogger("raftlog.log")
 
 RECENT_BATCHES: Final = 64
 """Positions of the latest batches that are remembered: a consumer that keeps up needs no search."""
+SNAPSHOT_INTERVAL_BYTES: Final = 4 << 20
+"""A flush writes a producer snapshot if so much was appended since the last: a start reads the headers behind it."""
 READ_ENDS: Final = 32
 """Positions where the latest reads ended that are remembered: each is where its reader goes on."""
 
@@ -90,6 +92,7 @@ class OpenLog:
         "_epochs_lock",
         "_read_ends",
         "_replacing",
+        "_snapshot_size",
         "_unsynced",
         "_unsynced_directories",
         "active",
@@ -124,6 +127,8 @@ class OpenLog:
         self._read_ends: dict[int, tuple[Segment, int]] = {}
         # Cleaned segments that a restart would put in the place of others.
         self._replacing: list[Segment] = []
+        # Size of the active segment when the last snapshot was taken.
+        self._snapshot_size = 0
         # Files beside the log files that were written and not synced since.
         self._unsynced: dict[str, None] = {}
         self._unsynced_directories: dict[str, None] = {}
@@ -244,6 +249,7 @@ class OpenLog:
         self.segments.append(segment)
         self._bases.append(base_offset)
         self.active = segment
+        self._snapshot_size = 0
         self.recent.clear()
         self._unsynced_directories[self.directory] = None
         logger.info("log=%s rolled to a segment from offset %d on", self.directory, base_offset)
@@ -283,6 +289,7 @@ class OpenLog:
         path = f"{self.directory}/{snapshot_name(offset)}"
         write_new(self.store.disk, path, encode_snapshot(self.producers.entries.values()), sync=False)
         self.snapshots.append(offset)
+        self._snapshot_size = self.active.size
         self._unsynced[path] = None
         self._unsynced_directories[self.directory] = None
 
@@ -316,6 +323,9 @@ class OpenLog:
         if rolled_only:
             segments.pop()
             log_end_offset = self.active.base_offset
+        elif self.active.size - self._snapshot_size >= SNAPSHOT_INTERVAL_BYTES:
+            self.take_snapshot(log_end_offset)
+            self._drop_orphan_snapshots()
         disk = self.store.disk
         descriptors = [segment.descriptor() for segment in segments]
         for path in self._unsynced:
@@ -390,6 +400,7 @@ class OpenLog:
         self.segments.append(self.active)
         self._bases.append(offset)
         self.producers = ProducerStates(end_offset=offset)
+        self._snapshot_size = 0
         self.store.disk.sync_directory(self.directory)
 
     def _pop_segment(self) -> Segment:

@@ -201,7 +201,7 @@ class _Recovery:
         segment.largest_timestamp = last_time[0] if last_time else -1
         segment.largest_timestamp_offset = segment.base_offset + (last_time[1] if last_time else 0)
         for at, header in segment.headers(position):
-            if header.base_offset >= self.recovery_point:
+            if header.base_offset >= self.recovery_point or at + header.size > segment.size:
                 break
             # The batch of the last entry itself has its entry already.
             interval = self.config.index_interval_bytes if last is None or at > last[1] else 1 << 62

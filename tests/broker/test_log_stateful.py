@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from raftlog.broker.core.log.config import LogConfig
 from raftlog.broker.core.log.results import LogUnavailable
+from raftlog.broker.store import open_log
 from raftlog.broker.store.managed_log import FULL_DISK_RETRY_MS
 from raftlog.wire.batch import decode_batch, iterate_batches
 from raftlog.wire.errors import ErrorCode
@@ -48,8 +49,11 @@ class PartitionLogMachine(RuleBasedStateMachine):
         segment_bytes=st.sampled_from([600, 1500, 5000]),
         interval=st.sampled_from([0, 100, 1000]),
         preallocate=st.booleans(),
+        snapshot_interval=st.sampled_from([300, open_log.SNAPSHOT_INTERVAL_BYTES]),
     )
-    def begin(self, segment_bytes: int, interval: int, preallocate: bool) -> None:
+    def begin(self, segment_bytes: int, interval: int, preallocate: bool, snapshot_interval: int) -> None:
+        self.restore = open_log.SNAPSHOT_INTERVAL_BYTES
+        open_log.SNAPSHOT_INTERVAL_BYTES = snapshot_interval  # type: ignore[misc]
         self.world = LogWorld(
             LogConfig(
                 segment_bytes=segment_bytes,
@@ -65,6 +69,10 @@ class PartitionLogMachine(RuleBasedStateMachine):
         self.safe = 0
         self.high_watermark = 0
         self.numbers = 0
+
+    def teardown(self) -> None:
+        if hasattr(self, "restore"):
+            open_log.SNAPSHOT_INTERVAL_BYTES = self.restore  # type: ignore[misc]
 
     # What the model knows ----------------------------------------------------------------------------
 
@@ -362,6 +370,8 @@ PartitionLogMachine.TestCase.settings = settings(
     report_multiple_bugs=False,
     suppress_health_check=[HealthCheck.too_slow],
 )
+
+
 @pytest.fixture(autouse=True, scope="module")
 def _without_the_log_lines_of_a_thousand_crashes() -> Iterator[None]:
     logger = logging.getLogger("raftlog")
@@ -369,4 +379,6 @@ def _without_the_log_lines_of_a_thousand_crashes() -> Iterator[None]:
     logger.setLevel(logging.CRITICAL)
     yield
     logger.setLevel(before)
+
+
 TestPartitionLog = PartitionLogMachine.TestCase
