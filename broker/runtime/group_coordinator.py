@@ -92,7 +92,7 @@ class GroupCoordinator:
         # Partitions with a log that nobody has loaded yet.
         self._to_load: dict[int, None] = {}
         self._loading: dict[int, asyncio.Task[None]] = {}
-        # Partitions whose log cannot be read, until the broker is restarted.
+        # Partitions whose log cannot be read, until their leaders change or the broker is restarted.
         self._unreadable: set[int] = set()
         self._parked: dict[Ticket, asyncio.Future[Message]] = {}
         self._next_ticket = 0
@@ -152,6 +152,8 @@ class GroupCoordinator:
         for index, host in list(self._hosts.items()):
             if was_replaced or self._epoch_led(index) != host.leader_epoch:
                 self._close(index)
+        # Another copy of a log that could not be read may be here now.
+        self._unreadable.clear()
         self._to_load.clear()
         for index in range(len(topic.partitions) if topic is not None else 0):
             led = self._epoch_led(index) is not None

@@ -34,8 +34,8 @@ MAX_WRITE_BYTES = 512 * 1024
 """Keys and values of one batch that we write, well below any sensible max.message.bytes: the removal of a group with
 a hundred thousand offsets goes into several."""
 
-LOAD_CHUNK_BYTES = 128 * 1024
-"""How much of the log is read and taken in before the event loop gets its turn again: some two milliseconds."""
+LOAD_CHUNK_BYTES = 64 * 1024
+"""How much of the log is read and taken in before the event loop gets its turn again: about a millisecond."""
 
 REPLAY_SLICE = 500
 """How many records are replayed before the event loop gets its turn again."""
@@ -115,6 +115,8 @@ class GroupShardHost:
 
     def carry_out(self, effects: Effects) -> None:
         """Answer who can be answered, and write what is to be written."""
+        for group_id, what in effects.notes:
+            log.info("group=%s %s", group_id, what)
         for ticket, response in effects.replies:
             self._answer(ticket, response)
         for records, then in effects.writes:

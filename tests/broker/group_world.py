@@ -50,6 +50,8 @@ class World:
         self.uncommitted: list[Continuation] = []
         # What the next appends are to fail with.
         self.append_error = ErrorCode.NONE
+        # What an operator reads.
+        self.notes: list[str] = []
 
     @property
     def now(self) -> Now:
@@ -69,6 +71,7 @@ class World:
         return ErrorCode.NONE
 
     def carry_out(self, effects: Effects) -> None:
+        self.notes += [what for _, what in effects.notes]
         for ticket, response in effects.replies:
             assert ticket not in self.answers, f"ticket {ticket} was answered twice"
             self.answers[ticket] = response
@@ -131,6 +134,7 @@ class World:
         version: int = JOIN_VERSION,
         client_id: str = "client",
         group_id: str = GROUP,
+        reason: str | None = None,
     ) -> int:
         ticket = self.ticket()
         self.ids += 1
@@ -144,6 +148,7 @@ class World:
             group_instance_id=instance,
             protocol_type=protocol_type,
             protocols=[JoinGroupRequestProtocol(name=n, metadata=m) for n, m in protocols.items()],
+            reason=reason,
         )
         caller = Caller(client_id, "/127.0.0.1", version, f"{self.ids:04d}")
         self.carry_out(join(self.shard, request, caller, ticket, self.now))

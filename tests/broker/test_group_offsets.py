@@ -360,6 +360,14 @@ def test_a_retention_time_in_the_commit_counts_as_given() -> None:
     assert not world.shard.groups
 
 
+def test_a_retention_time_without_end_is_taken_for_very_long() -> None:
+    world = World()
+    assert commit(world, {("t", 0): 1}, retention_ms=(1 << 63) - 1, version=4) == {("t", 0): ErrorCode.NONE}
+    assert commit(world, {("t", 1): 1}, retention_ms=-(1 << 63), version=4) == {("t", 1): ErrorCode.NONE}
+    expire_all(world)
+    assert committed(world, "t", 0, 1) == [1, -1]
+
+
 def test_an_empty_group_without_offsets_dies_but_not_while_a_client_is_coming() -> None:
     world = World()
     (a,) = world.stable_group(1)

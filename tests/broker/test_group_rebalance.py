@@ -21,6 +21,17 @@ def test_the_first_member_asks_for_an_id_and_joins_with_it() -> None:
     assert world.state() is GroupState.COMPLETING_REBALANCE
 
 
+def test_names_as_long_as_the_protocol_allows_do_no_harm() -> None:
+    world = World()
+    long = "x" * 32_767
+    a, _ = world.new_member(client_id=long, group_id=long)
+    world.sync(a, 1, {a: b""}, group_id=long)
+    static = world.join(instance=long, client_id=long, group_id=long)
+    world.join(a, client_id=long, group_id=long)
+    assert world.answers[static].error_code == ErrorCode.NONE
+    assert world.restarted().state(long) is GroupState.STABLE
+
+
 def test_an_old_client_is_taken_in_without_asking_for_an_id_first() -> None:
     world = World()
     joined = world.answers[world.join(version=3)]
@@ -443,6 +454,25 @@ def test_a_cooperative_rebalance_takes_two_rounds_and_interrupts_nobody() -> Non
     world.sync(a, 3, {a: b"t-0", b: b"t-1"}, protocol="cooperative-sticky")
     assert world.answers[waiting].assignment == b"t-1"
     assert world.state() is GroupState.STABLE
+
+
+def test_an_operator_is_told_what_a_group_goes_through_and_why() -> None:
+    world = World()
+    a, _ = world.new_member(session_timeout_ms=60_000)
+    b, _ = world.new_member(session_timeout_ms=10_000, reason="because\nI can")
+    world.join(a, session_timeout_ms=60_000)
+    world.sync(a, 2, {})
+    world.advance(10_000)
+    world.join(a, session_timeout_ms=60_000)
+    world.leave(a)
+    assert world.notes == [
+        f"rebalance after generation 0: member {a} is new (no reason given)",
+        f"rebalance after generation 1: member {b} is new ('because\\nI can')",
+        "generation 2 is stable with 2 members",
+        f"rebalance after generation 2: member {b} was not heard of in time",
+        f"rebalance after generation 3: members left: {a}",
+        "generation 4 is empty",
+    ]
 
 
 def test_who_waits_when_the_broker_loses_the_group_is_sent_to_the_new_coordinator() -> None:

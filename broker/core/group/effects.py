@@ -66,13 +66,14 @@ class Write(NamedTuple):
 
 
 class Effects:
-    """What one event leads to, in order."""
+    """What one event leads to, in order. `notes` are for an operator: (group id, what happened to it)."""
 
-    __slots__ = ("replies", "writes")
+    __slots__ = ("notes", "replies", "writes")
 
     def __init__(self) -> None:
         self.replies: list[Reply] = []
         self.writes: list[Write] = []
+        self.notes: list[tuple[str, str]] = []
 
     def reply(self, ticket: Ticket, response: Message) -> None:
         """Answer a parked request now."""

@@ -25,6 +25,9 @@ from raftlog.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 MEMBER_ID_REQUIRED_FROM = 4
 # From this version on a static leader that came back is told not to assign anew (KIP-814).
 SKIP_ASSIGNMENT_FROM = 9
+REASON_CHARACTERS_MAX = 255
+NAME_CHARACTERS_MAX = 255
+"""How much of a client's name goes into a member id, which has to fit into a text of 32 KiB with it."""
 
 
 class Caller(NamedTuple):
@@ -45,9 +48,15 @@ class _Join(NamedTuple):
     protocols: Protocols
     rebalance_timeout_ms: int
 
+    @property
+    def reason(self) -> str:
+        """Why the client says it joins (KIP-800), fit for a log line."""
+        return repr(self.request.reason[:REASON_CHARACTERS_MAX]) if self.request.reason else "no reason given"
+
     def new_member_id(self) -> str:
         name = self.request.group_instance_id
-        return f"{self.caller.client_id if name is None else name}-{self.caller.random_id}"
+        name = self.caller.client_id if name is None else name
+        return f"{name[:NAME_CHARACTERS_MAX]}-{self.caller.random_id}"
 
 
 def join(shard: GroupShard, request: JoinGroupRequest, caller: Caller, ticket: Ticket, now: Now) -> Effects:
@@ -155,7 +164,7 @@ def _add(steps: Rebalance, attempt: _Join, member_id: str) -> None:
     group.add(member, request.protocol_type)
     group.park_join(member, attempt.ticket)
     steps.shard.timers.set(member.session, steps.now.steady_ms + steps.shard.config.new_member_join_timeout_ms)
-    steps.rebalance_or_complete()
+    steps.rebalance_or_complete(f"member {member_id} is new ({attempt.reason})")
 
 
 def _replace_static(steps: Rebalance, attempt: _Join, old: Member) -> None:
@@ -180,11 +189,11 @@ def _replace_static(steps: Rebalance, attempt: _Join, old: Member) -> None:
     steps.shard.keep_alive(member, steps.now)
     if group.state is GroupState.COMPLETING_REBALANCE:
         # The leader may be assigning to the old id right now; only another generation has the new one.
-        steps.prepare()
+        steps.prepare(f"static member {member.group_instance_id} restarted while partitions were being assigned")
     elif group.state is not GroupState.STABLE:
         steps.complete_if_all_joined()
     elif group.select_protocol() != group.protocol:
-        steps.prepare()
+        steps.prepare(f"static member {member.group_instance_id} restarted and prefers another protocol")
     else:
         assignments = {other.member_id: other.assignment for other in group.members.values()}
         steps.effects.write((GroupRecord(group.group_id, group.metadata(assignments)),), before)
@@ -253,7 +262,7 @@ def _join_known(steps: Rebalance, attempt: _Join) -> None:
     member = group.members[member_id]
     if _needs_rebalance(group, member, attempt):
         _update(steps, attempt, member)
-        steps.rebalance_or_complete()
+        steps.rebalance_or_complete(f"member {member_id} joins again ({attempt.reason})")
     else:
         # It has missed our answer, or only asks again: it is told of the generation that it is in.
         steps.shard.keep_alive(member, steps.now)

@@ -20,8 +20,8 @@ from raftlog.broker.core.group.effects import (
 from raftlog.broker.core.group.errors import coordinator_error
 from raftlog.broker.core.group.group import Group
 from raftlog.broker.core.group.join import static_member_stored
-from raftlog.broker.core.group.member import Ticket
-from raftlog.broker.core.group.rebalance import Rebalance
+from raftlog.broker.core.group.member import Member, Ticket
+from raftlog.broker.core.group.rebalance import Rebalance, name_some
 from raftlog.broker.core.group.shard import GroupShard
 from raftlog.broker.core.group.state import GroupState, Now
 from raftlog.broker.core.group.timers import Timer, TimerKind
@@ -46,7 +46,8 @@ def leave(
     members_before = len(group.members)
     answers = [_left(member, _leave_one(steps, member)) for member in members]
     if len(group.members) < members_before:
-        steps.rebalance_or_complete()
+        gone = [m.member_id or m.group_instance_id or "" for m in answers if m.error_code == ErrorCode.NONE]
+        steps.rebalance_or_complete(f"members left: {name_some(gone)}")
     else:
         # Perhaps an id that was given out is no longer waited for.
         steps.complete_if_all_joined()
@@ -108,13 +109,19 @@ def _expire_one(steps: Rebalance, timer: Timer) -> None:
         case TimerKind.SESSION:
             member = group.members.get(timer.member_id)
             if member is not None and member.session is timer and not member.is_waiting:
-                steps.dismiss(member)
-                if group.state is GroupState.PREPARING_REBALANCE:
-                    _complete_without(steps)
-                else:
-                    steps.rebalance_or_complete()
+                _expire_session(steps, member)
         case _:
             assert_never(timer.kind)
+
+
+def _expire_session(steps: Rebalance, member: Member) -> None:
+    what = f"member {member.member_id} was not heard of in time"
+    steps.dismiss(member)
+    if steps.group.state is GroupState.PREPARING_REBALANCE:
+        steps.note(f"{what} and is out")
+        _complete_without(steps)
+    else:
+        steps.rebalance_or_complete(what)
 
 
 def _complete_without(steps: Rebalance) -> None:

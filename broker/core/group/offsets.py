@@ -44,6 +44,7 @@ TOPIC_IDS_FROM = 10
 GROUP_NOT_FOUND_FROM = 9
 NO_OFFSET = -1
 NO_RETENTION_TIME = -1
+INT64_MAX = (1 << 63) - 1
 
 
 # --- OffsetCommit
@@ -84,7 +85,7 @@ def commit_offsets(
         shard.keep_alive(member, now)
     expires_ms = NO_EXPIRY
     if request.retention_time_ms != NO_RETENTION_TIME:
-        expires_ms = now.wall_ms + request.retention_time_ms
+        expires_ms = min(now.wall_ms + max(request.retention_time_ms, 0), INT64_MAX)
     metadata_max = shard.config.offset_metadata_max_bytes
     records: list[CoordinatorRecord] = []
     topics = []

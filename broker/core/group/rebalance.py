@@ -6,6 +6,8 @@ Knows the two phases, join and sync, when each begins and ends, and who is let g
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from raftlog.broker.core.group.effects import Effects, GenerationStored, GroupEmptied
 from raftlog.broker.core.group.errors import coordinator_error
 from raftlog.broker.core.group.group import Group
@@ -25,6 +27,17 @@ REBALANCEABLE = frozenset({GroupState.EMPTY, GroupState.COMPLETING_REBALANCE, Gr
 """The states from which a rebalance can begin; in PreparingRebalance one is under way."""
 
 
+NAMED_MEMBERS_MAX = 5
+"""How many members one note names: a group may have thousands."""
+
+
+def name_some(member_ids: Iterable[str]) -> str:
+    """The members, or the first of them and how many more."""
+    names = list(member_ids)
+    rest = len(names) - NAMED_MEMBERS_MAX
+    return ", ".join(names[:NAMED_MEMBERS_MAX]) + (f" and {rest} more" if rest > 0 else "")
+
+
 class Rebalance:
     """The steps of one event on one group: what the event is told of shard, group, time and effects, once."""
 
@@ -35,6 +48,10 @@ class Rebalance:
         self.group = group
         self.now = now
         self.effects = effects
+
+    def note(self, text: str) -> None:
+        """Tell the operator what happens to the group."""
+        self.effects.notes.append((self.group.group_id, text))
 
     # --- answering
 
@@ -62,16 +79,17 @@ class Rebalance:
 
     # --- the join phase
 
-    def rebalance_or_complete(self) -> None:
+    def rebalance_or_complete(self, reason: str) -> None:
         """Begin a rebalance if none is under way; if one is, end its join phase when nobody is missing."""
         if self.group.state in REBALANCEABLE:
-            self.prepare()
+            self.prepare(reason)
         else:
             self.complete_if_all_joined()
 
-    def prepare(self) -> None:
+    def prepare(self, reason: str) -> None:
         """Begin the join phase: everybody has to join again."""
         group, config = self.group, self.shard.config
+        self.note(f"rebalance after generation {group.generation}: {reason}")
         if group.state is GroupState.COMPLETING_REBALANCE:
             for member in group.members.values():
                 member.assignment = NO_ASSIGNMENT
@@ -121,7 +139,10 @@ class Rebalance:
         """End the join phase: dynamic members that did not join are out, and the next generation begins."""
         group = self.group
         group.join_timer.cancel()
-        for member in [m for m in group.members.values() if m.join_ticket is None and not m.is_static]:
+        late = [m for m in group.members.values() if m.join_ticket is None and not m.is_static]
+        if late:
+            self.note(f"did not join in time and are out: {name_some(m.member_id for m in late)}")
+        for member in late:
             self.dismiss(member)
         if group.members and not group.elect_joined_leader():
             # Only static members are left, and none has come: keep them until they come or their sessions end.
@@ -129,6 +150,7 @@ class Rebalance:
             return
         group.start_generation(self.now)
         if group.state is GroupState.EMPTY:
+            self.note(f"generation {group.generation} is empty")
             record = GroupRecord(group.group_id, group.metadata({}))
             self.effects.write((record,), GroupEmptied(group.group_id))
             return
@@ -153,9 +175,10 @@ class Rebalance:
     def sync_time_is_up(self) -> None:
         """The sync timer has expired: members that did not ask for their assignment are out."""
         group = self.group
-        for member_id in list(group.pending_syncs):
+        missing = list(group.pending_syncs)
+        for member_id in missing:
             self.dismiss(group.members[member_id])
-        self.rebalance_or_complete()
+        self.rebalance_or_complete(f"did not ask for their assignment in time: {name_some(missing)}")
 
     def store_generation(self, assignments: dict[str, bytes]) -> None:
         """Write the leader's assignment; members get theirs when it is committed."""
@@ -172,12 +195,13 @@ class Rebalance:
         if error is not ErrorCode.NONE:
             for member in group.members.values():
                 self.answer_sync(member, coordinator_error(error))
-            self.prepare()
+            self.prepare(f"the assignment could not be stored: {error.name}")
             return
         stored = group.stored
         assert stored is not None and stored.generation == generation
         for stored_member in stored.members:
             group.members[stored_member.member_id].assignment = stored_member.assignment
         group.transition(GroupState.STABLE, self.now)
+        self.note(f"generation {generation} is stable with {len(group.members)} members")
         for member in group.members.values():
             self.answer_sync(member, ErrorCode.NONE)

@@ -211,6 +211,12 @@ def _decode_offset_key(key: bytes) -> tuple[str, str, int]:
     return key[4 : 4 + length].decode(), key[topic_at:partition_at].decode(), partition
 
 
+@lru_cache(maxsize=8192)
+def _shared(topic_id: bytes) -> bytes:
+    """One object for each id: a million offsets have few topics."""
+    return topic_id
+
+
 def _decode_offset(value: bytes) -> CommittedOffset:
     version, offset, leader_epoch = _VALUE_HEAD.unpack_from(value)
     # Ours, and Kafka's since 4.1: a short compact string, and no tag or one that is the topic id.
@@ -220,7 +226,7 @@ def _decode_offset(value: bytes) -> CommittedOffset:
         metadata = "" if size == 1 else value[15:time_at].decode()
         tags = value[time_at + 8 :]
         if len(tags) == 19 and tags.startswith(_ONE_TAG_TOPIC_ID):
-            return CommittedOffset(offset, leader_epoch, metadata, timestamp, NO_EXPIRY, tags[3:])
+            return CommittedOffset(offset, leader_epoch, metadata, timestamp, NO_EXPIRY, _shared(tags[3:]))
         if tags == _NO_TAGS:
             return CommittedOffset(offset, leader_epoch, metadata, timestamp)
     decoded = internal.decode_internal(OffsetCommitValue, value)
