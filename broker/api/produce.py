@@ -16,6 +16,8 @@ from struct import error as StructError
 from typing import TYPE_CHECKING, TypeAlias
 
 from raftlog.broker.api.context import RawRequest, Services
+from raftlog.broker.core.log.results import AppendResult
+from raftlog.broker.core.log.validation import check_api_version, is_transactional
 from raftlog.broker.server.reply import Piece, frame
 from raftlog.wire.codec import encode
 from raftlog.wire.errors import ErrorCode, RemoteProtocolError
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
 
     from raftlog.broker.runtime.partition import Partition
     from raftlog.broker.server.reply import PendingReply
-    from raftlog.broker.store.partition_log import AppendResult
 
 log = logging.getLogger("raftlog.produce")
 
@@ -114,6 +115,11 @@ class Produced:
                 results.append((index, refused(ErrorCode.NOT_ENOUGH_REPLICAS)))
             elif records is None:
                 results.append((index, refused(ErrorCode.INVALID_RECORD)))
+            elif is_transactional(records):
+                # There is no coordinator that could ever end the transaction, and its readers would wait for ever.
+                results.append((index, refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)))
+            elif (refusal := check_api_version(records, self._version)) is not None:
+                results.append((index, refused(refusal.error, refusal.message)))
             else:
                 result = partition.append_from_client(records, self._now_ms)
                 must_wait = self._acks == _ACKS_ALL or partition.flushing
@@ -135,7 +141,8 @@ class Produced:
         for _, results in self._outcome:
             for index, result in results:
                 if result.error is not ErrorCode.NONE:
-                    self._connection.close(f"acks=0 and partition {index} answered {result.error.name}")
+                    reason = f"acks=0 leaves no other way to tell of {result.error.name} in partition {index}"
+                    self._connection.close(reason, level=logging.WARNING)
                     return
 
     def _wait(self) -> None:
@@ -180,11 +187,9 @@ class Produced:
         return frame(self._correlation_id, body, flexible=self._version >= _FLEXIBLE_FROM)
 
 
-def refused(error: ErrorCode) -> AppendResult:
+def refused(error: ErrorCode, message: str | None = None) -> AppendResult:
     """A partition's result when nothing reached its log."""
-    from raftlog.broker.core.log.results import AppendResult
-
-    return AppendResult(error, -1, -1, -1, -1)
+    return AppendResult(error, -1, -1, -1, -1, message)
 
 
 # ── decoding ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -290,7 +295,8 @@ def _plausible(count: int, request: memoryview, position: int) -> int:
 
 
 def _check_end(request: memoryview, position: int, version: int) -> None:
-    if position != len(request):
+    # Bytes behind the fields are passed over, as Kafka does.
+    if position > len(request):
         raise RemoteProtocolError(
             f"Produce v{version}: the fields end at byte {position} of a request of {len(request)} bytes"
         )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from raftlog.broker.core.log.config import LogConfig
 from raftlog.broker.core.log.results import LogUnavailable
 from raftlog.broker.runtime.partition import Partition
-from raftlog.wire.errors import ErrorCode
+from raftlog.wire.errors import ErrorCode, RemoteProtocolError
 
 if TYPE_CHECKING:
     from raftlog.broker.store.log_manager import LogManager
@@ -59,13 +59,16 @@ class PartitionManager:
     # ── looking up ────────────────────────────────────────────────────────────────────────────────────────
 
     def find_by_name(self, name: bytes, index: int) -> Partition | ErrorCode:
-        """The partition, if it is led here and usable. `name` is UTF-8 as it came over the wire."""
+        """The partition, if it is led here and usable. `name` is as it came over the wire.
+
+        Raises RemoteProtocolError when that is not UTF-8.
+        """
         topic = self._by_name.get(name)
         if topic is None:
             try:
                 text = name.decode()
-            except UnicodeDecodeError:
-                return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            except UnicodeDecodeError as error:
+                raise RemoteProtocolError(f"the name of a topic is not UTF-8: {error.reason}") from error
             image = self._image.topics.get(text) if self._image else None
             if image is None:
                 return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

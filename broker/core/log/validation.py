@@ -172,9 +172,7 @@ def check_batch(records: Buffer, rules: BatchRules, now_ms: int, origin: AppendO
 
 def check_api_version(records: Buffer, api_version: int) -> Refusal | None:
     """What only old produce requests may be refused for: zstd before v7 (KIP-110)."""
-    if api_version >= _ZSTD_FROM_VERSION or len(records) < _ATTRIBUTES_END:
-        return None
-    if records[_ATTRIBUTES_END - 1] & CODEC_MASK != Compression.ZSTD:
+    if api_version >= _ZSTD_FROM_VERSION or _attributes(records) & CODEC_MASK != Compression.ZSTD:
         return None
     return Refusal(
         ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
@@ -188,7 +186,14 @@ def is_transactional(records: Buffer) -> bool:
     Kafka answers the whole request with TRANSACTIONAL_ID_AUTHORIZATION_FAILED if one does and there is no
     transactional id.
     """
-    return len(records) >= _ATTRIBUTES_END and records[_ATTRIBUTES_END - 1] & TRANSACTIONAL_BIT != 0
+    return _attributes(records) & TRANSACTIONAL_BIT != 0
+
+
+def _attributes(records: Buffer) -> int:
+    """The low byte of the attributes, 0 where there are none: older formats have part of a timestamp there."""
+    if len(records) < _ATTRIBUTES_END or records[MAGIC_OFFSET] != MAGIC:
+        return 0
+    return records[_ATTRIBUTES_END - 1]
 
 
 def _refuse_shape(view: memoryview) -> Refusal:

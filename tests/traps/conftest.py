@@ -1,0 +1,35 @@
+"""Topics of a test's own on the session's broker."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable
+
+import pytest
+
+from tests.conftest import RunningBroker
+from tests.traps.raw import create_topic
+from tests.traps.sensible import Names
+
+_numbers = itertools.count()
+
+MakeTopic = Callable[..., Names]
+
+
+@pytest.fixture
+def make_topic(broker: RunningBroker) -> MakeTopic:
+    """`make_topic(settings={...}, partitions=3)`: a fresh topic, and a group name that goes with it."""
+
+    def make(*, partitions: int = 1, settings: dict[str, str] | None = None) -> Names:
+        name = f"trap-{os.getpid()}-{next(_numbers)}"
+        topic_id = create_topic(broker.bootstrap_servers, name, partitions=partitions, settings=settings)
+        return Names(name, topic_id, f"{name}-group")
+
+    return make
+
+
+@pytest.fixture
+def names(make_topic: MakeTopic) -> Names:
+    """A topic with one partition."""
+    return make_topic()
