@@ -45,7 +45,7 @@ def serve(services: Services, raw: RawRequest) -> None:
     """Answer, or park until there is enough."""
     if len(raw.frame) > DECODED_REQUEST_BYTES_MAX:
         raise RemoteProtocolError(f"Fetch: a request of {len(raw.frame)} bytes, above {DECODED_REQUEST_BYTES_MAX}")
-    request = decode(FetchRequest, raw.version, raw.frame, raw.offset)
+    request = decode(FetchRequest, raw.version, raw.frame, raw.offset, exact=False)
     connection, version, correlation_id = raw.connection, raw.version, raw.correlation_id
     session = _session_of(services, request, version)
     if isinstance(session, ErrorCode):

@@ -155,7 +155,7 @@ class Dispatcher:
         # A copy: the handler may keep parts of the request for longer than the receive buffer lives.
         data = bytes(request)
         header = parse_request_header(data)
-        message = decode(route.api.request, header.api_version, data, header.body_offset)
+        message = decode(route.api.request, header.api_version, data, header.body_offset, exact=False)
         context = RequestContext(
             services=self._services,
             api_version=header.api_version,

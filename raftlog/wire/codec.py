@@ -49,16 +49,17 @@ def encode_parts(message: Message, version: int, prefix: bytes = b"") -> list[An
     return parts
 
 
-def decode(cls: type[M], version: int, data: Buffer, offset: int = 0) -> M:
+def decode(cls: type[M], version: int, data: Buffer, offset: int = 0, *, exact: bool = True) -> M:
     """The message in `data` from `offset` to the end.
 
-    Byte fields are memoryviews of `data`: they live as long as it does, and see what is written into it.
+    Not `exact`: bytes behind the message are passed over. Kafka does so in requests, and librdkafka needs it (see
+    docs/NON_OBVIOUS.md). Byte fields are memoryviews of `data`: they live as long as it does, and see what is written into it.
     Raises RemoteProtocolError if the version does not exist or the bytes are not exactly one such message.
     Memory is allocated in proportion to the bytes that are there, whatever the lengths in them say.
     """
     decoder = cls.__decoders__.get(version) or _decoder(cls, version)
     try:
-        message: M = decoder(data, offset)
+        message: M = decoder(data, offset, exact)
     except (Malformed, StructError, IndexError, UnicodeDecodeError) as error:
         field = field_path(error.__traceback__)
         reason = _describe(error)

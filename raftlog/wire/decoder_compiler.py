@@ -2,7 +2,7 @@
 
 Knows how Kafka lays out a message's bytes. Does not know a single message: it reads their definitions.
 
-The function is `decode(data, pos) -> message`. What makes it fast: everything that depends on the version is
+The function is `decode(data, pos, exact=True) -> message`. What makes it fast: everything that depends on the version is
 decided here and not there; neighbouring fields of a fixed width, with the length of what follows them, are
 read by one `unpack_from` and unpacked straight into attributes, an array of numbers by another; objects are
 made without a constructor. What makes it safe: no length and no count is believed before it is compared with
@@ -96,7 +96,7 @@ class _DecoderCompiler:
         self.version = version
         self.flexible = cls.is_flexible(version)
         self.keeps_data = has_bytes(cls, version)
-        self.source = Source("decode(data, pos)", _NAMES)
+        self.source = Source("decode(data, pos, exact=True)", _NAMES)
         self.run: list[_Read] = []
         self.shift = 0
 
@@ -112,7 +112,7 @@ class _DecoderCompiler:
         self.settle()
         # The path is that of no field.
         if not self.cls.open_ended:
-            line("if pos < end: raise Malformed(f'{end - pos} bytes too many')")
+            line("if pos < end and exact: raise Malformed(f'{end - pos} bytes too many')")
         line("if pos > end: raise Malformed('the message ends too early')")
         line(f"return {message}")
         return self.source.build("decode", f"decoder of {self.cls.__name__} v{self.version}")

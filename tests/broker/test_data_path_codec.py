@@ -19,6 +19,7 @@ from raftlog.broker.runtime.fetching import PartitionRead
 from raftlog.wire.codec import decode, encode
 from raftlog.wire.errors import ErrorCode, RemoteProtocolError
 from raftlog.wire.messages.fetch import FetchResponse
+from raftlog.wire.messages.metadata import MetadataRequest
 from raftlog.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 
 names = st.text(min_size=1, max_size=200)
@@ -158,3 +159,17 @@ def test_the_fetch_response_is_encoded_as_the_codec_would(version: int, length: 
     if version >= 12:
         assert (fourth.diverging_epoch.epoch, fourth.diverging_epoch.end_offset) == (3, 12)
     assert all(p.preferred_read_replica == -1 for p in (first, second, third, fourth))
+
+
+def test_bytes_behind_a_request_are_passed_over_because_librdkafka_sends_some() -> None:
+    # What librdkafka 2.16 sends to list all topics: Metadata v13 with three bytes too many, which Kafka ignores.
+    request = decode(MetadataRequest, 13, bytes.fromhex("00000000010000"), exact=False)
+    assert request.topics is None
+    with pytest.raises(RemoteProtocolError, match="3 bytes too many"):
+        decode(MetadataRequest, 13, bytes.fromhex("00000000010000"))
+
+
+def test_produce_passes_over_bytes_behind_its_fields() -> None:
+    for version, parse in ((8, parse_classic), (13, parse_flexible)):
+        body = encode(ProduceRequest(acks=1, timeout_ms=5), version)
+        assert parse(memoryview(body + b"more"), 0, version) == parse(memoryview(body), 0, version) == (1, 5, [])
