@@ -466,8 +466,8 @@ def test_an_operator_is_told_what_a_group_goes_through_and_why() -> None:
     world.join(a, session_timeout_ms=60_000)
     world.leave(a)
     assert world.notes == [
-        f"rebalance after generation 0: member {a} is new (no reason given)",
-        f"rebalance after generation 1: member {b} is new ('because\\nI can')",
+        f"rebalance after generation 0: member {a} is new",
+        f"rebalance after generation 1: member {b} is new, says 'because\\nI can'",
         "generation 2 is stable with 2 members",
         f"rebalance after generation 2: member {b} was not heard of in time",
         f"rebalance after generation 3: members left: {a}",

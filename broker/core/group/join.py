@@ -50,8 +50,9 @@ class _Join(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """Why the client says it joins (KIP-800), fit for a log line."""
-        return repr(self.request.reason[:REASON_CHARACTERS_MAX]) if self.request.reason else "no reason given"
+        """Why the client says it joins (KIP-800), to stand at the end of a log line."""
+        said = self.request.reason
+        return f", says {said[:REASON_CHARACTERS_MAX]!r}" if said else ""
 
     def new_member_id(self) -> str:
         name = self.request.group_instance_id
@@ -164,7 +165,7 @@ def _add(steps: Rebalance, attempt: _Join, member_id: str) -> None:
     group.add(member, request.protocol_type)
     group.park_join(member, attempt.ticket)
     steps.shard.timers.set(member.session, steps.now.steady_ms + steps.shard.config.new_member_join_timeout_ms)
-    steps.rebalance_or_complete(f"member {member_id} is new ({attempt.reason})")
+    steps.rebalance_or_complete(f"member {member_id} is new{attempt.reason}")
 
 
 def _replace_static(steps: Rebalance, attempt: _Join, old: Member) -> None:
@@ -262,7 +263,7 @@ def _join_known(steps: Rebalance, attempt: _Join) -> None:
     member = group.members[member_id]
     if _needs_rebalance(group, member, attempt):
         _update(steps, attempt, member)
-        steps.rebalance_or_complete(f"member {member_id} joins again ({attempt.reason})")
+        steps.rebalance_or_complete(f"member {member_id} joins again{attempt.reason}")
     else:
         # It has missed our answer, or only asks again: it is told of the generation that it is in.
         steps.shard.keep_alive(member, steps.now)
