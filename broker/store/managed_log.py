@@ -212,6 +212,8 @@ class ManagedLog:
         With `rolled_only` the active segment is left out. Then `end_flush` or, if syncing failed, `fail`. Raises
         LogUnavailable.
         """
+        if self.offline_reason is not None:
+            raise LogUnavailable(self.offline_reason)
         opened = self._opened
         if opened is None:
             self.flush_due = False
