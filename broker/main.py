@@ -91,6 +91,7 @@ class RunningBroker:
                 flush_offset_checkpoint_interval_ms=config["log.flush.offset.checkpoint.interval.ms"],
                 flush_start_offset_checkpoint_interval_ms=config["log.flush.start.offset.checkpoint.interval.ms"],
                 producer_expiration_ms=config["producer.id.expiration.ms"],
+                cleaner_backoff_ms=config["log.cleaner.backoff.ms"],
             ),
             on_offline=self._log_offline,
         )
