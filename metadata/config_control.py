@@ -77,6 +77,8 @@ def _check_resource(image: MetadataImage, resource: AlterResource) -> ResourceTy
     name = resource.name
     match resource.resource_type:
         case ResourceType.TOPIC:
+            if not name:
+                raise Refused(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
             problem = topic_name_error(name)
             if problem is not None:
                 raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)

@@ -138,8 +138,6 @@ def _checked_configs(configs: Iterable[tuple[str, str | None]]) -> dict[str, str
     for name, value in configs:
         if value is None:
             raise Refused(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {name}")
-        if name in values:
-            raise Refused(ErrorCode.INVALID_REQUEST, f"Config {name} is given twice.")
         values[name] = value
     try:
         check_topic_configs(values)

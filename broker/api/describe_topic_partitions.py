@@ -55,7 +55,9 @@ def handle(context: RequestContext, request: DescribeTopicPartitionsRequest) -> 
 
 
 def _error_topic(name: str, error: ErrorCode) -> DescribeTopicPartitionsResponseTopic:
-    return DescribeTopicPartitionsResponseTopic(name=name, error_code=error)
+    return DescribeTopicPartitionsResponseTopic(
+        name=name, error_code=error, topic_authorized_operations=TOPIC_OPERATIONS
+    )
 
 
 def _described(

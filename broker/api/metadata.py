@@ -24,6 +24,7 @@ from raftlog.wire.codec import encode
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.metadata import (
     MetadataRequest,
+    MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseBroker,
 )
@@ -46,9 +47,8 @@ def handle(context: RequestContext, request: MetadataRequest) -> bytes | Corouti
         every = encode_topics(image, image.topics.values(), version, operations)
         return _reply(context, request, encode_length(len(image.topics), version) + every)
     wanted = request.topics
-    if version < _BY_ID_FROM and any(t.name is None or t.topic_id != ZERO_UUID for t in wanted):
-        invalid = [(topic.name, ErrorCode.INVALID_REQUEST) for topic in wanted]
-        return _reply(context, request, _encode(context, request, [], invalid, []))
+    if any(_is_invalid(topic, version) for topic in wanted):
+        return _reply(context, request, _encode_invalid(wanted, version))
     ids = [topic.topic_id for topic in wanted if topic.topic_id != ZERO_UUID]
     if ids:
         return _by_id(context, request, ids)
@@ -57,6 +57,18 @@ def handle(context: RequestContext, request: MetadataRequest) -> bytes | Corouti
     if missing and request.allow_auto_topic_creation and context.services.config["auto.create.topics.enable"]:
         return _created(context, request, names, missing)
     return _by_name(context, request, names, {})
+
+
+def _is_invalid(topic: MetadataRequestTopic, version: int) -> bool:
+    if version < _BY_ID_FROM:
+        return topic.name is None or topic.topic_id != ZERO_UUID
+    return topic.name is None and topic.topic_id == ZERO_UUID
+
+
+def _encode_invalid(wanted: Sequence[MetadataRequestTopic], version: int) -> bytes:
+    error = ErrorCode.INVALID_REQUEST
+    topics = [encode_topic_error(topic.name, topic.topic_id, error, version) for topic in wanted]
+    return b"".join((encode_length(len(topics), version), *topics))
 
 
 def _operations(request: MetadataRequest) -> int:
@@ -96,7 +108,7 @@ def _encode(
     context: RequestContext,
     request: MetadataRequest,
     topics: Sequence[TopicImage],
-    refused: Iterable[tuple[str | None, ErrorCode]],
+    refused: Iterable[tuple[str, ErrorCode]],
     unknown_ids: Iterable[bytes],
 ) -> bytes:
     version = context.api_version

@@ -129,6 +129,13 @@ async def test_ids_are_refused_before_version_12(tmp_path: Path, version: int) -
         (created,) = await world.create("t")
         request = MetadataRequest(topics=[MetadataRequestTopic(topic_id=created.topic_id, name=None)])
         response = await world.call(METADATA, request, version)
+        (topic,) = response.topics
+        assert (topic.error_code, topic.topic_id) == (ErrorCode.INVALID_REQUEST, created.topic_id)
+
+
+async def test_a_topic_without_name_and_id_is_refused(tmp_path: Path) -> None:
+    async with AdminWorld(tmp_path) as world:
+        response = await world.call(METADATA, MetadataRequest(topics=[MetadataRequestTopic(name=None)]), 12)
         assert response.topics[0].error_code == ErrorCode.INVALID_REQUEST
 
 

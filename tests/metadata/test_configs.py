@@ -301,6 +301,7 @@ def test_lists_are_appended_to_and_subtracted_from() -> None:
         (TOPIC, "t", ("retention.ms", 9, "1"), ErrorCode.INVALID_REQUEST, "Unknown operation type 9"),
         (TOPIC, "x", ("retention.ms", SET, "1"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "'x' does not exist"),
         (TOPIC, "a b", ("retention.ms", SET, "1"), ErrorCode.INVALID_TOPIC_EXCEPTION, "Topic name is invalid"),
+        (TOPIC, "", ("retention.ms", SET, "1"), ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed"),
         (BROKER, "1", ("num.partitions", SET, "1"), ErrorCode.INVALID_REQUEST, "Cannot update these configs dynam"),
         (BROKER, "1", ("nope", SET, "1"), ErrorCode.INVALID_REQUEST, "Unknown broker config name: nope"),
         (BROKER, "1", ("log.retention.ms", SET, "x"), ErrorCode.INVALID_REQUEST, "Not a number of type LONG"),
