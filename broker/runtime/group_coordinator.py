@@ -136,6 +136,8 @@ class GroupCoordinator:
     # ── following the metadata ────────────────────────────────────────────────────────────────────────────
 
     def _follow(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        if self._is_stopped:
+            return
         topic = image.topics.get(GROUP_TOPIC)
         if topic is not self._topic:
             self._follow_topic(topic)

@@ -9,10 +9,11 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Protocol
 
 from raftlog.broker.core.group.config import GroupConfig
-from raftlog.broker.core.group.effects import Effects
+from raftlog.broker.core.group.effects import Continuation, Effects
 from raftlog.broker.core.group.group import Group
 from raftlog.broker.core.group.leave import expire, unload, written
 from raftlog.broker.core.group.loading import GroupLogReader
@@ -121,14 +122,13 @@ class GroupShardHost:
             self._answer(ticket, response)
         for records, then in effects.writes:
             error = self.append(records)
-            if error is not ErrorCode.NONE:
-                self.carry_out(written(self.shard, then, error, self._clock()))
-                continue
-            self.when_safe(
-                lambda error, then=then: self.carry_out(  # type: ignore[misc]
-                    written(self.shard, then, error, self._clock())
-                )
-            )
+            if error is ErrorCode.NONE:
+                self.when_safe(partial(self._go_on, then))
+            else:
+                self._go_on(then, error)
+
+    def _go_on(self, then: Continuation, error: ErrorCode) -> None:
+        self.carry_out(written(self.shard, then, error, self._clock()))
 
     def append(self, records: Sequence[CoordinatorRecord]) -> ErrorCode:
         """Write records and replay them. With an error the first ones may have been written, if they are many."""
