@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gc
 import json
 import logging
 import os
@@ -163,6 +164,9 @@ async def _serve(config: BrokerConfig, ready_fd: int | None, lifeline_fd: int | 
     _watch_for_the_end(broker, lifeline_fd)
     for host, port in addresses:
         log.info("serving address=%s:%d cluster=%s start=%.3fs", host, port, cluster_id, time.monotonic() - began)
+    # What is here now stays: the collector need not walk it again. Requests make no cycles worth looking for often.
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
     _tell_ready(ready_fd, config.node_id, addresses[0])
     await broker.stopping.wait()
     return await _stop(broker, server, groups, background)

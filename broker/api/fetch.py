@@ -23,12 +23,25 @@ from raftlog.wire.errors import ErrorCode, RemoteProtocolError
 from raftlog.wire.messages.fetch import FetchRequest
 
 if TYPE_CHECKING:
-    from raftlog.broker.runtime.fetching import Session
+    from raftlog.broker.runtime.fetching import ParkedFetch, Session
+    from raftlog.broker.server.reply import PendingReply
 
 _READ_COMMITTED = 1
 _ZERO_UUID = bytes(16)
 # A range that is not longer is read and sent with its frame in one call, which is cheaper than sendfile.
 _INLINE_BYTES_MAX = 16 * 1024
+
+_SESSIONS_SINCE = 7
+_FLEXIBLE_FROM = 12
+_IDS_SINCE = 13
+_NO_REPLICA_ID_SINCE = 15
+_REPLICA_ID_BYTES = 4
+# max wait, min bytes, max bytes, isolation level, session id, session epoch; then the two arrays of topics
+_TERMS = Struct(">iiibii")
+_NO_TOPICS_COMPACT = b"\x01\x01"
+_NO_TOPICS = bytes(8)
+# A whole frame without news: length, correlation id, tags; throttle time, error, session id, no topics, tags
+_NOTHING = Struct(">iiBihiBB")
 
 _FRAME = Struct(">ii")
 _TOP = Struct(">ihi")  # throttle time, error, session id (v7+)
@@ -45,49 +58,91 @@ def serve(services: Services, raw: RawRequest) -> None:
     """Answer, or park until there is enough."""
     if len(raw.frame) > DECODED_REQUEST_BYTES_MAX:
         raise RemoteProtocolError(f"Fetch: a request of {len(raw.frame)} bytes, above {DECODED_REQUEST_BYTES_MAX}")
-    request = decode(FetchRequest, raw.version, raw.frame, raw.offset, exact=False)
-    connection, version, correlation_id = raw.connection, raw.version, raw.correlation_id
-    session = _session_of(services, request, version)
-    if isinstance(session, ErrorCode):
-        connection.reply(_encode(version, correlation_id, [], session, NO_SESSION))
+    if raw.version >= _SESSIONS_SINCE and _serve_unchanged(services, raw):
         return
-    transient = session.session_id == NO_SESSION
+    request = decode(FetchRequest, raw.version, raw.frame, raw.offset, exact=False)
+    session = _session_of(services, request, raw.version)
+    if isinstance(session, ErrorCode):
+        raw.connection.reply(_encode(raw.version, raw.correlation_id, [], session, NO_SESSION))
+        return
     terms = FetchTerms(
         wait_ms_max=request.max_wait_ms,
         bytes_min=request.min_bytes,
         bytes_max=min(request.max_bytes, services.fetches.bytes_max),
         read_committed=request.isolation_level == _READ_COMMITTED,
-        whole_answer=transient or request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH),
+        whole_answer=session.session_id == NO_SESSION or request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH),
         min_one=True,
     )
+    _fetch(services, raw, session, terms)
 
-    def pieces(reads: list[PartitionRead]) -> list[Piece]:
-        if transient:
-            services.fetches.sessions.dissolve(session)
-        return _encode(version, correlation_id, reads, ErrorCode.NONE, session.session_id)
 
-    answer: list[Piece] = []
-    place = None
+def _serve_unchanged(services: Services, raw: RawRequest) -> bool:
+    """Serve a request that says "the same as before", which is all that an idle consumer ever says.
 
-    def finish(reads: list[PartitionRead]) -> None:
-        encoded = pieces(reads)
-        if place is None:
-            answer.extend(encoded)
+    False when it says more, or names a session that is not as it thinks: then it is decoded in full.
+    """
+    offset = raw.offset + (_REPLICA_ID_BYTES if raw.version < _NO_REPLICA_ID_SINCE else 0)
+    no_topics = _NO_TOPICS_COMPACT if raw.version >= _FLEXIBLE_FROM else _NO_TOPICS
+    end = offset + _TERMS.size + len(no_topics)
+    if len(raw.frame) < end or raw.frame[offset + _TERMS.size : end] != no_topics:
+        return False
+    wait_ms, bytes_min, bytes_max, isolation, session_id, epoch = _TERMS.unpack_from(raw.frame, offset)
+    if epoch <= INITIAL_EPOCH:
+        return False
+    sessions = services.fetches.sessions
+    session = sessions.resume(session_id, epoch, raw.version >= _IDS_SINCE, services.clock.now_ms())
+    if isinstance(session, ErrorCode):
+        return False
+    sessions.advance(session)
+    bytes_max = min(bytes_max, services.fetches.bytes_max)
+    _fetch(
+        services, raw, session, FetchTerms(wait_ms, bytes_min, bytes_max, isolation == _READ_COMMITTED, False, True)
+    )
+    return True
+
+
+def _fetch(services: Services, raw: RawRequest, session: Session, terms: FetchTerms) -> None:
+    answer = _Answer(services, raw, session)
+    parked = services.fetches.fetch(session, terms, answer)
+    if parked is not None:
+        answer.parked = parked
+        answer.place = raw.connection.park()
+        answer.place.on_abandon = answer.abandon
+
+
+class _Answer:
+    """Turns what was read into the reply, now or in the place that was kept for it."""
+
+    __slots__ = ("_connection", "_correlation_id", "_services", "_session", "_version", "parked", "place")
+
+    def __init__(self, services: Services, raw: RawRequest, session: Session) -> None:
+        self._services = services
+        self._connection = raw.connection
+        self._version = raw.version
+        self._correlation_id = raw.correlation_id
+        self._session = session
+        self.parked: ParkedFetch | None = None
+        self.place: PendingReply | None = None
+
+    def __call__(self, reads: list[PartitionRead]) -> None:
+        session_id = self._session.session_id
+        if not reads and self._version >= _FLEXIBLE_FROM:
+            pieces: list[Piece] = [_NOTHING.pack(17, self._correlation_id, 0, 0, 0, session_id, 1, 0)]
         else:
-            place.complete(encoded)
+            pieces = _encode(self._version, self._correlation_id, reads, ErrorCode.NONE, session_id)
+        if session_id == NO_SESSION:
+            self._services.fetches.sessions.dissolve(self._session)
+        if self.place is None:
+            self._connection.reply(pieces)
+        else:
+            self.place.complete(pieces)
 
-    parked = services.fetches.fetch(session, terms, finish)
-    if parked is None:
-        connection.reply(answer)
-        return
-    place = connection.park()
-
-    def abandon() -> None:
-        parked.cancel()
-        if transient:
-            services.fetches.sessions.dissolve(session)
-
-    place.on_abandon = abandon
+    def abandon(self) -> None:
+        """The connection is gone."""
+        if self.parked is not None:
+            self.parked.cancel()
+        if self._session.session_id == NO_SESSION:
+            self._services.fetches.sessions.dissolve(self._session)
 
 
 def _session_of(services: Services, request: FetchRequest, version: int) -> Session | ErrorCode:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from raftlog.broker.core.fetch.session import FetchedPartition, FetchSession, FetchSessions
 from raftlog.broker.core.log.results import LogUnavailable
+from raftlog.broker.runtime.deadlines import Deadlines
 from raftlog.broker.server.limits import PARKED_FETCHES_MAX
 from raftlog.wire.errors import ErrorCode
 
@@ -67,6 +68,7 @@ class FetchService:
         self.sessions = sessions
         self.bytes_max = bytes_max
         self.parked: dict[ParkedFetch, None] = {}
+        self.deadlines: Deadlines[ParkedFetch] = Deadlines(loop)
 
     def answer_all(self) -> None:
         """Answer every fetch that waits with what there is: the broker stops."""
@@ -190,7 +192,7 @@ class FetchService:
 class ParkedFetch:
     """A fetch that waits for enough bytes or for its time. It ends once: by answering or by being cancelled."""
 
-    __slots__ = ("_finish", "_looking", "_service", "_session", "_terms", "_timer")
+    __slots__ = ("_finish", "_looking", "_service", "_session", "_terms", "_tick")
 
     def __init__(self, service: FetchService, session: Session, terms: FetchTerms, finish: Finish) -> None:
         self._service = service
@@ -200,7 +202,7 @@ class ParkedFetch:
         self._looking = False
         service.parked[self] = None
         session.wake = self._wake
-        self._timer: asyncio.TimerHandle | None = service.loop.call_later(terms.wait_ms_max / 1000, self.expire)
+        self._tick = service.deadlines.add(self, terms.wait_ms_max / 1000)
 
     def _wake(self) -> None:
         # Looked at once per turn of the loop: one request may append to many of the session's partitions.
@@ -210,29 +212,22 @@ class ParkedFetch:
 
     def _look(self) -> None:
         self._looking = False
-        if self._timer is None:
-            return
-        reads, total, urgent = self._service.read_all(self._session, self._terms)
-        if urgent or total >= self._terms.bytes_min:
-            self._end()
-            self._finish(reads)
+        if self in self._service.parked:
+            reads, total, urgent = self._service.read_all(self._session, self._terms)
+            if urgent or total >= self._terms.bytes_min:
+                self.cancel()
+                self._finish(reads)
 
     def expire(self) -> None:
         """Answer with what there is."""
-        if self._timer is None:
-            return
-        self._end()
-        reads, _, _ = self._service.read_all(self._session, self._terms)
-        self._finish(reads)
+        if self in self._service.parked:
+            self.cancel()
+            session = self._session
+            idle = not session.ready and not self._terms.whole_answer
+            self._finish([] if idle else self._service.read_all(session, self._terms)[0])
 
     def cancel(self) -> None:
         """Nobody waits for the answer any more."""
-        if self._timer is not None:
-            self._end()
-
-    def _end(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        del self._service.parked[self]
-        self._session.wake = None
+        if self._service.parked.pop(self, self) is None:
+            self._service.deadlines.remove(self, self._tick)
+            self._session.wake = None

@@ -111,20 +111,21 @@ class Connection:
     # ── in ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _on_readable(self) -> None:
-        self._guarded(self._receive)
-
-    def _guarded(self, step: object) -> None:
-        """Run one step; a peer's fault ends this connection, a fault of ours is told and ends it too."""
         try:
-            step()  # type: ignore[operator]
-        except RemoteProtocolError as error:
+            self._receive()
+        except Exception as error:  # noqa: BLE001 - sorted out in one place
+            self._failed(error)
+
+    def _failed(self, error: Exception) -> None:
+        """A peer's fault ends this connection, a fault of ours is told and ends it too."""
+        if isinstance(error, RemoteProtocolError):
             self._end_for(error)
-        except (ConnectionError, TimeoutError) as error:
+        elif isinstance(error, ConnectionError | TimeoutError):
             self.close(f"connection lost: {error.strerror or error}")
-        except InvariantViolation as error:
+        elif isinstance(error, InvariantViolation):
             self._server.stop_for(error)
-        except Exception:
-            log.exception("connection=%r a bug in serving a request", self)
+        else:
+            log.error("connection=%r a bug in serving a request", self, exc_info=error)
             self.close("internal error, see the trace above", level=logging.ERROR)
 
     def _end_for(self, error: RemoteProtocolError) -> None:
@@ -223,15 +224,16 @@ class Connection:
                 position = stop
         finally:
             self._corked = False
-        self._keep_rest(position, end, size)
-        self._flush()
+        if position == end:
+            self.arriving_since = 0.0
+        else:
+            self._keep_rest(position, end, size)
+        if self._out:
+            self._flush()
         self._consider_pausing()
 
     def _keep_rest(self, position: int, end: int, size: int) -> None:
         rest = end - position
-        if rest == 0:
-            self.arriving_since = 0.0
-            return
         view = self._server.receive_view
         if position or not self.arriving_since:
             self.arriving_since = self.last_active
@@ -266,6 +268,12 @@ class Connection:
 
     def resume(self) -> None:
         """Read again, beginning with what was kept. Never called from inside another connection's turn."""
+        try:
+            self._resume()
+        except Exception as error:  # noqa: BLE001 - sorted out in one place
+            self._failed(error)
+
+    def _resume(self) -> None:
         if self.closed or not self._paused or self._out or self._at_limit():
             return
         self._paused = False
@@ -276,7 +284,7 @@ class Connection:
         if self._arriving is not None and self._arriving_filled == len(self._arriving):
             self._grow(self._arriving)
         elif self._stash:
-            self._guarded(self._consume_stash)
+            self._consume_stash()
 
     def _consume_stash(self) -> None:
         stash = self._stash
@@ -314,7 +322,7 @@ class Connection:
             self._out.extend(head)
             places.popleft()
         if not self._corked:
-            self._guarded(self._flush)
+            self._flush_guarded()
             if self._paused and not self._out:
                 self._server.loop.call_soon(self.resume)
 
@@ -323,6 +331,12 @@ class Connection:
         for piece in pieces:
             if isinstance(piece, _MEMORY):
                 self._unsent_bytes += len(piece)
+
+    def _flush_guarded(self) -> None:
+        try:
+            self._flush()
+        except Exception as error:  # noqa: BLE001 - sorted out in one place
+            self._failed(error)
 
     def _flush(self) -> None:
         out = self._out
@@ -388,7 +402,7 @@ class Connection:
 
     def _on_writable(self) -> None:
         self.last_active = self._server.now()
-        self._guarded(self._flush)
+        self._flush_guarded()
         if not self.closed and not self._out and self._paused:
             self.resume()
 

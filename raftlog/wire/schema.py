@@ -306,7 +306,7 @@ class Message(Struct):
     open_ended: ClassVar[bool]
     # Compiled on first use, by version; raftlog.wire.codec fills them.
     __encoders__: ClassVar[dict[int, Callable[[Any, list[Any], bytearray], bytearray]]]
-    __decoders__: ClassVar[dict[int, Callable[[Any, int], Any]]]
+    __decoders__: ClassVar[dict[int, Callable[..., Any]]]
 
     def __init_subclass__(
         cls,
