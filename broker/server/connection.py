@@ -353,13 +353,19 @@ class Connection:
                         raise RemoteProtocolError("the log was cut below a range that was being sent")
                 elif len(out) == 1:
                     sent = self._socket.send(self._rest_of(first))
+                    if sent == len(first):
+                        # The usual case: one reply, taken whole.
+                        out.clear()
+                        self._unsent_bytes -= sent
+                        break
                 else:
                     sent = self._send_gathered(first)
                 budget -= sent
                 self._drop_sent(sent)
         except BlockingIOError:
             pass
-        self._set_writer(bool(out))
+        if self._writer or out:
+            self._set_writer(bool(out))
 
     def _rest_of(self, first: Buffer) -> Buffer:
         return memoryview(first)[self._sent_of_first :] if self._sent_of_first else first
