@@ -407,6 +407,8 @@ class _Recovery:
         opened = OpenLog(self.store, self.directory, self.segments, self.epochs, self.producers, self.snapshots)
         opened.epochs.truncate_before(log_start_offset)
         if self.changed:
+            # So that the next start need not read again what this one has read.
+            opened.take_snapshot(end_offset)
             opened.names_are_new()
             for segment in self.segments[number:]:
                 segment.offsets.write_out()
