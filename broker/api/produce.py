@@ -111,6 +111,8 @@ class Produced:
                 results.append((index, refused(partition)))
             elif self._acks not in _ACKS:
                 results.append((index, refused(ErrorCode.INVALID_REQUIRED_ACKS)))
+            elif partition.internal:
+                results.append((index, refused(ErrorCode.INVALID_TOPIC_EXCEPTION)))
             elif self._acks == _ACKS_ALL and partition.isr_size < partition.min_isr:
                 results.append((index, refused(ErrorCode.NOT_ENOUGH_REPLICAS)))
             elif records is None:

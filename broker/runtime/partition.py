@@ -37,6 +37,7 @@ class Partition:
         "error_message",
         "flushing",
         "index",
+        "internal",
         "isr_size",
         "leader_epoch",
         "log",
@@ -54,6 +55,8 @@ class Partition:
         self.index = index
         self.log = log
         self.leader_epoch = 0
+        # A topic of the broker's own, which clients read and do not write.
+        self.internal = False
         self.isr_size = 1
         self.min_isr = 1
         # A flush is under way, and what was appended is not acknowledged before it ends.

@@ -127,6 +127,7 @@ class PartitionManager:
             return ErrorCode.KAFKA_STORAGE_ERROR
         partition = Partition(image.name, image.topic_id, index, partition_log, self._flush)
         partition.leader_epoch = state.leader_epoch
+        partition.internal = image.internal
         partition.isr_size = len(state.isr)
         partition.min_isr = config.min_insync_replicas
         topic.partitions[index] = partition
