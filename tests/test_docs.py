@@ -1,0 +1,45 @@
+"""The documents are true: tables are held against the code, links and paths lead somewhere."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from raftlog.broker.server.dispatcher import HANDLERS, served_apis
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+
+
+def api_table() -> str:
+    lines = ["| key | API | versions | flexible from | handler |", "| --- | --- | --- | --- | --- |"]
+    for api in served_apis():
+        flexible = "" if api.flexible_from is None else f"v{api.flexible_from}"
+        versions = f"{api.advertised_min} to {api.max_version}"
+        lines.append(f"| {api.key} | {api.name} | {versions} | {flexible} | `broker/api/{HANDLERS[api.key]}.py` |")
+    return "\n".join(lines)
+
+
+def test_the_table_of_apis_is_what_the_broker_serves() -> None:
+    text = (ROOT / "docs" / "PROTOCOL.md").read_text()
+    assert api_table() in text, f"docs/PROTOCOL.md should hold:\n{api_table()}"
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    broken = []
+    for document in DOCS:
+        for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", document.read_text()):
+            if "://" not in target and not (document.parent / target).exists():
+                broken.append(f"{document.relative_to(ROOT)}: {target}")
+    assert not broken, "\n".join(broken)
+
+
+def test_files_and_tests_that_documents_name_exist() -> None:
+    missing = []
+    pattern = re.compile(r"`((?:tests|broker|metadata|raftlog|client|pipeline|linearizability|benchmarks|docs)/[\w./-]+?)(?:::(\w+))?`")
+    for document in DOCS:
+        for path, name in pattern.findall(document.read_text()):
+            target = ROOT / path
+            if not target.exists() or (name and f"def {name}(" not in target.read_text()):
+                missing.append(f"{document.relative_to(ROOT)}: {path}{'::' + name if name else ''}")
+    assert not missing, "\n".join(missing)
