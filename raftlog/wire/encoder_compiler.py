@@ -6,6 +6,8 @@ The function is `encode(message, parts, output) -> output`: it appends to the by
 the bytearray that takes what follows. Large byte fields are not copied: what was written so far and the field
 become `parts`, and a new bytearray begins. Neighbouring fields of a fixed width are packed by one `pack`,
 arrays of numbers among them and the length of what follows included.
+
+An error message that is too long for a string is cut: it may quote what a client sent, and its reply must leave.
 """
 
 from __future__ import annotations
@@ -153,6 +155,8 @@ class _EncoderCompiler:
             self.array(field, expression, nullable)
         elif field.kind is Kind.STRUCT:
             self.nested(field, expression, nullable)
+        elif field.kind is Kind.STRING:
+            self.string(expression, nullable, is_explanation=field.name.endswith("error_message"))
         else:
             self.value(field.kind, expression, nullable)
 
@@ -168,15 +172,16 @@ class _EncoderCompiler:
         else:
             self.bytes(expression, nullable)
 
-    def string(self, expression: str, nullable: bool) -> None:
+    def string(self, expression: str, nullable: bool, is_explanation: bool = False) -> None:
         text, size = self.source.fresh("text"), self.source.fresh("size")
         line = self.source.line
         one_more = " + 1" if self.flexible else ""
+        cut = f"[:{primitives.ERROR_MESSAGE_CHARACTERS_MAX}]" if is_explanation else ""
         if nullable:
             line(f"{text} = {expression}")
             line(f"if {text} is None: {text}, {size} = b'', {0 if self.flexible else -1}")
             with self.source.block("else:"):
-                line(f"{text} = {text}.encode()")
+                line(f"{text} = {text}{cut}.encode()")
                 line(f"{size} = len({text}){one_more}")
         else:
             line(f"{text} = {expression}.encode()")

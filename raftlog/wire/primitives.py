@@ -20,6 +20,7 @@ Buffer = bytes | bytearray | memoryview
 VARINT_BYTES_MAX = 5
 LENGTH_MAX = 0x7FFF_FFFF
 STRING_BYTES_MAX = 0x7FFF  # also where the length is a varint
+ERROR_MESSAGE_CHARACTERS_MAX = STRING_BYTES_MAX // 4  # whatever they are in UTF-8
 SMALL_ARRAY = 64  # arrays with fewer elements find their reader in a table
 _TABLE_COUNT_MAX = 256  # larger arrays get a packer made for the occasion
 _BYTES_COPIED_MAX = 4096  # below this, copying into the output is cheaper than another buffer
