@@ -9,7 +9,7 @@ CorruptRecord and never in a slice that is silently short.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
 from raftlog.wire.varint import encode_varint, read_varint, read_varlong
@@ -42,10 +42,11 @@ class Record(NamedTuple):
     headers: Headers = ()
 
 
-RecordSpan: TypeAlias = tuple[int, int, "bytes | None", bool, int, int, int]
+RecordSpan: TypeAlias = tuple[int, int, "bytes | None", int, int, int, int, int]
 """Where one record lies in a payload, for code that moves records without unpacking them: (offset delta, timestamp
-delta, key, whether it is a tombstone, start, tail, end). The record is `payload[start:end]`; behind its length,
-attributes and timestamp delta it goes on at `tail`. A plain tuple, because there is one for each record of a log."""
+delta, key, value start, value end, start, tail, end). The record is `payload[start:end]`; behind its length, attributes
+and timestamp delta it goes on at `tail`. The value start of a tombstone is -1. A plain tuple, because there is one for
+each record of a log."""
 
 
 def encode_records(records: Sequence[Record], base_offset: int, base_timestamp: int) -> bytes:
@@ -100,22 +101,14 @@ def decode_records(
     """
     records: list[Record] = []
     add = records.append
-    for delta, timestamp_delta, start, key_at, end in _frames(payload, count):
-        try:
-            key, position = _read_bytes(payload, key_at, end)
-            value, position = _read_bytes(payload, position, end)
-            headers: Headers = ()
-            if payload[position] == 0:
-                position += 1
-            else:
-                headers, position = _read_headers(payload, position, end)
-        except (IndexError, ValueError) as error:
-            raise CorruptRecord(f"record at byte {start}: {error}") from error
-        if position != end:
-            raise CorruptRecord(f"record at byte {start}: {end - position} bytes too many in it")
+    for delta, timestamp_delta, key, value_start, value_end, start, _, end in RecordScan(payload, count).take(count):
         timestamp = base_timestamp + timestamp_delta if append_time is None else append_time
         if not -_INT64_LIMIT <= timestamp < _INT64_LIMIT:
             raise CorruptRecord(f"record at byte {start}: timestamp {timestamp} has more than 64 bits")
+        headers: Headers = ()
+        if value_end + 1 != end or payload[value_end]:
+            headers = _read_headers(payload, value_end, start, end)
+        value = None if value_start < 0 else payload[value_start:value_end]
         add(Record(base_offset + delta, timestamp, key, value, headers))
     return records
 
@@ -189,7 +182,9 @@ class RecordScan:
                     value_size, position = read_varint(payload, position)
                 if value_size < -1 or position >= end or position + value_size >= end:
                     raise ValueError(f"a value of {value_size} bytes does not fit in it")
-                spans.append((delta, timestamp_delta, key, value_size < 0, start, tail, end))
+                value_start = position if value_size >= 0 else -1
+                position += max(value_size, 0)
+                spans.append((delta, timestamp_delta, key, value_start, position, start, tail, end))
                 position = end
         except (IndexError, ValueError) as error:
             raise CorruptRecord(f"record at byte {start}: {error}") from error
@@ -208,56 +203,12 @@ def scan_records(payload: bytes, count: int) -> list[RecordSpan]:
 def rebase_records(payload: bytes, spans: Iterable[RecordSpan], timestamp_shift: int) -> bytes:
     """The records at `spans` copied into a new payload, `timestamp_shift` ms added to each timestamp delta."""
     if timestamp_shift == 0:
-        return b"".join([payload[start:end] for _, _, _, _, start, _, end in spans])
+        return b"".join([payload[start:end] for *_, start, _, end in spans])
     parts: list[bytes] = []
-    for _, timestamp_delta, _, _, _, tail, end in spans:
+    for _, timestamp_delta, *_, tail, end in spans:
         delta = encode_varint(timestamp_delta + timestamp_shift)
         parts += (encode_varint(1 + len(delta) + end - tail), b"\x00", delta, payload[tail:end])
     return b"".join(parts)
-
-
-def _frames(payload: bytes, count: int) -> Iterator[tuple[int, int, int, int, int]]:
-    """(offset delta, timestamp delta, record start, key position, record end) of each record.
-
-    The one place that frames records: lengths, order of offsets, and that nothing is left over.
-    """
-    if count < 0 or count * MIN_RECORD_BYTES > len(payload):
-        raise CorruptRecord(f"{count} records do not fit in {len(payload)} bytes")
-    position, size = 0, len(payload)
-    previous = -1
-    for _ in range(count):
-        start = position
-        try:
-            byte = payload[position]
-            if byte < 0x80:
-                length, position = (byte >> 1) ^ -(byte & 1), position + 1
-            else:
-                length, position = read_varint(payload, position)
-            end = position + length
-            if length < _MIN_BODY_BYTES or end > size:
-                raise CorruptRecord(f"record at byte {start}: {length} bytes long where {size - position} are left")
-            position += 1
-            byte = payload[position]
-            if byte < 0x80:
-                timestamp_delta, position = (byte >> 1) ^ -(byte & 1), position + 1
-            else:
-                timestamp_delta, position = read_varlong(payload, position)
-            byte = payload[position]
-            if byte < 0x80:
-                delta, position = (byte >> 1) ^ -(byte & 1), position + 1
-            else:
-                delta, position = read_varint(payload, position)
-        except CorruptRecord:
-            raise
-        except (IndexError, ValueError) as error:
-            raise CorruptRecord(f"record at byte {start}: {error}") from error
-        if delta <= previous:
-            raise CorruptRecord(f"record at byte {start}: offset delta {delta} after {previous}")
-        previous = delta
-        yield delta, timestamp_delta, start, position, end
-        position = end
-    if position != size:
-        raise CorruptRecord(f"{size - position} bytes after the last of {count} records")
 
 
 def _read_bytes(payload: bytes, position: int, end: int) -> tuple[bytes | None, int]:
@@ -276,15 +227,21 @@ def _read_bytes(payload: bytes, position: int, end: int) -> tuple[bytes | None, 
     return payload[position:stop], stop
 
 
-def _read_headers(payload: bytes, position: int, end: int) -> tuple[Headers, int]:
-    count, position = read_varint(payload, position)
-    if count < 0 or count * 2 > end - position:
-        raise ValueError(f"{count} headers where {end - position} bytes are left")
-    headers = []
-    for _ in range(count):
-        name, position = _read_bytes(payload, position, end)
-        if name is None:
-            raise ValueError("a header without a name")
-        value, position = _read_bytes(payload, position, end)
-        headers.append((name.decode("utf-8", _HEADER_TEXT_ERRORS), value))
-    return tuple(headers), position
+def _read_headers(payload: bytes, position: int, start: int, end: int) -> Headers:
+    """The headers at `position` of the record at `start`, which must fill it. Raises CorruptRecord."""
+    try:
+        count, position = read_varint(payload, position)
+        if count < 0 or count * 2 > end - position:
+            raise ValueError(f"{count} headers where {end - position} bytes are left")
+        headers = []
+        for _ in range(count):
+            name, position = _read_bytes(payload, position, end)
+            if name is None:
+                raise ValueError("a header without a name")
+            value, position = _read_bytes(payload, position, end)
+            headers.append((name.decode("utf-8", _HEADER_TEXT_ERRORS), value))
+    except (IndexError, ValueError) as error:
+        raise CorruptRecord(f"record at byte {start}: {error}") from error
+    if position != end:
+        raise CorruptRecord(f"record at byte {start}: {end - position} bytes too many in it")
+    return tuple(headers)

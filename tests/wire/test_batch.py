@@ -273,7 +273,7 @@ def test_records_moved_as_spans_are_the_same_records(records: list[Record], data
     base = records[0].offset
     payload = encode_records(records, base, records[0].timestamp)
     spans = scan_records(payload, len(records))
-    assert [(key, is_tombstone, base + delta) for delta, _, key, is_tombstone, *_ in spans] == [
+    assert [(key, value_start < 0, base + delta) for delta, _, key, value_start, *_ in spans] == [
         (record.key, record.value is None, record.offset) for record in records
     ]
     chosen = data.draw(st.lists(st.sampled_from(range(len(records))), unique=True, min_size=1).map(sorted))
@@ -291,7 +291,7 @@ def test_spans_of_random_bytes_are_corrupt_or_within_them(payload: bytes, count:
         spans = scan_records(payload, count)
     except CorruptRecord:
         return
-    assert all(0 <= start < tail < end <= len(payload) for *_, start, tail, end in spans)
+    assert all(0 <= start < tail < value_end < end <= len(payload) for *_, value_end, start, tail, end in spans)
 
 
 @settings(max_examples=40, deadline=None)

@@ -281,14 +281,14 @@ def _clean_data(
     for number, span in enumerate(spans, 1):
         if number % RECORDS_PER_STEP == 0:
             yield None
-        delta, _, key, is_tombstone, *_ = span
+        delta, _, key, value_start, *_ = span
         offset = base_offset + delta
         if offset > latest:
             # Not in the map: nothing is known of it yet, nor of when it may go if it is a tombstone.
             kept.append(span)
-        elif key is not None and offset >= newest_of(key) and not (is_tombstone and expired):
+        elif key is not None and offset >= newest_of(key) and not (value_start < 0 and expired):
             kept.append(span)
-            has_tombstones |= is_tombstone
+            has_tombstones |= value_start < 0
     if not kept:
         return _empty_or_nothing(header, rules)
     set_horizon = has_tombstones and horizon is None
