@@ -31,6 +31,7 @@ from raftlog.broker.server.limits import ServerLimits
 from raftlog.broker.server.listener import Server
 from raftlog.broker.store.log_manager import LogManager, LogManagerSettings
 from raftlog.metadata.commands import RegisterBroker
+from raftlog.metadata.records import ResourceType
 from raftlog.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -80,7 +81,8 @@ class RunningBroker:
         self.controller = controller
         self.stopping = asyncio.Event()
         self.failure: BaseException | None = None
-        self._topic_configs: dict[int, LogConfig] = {}
+        self._shared_values: object = None
+        self._shared_config = LogConfig()
         self.logs = LogManager(
             config.data_dirs,
             self.clock,
@@ -110,8 +112,13 @@ class RunningBroker:
 
     def topic_config(self, topic: str) -> LogConfig:
         """A topic's resolved settings; topics without overrides share one object."""
-        values = self.config.resolver.topic_values(self.controller.image, topic)
-        return LogConfig.from_mapping(values)
+        image = self.controller.image
+        values = self.config.resolver.topic_values(image, topic)
+        if image.configs_of(ResourceType.TOPIC, topic):
+            return LogConfig.from_mapping(values)
+        if values is not self._shared_values:
+            self._shared_values, self._shared_config = values, LogConfig.from_mapping(values)
+        return self._shared_config
 
     def _log_offline(self, partition_log: ManagedLog, reason: str) -> None:
         self.partitions.log_offline(partition_log, reason)
