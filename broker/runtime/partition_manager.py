@@ -164,7 +164,7 @@ class PartitionManager:
         for name in delta.changed_topics:
             self._change(image.topics[name])
         for name in delta.topics_with_changed_configs(image):
-            self._configure(name)
+            self._configure(image.topics[name])
 
     def _delete(self, image: TopicImage) -> None:
         name = image.name.encode()
@@ -188,14 +188,17 @@ class PartitionManager:
             partition.isr_size = len(state.isr)
             partition.notify()
 
-    def _configure(self, name: str) -> None:
-        topic = self._by_name.get(name.encode())
-        if topic is None:
-            return
-        config = self._topic_config(name)
-        for partition in topic.partitions.values():
-            partition.log.reconfigure(config)
-            partition.min_isr = config.min_insync_replicas
+    def _configure(self, image: TopicImage) -> None:
+        config = self._topic_config(image.name)
+        for index in range(len(image.partitions)):
+            # Also those that nobody has used yet: retention and compaction look at them.
+            partition_log = self._logs.get(image.name, index)
+            if partition_log is not None:
+                partition_log.reconfigure(config)
+        topic = self._by_name.get(image.name.encode())
+        if topic is not None:
+            for partition in topic.partitions.values():
+                partition.min_isr = config.min_insync_replicas
 
     # ── failures ──────────────────────────────────────────────────────────────────────────────────────────
 
