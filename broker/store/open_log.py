@@ -442,21 +442,18 @@ class OpenLog:
         return Segment.create(self.store.files, self.directory, base_offset, now_ms=now_ms, suffix=CLEANED_SUFFIX)
 
     def prepare_replacement(self, new: Sequence[Segment]) -> None:
-        """First half of putting cleaned segments in the place of others: they become `.swap`, the last one first.
+        """First half of putting cleaned, synced segments in the place of others: they become `.swap`, the last first.
 
-        They come from `new_cleaned_segment` and are synced. From the moment when the first of them is `.swap` a restart
-        finishes the work (no `.cleaned` with a lower offset is left); before it a restart undoes it. The directory is
-        to be synced, perhaps in a thread, before the second half. Raises OSError.
+        Once the first of them is `.swap` a restart finishes the work (no `.cleaned` with a lower offset is left),
+        before that it undoes it. The directory is to be synced, in a thread perhaps, before the second half. Raises
+        OSError.
         """
         self._replacing = list(new)
         for segment in reversed(new):
             segment.rename(SWAP_SUFFIX)
 
     def replace_segments(self, old: Sequence[Segment], config: LogConfig) -> None:
-        """Second half: the old segments, neighbours below the active one, go, and the new ones take their names.
-
-        A crash leaves one or the other. Raises OSError.
-        """
+        """Second half: `old`, neighbours below the active one, go and the new ones take their names. Raises OSError."""
         first = self.segments.index(old[0])
         if list(old) != self.segments[first : first + len(old)] or self.active in old:
             raise InvariantViolation(f"{self.directory}: the segments to replace are not neighbours below the active")
