@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from raftlog.metadata.records import Endpoint
 from raftlog.wire.errors import ErrorCode
@@ -36,8 +36,7 @@ class InitializeCluster(Command["ClusterInitialized"]):
     features: Mapping[str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterInitialized:
+class ClusterInitialized(NamedTuple):
     """The cluster's id: the one asked for, or the one that it had already."""
 
     cluster_id: str
@@ -62,8 +61,7 @@ class RegisterBroker(Command["BrokerRegistered"]):
     previous_is_alive: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerRegistered:
+class BrokerRegistered(NamedTuple):
     """The epoch that the broker carries from now on."""
 
     error: ErrorCode
@@ -71,8 +69,7 @@ class BrokerRegistered:
     broker_epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class NewTopic:
+class NewTopic(NamedTuple):
     """A topic to create. `assignments`: replicas by partition index, for those who place by hand."""
 
     name: str
@@ -96,8 +93,7 @@ class CreateTopics(Command["TopicsCreated"]):
     cap_replication: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class TopicResult:
+class TopicResult(NamedTuple):
     """What became of one topic. Counts are -1 and `configs` empty on an error."""
 
     name: str
@@ -109,8 +105,7 @@ class TopicResult:
     configs: tuple[tuple[str, str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class TopicsCreated:
+class TopicsCreated(NamedTuple):
     """One result for each topic asked for, in order."""
 
     results: tuple[TopicResult, ...]
@@ -123,8 +118,7 @@ class DeleteTopics(Command["TopicsDeleted"]):
     topics: tuple[str | bytes, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TopicDeleted:
+class TopicDeleted(NamedTuple):
     """What became of one topic; `name` is None when it was asked for by an id that nobody knows."""
 
     name: str | None
@@ -133,19 +127,17 @@ class TopicDeleted:
     message: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TopicsDeleted:
+class TopicsDeleted(NamedTuple):
     """One result for each topic asked for, in order."""
 
     results: tuple[TopicDeleted, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class MorePartitions:
+class MorePartitions(NamedTuple):
     """The number of partitions that a topic shall have. `assignments`: None, or replicas of each new partition."""
 
     name: str
-    count: int
+    partitions: int
     assignments: tuple[tuple[int, ...], ...] | None = None
 
 
@@ -157,8 +149,7 @@ class CreatePartitions(Command["PartitionsCreated"]):
     validate_only: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionsCreated:
+class PartitionsCreated(NamedTuple):
     """One (name, error, message) for each topic asked for, in order."""
 
     results: tuple[tuple[str, ErrorCode, str | None], ...]
@@ -173,8 +164,7 @@ class ConfigOperation(IntEnum):
     SUBTRACT = 3
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigChange:
+class ConfigChange(NamedTuple):
     """One change of one setting. `operation` is a number from the wire: it may be none of ConfigOperation."""
 
     name: str
@@ -182,8 +172,7 @@ class ConfigChange:
     value: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class AlterResource:
+class AlterResource(NamedTuple):
     """The changes of one resource. `replace`: all settings not named here go back to their default (AlterConfigs)."""
 
     resource_type: int
@@ -200,8 +189,7 @@ class AlterConfigs(Command["ConfigsAltered"]):
     validate_only: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigsAltered:
+class ConfigsAltered(NamedTuple):
     """One (resource type, name, error, message) for each resource, in order."""
 
     results: tuple[tuple[int, str, ErrorCode, str | None], ...]
@@ -215,10 +203,9 @@ class AllocateProducerIds(Command["ProducerIdsAllocated"]):
     broker_epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerIdsAllocated:
-    """Ids from `first` to `first + count - 1`, which nobody else is ever given."""
+class ProducerIdsAllocated(NamedTuple):
+    """Ids from `first` to `first + size - 1`, which nobody else is ever given."""
 
     error: ErrorCode
     first: int
-    count: int
+    size: int

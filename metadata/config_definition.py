@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import NamedTuple, assert_never
 
@@ -47,16 +46,17 @@ class InvalidConfig(ValueError):
 
 
 class Validator(NamedTuple):
-    """A condition on a value: `check` gives what is wrong or None; `description` is the condition in
-    Kafka's notation.
+    """A condition on a value. `check` gives what is wrong or None; `description` is the condition as Kafka writes it.
+
+    `by_element`: the condition is on each element of a list.
     """
 
     check: Callable[[Value], str | None]
     description: str
+    by_element: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigDefinition:
+class ConfigDefinition(NamedTuple):
     """One setting. `unsupported` says why raftlog refuses any value but the default; None: it is supported."""
 
     name: str
@@ -77,12 +77,14 @@ class ConfigDefinition:
         value = parse_value(self.name, self.type, text)
         if self.unsupported is not None and value != self.default:
             raise InvalidConfig(f"{self.name} is not supported by raftlog: {self.unsupported}")
-        if self.validator is not None:
-            problem = self.validator.check(value)
-            if problem is not None:
-                raise InvalidConfig(f"Invalid value {_shown(value)} for configuration {self.name}: {problem}")
         if isinstance(value, tuple) and any(not element for element in value):
             raise InvalidConfig(f"Configuration '{self.name}' values must not be empty.")
+        if self.validator is not None:
+            each = value if self.validator.by_element and isinstance(value, tuple) else (value,)
+            for checked in each:
+                problem = self.validator.check(checked)
+                if problem is not None:
+                    raise InvalidConfig(f"Invalid value {_shown(checked)} for configuration {self.name}: {problem}")
         return value
 
     @property
@@ -197,13 +199,7 @@ def one_of(*choices: str) -> Validator:
 
 def elements_of(*choices: str) -> Validator:
     """A list whose elements are all among these."""
-
-    def check(value: Value) -> str | None:
-        assert isinstance(value, tuple)
-        wrong = [element for element in value if element and element not in choices]
-        return f"String must be one of: {', '.join(choices)}" if wrong else None
-
-    return Validator(check, f"[{', '.join(choices)}]")
+    return one_of(*choices)._replace(by_element=True)
 
 
 _REPLICA = re.compile(r"[0-9]+:[0-9]+", re.ASCII)

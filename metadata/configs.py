@@ -8,7 +8,6 @@ changes are made (`config_control`) and what a setting does.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 from types import MappingProxyType
 from typing import NamedTuple
@@ -70,8 +69,7 @@ class ConfigSynonym(NamedTuple):
     source: ConfigSource
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigEntry:
+class ConfigEntry(NamedTuple):
     """A setting's value and all the places it could come from, the winning one first."""
 
     definition: ConfigDefinition

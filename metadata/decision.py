@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from raftlog.metadata.configs import ConfigResolver
 from raftlog.metadata.records import Record
 
-R_co = TypeVar("R_co", covariant=True)
+R = TypeVar("R")
 
 
-@dataclass(frozen=True, slots=True)
-class Environment:
+class Environment(NamedTuple):
     """What the deciding node knows beside the image.
 
     `new_id` gives 16 random bytes that no other topic has; it is a port, so that a simulation repeats.
@@ -25,9 +23,8 @@ class Environment:
     default_replication_factor: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Decision(Generic[R_co]):
+class Decision(NamedTuple, Generic[R]):
     """The records that make it so (none: nothing changes), and the answer once they are committed."""
 
     records: tuple[Record, ...]
-    response: R_co
+    response: R

@@ -9,7 +9,6 @@ over and noted in `anomalies`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple, assert_never
 
@@ -208,7 +207,7 @@ class MetadataDelta:
         for topic_id, partitions in self._partitions.items():
             topic = self._topics[topic_id]
             if topic is not None:
-                self._topics[topic_id] = replace(topic, partitions=tuple(partitions))
+                self._topics[topic_id] = topic._replace(partitions=tuple(partitions))
         self._partitions = {}
         before = self.image
         topics, topics_by_id, colliding_names = before.topics, before.topics_by_id, before.colliding_names
@@ -303,8 +302,7 @@ class MetadataDelta:
 
 
 def _changed_broker(known: BrokerImage, record: BrokerChangeRecord) -> BrokerImage:
-    return replace(
-        known,
+    return known._replace(
         fenced=known.fenced if record.fenced is None else record.fenced,
         in_controlled_shutdown=(
             known.in_controlled_shutdown if record.in_controlled_shutdown is None else record.in_controlled_shutdown

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import NamedTuple
 
 from raftlog.metadata.persistent_map import PersistentMap, bucket_of_bytes, bucket_of_string
 from raftlog.metadata.records import NO_LEADER, Endpoint, PartitionState, ResourceType
@@ -36,8 +37,7 @@ brokers.
 EMPTY_CONFIGS: Mapping[str, str] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerImage:
+class BrokerImage(NamedTuple):
     """A registered broker. A fenced one leads nothing and is told to no client."""
 
     broker_id: int
@@ -57,8 +57,7 @@ class BrokerImage:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class TopicImage:
+class TopicImage(NamedTuple):
     """A topic; partition `i` is `partitions[i]`."""
 
     name: str

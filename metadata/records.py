@@ -1,14 +1,14 @@
-"""The facts that the metadata log holds: one frozen dataclass for each kind of record.
+"""The facts that the metadata log holds: one named tuple for each kind of record.
 
 A record says what *became* true, never what was asked for: every number in it (epochs, leaders, ids) was
 decided before it was proposed, so that replaying it needs no judgement. Refuses to know how records become
-bytes (`codec`) and what they do to an image (`delta`).
+bytes (`codec`) and what they do to an image (`delta`). Named tuples and not dataclasses: defining one takes a
+seventh of the time, and a broker has to be up in a fraction of a second.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -57,23 +57,20 @@ class PartitionState(NamedTuple):
     leader_recovering: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterRecord:
+class ClusterRecord(NamedTuple):
     """The cluster's name for ever: the first record of a metadata log."""
 
     cluster_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class FeatureLevelRecord:
+class FeatureLevelRecord(NamedTuple):
     """A feature (KIP-584) is now at this level; 0 removes it."""
 
     name: str
     level: int
 
 
-@dataclass(frozen=True, slots=True)
-class RegisterBrokerRecord:
+class RegisterBrokerRecord(NamedTuple):
     """A broker process joined. `incarnation_id` (16 bytes) is new with each start, `epoch` with each
     registration.
     """
@@ -87,8 +84,7 @@ class RegisterBrokerRecord:
     directories: tuple[bytes, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerChangeRecord:
+class BrokerChangeRecord(NamedTuple):
     """A registered broker was fenced or unfenced, began to shut down, or reported its directories. None:
     unchanged.
     """
@@ -100,23 +96,20 @@ class BrokerChangeRecord:
     directories: tuple[bytes, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class UnregisterBrokerRecord:
+class UnregisterBrokerRecord(NamedTuple):
     """A broker left for good."""
 
     broker_id: int
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class LastBrokerEpochRecord:
+class LastBrokerEpochRecord(NamedTuple):
     """The highest broker epoch ever given out, so that it is not given out again after its broker has left."""
 
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class TopicRecord:
+class TopicRecord(NamedTuple):
     """A topic with all its partitions: one record, so that thousands of partitions stay compact."""
 
     name: str
@@ -125,31 +118,27 @@ class TopicRecord:
     internal: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class NewPartitionsRecord:
+class NewPartitionsRecord(NamedTuple):
     """Partitions were appended to a topic, in the order of their indexes and without a gap."""
 
     topic_id: bytes
     partitions: tuple[PartitionState, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionChangeRecord:
+class PartitionChangeRecord(NamedTuple):
     """Some partitions of one topic changed: their whole new states."""
 
     topic_id: bytes
     partitions: tuple[PartitionState, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RemoveTopicRecord:
+class RemoveTopicRecord(NamedTuple):
     """A topic is gone, with its configs."""
 
     topic_id: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigRecord:
+class ConfigRecord(NamedTuple):
     """Configs of one resource changed: name to the new value, or to None when the override was removed."""
 
     resource_type: ResourceType
@@ -157,8 +146,7 @@ class ConfigRecord:
     changes: Mapping[str, str | None]
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerIdsRecord:
+class ProducerIdsRecord(NamedTuple):
     """A broker was given a block of producer ids; `next_producer_id` is the first one that nobody was
     given.
     """

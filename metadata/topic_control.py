@@ -284,13 +284,14 @@ def _more_partitions(image: MetadataImage, wanted: MorePartitions, environment: 
         error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         raise Refused(error, error.message)
     current = len(topic.partitions)
-    additional = wanted.count - current
+    additional = wanted.partitions - current
     if additional == 0:
         raise Refused(ErrorCode.INVALID_PARTITIONS, f"Topic already has {current} partition(s).")
     if additional < 0:
         raise Refused(
             ErrorCode.INVALID_PARTITIONS,
-            f"The topic {wanted.name} currently has {current} partition(s); {wanted.count} would not be an increase.",
+            f"The topic {wanted.name} currently has {current} partition(s); {wanted.partitions} would not be an"
+            " increase.",
         )
     if additional > MAX_PARTITIONS_PER_REQUEST:
         raise Refused(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")

@@ -33,9 +33,7 @@ def handle(context: RequestContext, request: DescribeConfigsRequest) -> Describe
 def _result(
     context: RequestContext, request: DescribeConfigsRequest, wanted: DescribeConfigsResource
 ) -> DescribeConfigsResult:
-    result = DescribeConfigsResult(
-        resource_type=wanted.resource_type, resource_name=wanted.resource_name, error_message=None
-    )
+    result = DescribeConfigsResult(resource_type=wanted.resource_type, resource_name=wanted.resource_name)
     answer = _entries(context, wanted.resource_type, wanted.resource_name)
     if isinstance(answer, tuple):
         result.error_code, result.error_message = answer

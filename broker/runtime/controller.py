@@ -12,7 +12,6 @@ import logging
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 from raftlog.broker.config import BrokerConfig
@@ -46,11 +45,10 @@ FEATURES = {"raftlog.metadata.version": 1}
 """The features of a new cluster and their levels (KIP-584)."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Pending:
+class _Pending(NamedTuple):
     """A change that is proposed and not yet committed."""
 
-    index: int
+    entry_index: int
     delta: MetadataDelta
     image: MetadataImage
 
@@ -160,7 +158,7 @@ class Controller:
 
     def _newest(self) -> MetadataImage:
         last = self._pending[-1] if self._pending else None
-        if last is not None and (last.index != self._log.last_index or self._pending_term != self._log.term):
+        if last is not None and (last.entry_index != self._log.last_index or self._pending_term != self._log.term):
             # What was proposed is not going to be committed: the disk failed, or another node leads now.
             self._pending.clear()
             last = None
@@ -191,7 +189,7 @@ class Controller:
             for record in decode_records(entry):
                 self._starting.replay(record)
             return
-        if self._pending and self._pending[0].index == index:
+        if self._pending and self._pending[0].entry_index == index:
             pending = self._pending.popleft()
             self._publish(pending.delta, pending.image)
             return
@@ -227,7 +225,7 @@ class Controller:
 
     async def _fetch_producer_ids(self, broker_id: int) -> ErrorCode:
         block = await self.execute(AllocateProducerIds(broker_id, self._broker_epoch))
-        self._next_producer_id, self._end_of_producer_ids = block.first, block.first + block.count
+        self._next_producer_id, self._end_of_producer_ids = block.first, block.first + block.size
         return block.error
 
     async def create_automatically(self, names: Iterable[str]) -> tuple[TopicResult, ...]:

@@ -34,11 +34,10 @@ DEFAULT_SEGMENT_BYTES = 8 * 1024 * 1024
 _SUFFIX = ".journal"
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """One entry of the log."""
 
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
     term: int
     data: bytes
 

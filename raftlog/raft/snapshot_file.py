@@ -7,7 +7,7 @@ chunks mean.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from raftlog.raft.files import Files, join
 from raftlog.raft.frames import Damage, encode_frame, read_frames
@@ -16,11 +16,10 @@ FORMAT = 1
 BEGIN, CHUNK, END = 5, 6, 7
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(NamedTuple):
     """The state after entry `index`, which was of `term`, in chunks."""
 
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
     term: int
     chunks: list[bytes]
 

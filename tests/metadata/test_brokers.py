@@ -62,7 +62,7 @@ def test_a_broker_that_was_shut_down_cleanly_keeps_its_leader_epochs() -> None:
 def test_producer_ids_are_given_out_once() -> None:
     world = World(brokers=2)
     blocks = [world.execute(AllocateProducerIds(1 + n % 2, 1 + n % 2)) for n in range(4)]
-    ids = [block.first + n for block in blocks for n in range(block.count)]
+    ids = [block.first + n for block in blocks for n in range(block.size)]
     assert len(set(ids)) == len(ids) == 4000
 
 

@@ -132,7 +132,7 @@ def test_values_are_read_as_kafka_reads_them(name: str, text: str, value: object
         ("retention.ms", "١", "Not a number of type LONG"),
         ("segment.bytes", "3000000000", "Not a number of type INT"),
         ("segment.bytes", "10", "Invalid value 10 for configuration segment.bytes: Value must be at least 1048576"),
-        ("cleanup.policy", "foo", "String must be one of: compact, delete"),
+        ("cleanup.policy", "delete,foo", "Invalid value foo for configuration cleanup.policy: String must be one of"),
         ("cleanup.policy", "compact,", "Configuration 'cleanup.policy' values must not be empty."),
         ("compression.type", "GZIP", "String must be one of: uncompressed, zstd, lz4, snappy, gzip, producer"),
         ("preallocate", "yes", "Expected value to be either true or false"),

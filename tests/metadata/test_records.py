@@ -41,7 +41,9 @@ def contents(image: MetadataImage) -> object:
 
 @given(st.lists(strategies.records, max_size=5))
 def test_records_survive_their_bytes(records: list[Any]) -> None:
-    assert decode_records(encode_records(records)) == records
+    decoded = decode_records(encode_records(records))
+    assert decoded == records
+    assert [type(record) for record in decoded] == [type(record) for record in records]
 
 
 @settings(max_examples=50)
