@@ -46,6 +46,7 @@ from raftlog.broker.core.log.results import LogDamaged
 from raftlog.broker.core.log.transactions import AbortedTransaction, collect
 from raftlog.broker.ports import Clock, Disk
 from raftlog.broker.store.files import Descriptor, read_exactly
+from raftlog.broker.store.managed_log import FULL_DISK_ERRORS
 from raftlog.broker.store.open_log import OpenLog
 from raftlog.broker.store.partition_log import PartitionLog
 from raftlog.broker.store.segment import Segment
@@ -112,13 +113,17 @@ class LogCleaner:
         value may only go when the newer one cannot be lost any more, and what a run leaves out would look like a loss
         to a recovery that came by.
 
-        Raises OSError when the disk refuses (what was there before is there still), LogUnavailable when the log is
-        offline. A log with damaged batches is given up until the broker starts again.
+        Raises OSError when the disk is full (what was there before is there still), LogUnavailable when the log is
+        offline. A log that cannot be read or rewritten is given up until the broker starts again.
         """
         try:
             yield from _Run(self._store, log, self._hash_key, self.map_bytes).steps(safe_offset)
         except CleaningAborted as aborted:
             logger.info("log=%s compaction ends early: %s", log.directory, aborted)
+        except OSError as error:
+            if error.errno in FULL_DISK_ERRORS:
+                raise
+            self._give_up(log, str(error))
         except LogDamaged as error:
             self._give_up(log, str(error))
 

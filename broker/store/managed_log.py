@@ -44,7 +44,6 @@ class ManagedLog:
         "_store",
         "clean",
         "cleaned_offset",
-        "cleaned_offset",
         "config",
         "directory",
         "flush_due",

@@ -479,7 +479,6 @@ class PartitionLog(ManagedLog):
         except OSError as error:
             raise self.fail(error) from error
         self.log_start_offset = self.log_end_offset = self.recovery_point = self.cleaned_offset = offset
-        self.cleaned_offset = 0
         self.high_watermark = self.last_stable_offset = offset
 
     def expire_producers(self, now_ms: int) -> None:

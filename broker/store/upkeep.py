@@ -114,6 +114,8 @@ class Upkeep:
     async def compact(self) -> None:
         """Compact the logs that are due, one after the other."""
         manager = self._manager
+        # A topic that was deleted must not leave its offset to one that is made under its name.
+        await self.checkpoint(CLEANED_OFFSETS)
         if not any(log.config.compact and log.is_open for log in manager):
             return
         # Imported when there is a log to compact: a broker is to start fast.
