@@ -92,6 +92,11 @@ class IndexFile:
             self._written = self.count
             self._waiting.clear()
 
+    def complete(self) -> None:
+        """Bring everything into the file, and make it if there was nothing. Raises OSError."""
+        self.write_out()
+        self.file.open(create=True)
+
     def sync(self) -> None:
         """Return when all entries are on stable storage. Raises OSError."""
         self.write_out()

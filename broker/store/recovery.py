@@ -411,8 +411,8 @@ class _Recovery:
             opened.take_snapshot(end_offset)
             opened.names_are_new()
             for segment in self.segments[number:]:
-                segment.offsets.write_out()
-                segment.times.write_out()
+                segment.offsets.complete()
+                segment.times.complete()
                 opened.sync_with_next(segment)
         return Recovered(opened, log_start_offset, end_offset, min(self.recovery_point, end_offset))
 

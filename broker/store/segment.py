@@ -98,16 +98,19 @@ class Segment:
         preallocate: int = 0,
         suffix: str = "",
     ) -> Segment:
-        """A new, empty segment, replacing what lies under its names. Raises OSError."""
+        """A new, empty segment, replacing what lies under its names. Raises OSError.
+
+        Its indexes get their files with their first entries, or when it is finished: making a file costs as much as
+        a hundred appends.
+        """
         segment = cls(files, directory, base_offset, suffix=suffix, new=True)
         disk = files.disk
         fd = segment.log.open(create=True).fd
         disk.truncate(fd, 0)
         if preallocate:
             disk.allocate(fd, preallocate)
-        for index in (segment.offsets, segment.times):
-            disk.truncate(index.file.open(create=True).fd, 0)
-        disk.remove(segment.path + TRANSACTION_INDEX_SUFFIX + suffix)
+        for kind in (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
+            disk.remove(segment.path + kind + suffix)
         segment.created_ms = segment.changed_ms = now_ms
         return segment
 
@@ -352,8 +355,8 @@ class Segment:
         if self.size:
             self.load_largest_timestamp()
             self.add_time_entry()
-        self.offsets.write_out()
-        self.times.write_out()
+        self.offsets.complete()
+        self.times.complete()
         fd = self.descriptor().fd
         if self._disk.size(fd) != self.size:
             self._disk.truncate(fd, self.size)

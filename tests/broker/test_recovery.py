@@ -276,6 +276,9 @@ def test_damage_that_a_reader_meets_takes_the_partition_offline() -> None:
 def test_a_lost_index_is_made_again(harm: str, kind: str) -> None:
     world = LogWorld(LogConfig(segment_bytes=8000, index_interval_bytes=200))
     fill(world, 0, 150)
+    active = world.log.opened.active
+    active.offsets.complete()
+    active.times.complete()
     world.log.flush()
     world.checkpoint()
     # A crash can harm the indexes of the segment that was being written: the others are synced when they are done.
