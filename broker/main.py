@@ -30,7 +30,7 @@ from raftlog.broker.server.dispatcher import Dispatcher
 from raftlog.broker.server.limits import ServerLimits
 from raftlog.broker.server.listener import Server
 from raftlog.broker.store.log_manager import LogManager, LogManagerSettings
-from raftlog.metadata.commands import RegisterBroker
+from raftlog.metadata.commands import NO_EPOCH, RegisterBroker
 from raftlog.metadata.records import ResourceType
 from raftlog.wire.errors import ErrorCode
 
@@ -139,6 +139,8 @@ async def _serve(config: BrokerConfig, ready_fd: int | None, lifeline_fd: int | 
     broker = RunningBroker(config, controller)
     broker.logs.start()
     controller.subscribe(broker.partitions.publish)
+    known = controller.image.brokers.get(config.node_id)
+    stopped_in_order = known is not None and all(directory.clean for directory in broker.logs.directories)
     registered = await controller.register(
         RegisterBroker(
             broker_id=config.node_id,
@@ -146,6 +148,8 @@ async def _serve(config: BrokerConfig, ready_fd: int | None, lifeline_fd: int | 
             endpoints=config.registered_endpoints(),
             rack=config["broker.rack"],
             cluster_id=cluster_id,
+            # Nothing was lost, so the partitions that this broker leads keep their leader epochs (KIP-966).
+            previous_broker_epoch=known.epoch if known is not None and stopped_in_order else NO_EPOCH,
         )
     )
     if registered.error is not ErrorCode.NONE:

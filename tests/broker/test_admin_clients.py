@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import subprocess
 from pathlib import Path
@@ -16,6 +17,8 @@ from confluent_kafka.cimpl import NewTopic
 from kafka import KafkaAdminClient
 from kafka.admin import NewTopic as PythonNewTopic
 
+from raftlog.broker.config import BrokerConfig
+from raftlog.broker.runtime.controller import open_controller
 from raftlog.testing import BrokerProcess
 from tests.conftest import RunningBroker
 
@@ -100,6 +103,34 @@ def test_topics_and_settings_outlive_kill_9(tmp_path: Path) -> None:
         assert admin.describe_cluster().result(SECONDS).cluster_id == before
     finally:
         broker.kill()
+
+
+def test_leader_epochs_grow_after_kill_9_and_not_after_an_orderly_stop(tmp_path: Path) -> None:
+    broker = BrokerProcess(1, tmp_path / "data", log_file=tmp_path / "broker.log")
+    broker.start()
+    try:
+        admin = AdminClient({"bootstrap.servers": broker.address})
+        admin.create_topics([NewTopic("t", 1, 1)])["t"].result(SECONDS)
+        broker.restart()
+        broker.restart()
+        broker.restart(kill=True)
+        broker.stop()
+    finally:
+        broker.kill()
+    assert leader_epochs(tmp_path / "data") == {"t": [1]}
+
+
+def leader_epochs(data: Path) -> dict[str, list[int]]:
+    """What the metadata of a stopped broker says."""
+
+    async def read() -> dict[str, list[int]]:
+        controller = open_controller(BrokerConfig({"node.id": "1", "log.dirs": str(data)}))
+        await controller.start()
+        topics = controller.image.topics.values()
+        await controller.close()
+        return {topic.name: [partition.leader_epoch for partition in topic.partitions] for topic in topics}
+
+    return asyncio.run(read())
 
 
 def test_a_broker_with_a_damaged_metadata_log_does_not_start_and_says_what_to_do(tmp_path: Path) -> None:
