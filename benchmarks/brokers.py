@@ -108,13 +108,16 @@ class Raftlog(Broker):
 
     name = "raftlog"
 
+    def command(self) -> list[str]:
+        """What is executed, but for the settings and the descriptor that says ready."""
+        port = int(self.bootstrap.rpartition(":")[2] or free_port())
+        command = [sys.executable, "-m", "raftlog", "broker", "--node-id", "1", "--data-dir", str(self.directory)]
+        return [*command, "--listen", f"127.0.0.1:{port}"]
+
     def start(self) -> None:
         read_end, write_end = os.pipe()
-        port = int(self.bootstrap.rpartition(":")[2] or free_port())
-        settings = {"group.initial.rebalance.delay.ms": "0", **self.settings}
-        command = [sys.executable, "-m", "raftlog", "broker", "--node-id", "1", "--data-dir", str(self.directory)]
-        command += ["--listen", f"127.0.0.1:{port}", "--ready-fd", str(write_end)]
-        for key, value in settings.items():
+        command = [*self.command(), "--ready-fd", str(write_end)]
+        for key, value in {"group.initial.rebalance.delay.ms": "0", **self.settings}.items():
             command += ["--set", f"{key}={value}"]
         with open(self.directory / "broker.out", "ab") as output:
             self.process = subprocess.Popen(command, stdout=output, stderr=output, pass_fds=[write_end])
@@ -127,8 +130,9 @@ class Raftlog(Broker):
         self.pid = self.process.pid
 
     def stop(self) -> None:
-        self.process.send_signal(signal.SIGTERM)
-        self.process.wait(30)
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            self.process.wait(30)
 
     def kill(self) -> None:
         """kill -9."""

@@ -1,0 +1,122 @@
+"""What one request costs the broker: CPU microseconds per request, and a profile of where they go.
+
+Knows a pipelining client that sends prepared frames. Refuses to compare with others: that is `table.py`.
+
+    python -m benchmarks.request_cost [--requests 40000] [--profile]
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import pstats
+import socket
+import struct
+import sys
+import time
+from pathlib import Path
+
+from benchmarks.brokers import Broker, Raftlog, create_topic
+from raftlog.wire.apis import ApiKey
+from raftlog.wire.batch import Record, encode_batch
+from raftlog.wire.codec import encode
+from raftlog.wire.headers import encode_request_header
+from raftlog.wire.messages.api_versions import ApiVersionsRequest
+from raftlog.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from raftlog.wire.messages.heartbeat import HeartbeatRequest
+from raftlog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from raftlog.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from raftlog.wire.schema import Message
+
+DEPTH = 20
+
+
+class Profiled(Raftlog):
+    """A broker that writes its own profile when it stops."""
+
+    def command(self) -> list[str]:
+        command = super().command()
+        place = command.index("-m")
+        return [*command[:place], "-m", "cProfile", "-o", str(self.directory / "profile"), *command[place:]]
+
+
+def framed(key: ApiKey, version: int, message: Message) -> bytes:
+    """A whole request."""
+    body = encode(message, version, encode_request_header(key, version, 1, "cost"))
+    return struct.pack(">i", len(body)) + body
+
+
+def produce(size: int) -> bytes:
+    """One batch of about `size` bytes in records of 100 bytes."""
+    records = [Record(n, int(time.time() * 1000), None, os.urandom(100)) for n in range(max(1, size // 108))]
+    data = PartitionProduceData(index=0, records=encode_batch(records))
+    topic = TopicProduceData(name="cost", partition_data=[data])
+    return framed(ApiKey.PRODUCE, 12, ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=[topic]))
+
+
+def fetch(offset: int, bytes_max: int) -> bytes:
+    """One partition from an offset on, without a session."""
+    wanted = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=bytes_max)
+    request = FetchRequest(max_wait_ms=0, min_bytes=0, topics=[FetchTopic(topic="cost", partitions=[wanted])])
+    return framed(ApiKey.FETCH, 12, request)
+
+
+def send_all(bootstrap: str, request: bytes, count: int) -> None:
+    """Send `count` copies, DEPTH of them at a time, and read the replies."""
+    host, _, port = bootstrap.rpartition(":")
+    with socket.create_connection((host, int(port))) as sock, sock.makefile("rb", buffering=1 << 20) as replies:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for _ in range(count // DEPTH):
+            sock.sendall(request * DEPTH)
+            for _ in range(DEPTH):
+                (length,) = struct.unpack(">i", replies.read(4))
+                replies.read(length)
+
+
+def measure(broker: Broker, request: bytes, count: int) -> float:
+    """CPU microseconds per request."""
+    send_all(broker.bootstrap, request, DEPTH * 5)
+    before = broker.cpu_seconds()
+    send_all(broker.bootstrap, request, count)
+    return (broker.cpu_seconds() - before) / (count // DEPTH * DEPTH) * 1e6
+
+
+def main() -> int:
+    """Print one line per kind of request, then the profile if it is asked for."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--requests", type=int, default=40_000)
+    parser.add_argument("--profile", action="store_true", help="of small produce requests")
+    options = parser.parse_args()
+    metadata = MetadataRequest(topics=[MetadataRequestTopic(name="cost")])
+    kinds = {
+        "Produce, one batch of 100 B": produce(100),
+        "Produce, one batch of 16 KB": produce(16_000),
+        "Fetch of 1 KB": fetch(0, 1_000),
+        "Fetch of 100 KB": fetch(1_000, 100_000),
+        "Metadata of one topic": framed(ApiKey.METADATA, 12, metadata),
+        "Heartbeat of an unknown group": framed(
+            ApiKey.HEARTBEAT, 4, HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
+        ),
+        "ApiVersions": framed(
+            ApiKey.API_VERSIONS, 3, ApiVersionsRequest(client_software_name="cost", client_software_version="1")
+        ),
+    }
+    with Raftlog() as broker:
+        create_topic(broker.bootstrap, "cost")
+        print("| request | broker CPU µs |\n| --- | --- |")
+        for name, request in kinds.items():
+            print(f"| {name} | {measure(broker, request, options.requests):.0f} |", flush=True)
+    if options.profile:
+        with Profiled() as broker:
+            create_topic(broker.bootstrap, "cost")
+            send_all(broker.bootstrap, kinds["Produce, one batch of 100 B"], options.requests)
+            broker.stop()
+            text = io.StringIO()
+            pstats.Stats(str(broker.directory / "profile"), stream=text).sort_stats("tottime").print_stats(25)
+            print(text.getvalue().replace(str(Path(__file__).resolve().parent.parent) + "/", ""))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
