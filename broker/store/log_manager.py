@@ -25,9 +25,10 @@ from raftlog.broker.ports import Clock, Disk
 from raftlog.broker.store.data_directory import CHECKPOINTS, DataDirectory, read_all_checkpoints
 from raftlog.broker.store.disk import OsDisk
 from raftlog.broker.store.files import MAX_OPEN_FILES
+from raftlog.broker.store.flush_ticket import FlushTicket
 from raftlog.broker.store.managed_log import ManagedLog
-from raftlog.broker.store.names import LOG_STARTS, RECOVERY_POINTS
-from raftlog.broker.store.partition_log import FlushTicket, PartitionLog
+from raftlog.broker.store.names import CLEANED_OFFSETS, LOG_STARTS, RECOVERY_POINTS
+from raftlog.broker.store.partition_log import PartitionLog
 from raftlog.broker.store.store import PRODUCER_EXPIRATION_MS, Store
 from raftlog.broker.store.upkeep import Upkeep
 
@@ -327,7 +328,7 @@ class LogManager:
 
     def _before_cut(self, log: ManagedLog) -> None:
         directory = self._homes[log.topic, log.index]
-        for name in (RECOVERY_POINTS, LOG_STARTS):
+        for name in (RECOVERY_POINTS, LOG_STARTS, CLEANED_OFFSETS):
             directory.write_checkpoint(directory.checkpoint(name))
 
     def describe(self) -> list[DirectoryDescription]:

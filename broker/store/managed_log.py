@@ -13,7 +13,8 @@ from typing import Final
 from raftlog.broker.core.log.config import LogConfig
 from raftlog.broker.core.log.results import LogDamaged, LogUnavailable
 from raftlog.broker.core.log.validation import BatchRules
-from raftlog.broker.store.open_log import FlushTicket, OpenLog
+from raftlog.broker.store.flush_ticket import FlushTicket
+from raftlog.broker.store.open_log import OpenLog
 from raftlog.broker.store.recovery import recover
 from raftlog.broker.store.segment import LOG_SUFFIX
 from raftlog.broker.store.store import Store

@@ -23,6 +23,7 @@ from raftlog.broker.core.log.producers import CompletedTransaction, ProducerStat
 from raftlog.broker.core.log.snapshot import encode_snapshot
 from raftlog.broker.core.log.transactions import AbortedTransaction
 from raftlog.broker.store.files import Descriptor, replace_whole, write_new
+from raftlog.broker.store.flush_ticket import FlushTicket
 from raftlog.broker.store.names import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
@@ -43,41 +44,6 @@ SNAPSHOT_INTERVAL_BYTES: Final = 4 << 20
 """A flush writes a producer snapshot if so much was appended since the last: a start reads the headers behind it."""
 READ_ENDS: Final = 32
 """Positions where the latest reads ended that are remembered: each is where its reader goes on."""
-
-
-class FlushTicket:
-    """What must be synced before the offsets below `end_offset` are safe. `sync` may run in a thread of its own."""
-
-    __slots__ = ("_descriptors", "_directories", "_epochs", "_generation", "_opened", "end_offset")
-
-    def __init__(
-        self,
-        opened: OpenLog,
-        end_offset: int,
-        descriptors: Sequence[Descriptor],
-        directories: Sequence[str],
-        epochs: bytes | None,
-    ) -> None:
-        self._opened = opened
-        self._generation = opened.generation
-        self.end_offset = end_offset
-        self._descriptors = descriptors
-        self._directories = directories
-        self._epochs = epochs
-
-    def sync(self) -> None:
-        """Return when all of it is on stable storage. Raises OSError."""
-        disk = self._opened.store.disk
-        for descriptor in self._descriptors:
-            disk.sync(descriptor.fd)
-        if self._epochs is not None:
-            self._opened.replace_epochs(self._epochs, self._generation)
-        for directory in self._directories:
-            disk.sync_directory(directory)
-
-    def is_of(self, opened: OpenLog) -> bool:
-        """Whether the log is still the one it was when the ticket was made, and not cut since."""
-        return opened is self._opened and opened.generation == self._generation
 
 
 class OpenLog:
@@ -111,6 +77,7 @@ class OpenLog:
         store: Store,
         directory: str,
         segments: list[Segment],
+        *,
         epochs: LeaderEpochs,
         producers: ProducerStates,
         snapshots: Iterable[int],

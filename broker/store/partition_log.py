@@ -27,8 +27,9 @@ from raftlog.broker.core.log.transactions import AbortedTransaction, collect
 from raftlog.broker.core.log.validation import Refusal, check_batch
 from raftlog.broker.ports import Buffer
 from raftlog.broker.store.files import read_exactly
+from raftlog.broker.store.flush_ticket import FlushTicket
 from raftlog.broker.store.managed_log import ManagedLog
-from raftlog.broker.store.open_log import FlushTicket, OpenLog
+from raftlog.broker.store.open_log import OpenLog
 from raftlog.broker.store.searching import offset_for_timestamp, offset_of_max_timestamp
 from raftlog.wire.batch import (
     CONTROL_BIT,

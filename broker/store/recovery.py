@@ -68,7 +68,9 @@ def recover(
 
     `clean` says that the broker stopped by itself: then indexes are complete. Raises OSError, LogDamaged.
     """
-    return _Recovery(store, directory, config, log_start_offset, recovery_point, clean).run()
+    return _Recovery(
+        store, directory, config, log_start_offset=log_start_offset, recovery_point=recovery_point, clean=clean
+    ).run()
 
 
 class _Recovery:
@@ -79,6 +81,7 @@ class _Recovery:
         store: Store,
         directory: str,
         config: LogConfig,
+        *,
         log_start_offset: int,
         recovery_point: int,
         clean: bool,
@@ -166,9 +169,20 @@ class _Recovery:
         for offset in self.snapshots:
             self.disk.remove(f"{self.directory}/{snapshot_name(offset)}")
         self.epochs.clear()
-        opened = OpenLog(self.store, self.directory, [segment], self.epochs, ProducerStates(end_offset=start), [])
+        self.segments, self.snapshots, self.producers = [segment], [], ProducerStates(end_offset=start)
+        opened = self._open_log()
         opened.names_are_new()
         return Recovered(opened, start, start, start)
+
+    def _open_log(self) -> OpenLog:
+        return OpenLog(
+            self.store,
+            self.directory,
+            self.segments,
+            epochs=self.epochs,
+            producers=self.producers,
+            snapshots=self.snapshots,
+        )
 
     # Below the recovery point ----------------------------------------------------------------------------------
 
@@ -404,7 +418,7 @@ class _Recovery:
         active.load_first_timestamp()
         active.load_largest_timestamp()
         self.epochs.truncate_from(end_offset)
-        opened = OpenLog(self.store, self.directory, self.segments, self.epochs, self.producers, self.snapshots)
+        opened = self._open_log()
         opened.epochs.truncate_before(log_start_offset)
         if self.changed:
             # So that the next start need not read again what this one has read.

@@ -78,22 +78,14 @@ def decode_snapshot(data: bytes) -> list[ProducerEntry]:
         raise CorruptSnapshot(f"{count} producers do not fit {len(data)} bytes")
     entries = {}
     for fields in _ENTRY.iter_unpack(memoryview(data)[position:end]):
-        entry = _entry(*fields)
+        entry = _entry(fields)
         entries[entry.producer_id] = entry
     _add_earlier_batches(entries, memoryview(data)[end:])
     return list(entries.values())
 
 
-def _entry(
-    producer_id: int,
-    epoch: int,
-    sequence: int,
-    offset: int,
-    delta: int,
-    timestamp: int,
-    coordinator_epoch: int,
-    transaction_start: int,
-) -> ProducerEntry:
+def _entry(fields: tuple[int, ...]) -> ProducerEntry:
+    producer_id, epoch, sequence, offset, delta, timestamp, coordinator_epoch, transaction_start = fields
     entry = ProducerEntry(producer_id, epoch)
     entry.coordinator_epoch = coordinator_epoch
     entry.last_timestamp = timestamp
