@@ -5,8 +5,6 @@ Knows registration (KIP-631) and epochs. Refuses to know heartbeats: who is aliv
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from raftlog.metadata.commands import (
     NO_EPOCH,
     AllocateProducerIds,
@@ -21,7 +19,7 @@ from raftlog.metadata.image import MetadataImage
 from raftlog.metadata.records import (
     ClusterRecord,
     FeatureLevelRecord,
-    PartitionChangeRecord,
+    NewLeaderEpochsRecord,
     ProducerIdsRecord,
     RegisterBrokerRecord,
 )
@@ -68,19 +66,8 @@ def register_broker(image: MetadataImage, command: RegisterBroker) -> Decision[B
         directories=command.directories,
     )
     clean = known is not None and known.epoch == command.previous_broker_epoch
-    changes = () if known is None or clean else tuple(_new_leader_epochs(image, command.broker_id))
-    return Decision((registration, *changes), BrokerRegistered(ErrorCode.NONE, None, epoch))
-
-
-def _new_leader_epochs(image: MetadataImage, broker_id: int) -> Iterator[PartitionChangeRecord]:
-    for topic in image.topics.values():
-        led = tuple(
-            state._replace(leader_epoch=state.leader_epoch + 1, partition_epoch=state.partition_epoch + 1)
-            for state in topic.partitions
-            if state.leader == broker_id
-        )
-        if led:
-            yield PartitionChangeRecord(topic.topic_id, led)
+    epochs = () if known is None or clean else (NewLeaderEpochsRecord(command.broker_id),)
+    return Decision((registration, *epochs), BrokerRegistered(ErrorCode.NONE, None, epoch))
 
 
 def allocate_producer_ids(image: MetadataImage, command: AllocateProducerIds) -> Decision[ProducerIdsAllocated]:

@@ -21,6 +21,7 @@ from raftlog.metadata.records import (
     Endpoint,
     FeatureLevelRecord,
     LastBrokerEpochRecord,
+    NewLeaderEpochsRecord,
     NewPartitionsRecord,
     PartitionChangeRecord,
     PartitionState,
@@ -166,8 +167,8 @@ _TYPES: dict[type, _RecordType] = {
         lambda f, _: ProducerIdsRecord(*f),
     ),
     LastBrokerEpochRecord: _RecordType(12, 0, lambda r: (r.epoch,), lambda f, _: LastBrokerEpochRecord(*f)),
-    # Kept for what comes: 13 SCRAM credentials, 14 ACLs, 15 client quotas, 16 quorum voters, 17 delegation
-    # tokens.
+    NewLeaderEpochsRecord: _RecordType(13, 0, lambda r: (r.broker_id,), lambda f, _: NewLeaderEpochsRecord(*f)),
+    # Kept for what comes: 14 SCRAM credentials, 15 ACLs, 16 client quotas, 17 quorum voters, 18 tokens.
 }
 _BY_NUMBER = {entry.number: entry for entry in _TYPES.values()}
 

@@ -8,6 +8,7 @@ over and noted in `anomalies`.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple, assert_never
@@ -20,6 +21,7 @@ from raftlog.metadata.records import (
     ConfigRecord,
     FeatureLevelRecord,
     LastBrokerEpochRecord,
+    NewLeaderEpochsRecord,
     NewPartitionsRecord,
     PartitionChangeRecord,
     ProducerIdsRecord,
@@ -48,6 +50,7 @@ class MetadataDelta:
     def __init__(self, image: MetadataImage) -> None:
         self.image = image
         self.anomalies: list[str] = []
+        self.partitions_replayed = 0  # how much work replaying was, whatever the records' sizes
         self._cluster_id = image.cluster_id
         self._last_broker_epoch = image.last_broker_epoch
         self._next_producer_id = image.next_producer_id
@@ -74,6 +77,8 @@ class MetadataDelta:
                 self._replay_new_partitions(record)
             case RemoveTopicRecord():
                 self._replay_remove_topic(record)
+            case NewLeaderEpochsRecord():
+                self._replay_new_leader_epochs(record.broker_id)
             case RegisterBrokerRecord() | BrokerChangeRecord() | UnregisterBrokerRecord():
                 self._replay_broker(record)
             case ProducerIdsRecord():
@@ -93,6 +98,7 @@ class MetadataDelta:
         if self._topic(record.topic_id) is not None or self._topic_named(record.name) is not None:
             self.anomalies.append(f"topic {record.name} was created twice")
             return
+        self.partitions_replayed += len(record.partitions)
         topic = TopicImage(record.name, record.topic_id, record.partitions, record.internal)
         self._topics[record.topic_id] = topic
         self._names[record.name] = record.topic_id
@@ -124,11 +130,23 @@ class MetadataDelta:
         if partitions is None:
             self.anomalies.append(f"partitions of unknown topic {record.topic_id.hex()} changed")
             return
+        self.partitions_replayed += len(record.partitions)
         for state in record.partitions:
             if 0 <= state.index < len(partitions):
                 partitions[state.index] = state
             else:
                 self.anomalies.append(f"unknown partition {state.index} of {record.topic_id.hex()} changed")
+
+    def _replay_new_leader_epochs(self, broker_id: int) -> None:
+        self._finish_partitions()
+        for topic_id in (*self.image.topics_by_id, *self._topics):
+            topic = self._topic(topic_id)
+            if topic is not None and topic_id not in self._partitions:
+                partitions = [_in_next_epoch(state, broker_id) for state in topic.partitions]
+                self.partitions_replayed += len(partitions)
+                if any(map(operator.is_not, partitions, topic.partitions)):
+                    self._topics[topic_id] = topic
+                    self._partitions[topic_id] = partitions
 
     def _replay_config(self, record: ConfigRecord) -> None:
         key = (record.resource_type, record.resource_name)
@@ -204,11 +222,7 @@ class MetadataDelta:
 
     def apply(self, version: int) -> MetadataImage:
         """The image after everything that was replayed. `version`: the log index of the entry."""
-        for topic_id, partitions in self._partitions.items():
-            topic = self._topics[topic_id]
-            if topic is not None:
-                self._topics[topic_id] = topic._replace(partitions=tuple(partitions))
-        self._partitions = {}
+        self._finish_partitions()
         before = self.image
         topics, topics_by_id, colliding_names = before.topics, before.topics_by_id, before.colliding_names
         if self._topics:
@@ -230,6 +244,13 @@ class MetadataDelta:
             last_broker_epoch=self._last_broker_epoch,
             colliding_names=colliding_names,
         )
+
+    def _finish_partitions(self) -> None:
+        for topic_id, partitions in self._partitions.items():
+            topic = self._topics[topic_id]
+            if topic is not None:
+                self._topics[topic_id] = topic._replace(partitions=tuple(partitions))
+        self._partitions = {}
 
     def _colliding_names_after(self) -> PersistentMap[str, str]:
         names = self.image.colliding_names
@@ -309,3 +330,9 @@ def _changed_broker(known: BrokerImage, record: BrokerChangeRecord) -> BrokerIma
         ),
         directories=known.directories if record.directories is None else record.directories,
     )
+
+
+def _in_next_epoch(state: PartitionImage, broker_id: int) -> PartitionImage:
+    if state.leader != broker_id:
+        return state
+    return PartitionImage._make((*state[:2], state.leader_epoch + 1, state.partition_epoch + 1, *state[4:]))

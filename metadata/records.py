@@ -132,6 +132,16 @@ class PartitionChangeRecord(NamedTuple):
     partitions: tuple[PartitionState, ...]
 
 
+class NewLeaderEpochsRecord(NamedTuple):
+    """Every partition that this broker leads has the next leader epoch and the next partition epoch.
+
+    The one record that speaks of many partitions without naming them: it is written whenever a broker comes back
+    after a crash, and naming ten thousand partitions would make each of the following starts slower.
+    """
+
+    broker_id: int
+
+
 class RemoveTopicRecord(NamedTuple):
     """A topic is gone, with its configs."""
 
@@ -166,6 +176,7 @@ Record = (
     | TopicRecord
     | NewPartitionsRecord
     | PartitionChangeRecord
+    | NewLeaderEpochsRecord
     | RemoveTopicRecord
     | ConfigRecord
     | ProducerIdsRecord

@@ -204,8 +204,11 @@ class LocalLog:
             logger.error("no metadata snapshot was taken: %s", error)
 
     async def take_snapshot(self) -> int:
-        """See MetadataLog. Raises JournalFailed."""
-        return await self._write_snapshot()
+        """See MetadataLog."""
+        try:
+            return await self._write_snapshot()
+        except JournalFailed as error:
+            raise ProposalFailed(str(error), outcome_unknown=False) from error
 
     async def _write_snapshot(self) -> int:
         async with self._disk:

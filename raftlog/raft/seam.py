@@ -86,7 +86,10 @@ class MetadataLog(Protocol):
         """
 
     async def take_snapshot(self) -> int:
-        """Write a snapshot now and drop the entries it covers; returns the index that it reaches."""
+        """Write a snapshot now and drop the entries it covers; returns the index that it reaches.
+
+        Raises ProposalFailed, and then nothing is lost.
+        """
 
     async def close(self) -> None:
         """Make everything durable and let go of the files. Proposals that are under way fail."""

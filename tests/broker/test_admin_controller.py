@@ -189,6 +189,19 @@ async def test_a_crash_at_any_operation_leaves_metadata_as_acknowledged(seed: in
         assert len(differing) <= 1, (crash_at, found, known)
 
 
+async def test_starts_after_many_crashes_do_not_get_slower_and_slower(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("raftlog.broker.runtime.controller.REPLAYED_PARTITIONS_MAX", 40)
+    for start in range(9):
+        async with AdminWorld(tmp_path) as world:
+            if start == 0:
+                await world.create(NewTopic("t", 10, 1))
+            assert world.image.topics["t"].partitions[3].leader_epoch == start
+            snapshots = [path.name for path in Path(world.config.metadata_directory).glob("*.snapshot")]
+            assert len(snapshots) == (0 if start < 5 else 1)
+
+
 async def test_ten_thousand_partitions_are_read_back_quickly(tmp_path: Path) -> None:
     async with AdminWorld(tmp_path) as world:
         for start in range(0, 10_000, 2_500):

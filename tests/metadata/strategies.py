@@ -70,6 +70,7 @@ records: st.SearchStrategy[Any] = st.one_of(
     st.builds(r.TopicRecord, names, ids, partition_lists(), st.booleans()),
     st.builds(r.NewPartitionsRecord, ids, st.integers(0, 5).flatmap(lambda first: partition_lists(first))),
     st.builds(r.PartitionChangeRecord, ids, partition_lists()),
+    st.builds(r.NewLeaderEpochsRecord, small),
     st.builds(r.RemoveTopicRecord, ids),
     st.builds(
         r.ConfigRecord,
