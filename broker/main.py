@@ -94,7 +94,10 @@ class RunningBroker:
                 flush_offset_checkpoint_interval_ms=config["log.flush.offset.checkpoint.interval.ms"],
                 flush_start_offset_checkpoint_interval_ms=config["log.flush.start.offset.checkpoint.interval.ms"],
                 producer_expiration_ms=config["producer.id.expiration.ms"],
+                high_watermark_checkpoint_interval_ms=config["replica.high.watermark.checkpoint.interval.ms"],
+                cleaner_enable=config["log.cleaner.enable"],
                 cleaner_backoff_ms=config["log.cleaner.backoff.ms"],
+                cleaner_dedupe_buffer_size=config["log.cleaner.dedupe.buffer.size"],
             ),
             on_offline=self._log_offline,
         )

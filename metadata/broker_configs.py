@@ -256,6 +256,15 @@ _LOGS = (
         "log.cleaner.min.cleanable.ratio", _DOUBLE, 0.5, between(0, 1),
         "Which share of a log must be new before it is compacted again.",
     ),
+    _fixed("log.cleaner.enable", _BOOLEAN, True, None, "Whether compacted topics are compacted at all."),
+    _fixed(
+        "log.cleaner.dedupe.buffer.size", _LONG, 134_217_728, None,
+        "How many bytes one compaction may use to remember keys.",
+    ),
+    _fixed(
+        "replica.high.watermark.checkpoint.interval.ms", _LONG, 5000, None,
+        "How often the high watermarks are written.",
+    ),
     _fixed(
         "log.cleaner.backoff.ms", _LONG, 15_000, at_least(0),
         "How long compaction rests when there is nothing to do.",

@@ -322,7 +322,6 @@ _REPLICATION: tuple[_Row, ...] = (
     ("replica.fetch.min.bytes", _INT, 1),
     ("replica.fetch.response.max.bytes", _INT, 10_485_760),
     ("replica.fetch.wait.max.ms", _INT, 500),
-    ("replica.high.watermark.checkpoint.interval.ms", _LONG, 5000),
     ("replica.lag.time.max.ms", _LONG, 30000),
     ("replica.socket.receive.buffer.bytes", _INT, 65536),
     ("replica.socket.timeout.ms", _INT, 30000),
@@ -344,8 +343,6 @@ _OFFSETS: tuple[_Row, ...] = (
 )  # fmt: skip
 
 _CLEANER: tuple[_Row, ...] = (
-    ("log.cleaner.dedupe.buffer.size", _LONG, 134_217_728),
-    ("log.cleaner.enable", _BOOLEAN, True),
     ("log.cleaner.io.buffer.load.factor", _DOUBLE, 0.9),
     ("log.cleaner.io.buffer.size", _INT, 524_288),
     ("log.cleaner.io.max.bytes.per.second", _DOUBLE, DOUBLE_MAX),
