@@ -9,7 +9,7 @@ CorruptRecord and never in a slice that is silently short.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
 from raftlog.wire.varint import encode_varint, read_varint, read_varlong
@@ -22,6 +22,7 @@ hold."""
 
 _MIN_BODY_BYTES = MIN_RECORD_BYTES - 1
 _INT64_LIMIT = 1 << 63
+_SPANS_AT_A_TIME = 1024
 _NULL = b"\x01"
 _HEADER_TEXT_ERRORS = "surrogateescape"
 """Header names are text by contract, but bytes that are no UTF-8 must survive reading and writing again."""
@@ -101,7 +102,7 @@ def decode_records(
     """
     records: list[Record] = []
     add = records.append
-    for delta, timestamp_delta, key, value_start, value_end, start, _, end in RecordScan(payload, count).take(count):
+    for delta, timestamp_delta, key, value_start, value_end, start, _, end in _all_spans(payload, count):
         timestamp = base_timestamp + timestamp_delta if append_time is None else append_time
         if not -_INT64_LIMIT <= timestamp < _INT64_LIMIT:
             raise CorruptRecord(f"record at byte {start}: timestamp {timestamp} has more than 64 bits")
@@ -111,6 +112,14 @@ def decode_records(
         value = None if value_start < 0 else payload[value_start:value_end]
         add(Record(base_offset + delta, timestamp, key, value, headers))
     return records
+
+
+def _all_spans(payload: bytes, count: int) -> Iterator[RecordSpan]:
+    """Some at a time: a payload can hold many more records than there is memory for their spans beside them."""
+    scan = RecordScan(payload, count)
+    yield from scan.take(_SPANS_AT_A_TIME)
+    while scan.remaining:
+        yield from scan.take(_SPANS_AT_A_TIME)
 
 
 class RecordScan:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Generator, Sequence
 from random import Random
 from typing import TypeVar
@@ -29,8 +30,9 @@ from raftlog.wire.batch import (
     encode_batch,
     parse_header,
 )
-from raftlog.wire.compression import Compression
+from raftlog.wire.compression import Compression, compress
 from raftlog.wire.control import TransactionMarker, decode_control_batch, encode_transaction_marker
+from raftlog.wire.varint import encode_varint
 
 T = TypeVar("T")
 
@@ -320,6 +322,48 @@ def test_large_batches_are_packed_and_unpacked_in_steps_of_their_own(codec: Comp
     assert len(world.records()) == 700
     assert world.steps.count(True) == 3, "unpacked for the map, unpacked and packed for the copy"
     assert world.steps.count(False) > 10
+
+
+@pytest.mark.parametrize("codec", [Compression.NONE, Compression.ZSTD])
+def test_a_batch_of_very_many_records_comes_out_the_same_without_remembering_them(
+    codec: Compression, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = Random(1)
+    pairs = [(f"{random.randrange(300)}", None if random.random() < 0.1 else f"{number}") for number in range(900)] + [
+        (None, "x")
+    ]
+    remembering = World(batch(0, *pairs, compression=codec))
+    scanning = World(*remembering.batches)
+    for later in (0, 1, RETENTION + 1):
+        monkeypatch.setattr("raftlog.broker.core.log.cleaned_batches.RECORDS_IN_MEMORY_MAX", 16384)
+        remembering.run(NOW + later)
+        monkeypatch.setattr("raftlog.broker.core.log.cleaned_batches.RECORDS_IN_MEMORY_MAX", 10)
+        scanning.run(NOW + later)
+        assert scanning.batches == remembering.batches
+    assert 200 < len(scanning.records()) < 300
+
+
+def test_a_batch_that_unfolds_to_very_many_records_takes_little_more_than_its_bytes() -> None:
+    header = parse_header(batch(0, ("a", "1")))
+    body = b"".join(record_body(number) for number in range(40_000))
+    bomb = assemble_batch(
+        header._replace(records_count=40_000, last_offset_delta=40_000 - 1, attributes=Compression.ZSTD),
+        compress(Compression.ZSTD, body),
+    )
+    world = World(bomb)
+    tracemalloc.start()
+    try:
+        world.run()
+        assert tracemalloc.get_traced_memory()[1] < 8 * len(body)
+    finally:
+        tracemalloc.stop()
+    assert parse_header(world.batches[0]).records_count == 1
+
+
+def record_body(number: int) -> bytes:
+    """One record with the key k and no value but an empty one."""
+    body = b"\x00\x00" + encode_varint(number) + b"\x02k\x00\x00"
+    return encode_varint(len(body)) + body
 
 
 def test_attributes_of_a_cleaned_batch_only_gain_the_delete_horizon() -> None:

@@ -8,7 +8,7 @@ Everything that takes long is a generator of steps, so that whoever drives it ca
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from functools import partial
 from heapq import heappop, heappush
 from typing import Final, NamedTuple, TypeAlias, TypeVar
@@ -34,6 +34,10 @@ from raftlog.wire.records import RecordScan, RecordSpan, decode_records, rebase_
 
 RECORDS_PER_STEP: Final = 256
 """After so many records a generator yields: about a millisecond."""
+
+RECORDS_IN_MEMORY_MAX: Final = 16384
+"""A batch of more records is gone through twice, instead of remembering where each of them lies: a megabyte can unfold
+to a hundred, with a record in every seven bytes."""
 
 OFFLOAD_BYTES: Final = 16 * 1024
 """From this size on (de)compressing is yielded as a step of its own: it takes milliseconds, and the libraries do it
@@ -170,20 +174,55 @@ def map_batch(
     elif header.is_control:
         transactions.on_control(header, _kind_of(batch, header))
     elif not transactions.on_data(header) and header.records_count:
-        base_offset = header.base_offset
         try:
-            _, spans = yield from _unpack(batch, header)
+            payload = yield from _unpack(batch, header)
+            has_room = yield from _map_keys(payload, header, offsets, first_dirty_offset)
         except CorruptRecord:
-            spans = []
-        for number, (delta, _, key, *_) in enumerate(spans, 1):
-            if number % RECORDS_PER_STEP == 0:
-                yield None
-            offset = base_offset + delta
-            if key is not None and offset >= first_dirty_offset and not offsets.put(key, offset):
-                return False
+            has_room = True
+        if not has_room:
+            return False
     if header.last_offset >= first_dirty_offset:
         offsets.latest_offset = header.last_offset
     return True
+
+
+def _map_keys(
+    payload: bytes, header: BatchHeader, offsets: OffsetMap, first_dirty_offset: int
+) -> Generator[Step, None, bool]:
+    """Take the keys of the records into the map, once all of them are known to be records. Raises CorruptRecord."""
+    base_offset, count = header.base_offset, header.records_count
+    pieces: Iterable[list[RecordSpan]] = _pieces(payload, count)
+    if count <= RECORDS_IN_MEMORY_MAX:
+        pieces = yield from _collect(pieces)
+    else:
+        for _ in pieces:
+            yield None
+        pieces = _pieces(payload, count)
+    for spans in pieces:
+        for delta, _, key, *_ in spans:
+            offset = base_offset + delta
+            if key is not None and offset >= first_dirty_offset and not offsets.put(key, offset):
+                return False
+        if len(spans) == RECORDS_PER_STEP:
+            yield None
+    return True
+
+
+def _pieces(payload: bytes, count: int) -> Iterator[list[RecordSpan]]:
+    """The records of a payload, one step's worth at a time. Raises CorruptRecord."""
+    scan = RecordScan(payload, count)
+    yield scan.take(RECORDS_PER_STEP)
+    while scan.remaining:
+        yield scan.take(RECORDS_PER_STEP)
+
+
+def _collect(pieces: Iterable[list[RecordSpan]]) -> Generator[Step, None, list[list[RecordSpan]]]:
+    collected = []
+    for spans in pieces:
+        collected.append(spans)
+        if len(spans) == RECORDS_PER_STEP:
+            yield None
+    return collected
 
 
 def clean_batch(
@@ -209,18 +248,12 @@ def clean_batch(
     return kept
 
 
-def _unpack(batch: Buffer, header: BatchHeader) -> Generator[Step, None, tuple[bytes, list[RecordSpan]]]:
-    """The unpacked records and where each lies. Raises CorruptRecord."""
+def _unpack(batch: Buffer, header: BatchHeader) -> Generator[Step, None, bytes]:
+    """The unpacked records. Raises CorruptRecord."""
+    unpack = partial(unpack_payload, batch, header, MAX_DECOMPRESSED_BYTES)
     if header.attributes & CODEC_MASK and header.size >= OFFLOAD_BYTES:
-        payload = yield from offload(partial(unpack_payload, batch, header, MAX_DECOMPRESSED_BYTES), CorruptRecord)
-    else:
-        payload = unpack_payload(batch, header, MAX_DECOMPRESSED_BYTES)
-    scan = RecordScan(payload, header.records_count)
-    spans = scan.take(RECORDS_PER_STEP)
-    while scan.remaining:
-        yield None
-        spans += scan.take(RECORDS_PER_STEP)
-    return payload, spans
+        return (yield from offload(unpack, CorruptRecord))
+    return unpack()
 
 
 def _is_sound(batch: Buffer, header: BatchHeader) -> bool:
@@ -260,53 +293,101 @@ def _clean_control(
         spans = scan_records(payload, header.records_count)
     except CorruptRecord:
         return Kept(header, batch)
-    changed = _with_horizon(header, spans, rules.now_ms + rules.delete_retention_ms)
+    largest = max(timestamp_delta for _, timestamp_delta, *_ in spans)
+    changed = _with_horizon(header, len(spans), largest, rules.now_ms + rules.delete_retention_ms)
     return _assembled(changed, rebase_records(payload, spans, header.base_timestamp - changed.base_timestamp))
+
+
+class _Survivors:
+    """The records of one batch that stay: where they lie or, if they are very many, a flag for each record."""
+
+    __slots__ = ("_count", "_flags", "_spans", "has_tombstones", "kept", "largest_delta")
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._spans: list[list[RecordSpan]] = []
+        self._flags = bytearray()
+        self.kept = 0
+        self.has_tombstones = False
+        """Whether one of them is a tombstone that the map knows: one that may go some day."""
+        self.largest_delta = -(1 << 63)
+
+    def choose(self, spans: list[RecordSpan], header: BatchHeader, rules: CleaningRules) -> None:
+        """Look at the next records."""
+        horizon = header.delete_horizon_ms
+        expired = horizon is not None and horizon <= rules.now_ms
+        base_offset, latest, newest_of = header.base_offset, rules.offsets.latest_offset, rules.offsets.get
+        chosen: list[RecordSpan] = []
+        in_memory = self._count <= RECORDS_IN_MEMORY_MAX
+        for span in spans:
+            delta, timestamp_delta, key, value_start, *_ = span
+            offset = base_offset + delta
+            # Beyond the map nothing is known of a record yet, nor of when it may go if it is a tombstone.
+            stays = offset > latest
+            if not stays and key is not None and offset >= newest_of(key) and not (value_start < 0 and expired):
+                stays = True
+                self.has_tombstones |= value_start < 0
+            if not in_memory:
+                self._flags.append(stays)
+            if stays:
+                chosen.append(span)
+                if timestamp_delta > self.largest_delta:
+                    self.largest_delta = timestamp_delta
+        self.kept += len(chosen)
+        if in_memory:
+            self._spans.append(chosen)
+
+    def pieces(self, payload: bytes) -> Iterator[list[RecordSpan]]:
+        """Where they lie, one step's worth at a time."""
+        if self._count <= RECORDS_IN_MEMORY_MAX:
+            yield from self._spans
+            return
+        position = 0
+        for spans in _pieces(payload, self._count):
+            flags = self._flags[position : position + len(spans)]
+            yield [span for span, stays in zip(spans, flags, strict=True) if stays]
+            position += len(spans)
 
 
 def _clean_data(
     batch: Buffer, header: BatchHeader, rules: CleaningRules, stats: CleaningStats
 ) -> Generator[Step, None, Kept | None]:
+    survivors = _Survivors(header.records_count)
     try:
-        payload, spans = yield from _unpack(batch, header)
+        payload = yield from _unpack(batch, header)
+        for spans in _pieces(payload, header.records_count):
+            survivors.choose(spans, header, rules)
+            if len(spans) == RECORDS_PER_STEP:
+                yield None
     except CorruptRecord:
         # Whatever it holds, it is not ours to throw away.
         stats.unreadable_batches += 1
         return Kept(header, batch)
-    horizon = header.delete_horizon_ms
-    expired = horizon is not None and horizon <= rules.now_ms
-    kept: list[RecordSpan] = []
-    has_tombstones = False
-    base_offset, latest, newest_of = header.base_offset, rules.offsets.latest_offset, rules.offsets.get
-    for number, span in enumerate(spans, 1):
-        if number % RECORDS_PER_STEP == 0:
-            yield None
-        delta, _, key, value_start, *_ = span
-        offset = base_offset + delta
-        if offset > latest:
-            # Not in the map: nothing is known of it yet, nor of when it may go if it is a tombstone.
-            kept.append(span)
-        elif key is not None and offset >= newest_of(key) and not (value_start < 0 and expired):
-            kept.append(span)
-            has_tombstones |= value_start < 0
-    if not kept:
+    if survivors.kept == 0:
         return _empty_or_nothing(header, rules)
-    set_horizon = has_tombstones and horizon is None
-    if len(kept) == len(spans) and not set_horizon:
+    horizon = None
+    if survivors.has_tombstones and header.delete_horizon_ms is None:
+        horizon = rules.now_ms + rules.delete_retention_ms
+    elif survivors.kept == header.records_count:
         return Kept(header, batch)
-    horizon = rules.now_ms + rules.delete_retention_ms if set_horizon else None
-    return (yield from _rewrite(header, payload, kept, horizon))
+    return (yield from _rewrite(header, payload, survivors, horizon))
 
 
 def _rewrite(
-    header: BatchHeader, payload: bytes, spans: list[RecordSpan], horizon: int | None
+    header: BatchHeader, payload: bytes, survivors: _Survivors, horizon: int | None
 ) -> Generator[Step, None, Kept]:
-    """A batch of the records at `spans`, at the same offsets; with a new delete horizon if one is given.
+    """A batch of the survivors, at the same offsets; with a new delete horizon if one is given.
 
     First and last offset and sequence stay as they are: the producer's state is read from them (KIP-98).
     """
-    changed = _with_horizon(header, spans, horizon)
-    payload = rebase_records(payload, spans, header.base_timestamp - changed.base_timestamp)
+    changed = _with_horizon(header, survivors.kept, survivors.largest_delta, horizon)
+    shift = header.base_timestamp - changed.base_timestamp
+    parts = []
+    for spans in survivors.pieces(payload):
+        parts.append(rebase_records(payload, spans, shift))
+        if len(spans) > RECORDS_PER_STEP // 2:
+            yield None
+    payload = b"".join(parts)
     if not header.attributes & CODEC_MASK:
         return _assembled(changed, payload)
     pack = partial(compress, header.codec, payload)
@@ -314,16 +395,16 @@ def _rewrite(
     return _assembled(changed, packed)
 
 
-def _with_horizon(header: BatchHeader, spans: list[RecordSpan], horizon: int | None) -> BatchHeader:
-    """The header for the records at `spans`. A horizon takes the place of the base timestamp (KIP-534)."""
+def _with_horizon(header: BatchHeader, count: int, largest_delta: int, horizon: int | None) -> BatchHeader:
+    """The header for `count` records. A horizon takes the place of the base timestamp (KIP-534)."""
     attributes, base_timestamp, max_timestamp = header.attributes, header.base_timestamp, header.max_timestamp
     if not attributes & LOG_APPEND_TIME_BIT:
-        max_timestamp = base_timestamp + max(timestamp_delta for _, timestamp_delta, *_ in spans)
+        max_timestamp = base_timestamp + largest_delta
     if horizon is not None:
         attributes |= DELETE_HORIZON_BIT
         base_timestamp = horizon
     return header._replace(
-        attributes=attributes, base_timestamp=base_timestamp, max_timestamp=max_timestamp, records_count=len(spans)
+        attributes=attributes, base_timestamp=base_timestamp, max_timestamp=max_timestamp, records_count=count
     )
 
 
