@@ -133,11 +133,12 @@ def run_broker(config: BrokerConfig, ready_fd: int | None, lifeline_fd: int | No
     from raftlog.broker.main import CannotStart
     from raftlog.broker.main import run as run_until_stopped
     from raftlog.broker.store.data_directory import DataDirectoryInUse
+    from raftlog.metadata.codec import MalformedRecord, UnsupportedRecord
     from raftlog.raft.journal import JournalDamaged, JournalFailed, JournalLocked
 
     try:
         return run_until_stopped(config, ready_fd=ready_fd, lifeline_fd=lifeline_fd)
-    except (JournalDamaged, JournalFailed) as error:
+    except (JournalDamaged, JournalFailed, MalformedRecord, UnsupportedRecord) as error:
         raise CommandFailed(str(error), code="METADATA_LOG_FAILED") from error
     except CannotStart as error:
         raise CommandFailed(str(error), code="CANNOT_START") from error

@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 from uuid import uuid4
 
+import msgpack
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin import NewTopic as AioNewTopic
@@ -19,7 +20,9 @@ from kafka.admin import NewTopic as PythonNewTopic
 
 from raftlog.broker.config import BrokerConfig
 from raftlog.broker.runtime.controller import open_controller
+from raftlog.raft.journal import Entry, Journal
 from raftlog.testing import BrokerProcess
+from raftlog.testing.process import BrokerDied
 from tests.conftest import RunningBroker
 
 KAFKA = Path(__file__).resolve().parents[3] / "shared" / "peers" / "kafka" / "kafka"
@@ -141,10 +144,20 @@ def test_a_broker_with_a_damaged_metadata_log_does_not_start_and_says_what_to_do
     content = bytearray(segment.read_bytes())
     content[20] ^= 0xFF
     segment.write_bytes(bytes(content))
-    with pytest.raises(Exception, match="What to do"):
+    with pytest.raises(BrokerDied, match="What to do"):
         broker.start()
     said = broker.log()
     assert str(segment) in said and "What to do" in said and "at byte" in said
+
+
+def test_a_broker_does_not_start_on_metadata_of_a_newer_version_and_says_so(tmp_path: Path) -> None:
+    journal = Journal(str(tmp_path / "data" / "__cluster_metadata"))
+    journal.append([Entry(1, 1, msgpack.packb((1, [(999, 0, "from the future")])))])
+    journal.close()
+    broker = BrokerProcess(1, tmp_path / "data", log_file=tmp_path / "broker.log")
+    with pytest.raises(BrokerDied, match="record type 999"):
+        broker.start()
+    assert "start a newer version" in broker.log()
 
 
 def tool(broker: RunningBroker, name: str, *arguments: str) -> str:
