@@ -127,6 +127,7 @@ class PartitionManager:
             return ErrorCode.KAFKA_STORAGE_ERROR
         partition = Partition(image.name, image.topic_id, index, partition_log, self._flush)
         partition.leader_epoch = state.leader_epoch
+        partition_log.assign_epoch(state.leader_epoch)
         partition.internal = image.internal
         partition.isr_size = len(state.isr)
         partition.min_isr = config.min_insync_replicas
@@ -185,6 +186,7 @@ class PartitionManager:
         for index, partition in topic.partitions.items():
             state = image.partitions[index]
             partition.leader_epoch = state.leader_epoch
+            partition.log.assign_epoch(state.leader_epoch)
             partition.isr_size = len(state.isr)
             partition.notify()
 

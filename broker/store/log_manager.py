@@ -192,7 +192,10 @@ class LogManager:
             except LogUnavailable:
                 # It has said why, and is offline.
                 continue
-            if ticket is not None:
+            if ticket is None:
+                # It had not changed since it was closed: it need not stay in memory.
+                log.unload()
+            else:
                 syncing.append((log, ticket, self._pool().submit(ticket.sync)))
         for log, ticket, done in syncing:
             try:

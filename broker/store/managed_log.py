@@ -43,6 +43,7 @@ class ManagedLog:
         "_opened",
         "_rules",
         "_store",
+        "_stored_bytes",
         "clean",
         "cleaned_offset",
         "config",
@@ -99,6 +100,8 @@ class ManagedLog:
         self._full_until_ms = 0
         self._opened: OpenLog | None = None
         self._rules: BatchRules | None = None
+        # While it is closed nothing changes its size.
+        self._stored_bytes = -1
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.topic}-{self.index}, {self.log_start_offset}..{self.log_end_offset})"
@@ -168,9 +171,7 @@ class ManagedLog:
         if opened is None:
             return None
         try:
-            if self.recovery_point == self.log_end_offset and opened.is_settled(self.log_end_offset):
-                self.abandon()
-                self.clean = True
+            if self.unload():
                 return None
             opened.finish(self.log_end_offset)
             return opened.flush_ticket(self.recovery_point, self.log_end_offset)
@@ -180,6 +181,8 @@ class ManagedLog:
     def end_close(self, ticket: FlushTicket) -> None:
         """The ticket was synced: let go of the files. Used again, the log opens again, without a scan."""
         self.end_flush(ticket)
+        if self._opened is not None:
+            self._stored_bytes = self._opened.size
         self.abandon()
         self.clean = self.recovery_point == self.log_end_offset
 
@@ -189,6 +192,16 @@ class ManagedLog:
         if ticket is not None:
             self._sync(ticket)
             self.end_close(ticket)
+
+    def unload(self) -> bool:
+        """Let go of an opened log for which a close would do nothing; whether it is closed now."""
+        opened = self._opened
+        settled = opened is not None and self.recovery_point == self.log_end_offset
+        if opened is not None and settled and opened.is_settled(self.log_end_offset):
+            self._stored_bytes = opened.size
+            self.abandon()
+            self.clean = True
+        return self._opened is None
 
     def abandon(self) -> None:
         """Let go of the files as they are, after a failure or before the directory is removed."""
@@ -200,9 +213,11 @@ class ManagedLog:
         """Bytes of all batches, for DescribeLogDirs; without opening the log. Raises OSError."""
         if self._opened is not None:
             return self._opened.size
-        disk, directory = self._store.disk, self.directory
-        names = [name for name in disk.list_directory(directory) if name.endswith(LOG_SUFFIX)]
-        return sum(disk.stat(f"{directory}/{name}")[0] for name in names)
+        if self._stored_bytes < 0:
+            disk, directory = self._store.disk, self.directory
+            names = [name for name in disk.list_directory(directory) if name.endswith(LOG_SUFFIX)]
+            self._stored_bytes = sum(disk.stat(f"{directory}/{name}")[0] for name in names)
+        return self._stored_bytes
 
     # Flushing ----------------------------------------------------------------------------------------
 

@@ -260,17 +260,16 @@ class OpenLog:
         self._unsynced[path] = None
         self._unsynced_directories[self.directory] = None
 
-    def write_epochs(self) -> None:
+    def _write_epochs(self, log_end_offset: int) -> None:
         """Bring the leader epochs to stable storage, if they have changed. Raises OSError."""
-        data = self._changed_epochs()
+        data = self._changed_epochs(log_end_offset)
         if data is not None:
             self.replace_epochs(data, self.generation)
 
-    def _changed_epochs(self) -> bytes | None:
-        if not self.epochs.dirty:
+    def _changed_epochs(self, log_end_offset: int) -> bytes | None:
+        if not self.epochs.differ_from_file(log_end_offset):
             return None
-        self.epochs.dirty = False
-        return format_epochs(self.epochs).encode()
+        return format_epochs(self.epochs.save(log_end_offset)).encode()
 
     def replace_epochs(self, data: bytes, generation: int) -> None:
         """Replace the file, from a thread perhaps, unless the log was cut since. Raises OSError."""
@@ -299,7 +298,7 @@ class OpenLog:
             if disk.exists(path):
                 descriptors.append(Descriptor(disk, disk.open(path)))
         ticket = FlushTicket(
-            self, log_end_offset, descriptors, list(self._unsynced_directories), self._changed_epochs()
+            self, log_end_offset, descriptors, list(self._unsynced_directories), self._changed_epochs(log_end_offset)
         )
         self._unsynced.clear()
         self._unsynced_directories.clear()
@@ -320,7 +319,8 @@ class OpenLog:
         if log_end_offset == 0:
             return True
         snapshot = bool(self.snapshots) and self.snapshots[-1] == log_end_offset
-        return snapshot and not (self._unsynced or self._unsynced_directories or self.epochs.dirty)
+        written = not (self._unsynced or self._unsynced_directories)
+        return snapshot and written and not self.epochs.differ_from_file(log_end_offset)
 
     def sync_with_next(self, segment: Segment) -> None:
         """The next flush covers the segment whole: its log, though it may end where the last flush did, because
@@ -348,7 +348,7 @@ class OpenLog:
             segment.cut(position, end_offset)
         self.active = segment
         self.epochs.truncate_from(end_offset)
-        self.write_epochs()
+        self._write_epochs(end_offset)
         self._drop_snapshots(lambda offset: offset > end_offset)
         segment.sync()
         self.store.disk.sync_directory(self.directory)
@@ -362,7 +362,7 @@ class OpenLog:
             self._pop_segment().remove()
         self._drop_snapshots(lambda _: True)
         self.epochs.clear()
-        self.write_epochs()
+        self._write_epochs(offset)
         self.active = self._create_segment(offset, now_ms, config)
         self.segments.append(self.active)
         self._bases.append(offset)

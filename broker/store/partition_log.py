@@ -364,9 +364,14 @@ class PartitionLog(ManagedLog):
         """The leader epoch of the record at `offset`; -1 if it is not known."""
         return self.opened.epochs.epoch_of(offset)
 
+    def assign_epoch(self, epoch: int) -> None:
+        """A leader epoch begins at the log end, with or without records to come (KIP-320). Only in an open log."""
+        if self._opened is not None:
+            self._opened.epochs.assign(epoch, self.log_end_offset)
+
     @property
     def latest_epoch(self) -> int:
-        """The latest leader epoch that has records; -1 if there is none."""
+        """The latest leader epoch; -1 if none is known."""
         return self.opened.epochs.latest
 
     @property

@@ -105,7 +105,7 @@ class Upkeep:
             try:
                 if log.apply_retention(now_ms):
                     await asyncio.sleep(0)
-                if not was_open and log.recovery_point == log.log_end_offset:
+                if not was_open and not log.unload() and log.recovery_point == log.log_end_offset:
                     log.close()
             except LogUnavailable:
                 # It has said why, and is offline.

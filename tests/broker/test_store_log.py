@@ -140,6 +140,31 @@ def test_a_flush_that_a_cut_overtook_says_nothing() -> None:
     assert world.log.recovery_point == 1
 
 
+def test_an_epoch_is_known_from_its_first_moment_and_kept_from_its_first_record_on() -> None:
+    world = LogWorld()
+    world.append_values(b"a", epoch=0)
+    world.log.assign_epoch(3)
+    assert world.log.end_offset_for_epoch(3) == (3, 1) and world.log.end_offset_for_epoch(0) == (0, 1)
+    world.restart_clean().open()
+    assert list(world.log.opened.epochs) == [(0, 0)]
+    world.log.assign_epoch(4)
+    world.append_values(b"b", epoch=4)
+    world.restart_clean().open()
+    assert list(world.log.opened.epochs) == [(0, 0), (4, 1)]
+
+
+def test_a_log_that_was_only_opened_is_closed_without_a_write() -> None:
+    world = LogWorld()
+    world.append_values(b"a")
+    world.restart_clean().open()
+    world.log.assign_epoch(9)
+    size = world.log.stored_bytes()
+    before = world.disk.operations
+    assert world.log.begin_close() is None
+    assert world.disk.operations == before and world.log.clean and not world.log.is_open
+    assert world.log.stored_bytes() == size
+
+
 # Rolling -----------------------------------------------------------------------------------------
 
 

@@ -20,19 +20,18 @@ UNDEFINED: Final = -1
 class LeaderEpochs:
     """The epochs of one partition log, oldest first.
 
-    Invariant: epochs and start offsets both rise strictly. `dirty` says that memory is ahead of the file.
+    Invariant: epochs and start offsets both rise strictly.
     """
 
-    __slots__ = ("_epochs", "_starts", "dirty", "latest")
+    __slots__ = ("_epochs", "_saved", "_starts", "latest")
 
     def __init__(self, entries: Iterable[tuple[int, int]] = ()) -> None:
         self._epochs: list[int] = []
         self._starts: list[int] = []
         self.latest = UNDEFINED
-        self.dirty = False
         for epoch, start in entries:
             self.assign(epoch, start)
-        self.dirty = False
+        self._saved = list(self)
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
         return iter(zip(self._epochs, self._starts, strict=True))
@@ -53,7 +52,6 @@ class LeaderEpochs:
         self._epochs.append(epoch)
         self._starts.append(start_offset)
         self.latest = epoch
-        self.dirty = True
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """(largest known epoch that is not above `epoch`, where it ended), or (-1, -1) if unknown.
@@ -79,7 +77,6 @@ class LeaderEpochs:
         while self._starts and self._starts[-1] >= end_offset:
             self._epochs.pop()
             self._starts.pop()
-            self.dirty = True
         self.latest = self._epochs[-1] if self._epochs else UNDEFINED
 
     def truncate_before(self, start_offset: int) -> None:
@@ -89,7 +86,21 @@ class LeaderEpochs:
             return
         del self._epochs[:kept], self._starts[:kept]
         self._starts[0] = start_offset
-        self.dirty = True
+
+    def differ_from_file(self, log_end_offset: int) -> bool:
+        """Whether the file should be written: epochs that have records have changed.
+
+        An epoch without records is not worth a file: its leader begins a new one after a restart.
+        """
+        return self._with_records(log_end_offset) != self._saved
+
+    def save(self, log_end_offset: int) -> list[tuple[int, int]]:
+        """What the file shall hold; from now on it counts as written."""
+        self._saved = self._with_records(log_end_offset)
+        return self._saved
+
+    def _with_records(self, log_end_offset: int) -> list[tuple[int, int]]:
+        return [(epoch, start) for epoch, start in self if start < log_end_offset]
 
     def clear(self) -> None:
         self.truncate_from(0)
