@@ -6,6 +6,7 @@ Moves the start of a partition's log forward; -1 stands for the high watermark.
 from __future__ import annotations
 
 from raftlog.broker.api.context import RequestContext
+from raftlog.broker.core.log.results import LogUnavailable
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.delete_records import (
     DeleteRecordsPartition,
@@ -49,7 +50,10 @@ def _answer(context: RequestContext, topic: str, wanted: DeleteRecordsPartition)
     before = log.high_watermark if wanted.offset == _HIGH_WATERMARK else wanted.offset
     if not 0 <= before <= log.high_watermark:
         return refused(ErrorCode.OFFSET_OUT_OF_RANGE)
-    log.delete_records_before(before)
+    try:
+        log.delete_records_before(before)
+    except LogUnavailable as failure:
+        return refused(failure.error)
     partition.notify()
     return DeleteRecordsPartitionResult(
         partition_index=wanted.partition_index, low_watermark=log.log_start_offset, error_code=ErrorCode.NONE

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 
 from raftlog.broker.api.context import RequestContext
+from raftlog.broker.core.log.results import LogUnavailable
 from raftlog.broker.runtime.partition import Partition
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.list_offsets import (
@@ -69,7 +70,10 @@ def _answer(
     if request.replica_id == _CONSUMER:
         committed = request.isolation_level == _READ_COMMITTED
         bound = partition.log.last_stable_offset if committed else partition.log.high_watermark
-    found_offset, found_timestamp, epoch = _find(partition, timestamp, bound)
+    try:
+        found_offset, found_timestamp, epoch = _find(partition, timestamp, bound)
+    except LogUnavailable as failure:
+        return _failed(wanted, failure.error)
     answer = ListOffsetsPartitionResponse(
         partition_index=wanted.partition_index, timestamp=found_timestamp, offset=found_offset
     )

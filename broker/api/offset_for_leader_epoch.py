@@ -7,6 +7,7 @@ Where a leader epoch ended in our log (KIP-101, KIP-279); consumers use it to no
 from __future__ import annotations
 
 from raftlog.broker.api.context import RequestContext
+from raftlog.broker.core.log.results import LogUnavailable
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -36,5 +37,8 @@ def _answer(context: RequestContext, topic: str, wanted: OffsetForLeaderPartitio
     error = partition.check_leader_epoch(wanted.current_leader_epoch)
     if error is not ErrorCode.NONE:
         return EpochEndOffset(partition=wanted.partition, error_code=error)
-    epoch, end_offset = partition.log.end_offset_for_epoch(wanted.leader_epoch)
+    try:
+        epoch, end_offset = partition.log.end_offset_for_epoch(wanted.leader_epoch)
+    except LogUnavailable as failure:
+        return EpochEndOffset(partition=wanted.partition, error_code=failure.error)
     return EpochEndOffset(partition=wanted.partition, leader_epoch=epoch, end_offset=end_offset)

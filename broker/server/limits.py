@@ -45,6 +45,10 @@ SEND_BYTES_PER_TURN = 4 * MIB
 # Buffers handed to one sendmsg call; IOV_MAX is 1,024 on Linux.
 BUFFERS_PER_SEND_MAX = 256
 
+# Connections that may wait to be accepted, at least. Kafka's default for socket.listen.backlog.size, 50, fits a
+# thread that does nothing but accept; one loop that has other work overflows it, and each client then loses a second.
+ACCEPT_BACKLOG_MIN = 1024
+
 # Connections accepted in one turn of the loop.
 ACCEPTS_PER_TURN = 64
 

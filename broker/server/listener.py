@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 from raftlog.broker.server.connection import Connection
 from raftlog.broker.server.limits import (
+    ACCEPT_BACKLOG_MIN,
     ACCEPTS_PER_TURN,
     ARRIVING_BYTES_MAX,
     RECEIVE_BUFFER_BYTES,
@@ -66,7 +67,7 @@ class Server:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((host, port))
-            listener.listen(max(self.limits.backlog, 1))
+            listener.listen(max(self.limits.backlog, ACCEPT_BACKLOG_MIN))
         except OSError as error:
             listener.close()
             raise OSError(error.errno, f"cannot listen on {host}:{port}: {error.strerror}") from error

@@ -3,7 +3,8 @@
 Knows how indexes, batch headers and records narrow the search. Refuses to know which records a reader may see: the
 caller compares what is found with the high watermark or the last stable offset.
 
-Only here does reading unpack a batch: the one that holds the record.
+Only here does reading unpack a batch: the one that holds the record. A batch that is as its producer wrote it and
+that nobody can unpack is no damage of ours, and must not cost its partition: the answer is where it begins.
 """
 
 from __future__ import annotations
@@ -11,11 +12,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from raftlog.broker.core.log.results import FoundOffset, LogDamaged
-from raftlog.wire.batch import LOG_APPEND_TIME_BIT, BatchHeader, CorruptRecord, decode_batch
+from raftlog.wire.batch import (
+    LOG_APPEND_TIME_BIT,
+    MAX_DECOMPRESSED_BYTES,
+    BatchHeader,
+    CorruptRecord,
+    check_crc,
+    unpack_payload,
+)
+from raftlog.wire.records import RecordScan
 
 if TYPE_CHECKING:
     from raftlog.broker.store.open_log import OpenLog
     from raftlog.broker.store.segment import Segment
+
+_RECORDS_AT_A_TIME = 4096
 
 
 def offset_for_timestamp(opened: OpenLog, timestamp: int, start_offset: int) -> FoundOffset | None:
@@ -56,12 +67,19 @@ def _first_record(
     epoch = header.partition_leader_epoch
     if header.attributes & LOG_APPEND_TIME_BIT:
         return FoundOffset(max(header.base_offset, start_offset), header.max_timestamp, epoch)
+    if header.records_count == 0:
+        return None  # compaction left it to remember a producer's last sequence
+    batch = segment.read_batch(position, header.size)
+    if not check_crc(batch, 0, header.size):
+        damage: LogDamaged = segment.damaged(position, "a batch does not match its checksum")
+        raise damage
     try:
-        records = decode_batch(segment.read_batch(position, header.size))
-    except CorruptRecord as error:
-        damage: LogDamaged = segment.damaged(position, f"a batch cannot be unpacked: {error}")
-        raise damage from error
-    for record in records:
-        if record.timestamp >= timestamp and record.offset >= start_offset:
-            return FoundOffset(record.offset, record.timestamp, epoch)
+        scan = RecordScan(unpack_payload(batch, header, MAX_DECOMPRESSED_BYTES), header.records_count)
+        while scan.remaining:
+            for offset_delta, timestamp_delta, *_ in scan.take(_RECORDS_AT_A_TIME):
+                offset, time = header.base_offset + offset_delta, header.base_timestamp + timestamp_delta
+                if time >= timestamp and offset >= start_offset:
+                    return FoundOffset(offset, time, epoch)
+    except CorruptRecord:
+        return FoundOffset(max(header.base_offset, start_offset), header.max_timestamp, epoch)
     return None

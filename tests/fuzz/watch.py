@@ -139,14 +139,14 @@ class Watch:
         assert self.bystander.failure is None, self.bystander.failure
         self.log.look()
 
-    def wait_for_rounds(self, rounds: int = 2) -> None:
+    def wait_for_rounds(self, rounds: int = 2, rss_bytes_max: int = RSS_BYTES_MAX) -> None:
         """Until the bystander was served so many more times."""
         goal = self.bystander.rounds + rounds
         deadline = time.monotonic() + 2 * BYSTANDER_SECONDS_MAX
         while self.bystander.rounds < goal and self.bystander.failure is None:
             assert time.monotonic() < deadline, "a client that did nothing wrong is not served any more"
             time.sleep(0.005)
-        self.check()
+        self.check(rss_bytes_max)
 
 
 @contextmanager

@@ -44,7 +44,7 @@ from raftlog.wire.batch import (
 from raftlog.wire.checksum import Buffer, crc32c
 from raftlog.wire.compression import MAX_RATIO, Compression, compress
 from raftlog.wire.errors import ErrorCode
-from raftlog.wire.records import MIN_RECORD_BYTES, RecordSpan, scan_records
+from raftlog.wire.records import MIN_RECORD_BYTES, RecordScan, RecordSpan
 
 MAX_RECORD_ERRORS: Final = 1000
 """How many refused records are listed one by one. A batch can hold a hundred thousand, and the list goes into
@@ -55,6 +55,9 @@ _RATIO: Final = (*MAX_RATIO, 0, 0, 0)
 
 _SMALLEST_BATCH: Final = 14
 """Kafka's least length of any message format: below it the length field itself is damaged."""
+
+RECORDS_AT_A_TIME: Final = 4096
+"""How many records are looked at together: a compressed batch of 1 MiB can hold a million, each taking 300 bytes."""
 
 _ZSTD_FROM_VERSION: Final = 7
 
@@ -255,52 +258,82 @@ def _check_records(view: memoryview, header: BatchHeader, rules: BatchRules, now
         if rules.log_append_time:
             return _stamp_time(view, header, rules, now_ms)
         return _convert(view, header, rules, NO_TIMESTAMP)
+    look = _Look(header, rules, now_ms)
     try:
-        payload = unpack_payload(view, header, rules.max_unpacked_bytes)
-        spans = scan_records(payload, header.records_count)
+        scan = RecordScan(unpack_payload(view, header, rules.max_unpacked_bytes), header.records_count)
+        while scan.remaining:
+            look.at(scan.take(RECORDS_AT_A_TIME))
     except CorruptRecord as error:
         return Refusal(ErrorCode.INVALID_RECORD, str(error))
-    if spans[-1][0] != header.last_offset_delta:
+    if look.last_offset_delta != header.last_offset_delta:
         return Refusal(ErrorCode.INVALID_RECORD, "the records do not have the offsets that their batch says")
-    times = _record_times(header, spans)
-    refusal = _refuse_records(header, spans, times, rules, now_ms)
-    if refusal is not None:
-        return refusal
+    if look.refused:
+        message = f"{look.refused} of {look.seen} records are refused, the first because: {look.errors[0].message}"
+        return Refusal(look.code, message, tuple(look.errors))
     if rules.log_append_time:
         return _stamp_time(view, header, rules, now_ms)
-    if max(times) != header.max_timestamp or header.attributes & LOG_APPEND_TIME_BIT:
-        header = _set_time(view, header, header.attributes & ~LOG_APPEND_TIME_BIT, max(times))
+    if look.largest_time != header.max_timestamp or header.attributes & LOG_APPEND_TIME_BIT:
+        header = _set_time(view, header, header.attributes & ~LOG_APPEND_TIME_BIT, look.largest_time)
     return _convert(view, header, rules, NO_TIMESTAMP)
 
 
-def _record_times(header: BatchHeader, spans: list[RecordSpan]) -> list[int]:
-    if header.attributes & LOG_APPEND_TIME_BIT:
-        return [header.max_timestamp] * len(spans)
-    return [header.base_timestamp + timestamp_delta for _, timestamp_delta, *_ in spans]
+class _Look:
+    """What the records of a batch turn out to be. Takes them piece by piece: a small batch may hold a million."""
 
+    __slots__ = (
+        "_append_time",
+        "_base_timestamp",
+        "_check_times",
+        "_claims_append_time",
+        "_compacted",
+        "_highest",
+        "_lowest",
+        "code",
+        "errors",
+        "largest_time",
+        "last_offset_delta",
+        "refused",
+        "seen",
+    )
 
-def _refuse_records(
-    header: BatchHeader, spans: list[RecordSpan], times: list[int], rules: BatchRules, now_ms: int
-) -> Refusal | None:
-    """The records that may not be appended, each with its reason; a bad time outweighs a missing key in the
-    code."""
-    lowest, highest = now_ms - rules.timestamp_before_max_ms, now_ms + rules.timestamp_after_max_ms
-    claims_append_time = rules.log_append_time and header.attributes & LOG_APPEND_TIME_BIT
-    errors: list[RecordError] = []
-    code = ErrorCode.INVALID_RECORD
-    for index, (span, time) in enumerate(zip(spans, times, strict=True)):
-        if rules.compacted and span[2] is None:
-            errors.append(RecordError(index, "a compacted topic takes no record without a key"))
-        elif claims_append_time:
-            code = ErrorCode.INVALID_TIMESTAMP
-            errors.append(RecordError(index, "only the broker sets timestamps of type LogAppendTime"))
-        elif not rules.log_append_time and time != NO_TIMESTAMP and not lowest <= time <= highest:
-            code = ErrorCode.INVALID_TIMESTAMP
-            errors.append(RecordError(index, f"timestamp {time} is not between {lowest} and {highest}"))
-    if not errors:
-        return None
-    message = f"{len(errors)} of {len(spans)} records are refused, the first because: {errors[0].message}"
-    return Refusal(code, message, tuple(errors[:MAX_RECORD_ERRORS]))
+    def __init__(self, header: BatchHeader, rules: BatchRules, now_ms: int) -> None:
+        has_append_time = header.attributes & LOG_APPEND_TIME_BIT != 0
+        self._append_time = header.max_timestamp if has_append_time else None
+        self._base_timestamp = header.base_timestamp
+        self._claims_append_time = rules.log_append_time and has_append_time
+        self._check_times = not rules.log_append_time
+        self._compacted = rules.compacted
+        self._lowest = now_ms - rules.timestamp_before_max_ms
+        self._highest = now_ms + rules.timestamp_after_max_ms
+        self.seen = 0
+        self.last_offset_delta = -1
+        self.largest_time = -(2**63)
+        # The records that may not be appended, each with its reason; a bad time outweighs a missing key in the code.
+        self.refused = 0
+        self.errors: list[RecordError] = []
+        self.code = ErrorCode.INVALID_RECORD
+
+    def at(self, spans: list[RecordSpan]) -> None:
+        """The next records."""
+        for offset_delta, timestamp_delta, key, *_ in spans:
+            time = self._base_timestamp + timestamp_delta if self._append_time is None else self._append_time
+            if time > self.largest_time:
+                self.largest_time = time
+            if self._compacted and key is None:
+                self._refuse("a compacted topic takes no record without a key")
+            elif self._claims_append_time:
+                self.code = ErrorCode.INVALID_TIMESTAMP
+                self._refuse("only the broker sets timestamps of type LogAppendTime")
+            elif self._check_times and time != NO_TIMESTAMP and not self._lowest <= time <= self._highest:
+                self.code = ErrorCode.INVALID_TIMESTAMP
+                self._refuse(f"timestamp {time} is not between {self._lowest} and {self._highest}")
+            self.last_offset_delta = offset_delta
+            self.seen += 1
+
+    def _refuse(self, reason: str) -> None:
+        self.refused += 1
+        if len(self.errors) < MAX_RECORD_ERRORS:
+            self.errors.append(RecordError(self.seen, reason))
 
 
 def _stamp_time(view: memoryview, header: BatchHeader, rules: BatchRules, now_ms: int) -> Checked | Refusal:
