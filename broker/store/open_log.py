@@ -448,7 +448,9 @@ class OpenLog:
     # Closing -------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Let go of the descriptors."""
+        """Let go of the descriptors. A flush that is under way no longer touches the directory, which may be gone."""
+        with self._epochs_lock:
+            self.generation += 1
         for segment in self.segments:
             segment.close()
 

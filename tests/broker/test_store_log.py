@@ -165,6 +165,17 @@ def test_a_log_that_was_only_opened_is_closed_without_a_write() -> None:
     assert world.log.stored_bytes() == size
 
 
+def test_a_flush_that_ends_after_its_log_was_removed_writes_nothing_under_its_name() -> None:
+    world = LogWorld()
+    world.append_values(b"a")
+    ticket = world.log.begin_flush()
+    assert ticket is not None
+    world.log.abandon()
+    world.disk.remove_directory(DIRECTORY)
+    ticket.sync()
+    assert not [name for name in world.disk.names if name.startswith(DIRECTORY + "/")]
+
+
 # Rolling -----------------------------------------------------------------------------------------
 
 
