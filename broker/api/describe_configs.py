@@ -6,6 +6,7 @@ documentation (KIP-569, v3). Settings that raftlog does not support are not amon
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 
 from raftlog.broker.api.context import RequestContext
@@ -22,12 +23,21 @@ from raftlog.wire.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 
+_RESOURCES_PER_TURN = 8
+"""So many take a few milliseconds; then others have their turn."""
+
 Answer = Iterable[ConfigEntry] | tuple[ErrorCode, str]
 
 
-def handle(context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-    """Each resource succeeds or fails on its own."""
-    return DescribeConfigsResponse(results=[_result(context, request, wanted) for wanted in request.resources])
+async def handle(context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    """Each resource succeeds or fails on its own; one that is named twice is described once."""
+    results = []
+    distinct = {(wanted.resource_type, wanted.resource_name): wanted for wanted in reversed(request.resources)}
+    for number, wanted in enumerate(reversed(distinct.values())):
+        if number % _RESOURCES_PER_TURN == _RESOURCES_PER_TURN - 1:
+            await asyncio.sleep(0)
+        results.append(_result(context, request, wanted))
+    return DescribeConfigsResponse(results=results)
 
 
 def _result(

@@ -31,7 +31,7 @@ _Answer = DescribedGroup | Coroutine[Any, Any, DescribedGroup]
 async def handle(context: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
     """Each group as it is, or with an error of its own."""
     described = []
-    for group_id in request.groups:
+    for group_id in dict.fromkeys(request.groups):  # one asked for a thousand times is described once
         answer = _describe(context, group_id)
         group = await answer if isinstance(answer, CoroutineType) else answer
         assert isinstance(group, DescribedGroup)

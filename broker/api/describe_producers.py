@@ -19,12 +19,13 @@ from raftlog.wire.messages.describe_producers import (
 
 def handle(context: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
     """The active producers of each partition asked for."""
+    wanted: dict[str, dict[int, None]] = {}
+    for topic in request.topics:
+        wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
     return DescribeProducersResponse(
         topics=[
-            TopicResponse(
-                name=topic.name, partitions=[_answer(context, topic.name, index) for index in topic.partition_indexes]
-            )
-            for topic in request.topics
+            TopicResponse(name=name, partitions=[_answer(context, name, index) for index in indexes])
+            for name, indexes in wanted.items()
         ]
     )
 

@@ -171,6 +171,7 @@ def _session_of(services: Services, request: FetchRequest, version: int) -> Sess
             removed = session.remove(key, index)
             if removed is not None:
                 services.fetches.release(removed)
+    sessions.count(session)
     return session
 
 

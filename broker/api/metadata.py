@@ -49,7 +49,7 @@ def handle(context: RequestContext, request: MetadataRequest) -> bytes | Corouti
     wanted = request.topics
     if any(_is_invalid(topic, version) for topic in wanted):
         return _reply(context, request, _encode_invalid(wanted, version))
-    ids = [topic.topic_id for topic in wanted if topic.topic_id != ZERO_UUID]
+    ids = tuple(dict.fromkeys(topic.topic_id for topic in wanted if topic.topic_id != ZERO_UUID))
     if ids:
         return _by_id(context, request, ids)
     names = tuple(dict.fromkeys(topic.name for topic in wanted if topic.name is not None))

@@ -45,12 +45,28 @@ def handle(
     context: RequestContext, request: OffsetFetchRequest
 ) -> OffsetFetchResponse | Coroutine[Any, Any, OffsetFetchResponse]:
     """Answered when all that the answer rests on is committed: an offset that was told is never taken back."""
-    groups = request.groups if context.api_version >= _SEVERAL_GROUPS_FROM else [_as_group(request)]
+    groups = _distinct(request.groups) if context.api_version >= _SEVERAL_GROUPS_FROM else [_as_group(request)]
     answers = [_ask(context, group) for group in groups]
     done = [answer for answer in answers if not isinstance(answer, CoroutineType)]
     if len(done) == len(answers):
         return _response(context.api_version, done, request)  # type: ignore[arg-type]
     return _later(context.api_version, answers, request)
+
+
+def _distinct(groups: Sequence[OffsetFetchRequestGroup]) -> list[OffsetFetchRequestGroup]:
+    """Each group once, as it was first asked for: a small request must not have a large answer over and over."""
+    return list({group.group_id: group for group in reversed(groups)}.values())[::-1]
+
+
+def _distinct_topics(topics: Sequence[OffsetFetchRequestTopics]) -> list[OffsetFetchRequestTopics]:
+    """Each topic once, with each of its partitions once."""
+    merged: dict[tuple[str, bytes], dict[int, None]] = {}
+    for topic in topics:
+        merged.setdefault((topic.name, topic.topic_id), {}).update(dict.fromkeys(topic.partition_indexes))
+    return [
+        OffsetFetchRequestTopics(name=name, topic_id=topic_id, partition_indexes=list(indexes))
+        for (name, topic_id), indexes in merged.items()
+    ]
 
 
 def _as_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
@@ -86,7 +102,7 @@ def _ask(context: RequestContext, group: OffsetFetchRequestGroup) -> _Answer:
             if by_id:
                 fetched = [topic for topic in fetched if topic.topic_id != ZERO_UUID]
         else:
-            queries = [_query(topic, image, by_id=by_id) for topic in group.topics]
+            queries = [_query(topic, image, by_id=by_id) for topic in _distinct_topics(group.topics)]
             fetched = fetch_offsets(host.shard, group.group_id, queries)
         return coordinator.settle(host, Decision(_group_response(group.group_id, fetched), []), refuse)
 

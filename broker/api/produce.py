@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from raftlog.broker.api.context import RawRequest, Services
 from raftlog.broker.core.log.results import AppendResult
-from raftlog.broker.core.log.validation import check_api_version, is_transactional
+from raftlog.broker.core.log.validation import MAX_RECORD_ERRORS, check_api_version, is_transactional
 from raftlog.broker.server.reply import Piece, frame
 from raftlog.wire.codec import encode
 from raftlog.wire.errors import ErrorCode, RemoteProtocolError
@@ -77,6 +77,7 @@ class Produced:
         "_now_ms",
         "_outcome",
         "_place",
+        "_record_errors_left",
         "_services",
         "_timeout_ms",
         "_timer",
@@ -93,6 +94,8 @@ class Produced:
         self._timeout_ms = timeout_ms
         self._now_ms = services.clock.now_ms()
         self._outcome: Outcome = []
+        # For the whole request: a hundred bytes of compressed batch can hold a thousand records that are refused.
+        self._record_errors_left = MAX_RECORD_ERRORS
         # Appended, but not yet safe enough to be acknowledged: (partition, topic's and partition's place, result).
         self._waits: list[tuple[Partition, list[tuple[int, AppendResult]], int]] = []
         self._missing = 0
@@ -124,6 +127,9 @@ class Produced:
                 results.append((index, refused(refusal.error, refusal.message)))
             else:
                 result = partition.append_from_client(records, self._now_ms)
+                if result.record_errors:
+                    result = result._replace(record_errors=result.record_errors[: self._record_errors_left])
+                    self._record_errors_left -= len(result.record_errors)
                 must_wait = self._acks == _ACKS_ALL or partition.flushing
                 if must_wait and partition.log.high_watermark <= result.last_offset:
                     self._waits.append((partition, results, len(results)))

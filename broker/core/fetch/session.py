@@ -23,6 +23,10 @@ _EPOCH_MAX = 2**31 - 1
 # min.incremental.fetch.session.eviction.ms, no configuration there either.
 EVICTION_MS_MIN = 120_000
 
+# What all sessions together may remember, at some 400 bytes a partition. A client may name partitions that do not
+# exist, and no configuration bounds how many.
+PARTITIONS_MAX = 500_000
+
 P = TypeVar("P")
 
 
@@ -76,13 +80,15 @@ class FetchSession(Generic[P]):
     request of the session is parked.
     """
 
-    __slots__ = ("epoch", "last_used_ms", "partitions", "ready", "session_id", "uses_ids", "wake")
+    __slots__ = ("counted", "epoch", "last_used_ms", "partitions", "ready", "session_id", "uses_ids", "wake")
 
     def __init__(self, session_id: int, uses_ids: bool, now_ms: int) -> None:
         self.session_id = session_id
         self.uses_ids = uses_ids
         self.epoch = INITIAL_EPOCH
         self.last_used_ms = now_ms
+        # How many of its partitions FetchSessions has counted.
+        self.counted = 0
         self.partitions: dict[tuple[TopicKey, int], FetchedPartition[P]] = {}
         self.ready: dict[FetchedPartition[P], None] = {}
         self.wake: Callable[[], None] | None = None
@@ -125,6 +131,7 @@ class FetchSessions(Generic[P]):
         self._release = release
         # In order of last use.
         self._sessions: dict[int, FetchSession[P]] = {}
+        self._partitions = 0
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -167,9 +174,27 @@ class FetchSessions(Generic[P]):
         """The request was accepted: the next one carries the next epoch (1 follows the highest)."""
         session.epoch = 1 if session.epoch >= _EPOCH_MAX else session.epoch + 1
 
+    def count(self, session: FetchSession[P]) -> None:
+        """The session's partitions have changed. If all sessions together now remember more than PARTITIONS_MAX, this
+        one is remembered no longer: it becomes one that lives for its request."""
+        if session.session_id == NO_SESSION:
+            return
+        self._partitions += len(session.partitions) - session.counted
+        session.counted = len(session.partitions)
+        if self._partitions > PARTITIONS_MAX:
+            self._forget(session.session_id)
+            session.session_id = NO_SESSION
+
+    def _forget(self, session_id: int) -> FetchSession[P] | None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self._partitions -= session.counted
+            session.counted = 0
+        return session
+
     def close(self, session_id: int) -> None:
         """End the session, if it is there."""
-        session = self._sessions.pop(session_id, None)
+        session = self._forget(session_id)
         if session is not None:
             self.dissolve(session)
 
