@@ -39,6 +39,8 @@ CONFIGS = (
 )
 LENGTHS = (-1, -(2**31), 0, 1, 4, 7, 8, 2**31 - 1, 100 * 2**20 + 1, 0x16030100)
 BYTES_OF_JUNK_MAX = 400
+HEADER_BYTES = 14
+"""API key, version, correlation id and the client id "fuzz" with its length: most of the damage is behind them."""
 _WIDTHS = {Kind.INT8: 8, Kind.INT16: 16, Kind.UINT16: 16, Kind.INT32: 32, Kind.INT64: 64}
 
 
@@ -88,7 +90,7 @@ class Frames:
     def _damaged(self, chance: random.Random) -> bytes:
         body = bytearray(chance.choice(self._sensible))
         for _ in range(chance.randint(1, 3)):
-            damage(body, chance, keep=8 if chance.random() < 0.9 else 0)
+            damage(body, chance, keep=HEADER_BYTES if chance.random() < 0.9 else 0)
         return bytes(body)
 
     def _cut(self, chance: random.Random) -> bytes:

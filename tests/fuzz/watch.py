@@ -84,7 +84,7 @@ class Bystander(threading.Thread):
     def __init__(self, bootstrap_servers: str, names: Names) -> None:
         super().__init__(name="bystander", daemon=True)
         self._bootstrap_servers = bootstrap_servers
-        self._names = names
+        self.names = names
         self._stopped = threading.Event()
         self.rounds = 0
         self.slowest_seconds = 0.0
@@ -102,9 +102,9 @@ class Bystander(threading.Thread):
         began = time.monotonic()
         value = b"%d" % self.rounds
         batch = encode_batch([Record(0, time.time_ns() // 1_000_000, None, value)])
-        produced = connection.ask(produce(9, self._names, records=batch), 9).responses[0].partition_responses[0]
+        produced = connection.ask(produce(9, self.names, records=batch), 9).responses[0].partition_responses[0]
         assert produced.error_code == ErrorCode.NONE, produced
-        fetched = connection.ask(fetch(12, self._names, offset=produced.base_offset), 12).responses[0].partitions[0]
+        fetched = connection.ask(fetch(12, self.names, offset=produced.base_offset), 12).responses[0].partitions[0]
         assert value in bytes(fetched.records), "another record than the one that was written"
         self.rounds += 1
         self.slowest_seconds = max(self.slowest_seconds, time.monotonic() - began)
