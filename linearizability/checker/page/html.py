@@ -1,0 +1,101 @@
+"""The page: one HTML file that holds everything it needs and asks for nothing.
+
+Knows: how style, script and data become one file that no operation can break out of. Refuses to know: what the data
+mean (see `encode`) and how they are drawn (see `assets/`).
+
+Three things keep a hostile history harmless. Data are JSON in a block that no browser executes, with every `<`, `>`
+and `&` written as an escape, so that no text can end the block. The script puts text on the page only as text. And
+the page forbids itself, by a policy in its head, any script but its own and any connection at all.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+from collections.abc import Iterator
+from functools import cache
+from importlib import resources
+from typing import IO, Any
+
+from raftlog.linearizability.checker.page.encode import pieces
+from raftlog.linearizability.checker.page.report import Report
+from raftlog.linearizability.checker.page.text import render_text
+
+STYLES = ("page.css",)
+# In the order in which they are read; each uses only what stands before it when it is loaded.
+SCRIPTS = (
+    "base.js",
+    "data.js",
+    "layout.js",
+    "order.js",
+    "view.js",
+    "theme.js",
+    "draw.js",
+    "marks.js",
+    "overview.js",
+    "search.js",
+    "panel.js",
+    "controls.js",
+    "keys.js",
+    "main.js",
+)
+
+
+def chunks(report: Report) -> Iterator[str]:
+    """The page in pieces, all of them ASCII. Raises ValueError for an operation that the history lacks."""
+    style, script, body = _assets()
+    policy = (
+        "default-src 'none'; base-uri 'none'; form-action 'none'; "
+        f"script-src 'sha256-{_digest(script)}'; style-src 'sha256-{_digest(style)}'"
+    )
+    title = f"{report.status.value}: {report.title}" if report.title else f"{report.status.value} history"
+    yield (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="color-scheme" content="light dark">\n'
+        f"<title>{_ascii(title)}</title>\n<style>{style}</style>\n</head>\n{body}\n"
+        '<script type="application/json" id="data">\n{'
+    )
+    for name, value in pieces(report):
+        yield f"{_json(name)}:{_json(value)},\n"
+    yield f'"report":{_json(render_text(report))}}}</script>\n<script>{script}</script>\n</html>\n'
+
+
+def render_report(report: Report) -> str:
+    """The page as one text."""
+    return "".join(chunks(report))
+
+
+def write_report(report: Report, stream: IO[str]) -> None:
+    """Write the page piece by piece; opening, flushing and closing the stream is the caller's business."""
+    for chunk in chunks(report):
+        stream.write(chunk)
+
+
+def _json(value: Any) -> str:
+    text = json.dumps(value, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _ascii(text: str) -> str:
+    return html.escape(text).encode("ascii", "xmlcharrefreplace").decode("ascii")
+
+
+def _digest(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")
+
+
+@cache
+def _assets() -> tuple[str, str, str]:
+    """Style, script and body. The script is one function, so that its names are nobody else's."""
+    folder = resources.files("raftlog.linearizability.checker.page").joinpath("assets")
+
+    def read(name: str) -> str:
+        return folder.joinpath(name).read_text(encoding="utf-8")
+
+    style = "".join(map(read, STYLES))
+    script = "".join(f"\n// {name}\n{read(name)}" for name in SCRIPTS)
+    return style, f'\n(() => {{\n"use strict";\n{script}\n}})();\n', read("body.html").strip()
