@@ -36,7 +36,8 @@ def test_links_between_documents_lead_somewhere() -> None:
 
 def test_files_and_tests_that_documents_name_exist() -> None:
     missing = []
-    pattern = re.compile(r"`((?:tests|broker|metadata|raftlog|client|pipeline|linearizability|benchmarks|docs)/[\w./-]+?)(?:::(\w+))?`")
+    folders = "tests|broker|metadata|raftlog|client|pipeline|linearizability|benchmarks|docs"
+    pattern = re.compile(rf"`((?:{folders})/[\w./-]+?)(?:::(\w+))?`")
     for document in DOCS:
         for path, name in pattern.findall(document.read_text()):
             target = ROOT / path

@@ -53,7 +53,9 @@ def decode(cls: type[M], version: int, data: Buffer, offset: int = 0, *, exact: 
     """The message in `data` from `offset` to the end.
 
     Not `exact`: bytes behind the message are passed over. Kafka does so in requests, and librdkafka needs it (see
-    docs/NON_OBVIOUS.md). Byte fields are memoryviews of `data`: they live as long as it does, and see what is written into it.
+    docs/NON_OBVIOUS.md).
+
+    Byte fields are memoryviews of `data`: they live as long as it does, and see what is written into it.
     Raises RemoteProtocolError if the version does not exist or the bytes are not exactly one such message.
     Memory is allocated in proportion to the bytes that are there, whatever the lengths in them say.
     """

@@ -2,8 +2,8 @@
 
 Knows how Kafka lays out a message's bytes. Does not know a single message: it reads their definitions.
 
-The function is `decode(data, pos, exact=True) -> message`. What makes it fast: everything that depends on the version is
-decided here and not there; neighbouring fields of a fixed width, with the length of what follows them, are
+The function is `decode(data, pos, exact=True) -> message`. What makes it fast: everything that depends on the version
+is decided here and not there; neighbouring fields of a fixed width, with the length of what follows them, are
 read by one `unpack_from` and unpacked straight into attributes, an array of numbers by another; objects are
 made without a constructor. What makes it safe: no length and no count is believed before it is compared with
 the bytes that are left, an array's count times the least size of its elements included.

@@ -60,7 +60,8 @@ def _cut(target: bytearray, length: int) -> None:
 class FaultyDisk:
     """All paths live in memory. `bytes_read` and `operations` only grow; faults are set by the test.
 
-    `full`: new files, reservations and, after half of it, writes that make a file grow raise ENOSPC. `failing`: operations ("write", "sync",
+    `full`: new files, reservations and, after half of it, writes that make a file grow raise ENOSPC. `failing`:
+    operations ("write", "sync",
     "read", "sync_directory", "rename", "open") that raise EIO, by the part of the path that they must be about.
     `countdown`: so many more changes happen; the next one is a PowerCut, with a write done in part.
     """
