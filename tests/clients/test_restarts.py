@@ -1,0 +1,126 @@
+"""Clients that live through a stop and through a kill -9 of their broker: nothing lost, nothing twice."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+from confluent_kafka import Consumer, Message, TopicPartition
+
+from raftlog.testing import Cluster
+from tests.clients.confluent import DEADLINE_SECONDS, Deliveries, consumer, poll, produce, producer, read_all, take
+from tests.traps.raw import create_topic
+
+RECORDS = 6_000
+KILLS = 3
+GROUP_SETTINGS = {"session_timeout_ms": 10_000, "heartbeat_interval_ms": 300}
+
+
+@pytest.fixture(params=["SIGTERM", "kill -9"])
+def kill(request: pytest.FixtureRequest) -> bool:
+    return str(request.param) == "kill -9"
+
+
+class Writer(threading.Thread):
+    """Produces numbered records at a steady pace, whatever happens to the broker."""
+
+    def __init__(self, bootstrap_servers: str, topic: str, count: int, **settings: object) -> None:
+        super().__init__(name="writer", daemon=True)
+        self._client = producer(bootstrap_servers, linger_ms=1, message_timeout_ms=60_000, **settings)
+        self._topic = topic
+        self._count = count
+        self.deliveries = Deliveries()
+
+    def run(self) -> None:
+        for number in range(self._count):
+            self._client.produce(self._topic, b"%d" % number, on_delivery=self.deliveries)
+            # Its pace: some five thousand a second, so that the kills come in the middle.
+            self._client.poll(0.0002)
+        self._client.flush(DEADLINE_SECONDS)
+
+    def wait_for(self, acknowledged: int) -> None:
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while len(self.deliveries.messages) < acknowledged and not self.deliveries.errors:
+            assert time.monotonic() < deadline, f"{len(self.deliveries.messages)} of {acknowledged} were acknowledged"
+            time.sleep(0.002)
+
+
+def restart_while_writing(brokers: Cluster, writer: Writer, *, kill: bool) -> None:
+    """Stop and start the broker several times while records are under way."""
+    writer.start()
+    for number in range(KILLS):
+        writer.wait_for(RECORDS * (number + 1) // (KILLS + 2))
+        brokers.brokers[0].restart(kill=kill)
+    writer.join(DEADLINE_SECONDS)
+    assert not writer.is_alive(), "the producer did not end"
+    assert not writer.deliveries.errors, writer.deliveries.errors[:3]
+    assert len(writer.deliveries.messages) == RECORDS
+
+
+def test_an_idempotent_producer_loses_nothing_and_writes_nothing_twice(own_broker: Cluster, kill: bool) -> None:
+    create_topic(own_broker.bootstrap_servers, "t")
+    writer = Writer(own_broker.bootstrap_servers, "t", RECORDS, enable_idempotence=True, batch_num_messages=20)
+    restart_while_writing(own_broker, writer, kill=kill)
+    messages = read_all(own_broker.bootstrap_servers, "t", RECORDS)
+    assert [int(message.value() or b"") for message in messages] == list(range(RECORDS))
+    offsets = {int(message.value() or b""): message.offset() for message in writer.deliveries.messages}
+    assert offsets == {number: number for number in range(RECORDS)}, "an acknowledgement told another offset"
+
+
+def test_a_plain_producer_loses_nothing(own_broker: Cluster) -> None:
+    create_topic(own_broker.bootstrap_servers, "t")
+    writer = Writer(own_broker.bootstrap_servers, "t", RECORDS, acks="all")
+    restart_while_writing(own_broker, writer, kill=True)
+    with consumer(own_broker.bootstrap_servers) as client:
+        client.assign([TopicPartition("t", 0, 0)])
+        _, end = client.get_watermark_offsets(TopicPartition("t", 0), DEADLINE_SECONDS)
+        values = {int(message.value() or b"") for message in take(client, end)}
+    assert values == set(range(RECORDS))
+
+
+def test_a_group_goes_on_where_it_committed(own_broker: Cluster, kill: bool) -> None:
+    create_topic(own_broker.bootstrap_servers, "t", partitions=3)
+    records = [{"value": b"%d" % number, "partition": number % 3} for number in range(900)]
+    produce(own_broker.bootstrap_servers, "t", records)
+    with consumer(own_broker.bootstrap_servers, "g", **GROUP_SETTINGS) as client:
+        client.subscribe(["t"])
+        first = take(client, 400)
+        commit(client, first)
+    own_broker.brokers[0].restart(kill=kill)
+    with consumer(own_broker.bootstrap_servers, "g", **GROUP_SETTINGS) as client:
+        client.subscribe(["t"])
+        rest = take(client, 500)
+    seen = [(message.partition(), message.offset()) for message in [*first, *rest]]
+    assert len(seen) == len(set(seen)) == 900
+
+
+def commit(client: Consumer, messages: list[Message]) -> None:
+    ends = {message.partition(): (message.offset() or 0) + 1 for message in messages}
+    offsets = [TopicPartition("t", index or 0, offset) for index, offset in ends.items()]
+    client.commit(offsets=offsets, asynchronous=False)
+
+
+def test_a_consumer_that_was_connected_reads_on_by_itself(own_broker: Cluster, kill: bool) -> None:
+    create_topic(own_broker.bootstrap_servers, "t")
+    with consumer(own_broker.bootstrap_servers, "g", **GROUP_SETTINGS) as client:
+        client.subscribe(["t"])
+        for number in range(3):
+            produce(own_broker.bootstrap_servers, "t", [{"value": b"%d" % number}])
+            (message,) = poll(client, lambda messages: len(messages) == 1)
+            assert message.value() == b"%d" % number, "a record was skipped or read twice"
+            commit(client, [message])
+            own_broker.brokers[0].restart(kill=kill)
+        (found,) = client.committed([TopicPartition("t", 0)], DEADLINE_SECONDS)
+        assert found.offset == 3
+
+
+def test_what_one_broker_acknowledged_and_then_stopped_is_there(own_broker: Cluster) -> None:
+    create_topic(own_broker.bootstrap_servers, "t")
+    writer = Writer(own_broker.bootstrap_servers, "t", RECORDS, acks="1", batch_num_messages=10)
+    restart_while_writing(own_broker, writer, kill=False)
+    with consumer(own_broker.bootstrap_servers) as client:
+        client.assign([TopicPartition("t", 0, 0)])
+        _, end = client.get_watermark_offsets(TopicPartition("t", 0), DEADLINE_SECONDS)
+        values = {int(message.value() or b"") for message in take(client, end)}
+    assert values == set(range(RECORDS)), "kafka#22233: the tail of acks=1 is lost on a planned stop"
