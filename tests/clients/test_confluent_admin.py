@@ -25,6 +25,7 @@ from confluent_kafka.admin import (
     OffsetSpec,
     ResourceType,
 )
+
 from tests.clients.confluent import DEADLINE_SECONDS, consumer, produce, read_all, take
 from tests.conftest import RunningBroker
 
