@@ -13,10 +13,24 @@ from typing import Any
 
 from raftlog.linearizability.checker.history import INFO, Operation
 from raftlog.linearizability.checker.jsonl import freeze
-from raftlog.linearizability.checker.model import REFUSED, UNKNOWN, Call, Model, Outlook, Timed, Traits
+from raftlog.linearizability.checker.model import (
+    CONSTANT,
+    OBSERVER,
+    REFUSED,
+    TOTAL,
+    UNKNOWN,
+    Call,
+    Model,
+    Outlook,
+    Traits,
+)
 
 REFUSED_NUMBER = -1
+OVERWRITES = TOTAL | CONSTANT
 _ENTRY_BYTES = 200  # a table entry, a number's two places and their share of the containers
+
+
+_as_call = tuple.__new__  # what Call._make does, without its overhead
 
 
 class Letter:
@@ -30,9 +44,9 @@ class Letter:
 
     def __init__(self, call: Call, traits: Traits) -> None:
         self.call = call
-        self.observer = Traits.OBSERVER in traits
-        self.total = Traits.TOTAL in traits
-        self.constant = Traits.CONSTANT in traits and self.total
+        self.observer = traits & OBSERVER != 0
+        self.total = traits & TOTAL != 0
+        self.constant = traits & OVERWRITES == OVERWRITES
         self.table: dict[int, int] = {}
         self.target = REFUSED_NUMBER
 
@@ -43,36 +57,28 @@ class Alphabet:
     Invariant: `states[number]` is the state that `number` names, and every state was given by the outlook.
     """
 
-    __slots__ = ("_model", "_numbers", "_outlook", "bytes_used", "killed", "letters", "states")
+    __slots__ = ("_blind", "_model", "_numbers", "_outlook", "bytes_used", "killed", "letters", "states")
 
     def __init__(self, model: Model[Any]) -> None:
         self._model = model
         self._outlook: Outlook | None = None
+        self._blind = False  # whether a call of unknown outcome was seen
         self.letters: dict[Hashable, Letter] = {}
         self.states: list[Any] = []
         self._numbers: dict[Any, int] = {}
         self.killed = False  # whether the outlook ever refused a state because of what comes later
         self.bytes_used = 0
 
-    def look_ahead(self, operations: Sequence[Operation]) -> None:
+    def look_ahead(self, letters: Sequence[Letter], operations: Sequence[Operation]) -> None:
         """Let the model merge states that these operations, all there will be, cannot tell apart."""
-        if type(self._model).outlook is not Model.outlook:
-            history = [Timed(self.call(operation), operation.call, operation.end) for operation in operations]
-            self._outlook = self._model.outlook(history)
-
-    def call(self, operation: Operation) -> Call:
-        """The operation as the model sees it."""
-        output = UNKNOWN if operation.outcome is INFO else operation.output
-        call = Call(operation.function, operation.input, output)
-        try:
-            hash(call)
-        except TypeError:
-            return Call(operation.function, freeze(operation.input), freeze(output))
-        return call
+        self._outlook = self._model.outlook([letter.call for letter in letters], operations)
 
     def letter(self, operation: Operation) -> Letter:
         """The letter of the operation's call."""
-        output = UNKNOWN if operation.outcome is INFO else operation.output
+        output = operation.output
+        if operation.outcome is INFO:
+            output = UNKNOWN
+            self._blind = True
         key = (operation.function, operation.input, output)
         try:
             letter = self.letters.get(key)
@@ -80,40 +86,46 @@ class Alphabet:
             key = (operation.function, freeze(operation.input), freeze(output))
             letter = self.letters.get(key)
         if letter is None:
-            letter = self.letters[key] = self._new_letter(Call(*key))
+            letter = self._new_letter(_as_call(Call, key))
+            self.letters[key] = letter
         return letter
 
     def _new_letter(self, call: Call) -> Letter:
         self.bytes_used += _ENTRY_BYTES
         traits = self._model.traits(call)
-        if Traits.TOTAL in traits and call.output is not UNKNOWN:
+        if self._blind and traits & TOTAL and call.output is not UNKNOWN:
             # Accepted whatever it answered: the same letter as if nobody had seen the answer.
-            blind = call._replace(output=UNKNOWN)
-            if self._model.traits(blind) == traits:
-                letter = self.letters.get(blind)
-                if letter is None:
-                    letter = self.letters[blind] = Letter(blind, traits)
+            blind = Call(call.function, call.input, UNKNOWN)
+            letter = self.letters.get(blind)
+            if letter is None:
+                letter = self.letters[blind] = Letter(blind, self._model.traits(blind))
+            if letter.total:
                 return letter
         return Letter(call, traits)
 
     def number(self, state: Any) -> int:
         """The number of a state, REFUSED_NUMBER for one without a future."""
-        if self._outlook is not None:
-            state = self._outlook(state)
+        outlook = self._outlook
+        if outlook is not None:
+            state = outlook(state)
             if state is REFUSED:
                 self.killed = True
                 return REFUSED_NUMBER
         number = self._numbers.get(state)
         if number is None:
-            number = self._numbers[state] = len(self.states)
-            self.states.append(state)
+            states = self.states
+            number = self._numbers[state] = len(states)
+            states.append(state)
             self.bytes_used += _ENTRY_BYTES + sys.getsizeof(state)
         return number
 
     def step(self, letter: Letter, state: int) -> int:
         """The number of the state after the call; only for pairs not yet in the letter's table."""
         after = self._model.step(self.states[state], letter.call)
-        number = REFUSED_NUMBER if after is REFUSED else self.number(after)
+        if after is REFUSED:
+            number = REFUSED_NUMBER
+        else:
+            number = state if letter.observer else self.number(after)
         letter.table[state] = number
         letter.target = number
         self.bytes_used += _ENTRY_BYTES

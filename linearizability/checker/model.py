@@ -19,39 +19,42 @@ A model is a pure function over hashable states; everything optional has a defau
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from enum import Enum, Flag
 from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from raftlog.linearizability.checker.history import Key, Operation, Outcome
 
 
-class Unknown(Enum):
+class Unknown:
     """The output of an operation of unknown outcome: nobody saw it, so it refutes nothing."""
 
-    UNKNOWN = "unknown"
+    __slots__ = ()
 
     def __repr__(self) -> str:
         return "?"
 
 
-class Refused(Enum):
+class Refused:
     """What `step` answers when the output is impossible in the state."""
 
-    REFUSED = "refused"
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "REFUSED"
 
 
-class Unseen(Enum):
+class Unseen:
     """Stands for every state that no output of the history can tell from another such state."""
 
-    UNSEEN = "unseen"
+    __slots__ = ()
 
     def __repr__(self) -> str:
         return "something nobody reads"
 
 
-UNKNOWN: Final = Unknown.UNKNOWN
-REFUSED: Final = Refused.REFUSED
-UNSEEN: Final = Unseen.UNSEEN
+# Compared by identity. Not enumerations, because those are slow to hash.
+UNKNOWN: Final = Unknown()
+REFUSED: Final = Refused()
+UNSEEN: Final = Unseen()
 
 State = TypeVar("State", bound=Hashable)
 
@@ -68,22 +71,12 @@ class Call(NamedTuple):
     output: Any
 
 
-class Timed(NamedTuple):
-    """A call and the closed interval in which it took effect; `returned` is infinite for an unknown outcome."""
-
-    call: Call
-    called: int
-    returned: float
-
-
-class Traits(Flag):
-    """What a checker may assume about a call in order to search less. Claiming too little is always safe."""
-
-    NONE = 0
-    OBSERVER = 1  # wherever it is accepted, it leaves the state as it was
-    TOTAL = 2  # it is accepted in every state
-    CONSTANT = 4  # it leaves the same state behind whatever was there before
-
+# What a checker may assume about a call in order to search less. Claiming too little is always safe.
+# Plain numbers to be or-ed: a check of a small history asks for as many traits as it has operations.
+Traits: TypeAlias = int
+OBSERVER: Final = 1  # wherever it is accepted, it leaves the state as it was
+TOTAL: Final = 2  # it is accepted in every state, and its effect does not depend on what it answered
+CONSTANT: Final = 4  # it leaves the same state behind whatever was there before
 
 # Maps a state to an equivalent one, or to REFUSED when no continuation of this history can accept it.
 Outlook: TypeAlias = Callable[[Any], Any]
@@ -116,12 +109,12 @@ class Model(Generic[State]):
 
     def traits(self, call: Call) -> Traits:
         """What is certain about the call in every state."""
-        return Traits.NONE
+        return 0
 
-    def outlook(self, history: Sequence[Timed]) -> Outlook | None:
+    def outlook(self, calls: Sequence[Call], operations: Sequence[Operation]) -> Outlook | None:
         """A function that merges states which this history, all of one part, cannot tell apart; None for none.
 
-        The states it answers must be accepted by `step`, and it must answer itself for what it answered.
+        `calls[i]` is the call of `operations[i]`; of a TOTAL call the output is left out. The states it answers must be accepted by `step`, and it must answer itself for what it answered.
         """
         return None
 

@@ -1,68 +1,128 @@
 """The search over one part of a finished history.
 
-Knows: in which order calls and returns move the frontier, when to try with few configurations first, and how to
-stop and go on. Refuses to know: what the frontier does inside, and how a result is explained.
+Knows: in which order calls and returns move the frontier, what to try first, and how to stop and go on. Refuses to
+know: what the frontier does inside, and how a result is explained.
 
-A frontier that grows past `width` is cut to the configurations that used up the fewest operations of unknown
-outcome. If what is left survives to the end, the history is Valid all the same; if it dies, the search goes back to
-where it first cut and keeps more. So a history with many ways to explain it costs little, and only one that cannot
-be explained is searched whole.
+The first attempt is thrifty: it uses operations of unknown outcome only where nothing else explains a return, and
+cuts a frontier that grows past a width. What survives a thrifty attempt to the end proves the history Valid. When all
+dies, three things are tried in turn.
+
+- Reuse: operations of unknown outcome may happen any number of times. They then leave no trace in a configuration,
+  which keeps the frontier small, and what even that cannot explain is a violation.
+- Retreat: go back a little, take that stretch with less thrift, and go on thriftily. Then back further.
+- Complete attempts from where something was first left out, which leave out nothing, each with more room.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
+from enum import Enum
+from operator import itemgetter
 from typing import Any
 
 from raftlog.linearizability.checker.alphabet import Alphabet, Letter
 from raftlog.linearizability.checker.budget import Meter
+from raftlog.linearizability.checker.burst import BurstTooWide
 from raftlog.linearizability.checker.frontier import ENTRY_BYTES, NEVER, Frontier
 from raftlog.linearizability.checker.history import INFO, Operation
 from raftlog.linearizability.checker.model import Model
 from raftlog.linearizability.checker.verdict import Status
 
-FIRST_WIDTH = 256
-_WIDEN = 8
-_ACCOUNT_EVERY = 512  # returns or configurations between two looks at the budget
+_WIDTH = 64  # configurations kept by a thrifty attempt
+_BURST = 8  # configurations that one return may take, as a multiple of the width
+_NEAR = 64  # returns: what dies so close to where something was left out is searched completely at once
+_SNAPSHOT_EVERY = 32  # returns
+_SNAPSHOTS = 24  # at most so many are kept, sparser the older they are
+_RETREATS = 6  # from one place, before giving up on thrift
+_FIRST_LOOK = 50_000  # configurations of the first complete attempt
+_ACCOUNT_EVERY = 128  # returns or configurations between two looks at the frontier's size and the budget
 _OPERATION_BYTES = 120  # what the search itself keeps of an operation
+_AFTER_ALL = 1 << 64  # later than every stamp
+_first = itemgetter(0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Effort:
+    """How much an attempt may leave out. With `cuts` it leaves out what is too much; else it is given up there."""
+
+    width: int
+    cuts: bool
+    thrift: int | None = None
+    reusable: bool = False
+    configurations: int | None = None
+
+
+_THRIFTY = _Effort(_WIDTH, True, 0)
+_REUSING = _Effort(_WIDTH, False, reusable=True)
+_COMPLETE = _Effort(_WIDTH, False, configurations=_FIRST_LOOK)
+
+
+class _End(Enum):
+    """How an attempt ended."""
+
+    SURVIVED = 1
+    DIED = 2
+    GIVEN_UP = 3
 
 
 @dataclass(slots=True)
 class _Place:
-    """Where a run stands: everything that changes along the history."""
+    """Where an attempt stands: everything that changes along the history."""
 
     frontier: Frontier
     bits: dict[int, int]  # operations called, by their place in the order of returns
     called: int = 0
     position: int = 0
-    truncated: bool = False
+    cut: bool = False  # whether something was left out
 
     def copy(self) -> _Place:
-        return _Place(self.frontier.copy(), self.bits.copy(), self.called, self.position, self.truncated)
+        return _Place(self.frontier.copy(), self.bits.copy(), self.called, self.position, self.cut)
+
+
+@dataclass(slots=True)
+class _Task:
+    """A stretch of the history to walk over: from a place to a position, or to the end."""
+
+    place: _Place
+    effort: _Effort
+    until: int = _AFTER_ALL
 
 
 class Search:
     """One part under search.
 
-    `operations` lie in the order of a History and hold no failed ones. `run` may be called again after OutOfBudget.
+    `operations` lie in the order of a History and hold no failed ones; there is at least one. `run` may be called again after OutOfBudget.
     """
 
     def __init__(self, model: Model[Any], operations: Sequence[Operation], *, traced: bool = False) -> None:
         self.operations = operations
         self.alphabet = Alphabet(model)
-        self._traced = traced
-        self._calls = [operation.call for operation in operations]
-        self._order = sorted(range(len(operations)), key=self._calls.__getitem__)
-        self._optional = [operation.outcome is INFO for operation in operations]
-        self.alphabet.look_ahead(operations)
-        letter = self.alphabet.letter
-        self._letters: list[Letter] = [letter(operation) for operation in operations]
+        letters: list[Letter] = list(map(self.alphabet.letter, operations))
+        self.alphabet.look_ahead(letters, operations)
+        self._unknown = any(operation.outcome is INFO for operation in operations)
+        # Position and time of every return; time of call, position, rank and letter of every operation that matters.
+        self._returns: list[tuple[int, int]] = [
+            (position, operation.returned)
+            for position, operation in enumerate(operations)
+            if operation.outcome is not INFO and operation.returned is not None
+        ]
+        self._arrivals: list[tuple[int, int, int, Any]] = [
+            (operation.call, position, NEVER if operation.outcome is INFO else position, letter)
+            for position, (operation, letter) in enumerate(zip(operations, letters, strict=True))
+            if operation.outcome is not INFO or not letter.observer
+        ]
+        self._arrivals.sort(key=_first)
+        self._arrivals.append((_AFTER_ALL, -1, NEVER, None))
         numbers = dict.fromkeys(self.alphabet.number(state) for state in model.initial_states())
         frontier = Frontier(self.alphabet, [number for number in numbers if number >= 0], traced=traced)
         self._place = _Place(frontier, {})
-        self._cut: _Place | None = None  # where the frontier was first cut
-        self._width = FIRST_WIDTH
+        self._start: _Place | None = None  # where something was first left out: later attempts begin there
+        self._snapshots: list[_Place] = []
+        self._steps = self._strategy()
+        self._task = next(self._steps)
+        self._walking = frontier
         self._accounted = 0
         self._meter: Meter | None = None
 
@@ -72,99 +132,146 @@ class Search:
         return self._place.frontier
 
     @property
-    def refused(self) -> Operation | None:
-        """The operation whose return nothing survives, once the status is INVALID."""
-        position = self._place.position
-        return self.operations[position] if position < len(self.operations) else None
+    def refused(self) -> int:
+        """The position of the operation whose return nothing survives, once the status is INVALID."""
+        return self._place.position
 
     def run(self, meter: Meter) -> Status:
         """Search on. Answers VALID or INVALID; raises OutOfBudget and can then be called again."""
         self._meter = meter
         while True:
-            if self._walk(self._place):
-                return Status.VALID
-            if not self._place.truncated:
-                return Status.INVALID
-            assert self._cut is not None
-            if any(self._optional) and not self._explained_by_reuse():
-                return Status.INVALID
-            self._width *= _WIDEN
-            self._place = self._cut.copy()
+            end = self._walk(self._task)
+            try:
+                self._task = self._steps.send(end)
+            except StopIteration as result:
+                status: Status = result.value
+                return status
 
-    def _explained_by_reuse(self) -> bool:
-        """Whether the rest survives, or might, if operations of unknown outcome could happen more than once.
+    def _strategy(self) -> Generator[_Task, _End, Status]:
+        """What to try next, given how the last attempt ended. Leaves the decisive place in `_place`."""
+        place = self._place
+        end = yield _Task(place, _THRIFTY)
+        if not place.cut:
+            return Status.VALID if end is _End.SURVIVED else Status.INVALID
+        assert self._start is not None
+        reusing: _Place | None = self._start.copy() if self._unknown else None
+        reached, retreats = -_AFTER_ALL, 0
+        while end is not _End.SURVIVED and retreats < _RETREATS:
+            died_at = place.position
+            retreats = retreats + 1 if died_at <= reached + _NEAR else 0
+            reached = max(reached, died_at)
+            if reusing is not None:
+                end = yield _Task(reusing, _REUSING, died_at + 1)
+                if end is _End.DIED:
+                    self._place = reusing
+                    return Status.INVALID
+                if end is _End.GIVEN_UP:
+                    reusing = None
+            if died_at - self._start.position <= _NEAR and not retreats:
+                self._place = place = self._start.copy()
+                end = yield _Task(place, _COMPLETE)
+                if end is not _End.GIVEN_UP:
+                    return Status.VALID if end is _End.SURVIVED else Status.INVALID
+            self._place = place = self._retreat(died_at, retreats)
+            end = yield _Task(place, _Effort(_WIDTH << retreats, True, 1 + retreats // 2), died_at + _SNAPSHOT_EVERY)
+            if end is _End.SURVIVED:
+                end = yield _Task(place, _THRIFTY)
+        if end is _End.SURVIVED:
+            return Status.VALID
+        width = _WIDTH
+        while end is _End.GIVEN_UP or place.cut:
+            width *= 8
+            self._place = place = self._start.copy()
+            end = yield _Task(place, _Effort(width, False))
+        return Status.VALID if end is _End.SURVIVED else Status.INVALID
 
-        They then leave no trace in a configuration, which keeps the frontier small; and what even that cannot
-        explain is a violation.
-        """
-        assert self._cut is not None
-        place = self._cut.copy()
-        place.frontier.reusable = True
-        if self._walk(place) or place.truncated:
-            return True
-        self._place = place
-        return False
+    def _retreat(self, died_at: int, retreats: int) -> _Place:
+        """A place from before: the further back, the more often this was tried."""
+        back = died_at - (_SNAPSHOT_EVERY << 2 * retreats)
+        while self._snapshots and self._snapshots[-1].position > back:
+            self._snapshots.pop()
+        assert self._start is not None
+        place = (self._snapshots[-1] if self._snapshots else self._start).copy()
+        place.cut = True
+        return place
 
-    def _walk(self, place: _Place) -> bool:
-        """Move over the returns that are left; False at the first that nothing survives."""
-        operations = self.operations
-        optional = self._optional
+    def _walk(self, task: _Task) -> _End:
+        """Move over returns. Raises OutOfBudget with the place as it was before the return that was too much."""
+        place, effort = task.place, task.effort
         frontier = place.frontier
+        frontier.reusable = effort.reusable
+        frontier.thrift = effort.thrift
+        frontier.burst_limit = effort.width * _BURST
         frontier.checkpoint = self._checkpoint
+        frontier.may_cut = place.cut
+        self._walking = frontier
+        self._accounted = frontier.explored
+        enough = None if effort.configurations is None else frontier.explored + effort.configurations
         bits = place.bits
-        account_at = place.position + _ACCOUNT_EVERY
-        for position in range(place.position, len(operations)):
-            if optional[position]:
-                continue
+        admit = frontier.admit
+        arrivals = self._arrivals
+        called = place.called
+        look_at = frontier.explored + _ACCOUNT_EVERY
+        for position, returned in self._returns[bisect_left(self._returns, (place.position, -_AFTER_ALL)) :]:
             place.position = position
-            returned = operations[position].returned
-            assert returned is not None
-            self._call_until(place, returned)
-            if not frontier.retire(bits[position], position):
-                return False
+            if position >= task.until:
+                break
+            # Equal stamps are concurrent: whatever is called by now may still come first.
+            while arrivals[called][0] <= returned:
+                _, index, rank, letter = arrivals[called]
+                called += 1
+                bits[index] = admit(letter, rank, index)
+            place.called = called
+            try:
+                if not frontier.retire(bits[position], position):
+                    return _End.DIED
+            except BurstTooWide:
+                if not effort.cuts:
+                    return _End.GIVEN_UP
+                self._leave_out(place)
+                if not frontier.retire(bits[position], position):
+                    return _End.DIED
             del bits[position]
             place.position = position + 1
-            if position >= account_at or frontier.explored - self._accounted > _ACCOUNT_EVERY:
-                account_at = position + _ACCOUNT_EVERY
-                self._account(place)
-        place.position = len(operations)
-        return True
+            if not position & 127 or frontier.explored > look_at:
+                look_at = frontier.explored + _ACCOUNT_EVERY
+                if not self._fits(place, effort) or (enough is not None and frontier.explored > enough):
+                    return _End.GIVEN_UP
+        return _End.SURVIVED
 
-    def _call_until(self, place: _Place, time: int) -> None:
-        """Admit every operation called up to and including the time: equal stamps are concurrent."""
-        order = self._order
-        calls = self._calls
-        letters = self._letters
-        optional = self._optional
-        admit = place.frontier.admit
-        called = place.called
-        while called < len(order):
-            index = order[called]
-            if calls[index] > time:
-                break
-            called += 1
-            letter = letters[index]
-            if not optional[index]:
-                place.bits[index] = admit(letter, index, index)
-            elif not letter.observer:
-                admit(letter, NEVER, index)
-        place.called = called
+    def _leave_out(self, place: _Place) -> None:
+        """From here on the attempt is not complete; later ones begin here."""
+        if self._start is None:
+            self._start = place.copy()
+        place.cut = place.frontier.may_cut = True
 
-    def _account(self, place: _Place) -> None:
+    def _fits(self, place: _Place, effort: _Effort) -> bool:
+        """Look at the budget and at the frontier's size; False when the attempt is to be given up."""
         frontier = place.frontier
         size = frontier.size()
         self._checkpoint(size)
-        if size <= self._width:
+        if size > effort.width:
+            if not effort.cuts:
+                return False
+            self._leave_out(place)
+            frontier.truncate(effort.width)
+        if effort.cuts and place.cut:
+            self._remember(place)
+        return True
+
+    def _remember(self, place: _Place) -> None:
+        """Keep a place to go back to; of the older half of them every second is enough."""
+        snapshots = self._snapshots
+        if snapshots and place.position < snapshots[-1].position + _SNAPSHOT_EVERY:
             return
-        if self._cut is None:
-            self._cut = place.copy()
-        frontier.truncate(self._width)
-        place.truncated = True
+        snapshots.append(place.copy())
+        if len(snapshots) > _SNAPSHOTS:
+            del snapshots[1 : _SNAPSHOTS // 2 : 2]
 
     def _checkpoint(self, configurations: int) -> None:
         assert self._meter is not None
-        frontier = self._place.frontier
+        frontier = self._walking
         held = self.alphabet.bytes_used + len(self.operations) * _OPERATION_BYTES + configurations * ENTRY_BYTES
         spent = frontier.explored - self._accounted
         self._accounted = frontier.explored
-        self._meter.check(max(spent, 0), held)
+        self._meter.check(spent, held)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from raftlog.linearizability.checker.history import Operation
-from raftlog.linearizability.checker.model import REFUSED, UNKNOWN, Call, Model, Refused, Traits
+from raftlog.linearizability.checker.model import OBSERVER, REFUSED, TOTAL, UNKNOWN, Call, Model, Refused, Traits
 
 
 class Counter(Model[int]):
@@ -26,8 +26,8 @@ class Counter(Model[int]):
 
     def traits(self, call: Call) -> Traits:
         if call.function == "read":
-            return Traits.OBSERVER
-        return Traits.TOTAL if call.output is None or call.output is UNKNOWN else Traits.NONE
+            return OBSERVER
+        return TOTAL if call.output is None or call.output is UNKNOWN else 0
 
     def validate(self, operation: Operation) -> None:
         if operation.function == "add" and type(operation.input) not in (int, type(None)):

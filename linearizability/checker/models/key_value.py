@@ -12,14 +12,16 @@ from typing import Any
 
 from raftlog.linearizability.checker.history import Operation
 from raftlog.linearizability.checker.model import (
+    CONSTANT,
+    OBSERVER,
     REFUSED,
+    TOTAL,
     UNKNOWN,
     UNSEEN,
     Call,
     Model,
     Outlook,
     Refused,
-    Timed,
     Traits,
 )
 
@@ -56,12 +58,11 @@ class KeyValue(Model[Any]):
 
     def traits(self, call: Call) -> Traits:
         if call.function == "get":
-            return Traits.OBSERVER
-        return Traits.TOTAL if call.function == "append" else Traits.TOTAL | Traits.CONSTANT
+            return OBSERVER
+        return TOTAL if call.function == "append" else TOTAL | CONSTANT
 
-    def outlook(self, history: Sequence[Timed]) -> Outlook | None:
+    def outlook(self, calls: Sequence[Call], operations: Sequence[Operation]) -> Outlook | None:
         """A value that is no beginning of anything read is like any other such value."""
-        calls = [timed.call for timed in history]
         read = {call.output for call in calls if call.function == "get"}
         if not any(call.function == "append" for call in calls):
             return lambda state: state if state in read else UNSEEN

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from raftlog.linearizability.checker.history import Operation, Outcome
-from raftlog.linearizability.checker.model import REFUSED, UNKNOWN, Call, Model, Refused, Traits
+from raftlog.linearizability.checker.model import OBSERVER, REFUSED, TOTAL, UNKNOWN, Call, Model, Refused, Traits
 
 
 class LockState(NamedTuple):
@@ -65,10 +65,10 @@ class Lock(Model[LockState]):
 
     def traits(self, call: Call) -> Traits:
         if call.function == "acquire":
-            return Traits.OBSERVER if call.output is None else Traits.NONE
+            return OBSERVER if call.output is None else 0
         if call.output is False:
-            return Traits.OBSERVER
-        return Traits.TOTAL if call.function == "release" and call.output in (None, UNKNOWN) else Traits.NONE
+            return OBSERVER
+        return TOTAL if call.function == "release" and call.output in (None, UNKNOWN) else 0
 
     def validate(self, operation: Operation) -> None:
         if operation.function != "acquire":

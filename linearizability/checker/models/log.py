@@ -12,13 +12,14 @@ from typing import Any, TypeAlias
 
 from raftlog.linearizability.checker.history import Operation, Outcome
 from raftlog.linearizability.checker.model import (
+    OBSERVER,
     REFUSED,
+    TOTAL,
     UNKNOWN,
     Call,
     Model,
     Outlook,
     Refused,
-    Timed,
     Traits,
 )
 
@@ -57,13 +58,13 @@ class Log(Model[Records]):
 
     def traits(self, call: Call) -> Traits:
         if call.function != "append":
-            return Traits.OBSERVER
-        return Traits.TOTAL if call.output is UNKNOWN else Traits.NONE
+            return OBSERVER
+        return TOTAL if call.output is UNKNOWN else 0
 
-    def outlook(self, history: Sequence[Timed]) -> Outlook | None:
+    def outlook(self, calls: Sequence[Call], operations: Sequence[Operation]) -> Outlook | None:
         """A log with another record at an offset than was read or acknowledged there has no future."""
         known: dict[int, Any] = {}
-        for call, _, _ in history:
+        for call in calls:
             if call.output is UNKNOWN or call.function == "end":
                 continue
             first, records = (call.output, call.input) if call.function == "append" else (call.input, call.output[0])

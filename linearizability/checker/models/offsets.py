@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from raftlog.linearizability.checker.history import Key, Operation, Outcome
 from raftlog.linearizability.checker.jsonl import freeze
-from raftlog.linearizability.checker.model import REFUSED, UNKNOWN, Call, Model, Refused, Traits
+from raftlog.linearizability.checker.model import OBSERVER, REFUSED, TOTAL, UNKNOWN, Call, Model, Refused, Traits
 
 _FIELDS = {"offset", "partition", "generation"}
 
@@ -58,10 +58,10 @@ class ConsumerOffsets(Model[GroupState]):
 
     def traits(self, call: Call) -> Traits:
         if call.function == "fetch" or (call.function == "commit" and call.output is False):
-            return Traits.OBSERVER
+            return OBSERVER
         if call.function == "commit" and _commit(call.input)[2] is None:
-            return Traits.TOTAL
-        return Traits.NONE
+            return TOTAL
+        return 0
 
     def split(self, operations: Sequence[Operation]) -> dict[Key, list[Operation]]:
         parts: dict[Key, list[Operation]] = {}

@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-from raftlog.linearizability.checker.model import REFUSED, UNKNOWN, Call, Model, Outlook, Refused, Timed, Traits
+from raftlog.linearizability.checker.history import Operation
+from raftlog.linearizability.checker.model import (
+    OBSERVER,
+    REFUSED,
+    TOTAL,
+    UNKNOWN,
+    Call,
+    Model,
+    Outlook,
+    Refused,
+    Traits,
+)
 
 Items: TypeAlias = tuple[Any, ...]
 
@@ -40,16 +51,19 @@ class Queue(Model[Items]):
 
     def traits(self, call: Call) -> Traits:
         if call.function == "enqueue":
-            return Traits.TOTAL
-        return Traits.OBSERVER if call.output is None else Traits.NONE
+            return TOTAL
+        return OBSERVER if call.output is None else 0
 
-    def outlook(self, history: Sequence[Timed]) -> Outlook | None:
+    def outlook(self, calls: Sequence[Call], operations: Sequence[Operation]) -> Outlook | None:
         """Values nobody dequeues look alike. When no value comes twice, their order is known from the dequeues."""
-        enqueued = [timed.call.input for timed in history if timed.call.function == "enqueue"]
-        dequeues = [timed for timed in history if timed.call.function == "dequeue"]
-        if any(timed.call.output is UNKNOWN for timed in dequeues):
+        enqueued = [call.input for call in calls if call.function == "enqueue"]
+        left = {
+            call.output: operation
+            for call, operation in zip(calls, operations, strict=True)
+            if call.function == "dequeue"
+        }
+        if UNKNOWN in left:
             return None
-        left = {timed.call.output: timed for timed in dequeues}
         unique = len(set(enqueued)) == len(enqueued)
 
         def merge(state: Items) -> Any:
@@ -60,7 +74,7 @@ class Queue(Model[Items]):
                 leaves = left.get(value)
                 if leaves is None:
                     return REFUSED if last is not None else (*state[:place], _NEVER)
-                if last is not None and last.returned < leaves.called:
+                if last is not None and last.precedes(leaves):
                     return REFUSED
             return state
 

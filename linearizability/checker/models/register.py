@@ -11,18 +11,20 @@ from typing import Any
 
 from raftlog.linearizability.checker.history import Operation
 from raftlog.linearizability.checker.model import (
+    CONSTANT,
+    OBSERVER,
     REFUSED,
+    TOTAL,
     UNKNOWN,
     UNSEEN,
     Call,
     Model,
     Outlook,
     Refused,
-    Timed,
     Traits,
 )
 
-_WRITE = Traits.TOTAL | Traits.CONSTANT
+_WRITE = TOTAL | CONSTANT
 
 
 class Register(Model[Any]):
@@ -43,11 +45,11 @@ class Register(Model[Any]):
         return state if call.output == state or call.output is UNKNOWN else REFUSED
 
     def traits(self, call: Call) -> Traits:
-        return Traits.OBSERVER if call.function == "read" else _WRITE
+        return OBSERVER if call.function == "read" else _WRITE
 
-    def outlook(self, history: Sequence[Timed]) -> Outlook | None:
+    def outlook(self, calls: Sequence[Call], operations: Sequence[Operation]) -> Outlook | None:
         """A value that nobody reads is like any other that nobody reads."""
-        seen = {call.output for call, _, _ in history if call.function == "read"}
+        seen = {call.output for call in calls if call.function == "read"}
         return lambda state: state if state in seen else UNSEEN
 
     def describe_state(self, state: Any) -> str:
@@ -77,12 +79,12 @@ class CasRegister(Register):
     def traits(self, call: Call) -> Traits:
         if call.function == "write":
             return _WRITE
-        return Traits.OBSERVER if call.function == "read" or call.output is False else Traits.NONE
+        return OBSERVER if call.function == "read" or call.output is False else 0
 
-    def outlook(self, history: Sequence[Timed]) -> Outlook | None:
+    def outlook(self, calls: Sequence[Call], operations: Sequence[Operation]) -> Outlook | None:
         """A value that nobody reads and no compare-and-set expects is like any other such value."""
         seen = set()
-        for call, _, _ in history:
+        for call in calls:
             if call.function == "read":
                 seen.add(call.output)
             elif call.function == "cas":

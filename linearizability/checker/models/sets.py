@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from raftlog.linearizability.checker.history import Key, Operation, Outcome
 from raftlog.linearizability.checker.jsonl import freeze
-from raftlog.linearizability.checker.model import REFUSED, UNKNOWN, Call, Model, Refused, Traits
+from raftlog.linearizability.checker.model import OBSERVER, REFUSED, TOTAL, UNKNOWN, Call, Model, Refused, Traits
 
 Elements: TypeAlias = frozenset[Any]
 
@@ -40,8 +40,8 @@ class Set(Model[Elements]):
 
     def traits(self, call: Call) -> Traits:
         if call.function in ("read", "contains") or call.output is False:
-            return Traits.OBSERVER
-        return Traits.TOTAL if call.output is None or call.output is UNKNOWN else Traits.NONE
+            return OBSERVER
+        return TOTAL if call.output is None or call.output is UNKNOWN else 0
 
     def split(self, operations: Sequence[Operation]) -> dict[Key, list[Operation]]:
         if any(operation.function == "read" for operation in operations):
