@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from raftlog.linearizability.checker.history import FAIL, INFO, OK, Annotation, History, Operation, Outcome
@@ -257,3 +258,13 @@ def hostile() -> tuple[Invalid, History]:
         PartVerdict("another", Status.VALID, (other,), "search"),
     )
     return Invalid(Register(), parts, 3, 0.1, witness=witness), history
+
+
+def with_possible(verdict: Invalid, count: int) -> Invalid:
+    """The verdict with its first possible state so many times, each under a name of its own."""
+    witness = verdict.witness
+    one = witness.possible[0]
+    many = tuple(replace(one, description=f"holds {number}") for number in range(count))
+    told = replace(witness, possible=many)
+    parts = tuple(replace(part, witness=told) if part.witness is witness else part for part in verdict.parts)
+    return Invalid(verdict.model, parts, verdict.operation_count, verdict.seconds, witness=told)

@@ -78,13 +78,14 @@ class _Encoder:
         for part in report.parts:
             self.keys.setdefault(part.key, len(self.keys))
 
-    def number(self, operation: Operation) -> int:
+    def number(self, operation: Operation | int) -> int:
         """The operation's number; one that is not in the history itself is known by its index."""
-        number = self.numbers.get(id(operation))
-        if number is None:
-            number = operation.index
-            if not 0 <= number < len(self.operations):
-                raise ValueError("the report speaks of an operation that is not in its history")
+        if isinstance(operation, int):
+            number = operation
+        else:
+            number = self.numbers.get(id(operation), operation.index)
+        if not 0 <= number < len(self.operations):
+            raise ValueError("the report speaks of an operation that is not in its history")
         return number
 
     def pieces(self) -> Iterator[tuple[str, Any]]:

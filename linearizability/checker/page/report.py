@@ -21,12 +21,13 @@ class Finding:
     """One thing that an analysis found, and the operations that show it.
 
     `text` may have several lines. `operations` are in the order in which they are to be read (a cycle: along its
-    edges); the page numbers them in that order.
+    edges); the page numbers them in that order. A number stands for the operation with that `index`: its place in
+    the order of calls.
     """
 
     title: str
     text: str
-    operations: tuple[Operation, ...] = ()
+    operations: Sequence[Operation | int] = ()
     severity: Severity = "error"
 
 

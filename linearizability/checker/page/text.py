@@ -30,7 +30,7 @@ def render_text(report: Report, *, width: int = WIDTH, ascii_only: bool = False)
     """
     text = "\n".join(_Writer(report, width, ascii_only).lines())
     if ascii_only:
-        text = text.replace("…", "...").encode("ascii", "backslashreplace").decode("ascii")
+        text = text.replace("…", "...").replace("µ", "u").encode("ascii", "backslashreplace").decode("ascii")
     return text + "\n"
 
 
@@ -48,6 +48,7 @@ class _Writer:
     def __init__(self, report: Report, width: int, ascii_only: bool) -> None:
         self.report = report
         self.width = width
+        self.by_number: list[Operation] = []
         self.cross = "X" if ascii_only else "✕"
         self.strokes = ASCII if ascii_only else UNICODE
 
@@ -128,14 +129,19 @@ class _Writer:
         how = "after this order:" if possible.linearization else "at the start."
         yield plain(f"{which} {_stands(possible.description)} {how}")
         refused = [(self.cross, refusal.operation, refusal.reason) for refusal in possible.refusals]
-        yield from self._steps(possible.linearization, refused)
+        known = 0 if number == 1 else _common(possible.linearization, witness.possible[0].linearization)
+        yield from self._steps(possible.linearization, refused, known)
 
     def _steps(
-        self, linearization: Sequence[Placed], refused: Sequence[tuple[str, Operation, str]]
+        self, linearization: Sequence[Placed], refused: Sequence[tuple[str, Operation, str]], known: int = 0
     ) -> Iterator[str]:
+        """The steps and what is refused after them; the first `known` were told before."""
         describe = self.report.describe_state
         skipped = max(0, len(linearization) - STEPS_LIMIT)
-        if skipped:
+        if known > max(skipped, 2):
+            skipped = known
+            yield f"  … {plural(skipped, 'step')} as in 1"
+        elif skipped:
             yield f"  … {plural(skipped, 'operation')} before"
         rows = []
         for number, placed in enumerate(linearization[skipped:], skipped + 1):
@@ -158,8 +164,14 @@ class _Writer:
             yield plain(f"   {line}".rstrip())
         if finding.operations:
             yield ""
-        marks = {id(operation): str(place) for place, operation in enumerate(finding.operations, 1)}
-        yield from self._bars(finding.operations, marks)
+        shown: list[Operation] = []
+        for operation in finding.operations:
+            if isinstance(operation, int):
+                self.by_number = self.by_number or self.report.history.by_call()
+                operation = self.by_number[operation]
+            shown.append(operation)
+        marks = {id(operation): str(place) for place, operation in enumerate(shown, 1)}
+        yield from self._bars(list({id(operation): operation for operation in shown}.values()), marks)
 
     def _described(self, operation: Operation) -> str:
         return _cut(plain(self.report.describe_operation(operation)), LABEL_LIMIT)
@@ -177,6 +189,14 @@ class _Writer:
 
 def _cut(text: str, limit: int) -> str:
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def _common(one: Sequence[Placed], other: Sequence[Placed]) -> int:
+    """How many steps the two orders share at their beginning."""
+    for place, (step, like) in enumerate(zip(one, other, strict=False)):
+        if step.operation is not like.operation:
+            return place
+    return min(len(one), len(other))
 
 
 def _stands(description: str) -> str:

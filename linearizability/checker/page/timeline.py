@@ -71,18 +71,36 @@ def timeline(
     columns = _columns(events, labels)
     names = [name(lane.process) for lane in lanes]
     gutter = max(map(len, names))
-    for row in range(len(lanes) - 1, 0, -1):
-        if lanes[row].process == lanes[row - 1].process:
-            names[row] = ""
     drawn = [_draw(lane, labels, columns, strokes) for lane in lanes]
-    room = max(20, width - gutter - 2)
     lines: list[str] = []
-    for start in range(0, columns.width, room):
+    start = 0
+    for stop in _breaks(columns, labels, max(20, width - gutter - 2)):
         if start:
             lines.append("")
-        for heading, bars in zip(names, drawn, strict=True):
-            lines.append(f"{heading:<{gutter}}  {bars[start : start + room]}".rstrip())
+        above = None
+        for lane, heading, bars in zip(lanes, names, drawn, strict=True):
+            # A client that does nothing in this stretch has no line, and one with several its name in the first.
+            if bars[start:stop].strip():
+                shown = "" if lane.process == above else heading
+                lines.append(f"{shown:<{gutter}}  {bars[start:stop]}".rstrip())
+                above = lane.process
+        start = stop
     return lines
+
+
+def _breaks(columns: _Columns, labels: dict[int, str], room: int) -> list[int]:
+    """Where one line ends and the next goes on: if it can be, not inside a label."""
+    inside = bytearray(columns.width + 1)
+    for own, begin in columns.begin.items():
+        end = min(begin + len(labels[own]) + 2, columns.width)
+        inside[begin + 1 : end] = b"\1" * max(0, end - begin - 1)
+    stops: list[int] = []
+    start = 0
+    while columns.width - start > room:
+        wanted = range(start + room, start + room // 2, -1)
+        start = next((stop for stop in wanted if not inside[stop]), start + room)
+        stops.append(start)
+    return [*stops, columns.width]
 
 
 def _events(operations: Sequence[Operation]) -> list[tuple[int, bool]]:
@@ -134,8 +152,9 @@ def _draw(lane: _Lane, labels: dict[int, str], columns: _Columns, strokes: Strok
         free = columns.begin[id(lane.bars[place + 1])] if place + 1 < len(lane.bars) else columns.width
         last = columns.end.get(own, free - 1)
         stroke = strokes.failed if operation.outcome is Outcome.FAIL else strokes.line
-        text = f" {labels[own]} "[: max(0, last - begin)]
-        line[begin : last + 1] = strokes.begin + text + stroke * (last - begin - len(text)) + strokes.end
+        text = f" {labels[own]} "[: max(0, last - begin - 1)]
+        bar = strokes.begin + text + stroke * (last - begin - 1 - len(text)) + strokes.end
+        line[begin : last + 1] = bar[: last + 1 - begin]
         if operation.outcome is Outcome.INFO:
             after = begin + 1 + len(text)
             line[after:free] = strokes.unknown * (free - after)

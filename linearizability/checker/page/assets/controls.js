@@ -66,11 +66,12 @@ function showControls() {
   const single = data.parts.length < 2;
   const part = byId("part");
   part.hidden = single;
-  part.replaceChildren(ui.part < 0 ? `All ${count(data.parts.length, "key")}` : make("bdi", {}, cut(partLabel(ui.part), 28)), " \u25be");
+  part.replaceChildren(ui.part < 0 ? `All ${count(data.parts.length, "key")}` : make("span", {}, make("small", {}, "key "), make("bdi", {}, cut(partLabel(ui.part), 28))), " \u25be");
   const witness = toldWitness();
   const choices = [];
   if (witness) choices.push([`Witness ${witness.operations.length}`, "witness", "Only the operations that show the violation (w)"]);
-  if (typeof ui.focus === "number") choices.push([`Finding ${ui.focus + 1}`, ui.focus, "Only the operations of the finding"]);
+  if (typeof ui.focus === "number") ui.finding = ui.focus;
+  if (data.findings.length) choices.push([`Finding ${ui.finding + 1}`, ui.finding, "Only the operations of the finding (f)"]);
   if (choices.length) {
     const total = ui.part >= 0 ? partSize(ui.part) : data.count;
     choices.push([`${ui.part >= 0 && !single ? "Whole key" : "All"} ${total.toLocaleString("en-US")}`, null, "All operations (a)"]);

@@ -5,7 +5,7 @@ const AXIS_HEIGHT = 26;
 const LANE_HEIGHT = 22;
 const STATE_HEIGHT = 28;
 const LABEL_SIZE = 12;
-const NARROW = 5; // pixels: a narrower box is a mere bar without edge and label
+const NARROW = 3; // pixels: a narrower box is a mere bar without edge and label
 
 const canvas = byId("canvas");
 const pen = canvas.getContext("2d", { alpha: false });

@@ -2,6 +2,7 @@
 
 const KEYS = [
   ["w", "the witness alone", () => toldWitness() && focusOn("witness")],
+  ["f", "the finding shown last", () => data.findings.length && focusOn(ui.finding)],
   ["a", "all operations", () => focusOn(null)],
   ["k / j", "one step back / on in the order", null],
   ["[ / ]", "the state before / after among those possible", null],

@@ -62,7 +62,9 @@ function start() {
     redraw();
   });
   new ResizeObserver(() => {
+    const untouched = isAsOpened();
     measure();
+    if (untouched) showOpening();
     drawFrame();
   }).observe(canvas);
   recallPlace();

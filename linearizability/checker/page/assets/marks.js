@@ -151,13 +151,16 @@ function drawOrderLine() {
 // Points on the boxes' lower edges, and below them what is to be said: number and state after, or why not.
 function drawNotes(wide) {
   const { marks, placed } = view;
+  if (placed) {
+    const [first, last] = pointsInView();
+    const sparse = last - first < view.width / 14;
+    const narrow = areDense(first, last);
+    for (let number = first; number < last && !narrow; number++) drawPoint(placed.operations[number], number, sparse);
+  }
   for (const operation of wide) {
+    if (!marks.refused.has(operation) || (placed && placed.numberOf[operation] >= 0)) continue;
     const [left, top, width, height] = boxOf(operation);
-    const number = placed ? placed.numberOf[operation] : -1;
-    if (number >= 0) drawPoint(operation, number, width);
-    else if (marks.refused.has(operation)) {
-      drawCross(left + width, top + height, marks.refused.get(operation), operation);
-    }
+    drawCross(Math.min(left + width, refusalX()), top + height, marks.refused.get(operation), operation);
   }
 }
 
@@ -169,7 +172,7 @@ function noteRoom(operation, from) {
   return until - from - 8;
 }
 
-function drawPoint(operation, number, width) {
+function drawPoint(operation, number, sparse) {
   const x = toPixel(view.placed.x[number]);
   const y = pointY(operation);
   if (x < -20 || x > view.width + 20) return;
@@ -183,7 +186,7 @@ function drawPoint(operation, number, width) {
   pen.arc(x, y, chosen ? 5 : 3.5, 0, 7);
   pen.fill();
   const below = rowTop(view.layout.rowOf[operation]) + view.rowHeight - y;
-  if (below < 14 || width < 14) return;
+  if (below < 14 || !sparse) return;
   pen.font = `600 10.5px ${paint.ui}`;
   const label = String(number + 1);
   pen.fillText(label, x + 8, y + 9);
@@ -208,10 +211,17 @@ function drawCross(right, bottom, reason, operation) {
   pen.stroke();
   const below = rowTop(view.layout.rowOf[operation]) + view.rowHeight - bottom;
   if (!reason || below < 18) return;
-  const from = Math.max(boxOf(operation)[0], 0) + 2;
+  // Below the box, and to the left of it where there is more room.
   pen.font = `11.5px ${paint.ui}`;
+  const { layout } = view;
+  const row = layout.rows[layout.rowOf[operation]].operations;
+  const before = row[lowerBoundBy(row.length, (one) => layout.start[row[one]], layout.start[operation]) - 1];
+  const least = before === undefined ? 6 : Math.max(6, toPixel(layout.end[before]) + 8);
+  const box = Math.max(boxOf(operation)[0], 0) + 2;
+  const until = box + noteRoom(operation, box);
+  const from = Math.max(Math.min(box, until - pen.measureText(reason).width), Math.min(least, box));
   pen.fillStyle = paint.bad;
-  pen.fillText(fitText(reason, noteRoom(operation, from)), from, bottom + 11);
+  pen.fillText(fitText(reason, until - from), from, bottom + 11);
 }
 
 function drawStep(step, operation) {

@@ -20,6 +20,7 @@ function showPanel() {
         onclick: () => openSheet(name) }, SHEETS[name].title),
     ),
   );
+  byId("panel").classList.toggle("wide", sheet === "text");
   byId("sheet").replaceChildren(...SHEETS[sheet].fill());
   showCard();
 }
@@ -70,22 +71,34 @@ function fillReason() {
 function possibleCard(witness, possible, place) {
   const chosen = place === ui.possible;
   const only = witness.possible.length === 1;
+  const own = possible.refusals.find(([operation]) => operation === witness.refused);
   const heading = make("button", { type: "button", class: "state", "aria-expanded": String(chosen), disabled: only,
     onclick: () => choosePossible(place) },
     only ? null : make("span", { class: "number" }, String(place + 1)),
-    make("bdi", { class: "mono" }, data.texts[possible.state]));
+    make("span", {}, make("bdi", { class: "mono" }, data.texts[possible.state]),
+      own && !chosen ? make("small", { class: "why" }, make("bdi", {}, cut(data.texts[own[1]], 160))) : ""));
   if (!chosen) return make("section", { class: "possible" }, heading);
-  const { operations, states } = possible.order;
-  const steps = operations.map((operation, step) =>
-    make("li", {}, chip(operation), make("span", { class: "after" }, make("bdi", {}, data.texts[states[step]]))));
-  const hidden = Math.max(0, steps.length - LIST_MOST);
   return make("section", { class: "possible chosen" }, heading,
-    steps.length ? make("p", { class: "soft" }, "after this order:") : make("p", { class: "soft" }, "at the start, with nothing done."),
-    hidden ? make("p", { class: "soft" }, `\u2026 ${count(hidden, "operation")} before`) : null,
-    make("ol", { class: "steps", start: hidden + 1 }, ...steps.slice(hidden)),
-    make("p", { class: "soft" }, "and then none of these fits:"),
     make("ul", { class: "refusals" }, ...possible.refusals.map(([operation, reason]) =>
-      make("li", {}, chip(operation), make("span", { class: "why" }, make("bdi", {}, data.texts[reason]))))));
+      make("li", {}, chip(operation), make("span", { class: "why" }, make("bdi", {}, data.texts[reason]))))),
+    ...orderSteps(possible.order));
+}
+
+const STEPS_MOST = 12; // of a possible state's order, the last; the others on demand
+
+function orderSteps({ operations, states }) {
+  if (!operations.length) return [make("p", { class: "soft" }, "It is so at the start, with nothing done.")];
+  const entry = (operation, step) =>
+    make("li", {}, chip(operation), make("span", { class: "after" }, make("bdi", {}, data.texts[states[step]])));
+  const hidden = operations.length > STEPS_MOST + 3 ? operations.length - STEPS_MOST : 0;
+  const list = make("ol", { class: "steps", start: hidden + 1 },
+    ...operations.slice(hidden).map((operation, step) => entry(operation, hidden + step)));
+  const more = make("button", { type: "button", class: "more", onclick: () => {
+    list.start = 1;
+    list.prepend(...operations.slice(0, hidden).map(entry));
+    more.remove();
+  } }, `\u2026 ${count(hidden, "operation")} before`);
+  return [make("p", { class: "soft" }, "It gets there by this order:"), hidden ? more : null, list];
 }
 
 function choosePossible(place) {

@@ -4,6 +4,7 @@
 const ui = {
   part: data.open,
   focus: null, // "witness", the number of a finding, or null for everything
+  finding: 0, // the finding that was shown last
   scale: "even",
   order: true,
   failed: true,
@@ -102,8 +103,9 @@ function roomFor(operation) {
 function pointRoom() {
   const { placed } = view;
   if (ui.focus === null || !placed || placed.states.length > 16) return POINT_ROOM;
-  const longest = [placed.before, ...placed.states].reduce((most, text) => Math.max(most, data.texts[text].length), 0);
-  return clamp(longest * 6.8 + 18, POINT_ROOM, 120);
+  const longest = placed.states.reduce((most, text) => Math.max(most, data.texts[text].length), 0);
+  // The state at first has only half of the room before the first point, and the margin.
+  return clamp(Math.max(longest, data.texts[placed.before].length * 1.5 - 2) * 6.8 + 18, POINT_ROOM, 120);
 }
 
 function rebuild() {
@@ -166,7 +168,7 @@ function showStretch(start, end, most = 1.6) {
   const room = view.width * 0.86;
   const [least] = zoomLimits();
   const wanted = room / Math.max(end - start, 1e-9);
-  const readable = ui.scale === "even" ? Math.max(least, 0.75) : least;
+  const readable = ui.scale === "even" ? Math.max(least, wanted < 0.8 ? 1 : 0.8) : least;
   view.zoom = clamp(wanted, readable, ui.scale === "even" ? most : wanted);
   const span = view.width / view.zoom;
   view.left = end - start <= span ? (start + end - span) / 2 : end - span * 0.8;
@@ -188,8 +190,9 @@ function reveal(operation) {
   if (left < margin || (wide && left > view.width - margin)) view.left += (left - margin) / view.zoom;
   else if (right > view.width - margin && !wide) view.left += (right - view.width + margin) / view.zoom;
   const row = layout.rowOf[operation] * view.rowHeight;
-  if (row < view.top) view.top = row;
-  if (row + view.rowHeight > view.top + view.rowsHeight) view.top = row + view.rowHeight - view.rowsHeight;
+  if (row < view.top || row + view.rowHeight > view.top + view.rowsHeight) {
+    view.top = row - (view.rowsHeight - view.rowHeight) / 2;
+  }
   redraw();
 }
 
@@ -199,11 +202,15 @@ function showOpening() {
   const witness = toldWitness();
   view.top = 0;
   if (ui.focus !== null) {
-    // On the right there is room for what is said about the last return.
-    const room = view.width - MARGIN - 170;
-    view.zoom = clamp(room / layout.width, ui.scale === "even" ? 0.7 : 0, ui.scale === "even" ? 1.6 : INFINITE);
-    view.left = layout.origin + Math.max(-MARGIN / view.zoom, layout.width - room / view.zoom);
-    redraw();
+    // On the right there is room for what is said about the last return; without it if only so all can be read.
+    const at = (beside) => (view.width - MARGIN - beside) / layout.width;
+    const even = ui.scale === "even";
+    const beside = at(170) < 1 && at(MARGIN) >= 0.8 && even ? MARGIN : 170;
+    const room = view.width - MARGIN - beside;
+    view.zoom = even ? (at(beside) >= 0.8 ? Math.min(at(beside), 1.6) : 1) : at(beside);
+    const fits = layout.width * view.zoom <= room + 1;
+    view.left = layout.origin + (fits ? -MARGIN / view.zoom : layout.width - room / view.zoom);
+    rememberOpening();
     return;
   }
   if (ui.scale === "even" && fitZoom() >= 0.7) fitAll();
@@ -216,8 +223,19 @@ function showOpening() {
     showStretch(x - 300, x + 200);
     reveal(placed.operations[placed.operations.length - 1]);
   } else if (ui.scale === "even") {
-    view.zoom = clamp(fitZoom(), 0.75, 1.6);
+    view.zoom = clamp(fitZoom(), 1, 1.6);
     view.left = layout.origin - MARGIN / view.zoom;
-    redraw();
   } else fitAll();
+  rememberOpening();
+}
+
+function rememberOpening() {
+  clampView();
+  view.opening = [view.left, view.zoom];
+  redraw();
+}
+
+// When the page changes its size, what nobody has moved yet is fitted again.
+function isAsOpened() {
+  return view.opening !== undefined && view.opening[0] === view.left && view.opening[1] === view.zoom;
 }
