@@ -38,17 +38,12 @@ class Frontier:
     """
 
     __slots__ = (
-        "absorbable",
         "_free",
-        "mutators",
         "_next_bit",
-        "observers",
         "_optional",
-        "spares",
-        "stale",
         "_tags",
-        "twins",
         "_watchers",
+        "absorbable",
         "acceptance",
         "alphabet",
         "burst_limit",
@@ -59,9 +54,14 @@ class Frontier:
         "has_spares",
         "loose",
         "may_cut",
+        "mutators",
+        "observers",
         "reusable",
+        "spares",
+        "stale",
         "thrift",
         "traced",
+        "twins",
     )
 
     def __init__(self, alphabet: Alphabet, states: Iterable[int], *, traced: bool = False) -> None:

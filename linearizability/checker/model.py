@@ -114,7 +114,8 @@ class Model(Generic[State]):
     def outlook(self, calls: Sequence[Call], operations: Sequence[Operation]) -> Outlook | None:
         """A function that merges states which this history, all of one part, cannot tell apart; None for none.
 
-        `calls[i]` is the call of `operations[i]`; of a TOTAL call the output is left out. The states it answers must be accepted by `step`, and it must answer itself for what it answered.
+        `calls[i]` is the call of `operations[i]`; of a TOTAL call the output is left out. The states it answers
+        must be accepted by `step`, and it must answer itself for what it answered.
         """
         return None
 

@@ -93,7 +93,8 @@ class _Task:
 class Search:
     """One part under search.
 
-    `operations` lie in the order of a History and hold no failed ones; there is at least one. `run` may be called again after OutOfBudget.
+    `operations` lie in the order of a History and hold no failed ones; there is at least one. `run` may be called
+    again after OutOfBudget.
     """
 
     def __init__(self, model: Model[Any], operations: Sequence[Operation], *, traced: bool = False) -> None:

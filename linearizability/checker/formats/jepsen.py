@@ -78,7 +78,7 @@ class EventReader:
             self.timed = True
         elif self.timed or line.time is not None:
             raise edn.EdnError(":time is missing or no whole number, although other lines have one")
-        time: int = line.time if self.timed else number
+        time = number if line.time is None else line.time
         if time < self._now:
             raise edn.EdnError(f":time {time} is before that of an earlier line")
         self._now = time
