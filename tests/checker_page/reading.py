@@ -40,9 +40,9 @@ class PageReader(HTMLParser):
 
 def data_of(page: str) -> dict[str, Any]:
     """The data block as the script reads it."""
-    found = [text for text in PageReader(page).text_of("script") if text.startswith("\n{")]
-    assert len(found) == 1, "one block of data"
-    data = json.loads(found[0])
+    begin = '<script type="application/json" id="data">'
+    assert page.count(begin) == 1, "one block of data"
+    data = json.loads(page.partition(begin)[2].partition("</script>")[0])
     assert isinstance(data, dict)
     return data
 

@@ -145,7 +145,9 @@ def register_run(count: int, *, clients: int = 10, keys: int = 1, seed: int = 1)
     point = 0
     for _ in range(count):
         point += rng.randrange(1_000, 90_000)
-        client = min(range(clients), key=lambda one: (free[one] > point - 2_000, rng.random()))
+        client = rng.randrange(clients)
+        if free[client] > point - 2_000:
+            client = free.index(min(free))
         call = max(free[client] + 1, point - rng.randrange(1_000, 400_000))
         point = max(point, call)
         key = f"key-{rng.randrange(keys)}" if keys > 1 else None

@@ -21,10 +21,10 @@ from tests.checker_page import samples
 from tests.checker_page.reading import PageReader, column_of, data_of
 
 
-def page_of(operations: list[Operation], **options: str) -> str:
+def page_of(operations: list[Operation]) -> str:
     history = History.of(operations)
     part = PartVerdict(None, Status.VALID, history.by_call(), "search")
-    return render_html(Valid(Register(), (part,), len(history)), history, **options)
+    return render_html(Valid(Register(), (part,), len(history)), history)
 
 
 def test_every_operation_comes_back_with_its_times_values_and_client() -> None:

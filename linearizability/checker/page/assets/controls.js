@@ -84,7 +84,7 @@ function showControls() {
   byId("clock").hidden = byId("even").hidden = data.steps;
   byId("order").setAttribute("aria-pressed", String(ui.order));
   byId("order").hidden = !data.parts.some((one) => one.order || one.witness);
-  byId("order").disabled = typeof ui.focus === "number";
+  byId("order").disabled = !view.placed && ui.order; // of several keys at once there is no one order
   byId("failed").setAttribute("aria-pressed", String(ui.failed));
   byId("failed").hidden = !data.outcome.includes(FAIL);
   byId("nothing").hidden = view.layout.shown.length > 0;

@@ -228,7 +228,7 @@ function drawLabel(operation) {
   const room = Math.min(left + width, view.width) - from - (view.marks.refused.has(operation) ? 18 : 5);
   const length = Math.floor(room / characterWidth + 0.02);
   if (length < 2) return;
-  const text = cut(textOf(operation), length);
+  const text = cut(labelOf(operation), length);
   const outcome = data.outcome[operation];
   pen.globalAlpha = ui.match && !ui.match[operation] ? 0.4 : 1;
   pen.font = `${LABEL_SIZE}px ${paint.mono}`;

@@ -67,8 +67,11 @@ function search(query) {
 function stepMatch(forward) {
   const { matches } = view;
   if (!matches.length) return;
-  const place = lowerBound(matches, ui.selected);
-  const at = matches[place] === ui.selected;
+  // Without a selection it is the first in view, or the last before it.
+  const { start } = view.layout;
+  const place = ui.selected >= 0 ? lowerBound(matches, ui.selected)
+    : lowerBoundBy(matches.length, (one) => start[matches[one]], view.left);
+  const at = ui.selected >= 0 && matches[place] === ui.selected;
   const next = forward ? (at ? place + 1 : place) : place - 1;
   select(matches[(next + matches.length) % matches.length]);
   showMatches();

@@ -89,10 +89,17 @@ function collectMarks() {
   return marks;
 }
 
+// What stands in an operation's box: among operations of several objects also which one it belongs to.
+function labelOf(operation) {
+  if (!view.mixed) return textOf(operation);
+  const names = partsOf(operation).map(partLabel).join(", ");
+  return `${cut(names, 16)}: ${textOf(operation)}`;
+}
+
 // How many characters the even scale makes room for: the label, or what is written below it.
 function roomFor(operation) {
   const { placed, marks } = view;
-  let length = textOf(operation).length + (data.outcome[operation] === INFO ? 2 : 0);
+  let length = labelOf(operation).length + (data.outcome[operation] === INFO ? 2 : 0);
   if (ui.focus === null) return length;
   const place = placed ? placed.numberOf[operation] : -1;
   if (place >= 0) length = Math.max(length, stateAfter(placed, place).length + 8);
@@ -111,6 +118,7 @@ function pointRoom() {
 function rebuild() {
   view.layout = makeLayout(shownMask());
   view.marks = collectMarks();
+  view.mixed = ui.part < 0 && ui.focus !== "witness" && data.parts.filter((part) => part.status).length > 1;
   view.placed = placeOrder(view.layout, shownOrder());
   applyScale(view.layout, ui.scale, view.placed?.crowd ?? new Map(), roomFor, pointRoom());
   spreadPoints(view.layout, view.placed);
