@@ -68,9 +68,13 @@ def send(
     return partition
 
 
-def read(connection: RawConnection, names: Names, *, version: int = FETCH_VERSION, **options: Any) -> PartitionData:
-    """Fetch partition 0; the partition's answer."""
-    return only_partition(connection.ask(fetch(version, names, **options), version))
+def read(
+    connection: RawConnection, names: Names, *, index: int = 0, version: int = FETCH_VERSION, **options: Any
+) -> PartitionData:
+    """Fetch a partition; its answer."""
+    request = fetch(version, names, **options)
+    request.topics[0].partitions[0].partition = index
+    return only_partition(connection.ask(request, version))
 
 
 def only_partition(response: Message) -> PartitionData:
