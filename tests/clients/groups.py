@@ -16,7 +16,7 @@ from confluent_kafka.cimpl import NewTopic
 from raftlog.testing import BrokerProcess
 from raftlog.testing.cluster import DEVELOPMENT_SETTINGS
 
-DEADLINE_SECONDS = 20.0
+DEADLINE_SECONDS = 60.0
 
 
 @contextmanager

@@ -38,6 +38,8 @@ class Member:
             **options,
         )
         closing.callback(self.consumer.close)
+        # A leader of the group that has not heard of the topic yet would assign nothing, and leave it at that.
+        until(lambda: self.consumer.partitions_for_topic(topic), "the client knows the topic")
         self.read: list[int] = []
 
     def poll(self) -> None:

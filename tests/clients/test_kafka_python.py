@@ -95,13 +95,25 @@ def test_offsets_by_time_ends_and_seeks(broker: RunningBroker, topic: str) -> No
         assert take(client, 1)[0].value == b"0"
 
 
+def subscribed(bootstrap_servers: str, topic: str, group: str, **settings: Any) -> KafkaConsumer:
+    """A member of a group.
+
+    It hears of the topic before it joins: kafka-python 3.0 assigns nothing, for ever, when that happens while it joins,
+    which a group that waits for nobody (group.initial.rebalance.delay.ms=0) makes likely.
+    """
+    client = consumer(bootstrap_servers, group_id=group, **settings)
+    client.partitions_for_topic(topic)
+    client.subscribe([topic])
+    return client
+
+
 class Member(threading.Thread):
     """A consumer of a group that polls until it is told to leave."""
 
     def __init__(self, bootstrap_servers: str, topic: str, group: str, **settings: Any) -> None:
         super().__init__(daemon=True)
         self._leave = threading.Event()
-        self._client = consumer(bootstrap_servers, topic, group_id=group, heartbeat_interval_ms=200, **settings)
+        self._client = subscribed(bootstrap_servers, topic, group, heartbeat_interval_ms=200, **settings)
         self.assignment: set[int] = set()
         self.start()
 
@@ -145,11 +157,11 @@ def test_a_group_goes_on_where_it_committed_over_a_stop(own_broker: Cluster) -> 
         for number in range(100):
             client.send("t", b"%d" % number)
         client.flush(DEADLINE_SECONDS)
-    with closing(consumer(own_broker.bootstrap_servers, "t", group_id="g")) as client:
+    with closing(subscribed(own_broker.bootstrap_servers, "t", "g")) as client:
         take(client, 60)
         client.commit({TopicPartition("t", 0): OffsetAndMetadata(60, "sixty", -1)})
     own_broker.brokers[0].restart()
-    with closing(consumer(own_broker.bootstrap_servers, "t", group_id="g")) as client:
+    with closing(subscribed(own_broker.bootstrap_servers, "t", "g")) as client:
         assert [record.offset for record in take(client, 40)] == list(range(60, 100))
 
 
