@@ -20,6 +20,9 @@ from tests.traps.raw import create_topic
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 DEADLINE_SECONDS = 45.0
+POLL_MS = 1000
+"""Long enough to join a group in: a poll that ends between JoinGroup and SyncGroup leaves kafka-python 3.0 a member
+that neither sends heartbeats nor joins again."""
 CODECS = [None, "gzip", "lz4", "zstd"]  # its snappy needs a library that is not among our extras
 START_MS = time.time_ns() // 1_000_000 - 3_600_000
 
@@ -52,7 +55,7 @@ def take(client: KafkaConsumer, count: int) -> list[Any]:
     deadline = time.monotonic() + DEADLINE_SECONDS
     while len(records) < count:
         assert time.monotonic() < deadline, f"{len(records)} of {count} records came"
-        for batch in client.poll(timeout_ms=100, max_records=count - len(records)).values():
+        for batch in client.poll(timeout_ms=POLL_MS, max_records=count - len(records)).values():
             records += batch
     return records
 
@@ -119,7 +122,7 @@ class Member(threading.Thread):
 
     def run(self) -> None:
         while not self._leave.is_set():
-            self._client.poll(timeout_ms=50)
+            self._client.poll(timeout_ms=POLL_MS)
             self.assignment = {partition.partition for partition in self._client.assignment()}
         self._client.close()
         self.assignment = set()
