@@ -1,0 +1,238 @@
+"""What is left of a log when its history is over: offsets without an acknowledged append.
+
+Knows: how appends of unknown outcome explain records that were read, and offsets that nobody read but that must be
+there. Refuses to know: the rest of the check.
+
+A record that was read gives its append away. Offsets that nobody read are filled with the appends that nobody saw;
+one of them can stand at an offset when every need returned before its call fits below. With single records it is
+enough to fill the lowest offset with any append that may stand there; in general this is bin packing, which is tried
+out up to a limit.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from operator import itemgetter
+from typing import Any, TypeAlias
+
+from raftlog.linearizability.checker.history import Operation
+from raftlog.linearizability.checker.jsonl import freeze
+from raftlog.linearizability.checker.log_check import LogCheck, LogViolation, Violated, end_of
+
+_PACKING_LIMIT = 200_000  # positions looked at before saying that this is too hard
+
+
+class Undecided(Exception):
+    """Two appends of unknown outcome look alike, or too many ways to fill a gap: the check has no answer."""
+
+
+def finish(check: LogCheck) -> LogViolation | None:
+    """Judge what only the end of the history can tell. Raises Undecided when it cannot be told this way."""
+    if check.violation is None:
+        try:
+            _finish(check)
+        except Violated as found:
+            check.violation = found.violation
+    return check.violation
+
+
+def _finish(check: LogCheck) -> None:
+    check.look_through()
+    if not check.complete:
+        _check_partial(check)
+        return
+    told = _tell(check)
+    unseen = _place_seen(check, told)
+    seen_ends = {end_of(operation) for operation in check.waiting if _bounded(operation)}
+    gaps: list[tuple[int, int]] = []
+    ends: set[int] = set()  # of the batches from here on
+    position = check.owned
+    while True:
+        while (following := check.ahead.pop(position, None)) is not None:
+            position += len(following.input)
+            ends.add(position)
+        if not check.ahead and position >= check.greatest:
+            break
+        end = min(check.ahead, default=check.greatest)
+        if end < position:
+            raise Violated(LogViolation("overlap", end, (check.ahead[end],)))
+        gaps.append((position, end))
+        # Where nothing was appended further on, the last gap only has to be filled at least so far.
+        open_end = not check.ahead and end not in seen_ends
+        if not open_end:
+            ends.add(end)
+        position = end
+    if gaps:
+        cuts = sorted(end for end in seen_ends if any(first < end < last for first, last in gaps))
+        ends.update(cuts)
+        _fill(check, gaps, cuts, unseen, open_end)
+    for operation in check.waiting:
+        if _bounded(operation) and end_of(operation) not in ends and end_of(operation) != check.owned:
+            raise Violated(LogViolation("inside", end_of(operation), (operation,)))
+
+
+def _bounded(operation: Operation) -> bool:
+    return operation.function != "read" or bool(operation.output[1])
+
+
+def _tell(check: LogCheck) -> dict[int, tuple[Any, Operation]]:
+    """What is told of the offsets without an append that follows without a gap, and by whom."""
+    told: dict[int, tuple[Any, Operation]] = {}
+    for first, operation in check.ahead.items():
+        for offset, record in enumerate(operation.input, first):
+            if offset in told:
+                raise Violated(LogViolation("overlap", offset, (told[offset][1], operation)))
+            told[offset] = (record, operation)
+    for operation in check.waiting:
+        if operation.function != "read":
+            continue
+        for offset, record in enumerate(operation.output[0], operation.input):
+            if offset < check.owned:
+                known = check.contents[offset - check.base] if offset >= check.base else record
+            else:
+                known = told.setdefault(offset, (record, operation))[0]
+            if known != record:
+                raise Violated(LogViolation("conflict", offset, (operation,)))
+    return told
+
+
+def _check_partial(check: LogCheck) -> None:
+    """Other clients may have appended between: only the batches of the history itself count."""
+    _tell(check)
+    known = sorted(check.ahead.items())
+    for operation in sorted(check.waiting, key=end_of):
+        if not _bounded(operation):
+            continue
+        end = end_of(operation)
+        place = bisect_left(known, end, key=itemgetter(0)) - 1
+        if place >= 0 and end < known[place][0] + len(known[place][1].input):
+            raise Violated(LogViolation("inside", end, (operation, known[place][1])))
+
+
+_Told: TypeAlias = dict[int, tuple[Any, Operation]]
+
+
+def _place_seen(check: LogCheck, told: _Told) -> list[Operation]:
+    """Give each append of unknown outcome that was read its offset; answers those that nobody saw."""
+    unknown = [operation for operation in check.unknown if len(operation.input)]
+    where: dict[Any, list[tuple[Operation, int]]] = {}
+    for operation in unknown:
+        for place, record in enumerate(operation.input):
+            where.setdefault(freeze(record), []).append((operation, place))
+    owners = {offset for first, one in check.ahead.items() for offset in range(first, end_of(one))}
+    placed: dict[int, int] = {}  # first offset by the operation's identity
+    for offset in sorted(told):
+        if offset in owners:
+            continue
+        operation, first = _explanation(told, where.get(freeze(told[offset][0]), []), (placed, owners), offset)
+        if first < check.owned:
+            raise Violated(LogViolation("overlap", first, (operation,)))
+        placed[id(operation)] = first
+        owners.update(range(first, first + len(operation.input)))
+        bound, earlier = check.bound_at(operation.call)
+        if bound > first and earlier is not None:
+            raise Violated(LogViolation("late", first, (earlier, operation)))
+        check.ahead[first] = operation
+    return [operation for operation in unknown if id(operation) not in placed]
+
+
+def _explanation(
+    told: _Told, candidates: list[tuple[Operation, int]], taken: tuple[dict[int, int], set[int]], offset: int
+) -> tuple[Operation, int]:
+    """The append of unknown outcome that the record at the offset came from, and its first offset.
+
+    `taken` has the appends placed already and the offsets that have one.
+    """
+    placed, owners = taken
+    fitting = [
+        (operation, offset - place)
+        for operation, place in candidates
+        if id(operation) not in placed and _fits(told, owners, operation, offset - place)
+    ]
+    if len(fitting) == 1:
+        return fitting[0]
+    if fitting:
+        raise Undecided
+    for operation, place in candidates:
+        if id(operation) in placed and placed[id(operation)] != offset - place:
+            raise Violated(LogViolation("doubled", offset, (operation, told[offset][1])))
+    raise Violated(LogViolation("unexplained", offset, (told[offset][1],)))
+
+
+def _fits(told: _Told, owners: set[int], operation: Operation, first: int) -> bool:
+    """Whether the append could stand there: no other append in the way, and no other record read."""
+    return all(
+        offset not in owners and (offset not in told or told[offset][0] == record)
+        for offset, record in enumerate(operation.input, first)
+    )
+
+
+def _fill(
+    check: LogCheck, gaps: list[tuple[int, int]], cuts: list[int], unseen: list[Operation], open_end: bool
+) -> None:
+    """Fill the gaps with appends that nobody saw. An end seen inside a gap cuts it in two."""
+    pieces: list[tuple[int, int]] = []
+    for first, end in gaps:
+        inside = [cut for cut in cuts if first < cut < end]
+        pieces += zip([first, *inside], [*inside, end], strict=True)
+    batches = sorted((check.bound_at(operation.call)[0], len(operation.input)) for operation in unseen)
+    if all(size == 1 for _, size in batches):
+        failed = _fill_singly(pieces, [bound for bound, _ in batches])
+    else:
+        failed = _Packing(pieces, batches, open_end).run()
+    if failed is not None:
+        raise Violated(LogViolation("gap", failed, (check.first_beyond[failed - check.base],)))
+
+
+def _fill_singly(pieces: list[tuple[int, int]], bounds: list[int]) -> int | None:
+    """The first offset that nothing is left for, or None. `bounds` is ascending: who fits low fits everywhere."""
+    used = 0
+    for first, end in pieces:
+        for offset in range(first, end):
+            if used == len(bounds) or bounds[used] > offset:
+                return offset
+            used += 1
+    return None
+
+
+class _Packing:
+    """Fill pieces with batches of several sizes, in order, each batch usable from its bound on."""
+
+    def __init__(self, pieces: list[tuple[int, int]], batches: list[tuple[int, int]], open_end: bool) -> None:
+        self._pieces = pieces
+        self._open_end = open_end
+        # Of one size, the batch with the lowest bound fits wherever the others fit: they are used in that order.
+        self._bounds: dict[int, list[int]] = {}
+        for bound, size in batches:
+            self._bounds.setdefault(size, []).append(bound)
+        self._sizes = sorted(self._bounds, reverse=True)
+
+    def run(self) -> int | None:
+        """The furthest offset that could not be filled, or None."""
+        start = (0, self._pieces[0][0], tuple(0 for _ in self._sizes))
+        seen = {start}
+        work = [start]
+        furthest = self._pieces[0][0]
+        while work:
+            piece, offset, used = work.pop()
+            furthest = max(furthest, offset)
+            if offset >= self._pieces[piece][1]:
+                piece += 1
+                if piece == len(self._pieces):
+                    return None
+                offset = self._pieces[piece][0]
+            for kind, size in enumerate(self._sizes):
+                bounds = self._bounds[size]
+                count = used[kind]
+                last = self._open_end and piece == len(self._pieces) - 1
+                if count == len(bounds) or bounds[count] > offset:
+                    continue
+                if offset + size > self._pieces[piece][1] and not last:
+                    continue
+                following = (piece, offset + size, (*used[:kind], count + 1, *used[kind + 1 :]))
+                if following not in seen:
+                    seen.add(following)
+                    work.append(following)
+            if len(seen) > _PACKING_LIMIT:
+                raise Undecided
+        return furthest
