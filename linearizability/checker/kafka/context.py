@@ -1,0 +1,45 @@
+"""What every analysis is given: the history's columns, the keys' order, the order of time, and where to put findings.
+
+Knows: how these belong together. Refuses to know: any anomaly.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from raftlog.linearizability.checker.kafka.columns import Columns
+from raftlog.linearizability.checker.kafka.findings import Findings, Judgement
+from raftlog.linearizability.checker.kafka.options import KafkaOptions
+from raftlog.linearizability.checker.kafka.order import Order
+from raftlog.linearizability.checker.kafka.segments import Segments
+from raftlog.linearizability.checker.kafka.words import Words
+
+
+@dataclass(slots=True)
+class Context:
+    """One analysis under way."""
+
+    columns: Columns
+    order: Order
+    segments: Segments
+    options: KafkaOptions
+    findings: Findings
+    words: Words
+    by_call: Sequence[int]
+    by_returned: Sequence[int]
+    subscribes: bool
+
+
+def sort_by(times: array[int]) -> Sequence[int]:
+    """The numbers of operations in the order of these times; a range where they are in order already."""
+    count = len(times)
+    if all(map(int.__le__, times, times[1:])):
+        return range(count)
+    return array("i", sorted(range(count), key=times.__getitem__))
+
+
+def allowed_if(condition: bool) -> Judgement:
+    """ALLOWED under the condition, else ERROR."""
+    return Judgement.ALLOWED if condition else Judgement.ERROR

@@ -1,0 +1,50 @@
+"""Under which isolation level and subscription mode each operation ran.
+
+Knows: assign and subscribe, and what an operation says of itself. Refuses to know: what follows from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from raftlog.linearizability.checker.kafka.columns import (
+    ASSIGN,
+    ASSIGNED,
+    FAIL,
+    READ_UNCOMMITTED,
+    SUBSCRIBE,
+    SUBSCRIBED,
+    Columns,
+)
+from raftlog.linearizability.checker.kafka.options import KafkaOptions
+
+
+def shows_subscribe(columns: Columns, options: KafkaOptions) -> bool:
+    """Whether subscribe is among the ways in which consumers of this history get their keys."""
+    if options.subscription_modes is not None:
+        return "subscribe" in options.subscription_modes
+    if SUBSCRIBE in columns.function:
+        return True
+    return ASSIGN not in columns.function and bool(columns.rebalanced or columns.assignments)
+
+
+def mark_subscriptions(columns: Columns, options: KafkaOptions, by_call: Sequence[int]) -> None:
+    """Write into the flags of each operation how its process reads at that time."""
+    default = READ_UNCOMMITTED if options.isolation == "read_uncommitted" else 0
+    if not columns.subscriptions and not columns.own_isolation and not default:
+        return
+    current = [default] * len(columns.processes)
+    flags, process_of = columns.flags, columns.process
+    for number in by_call:
+        process = process_of[number]
+        subscription = columns.subscriptions.get(number)
+        if subscription is not None and columns.outcome[number] != FAIL:
+            now = SUBSCRIBED if columns.function[number] == SUBSCRIBE else ASSIGNED
+            if subscription.isolation == "read_uncommitted" or (subscription.isolation is None and default):
+                now |= READ_UNCOMMITTED
+            current[process] = now
+        now = current[process]
+        own = columns.own_isolation.get(number)
+        if own is not None:
+            now = now | READ_UNCOMMITTED if own == "read_uncommitted" else now & ~READ_UNCOMMITTED
+        flags[number] |= now
