@@ -1,0 +1,185 @@
+"""How often each record was consumed: counted always, judged where exactly once is claimed.
+
+Knows: consumption by subscribed processes, and by transactions that commit their group's offsets. Refuses to know:
+whether the offsets themselves are right (see `commits` and `groups`).
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from raftlog.linearizability.checker.kafka.columns import (
+    FAIL,
+    INFO,
+    NOBODY,
+    NOWHERE,
+    OK,
+    POLL,
+    SUBSCRIBED,
+    TRANSACTIONAL,
+    TXN,
+)
+from raftlog.linearizability.checker.kafka.context import Context
+from raftlog.linearizability.checker.kafka.findings import Example, Judgement
+
+_MOST_SHOWN = 100
+
+
+@dataclass(slots=True)
+class ConsumeCounts:
+    """How often subscribed processes consumed single values in ok operations.
+
+    `distribution` maps a count to how many (process, value) pairs have it; `repeated` lists (process, element, count)
+    of the highest counts above one.
+    """
+
+    distribution: dict[int, int] = field(default_factory=dict)
+    repeated: list[tuple[int, int, int]] = field(default_factory=list)
+
+
+def count_consumption(context: Context) -> ConsumeCounts:
+    """Count, per subscribed process, how often each value was consumed in ok operations."""
+    columns, counts = context.columns, ConsumeCounts()
+    rows: dict[int, array[int]] = {}
+    for number in range(len(columns)):
+        if columns.flags[number] & SUBSCRIBED and columns.outcome[number] == OK:
+            consumed = columns.polled_by(number)
+            if consumed:
+                rows.setdefault(columns.process[number], array("i")).extend(consumed)
+    distribution: Counter[int] = Counter()
+    for process, consumed in rows.items():
+        if len(set(consumed)) == len(consumed):
+            distribution[1] += len(consumed)
+            continue
+        times = Counter(consumed)
+        distribution.update(times.values())
+        counts.repeated.extend((process, element, count) for element, count in times.items() if count > 1)
+        counts.repeated.sort(key=lambda repeat: -repeat[2])
+        del counts.repeated[_MOST_SHOWN:]
+    counts.distribution = dict(sorted(distribution.items()))
+    return counts
+
+
+def check_exactly_once(context: Context) -> None:
+    """consumed-twice and consumed-never."""
+    judged = context.options.exactly_once
+    if judged is False:
+        return
+    columns = context.columns
+    committing: dict[int, list[int]] = {}  # group -> rows of offsets that transactions committed for it
+    for row, number in enumerate(columns.commit_operation):
+        if columns.function[number] == TXN:
+            committing.setdefault(columns.commit_group[row], []).append(row)
+    claimed: set[int] = set()
+    for group, rows in committing.items():
+        numbers = list(dict.fromkeys(columns.commit_operation[row] for row in rows))
+        _twice(context, group, [number for number in numbers if columns.committed[number]])
+        claimed.update(numbers)
+    if committing:
+        _never(context, committing)
+    if judged:
+        _twice(context, NOBODY, [number for number in _subscribed(context) if number not in claimed])
+
+
+def _subscribed(context: Context) -> Iterator[int]:
+    columns = context.columns
+    for number, flags in enumerate(columns.flags):
+        if flags & SUBSCRIBED and columns.outcome[number] == OK and columns.function[number] in (POLL, TXN):
+            yield number
+
+
+def _twice(context: Context, group: int, numbers: list[int]) -> None:
+    columns = context.columns
+    consumer: dict[int, int] | array[int] = {}
+    if sum(len(columns.polled_by(number)) for number in numbers) > len(columns.values) // 8:
+        consumer = array("i", [NOBODY]) * len(columns.values)  # smaller and quicker than a dictionary of most
+    for number in numbers:
+        for element in columns.polled_by(number):
+            before = consumer.get(element, NOBODY) if isinstance(consumer, dict) else consumer[element]
+            if before == NOBODY:
+                consumer[element] = number
+            elif before != number:
+                found = (group, element, before, number)
+                context.findings.add("consumed-twice", Judgement.ERROR, 1, _tell_twice, context, found)
+
+
+def _never(context: Context, committing: dict[int, list[int]]) -> None:
+    """Committed records between the first that a group's committers polled and the last offset they committed.
+
+    A poll counts even outside the transaction, as long as its process commits to the group.
+    """
+    columns, order = context.columns, context.order
+    groups_of: dict[int, dict[int, None]] = {}
+    for group, rows in committing.items():
+        for row in rows:
+            groups_of.setdefault(columns.process[columns.commit_operation[row]], {})[group] = None
+    polls: dict[int, array[int]] = {group: array("i") for group in committing}
+    for number, process in enumerate(columns.process):
+        if process in groups_of and not (columns.function[number] == TXN and columns.outcome[number] == FAIL):
+            for group in groups_of[process]:
+                polls[group].append(number)
+    for group, rows in committing.items():
+        seen = bytearray(len(columns.values))
+        first: dict[int, int] = {}
+        for number in polls.pop(group):
+            for element in columns.polled_by(number):
+                seen[element] = 1
+                key, place = columns.element_key[element], order.position[element]
+                if place != NOWHERE and place < first.get(key, len(order.elements)):
+                    first[key] = place
+        last: dict[int, int] = {}  # key -> row of the greatest offset certainly committed
+        for row in rows:
+            key = columns.commit_key[row]
+            if columns.committed[columns.commit_operation[row]] and (
+                key not in last or columns.commit_offset[row] > columns.commit_offset[last[key]]
+            ):
+                last[key] = row
+        for key, row in last.items():
+            if key in first:
+                _passed_over(context, row, first[key], seen)
+
+
+def _passed_over(context: Context, row: int, first: int, seen: bytearray) -> None:
+    columns, order = context.columns, context.order
+    offset = columns.commit_offset[row]
+    for place in range(first, order.key_start[columns.commit_key[row] + 1]):
+        element = order.elements[place]
+        if columns.offset[element] >= offset:
+            return
+        writer = columns.writer[element]
+        if seen[element] or writer == NOBODY or not columns.committed[writer] or element in order.doubled:
+            continue
+        context.findings.add("consumed-never", Judgement.ERROR, 1, _tell_never, context, row, element)
+
+
+def _name(context: Context, group: int) -> str:
+    name = context.columns.groups.names[group] if group != NOBODY else ""
+    return f"Group {name}" if name else "The group"
+
+
+def _tell_twice(context: Context, found: tuple[int, int, int, int]) -> Example:
+    words, columns = context.words, context.columns
+    group, element, first, second = found
+    kind = "transactions" if columns.flags[first] & TRANSACTIONAL else "operations"
+    sure = " (outcome unknown, but its values were read)" if columns.outcome[second] == INFO else ""
+    text = (
+        f"{_name(context, group)} consumed {words.element(element)} in two {kind} that both took effect: "
+        f"{words.who(first)} and {words.who(second)}{sure}."
+    )
+    key = words.key(columns.element_key[element])
+    return Example(text, (first, second), key, {"value": columns.values[element], "offset": columns.offset[element]})
+
+
+def _tell_never(context: Context, row: int, element: int) -> Example:
+    words, columns = context.words, context.columns
+    number, offset = columns.commit_operation[row], columns.commit_offset[row]
+    key = words.key(columns.element_key[element])
+    text = (
+        f"{_name(context, columns.commit_group[row])} never consumed {words.element(element)}, sent by "
+        f"{words.who(columns.writer[element])}, although {words.who(number)} committed offset {offset} of {key}."
+    )
+    details = {"value": columns.values[element], "offset": columns.offset[element], "committed": offset}
+    return Example(text, (columns.writer[element], number), key, details)

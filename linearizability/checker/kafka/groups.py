@@ -1,0 +1,175 @@
+"""Who owns which key in a group, and how far a group has come compared with what it has committed.
+
+Knows: that a generation gives a key to one member, and that a committed offset does not pass a record which no member
+has polled (or, where the history says what was processed, processed). Refuses to know: whether commits take effect.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+
+from raftlog.linearizability.checker.kafka.columns import FAIL, INFO, NEVER, NOBODY, NOWHERE, OK, Columns
+from raftlog.linearizability.checker.kafka.context import Context
+from raftlog.linearizability.checker.kafka.findings import Example, Judgement
+
+
+def check_groups(context: Context) -> None:
+    """two-owners and commit-past-processed."""
+    _owners(context)
+    columns = context.columns
+    if columns.commit_operation or columns.fetch_operation:
+        _Progress(context).check()
+
+
+def _owners(context: Context) -> None:
+    owner: dict[tuple[int, int, int], tuple[int, int]] = {}  # group, generation, key -> member, operation
+    told = set()
+    for number, group, generation, member, keys in context.columns.assignments:
+        for key in keys:
+            known = owner.setdefault((group, generation, key), (member, number))
+            if known[0] != member and (group, generation, key, member) not in told:
+                told.add((group, generation, key, member))
+                where = (group, generation, key)
+                context.findings.add(
+                    "two-owners", Judgement.ERROR, 1, _tell_owners, context, where, (known, (member, number))
+                )
+
+
+class _Progress:
+    """How far the members of each group have come in each key that the group commits, as time goes by."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        columns = context.columns
+        self.wanted = set(zip(columns.commit_group, columns.commit_key, strict=True))
+        self.wanted |= set(zip(columns.fetch_group, columns.fetch_key, strict=True))
+        # (group, key) -> when each step forward began, and the offset reached with it
+        self.times: dict[tuple[int, int], array[int]] = {}
+        self.reached: dict[tuple[int, int], array[int]] = {}
+        self.visible: dict[int, array[int]] = {}  # key -> offsets of committed records, ascending
+
+    def check(self) -> None:
+        """commit-past-processed, for every commit acknowledged and every committed offset fetched."""
+        columns = self.context.columns
+        self._collect()
+        for row, number in enumerate(columns.commit_operation):
+            if columns.outcome[number] == FAIL or number in columns.resets:
+                continue
+            register = (columns.commit_group[row], columns.commit_key[row])
+            if columns.outcome[number] == OK:
+                self._judge(register, columns.commit_offset[row], number)
+        for row, number in enumerate(columns.fetch_operation):
+            if columns.fetch_offset[row] != NOWHERE:
+                register = (columns.fetch_group[row], columns.fetch_key[row])
+                self._judge(register, columns.fetch_offset[row], number)
+
+    def _collect(self) -> None:
+        columns = self.context.columns
+        marks = {group for number, group in self._groups() if number in columns.processed}
+        for number, group in self._groups():
+            for key, first, after in columns.segments_of(number):
+                if group not in marks:
+                    self._step(group, key, number, columns.offset[columns.polled[after - 1]])
+                elif (group, key) not in self.reached:
+                    self._step(group, key, number, columns.offset[columns.polled[first]] - 1)
+            for key, offset in columns.processed.get(number, ()):
+                self._step(group, key, number, offset)
+            for key, offset in columns.seeks.get(number, ()):
+                self._step(group, key, number, offset - 1)
+
+    def _groups(self) -> Iterator[tuple[int, int]]:
+        """Every operation in the order of calls with the group of its process at that time.
+
+        It is the group that the last subscription named, else the one the process commits to, else the default.
+        """
+        columns = self.context.columns
+        group_of = [columns.groups.number(self.context.options.group)] * len(columns.processes)
+        for row in range(len(columns.commit_group) - 1, -1, -1):
+            group_of[columns.process[columns.commit_operation[row]]] = columns.commit_group[row]
+        for number in self.context.by_call:
+            process = columns.process[number]
+            subscription = columns.subscriptions.get(number)
+            if subscription is not None and subscription.group is not None:
+                group_of[process] = columns.groups.number(subscription.group)
+            yield number, group_of[process]
+
+    def _step(self, group: int, key: int, number: int, offset: int) -> None:
+        register = (group, key)
+        if register not in self.wanted:
+            return
+        reached = self.reached.get(register)
+        if reached is None:
+            reached = self.reached[register] = array("q")
+            self.times[register] = array("q")
+        if not reached or offset > reached[-1]:
+            reached.append(offset)
+            self.times[register].append(self.context.columns.call[number])
+
+    def _judge(self, register: tuple[int, int], offset: int, number: int) -> None:
+        """Is there a committed record below `offset` and beyond all that the group had reached by the return?"""
+        columns = self.context.columns
+        times = self.times.get(register)
+        if times is None:
+            return
+        end = columns.returned[number] if columns.outcome[number] != INFO else NEVER
+        step = bisect_right(times, end) - 1
+        if step < 0:
+            return
+        reached = self.reached[register][step]
+        if offset <= reached + 1:
+            return
+        visible = self._visible(register[1])
+        place = bisect_right(visible, reached)
+        if place < len(visible) and visible[place] < offset:
+            skipped = bisect_left(visible, offset) - place
+            found = (register, (number, offset), (reached, visible[place], skipped))
+            self.context.findings.add(
+                "commit-past-processed", Judgement.ERROR, skipped, _tell_past, self.context, found
+            )
+
+    def _visible(self, key: int) -> array[int]:
+        known = self.visible.get(key)
+        if known is None:
+            columns, order = self.context.columns, self.context.order
+            known = array("q")
+            for place in range(order.key_start[key], order.key_start[key + 1]):
+                element = order.elements[place]
+                writer = columns.writer[element]
+                if columns.read_ok[element] if writer == NOBODY else columns.committed[writer]:
+                    known.append(columns.offset[element])
+            self.visible[key] = known
+        return known
+
+
+def _group_words(columns: Columns, group: int) -> str:
+    name = columns.groups.names[group]
+    return f"group {name}" if name else "the group"
+
+
+def _tell_owners(
+    context: Context, where: tuple[int, int, int], claims: tuple[tuple[int, int], tuple[int, int]]
+) -> Example:
+    columns, words = context.columns, context.words
+    group, generation, key = where
+    (first, shown), (second, also) = claims
+    names = [columns.members.names[first], columns.members.names[second]]
+    text = (
+        f"In generation {generation} of {_group_words(columns, group)}, {words.key(key)} belongs to member {names[0]} "
+        f"according to {words.who(shown)}, and to member {names[1]} according to {words.who(also)}."
+    )
+    details = {"generation": generation, "members": names}
+    return Example(text, tuple(dict.fromkeys((shown, also))), words.key(key), details)
+
+
+def _tell_past(context: Context, found: tuple[tuple[int, int], tuple[int, int], tuple[int, int, int]]) -> Example:
+    columns, words = context.columns, context.words
+    (group, key), (number, offset), (reached, missed, skipped) = found
+    verb = "answered" if columns.functions.get(number) == "committed" else "committed"
+    text = (
+        f"{_group_words(columns, group)}, {words.key(key)}: {words.who(number)} {verb} {offset}, although the group "
+        f"had come no further than offset {reached} by then: it passed over {skipped} committed "
+        f"record{'s' if skipped > 1 else ''}, from offset {missed} on."
+    )
+    return Example(text, (number,), words.key(key), {"committed": offset, "reached": reached, "passed": skipped})
