@@ -1,0 +1,358 @@
+"""Who depends on whom, over the whole history, in arrays: where cycles are, before anybody looks at one closely.
+
+Knows: two graphs over the same operations, one of write-read dependencies only (who polled what somebody sent), one
+with the write-write order inferred from offsets too (each send of a key before those behind it). For both it finds
+the strongly connected components and the operations that contradict real time. Refuses to know: how a single cycle
+runs, and what it means (see `cycles`).
+
+Real time costs no edges. Let the *reach* of an operation be the latest call among itself and everything it depends
+on. If it lies beyond the operation's own return, then something it depends on began after it was over: a cycle with
+one real-time edge. If no operation has that, there is no cycle with real-time edges, nor with the order of processes,
+which is a part of real time: every edge leads from a lower or equal reach to a higher one, a real-time edge strictly.
+
+Only operations that can lie inside a cycle of dependencies are nodes: with two sends, or a send and a poll. Single
+sends hang in the order of their key between nodes, single polls at its end, and both get their reach at the end.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from raftlog.linearizability.checker.kafka.columns import NEVER, NOBODY, NOWHERE, OK, TXN, Columns
+from raftlog.linearizability.checker.kafka.components import components
+from raftlog.linearizability.checker.kafka.context import Context
+
+LONG_AGO = -NEVER
+
+
+@dataclass(slots=True)
+class Suspects:
+    """Where the cycles of one graph are.
+
+    `components` are operations that depend on each other in a circle. `late` are ok operations whose reach lies at or
+    beyond their return: strictly beyond is a cycle with real time; equal stamps may be one with a process's order, if
+    the process went on at the very same stamp, which `followed` says.
+    """
+
+    reach: array[int]
+    followed: bytearray
+    components: list[list[int]] = field(default_factory=list)
+    late: list[int] = field(default_factory=list)
+
+    def regions(self) -> list[tuple[int, int]]:
+        """Closed intervals of reach, apart from each other: each cycle with real time or processes is inside one."""
+        spans = sorted(self._spans)
+        merged: list[tuple[int, int]] = []
+        for start, end in spans:
+            if merged and start <= merged[-1][1]:
+                merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+            else:
+                merged.append((start, end))
+        return merged
+
+    _spans: list[tuple[int, int]] = field(default_factory=list)
+
+    def note_late(self, columns: Columns, number: int) -> None:
+        """Take the operation up in `late` if it is; with equal stamps only if its process went on at that moment."""
+        reach, end = self.reach[number], columns.returned[number]
+        late = reach > end or (reach == end and self.followed[number])
+        if late and columns.outcome[number] == OK:
+            self.late.append(number)
+            self._spans.append((end, reach))
+
+
+def suspects_with_write_order(context: Context) -> Suspects:
+    """The graph of write-read dependencies and the write-write order that offsets show."""
+    return _Inferred(context).suspects()
+
+
+def suspects_without_write_order(context: Context) -> Suspects:
+    """The graph of write-read dependencies alone: nothing in it is inferred."""
+    return _Observed(context).suspects()
+
+
+def _followed(context: Context) -> bytearray:
+    """For each operation whether the next one of its process was called at the stamp at which it returned."""
+    columns = context.columns
+    followed = bytearray(len(columns))
+    following = [LONG_AGO] * len(columns.processes)
+    process_of, calls, returned = columns.process, columns.call, columns.returned
+    for number in reversed(context.by_call):
+        process = process_of[number]
+        if returned[number] == following[process]:
+            followed[number] = 1
+        following[process] = calls[number]
+    return followed
+
+
+class _Graph:
+    """Nodes in the order of their calls, with their predecessors and the latest call each is known to follow."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.columns = context.columns
+        self.nodes = array("i")
+        self.place_of = array("i", [NOBODY]) * len(context.columns)  # operation -> place among the nodes
+        self.reach = array("q", context.columns.call)
+        self.starts = array("i", [0])
+        self.sources = array("i")  # places of predecessors
+        self.circles: list[list[int]] = []
+
+    def _connect(self, place: int, before: set[int]) -> None:
+        """Note a node's predecessors, given as operations."""
+        before.discard(NOBODY)
+        before.discard(self.nodes[place])
+        for number in before:
+            self.sources.append(self.place_of[number])
+        self.starts.append(len(self.sources))
+
+    def _spread(self) -> None:
+        """Give every node the reach of what it follows, and find the components.
+
+        Every cycle has an edge from a later call to an earlier one, so it lies within a stretch of nodes that such
+        edges span without a break. Outside such stretches the order of calls is good enough.
+        """
+        nodes, starts, sources, reach = self.nodes, self.starts, self.sources, self.reach
+        count = len(nodes)
+        stretch_end = 0
+        place = 0
+        furthest = self._furthest()
+        while place < count:
+            stretch_end = max(place, furthest[place]) if place in furthest else place
+            end = place
+            while end < stretch_end:
+                end += 1
+                stretch_end = max(stretch_end, furthest.get(end, 0))
+            if end == place:
+                best = reach[nodes[place]]
+                for source in sources[starts[place] : starts[place + 1]]:
+                    if reach[nodes[source]] > best:
+                        best = reach[nodes[source]]
+                reach[nodes[place]] = best
+            else:
+                self._spread_stretch(place, end + 1)
+            place = end + 1
+
+    def _furthest(self) -> dict[int, int]:
+        """Place of a node -> the furthest later place that has an edge back to it."""
+        starts, sources = self.starts, self.sources
+        found = {}
+        for place in range(len(self.nodes)):
+            first, after = starts[place], starts[place + 1]
+            if first != after:
+                last = max(sources[first:after])
+                if last > place:
+                    found[place] = last
+        return found
+
+    def _spread_stretch(self, first: int, after: int) -> None:
+        nodes, starts, sources, reach = self.nodes, self.starts, self.sources, self.reach
+        inside: list[Sequence[int]] = []
+        for place in range(first, after):
+            best = reach[nodes[place]]
+            near = []
+            for source in sources[starts[place] : starts[place + 1]]:
+                if source >= first:
+                    near.append(source - first)
+                elif reach[nodes[source]] > best:
+                    best = reach[nodes[source]]
+            reach[nodes[place]] = best
+            inside.append(near)
+        for component in components(after - first, inside):
+            best = LONG_AGO
+            for member in component:
+                for near_source in (member, *inside[member]):
+                    if reach[nodes[first + near_source]] > best:
+                        best = reach[nodes[first + near_source]]
+            for member in component:
+                reach[nodes[first + member]] = best
+            if len(component) > 1:
+                self.circles.append([nodes[first + member] for member in component])
+
+
+class _Inferred(_Graph):
+    """With the write order. Along each key only the nearest node before a place matters, the rest follows from it."""
+
+    def suspects(self) -> Suspects:
+        """Build, spread, and look for what is late."""
+        self._choose_nodes()
+        order = self.context.order
+        self.before = array("i", [NOBODY]) * len(order.elements)  # last node at or before each place
+        self.between = array("q", [LONG_AGO]) * len(order.elements)  # latest call of single sends since that node
+        if self.nodes:
+            self._lay_out()
+            for place, number in enumerate(self.nodes):
+                self._connect(place, self._predecessors(number))
+            self._spread()
+        suspects = Suspects(self.reach, _followed(self.context), self.circles)
+        self._finish(suspects)
+        return suspects
+
+    def _choose_nodes(self) -> None:
+        columns = self.columns
+        sends, segments, function = columns.send_start, columns.segment_start, columns.function
+        for number in self.context.by_call:
+            if function[number] > TXN:
+                continue
+            count = sends[number + 1] - sends[number]
+            if count > 1 or (count and segments[number + 1] != segments[number]):
+                self.place_of[number] = len(self.nodes)
+                self.nodes.append(number)
+
+    def _lay_out(self) -> None:
+        columns, order, place_of = self.columns, self.context.order, self.place_of
+        writer, call = columns.writer, columns.call
+        before, between = self.before, self.between
+        for key in range(len(columns.keys.names)):
+            node, latest = NOBODY, LONG_AGO
+            for place in range(order.key_start[key], order.key_start[key + 1]):
+                number = writer[order.elements[place]]
+                if number != NOBODY:
+                    if place_of[number] != NOBODY:
+                        node, latest = number, LONG_AGO
+                    elif call[number] > latest:
+                        latest = call[number]
+                before[place] = node
+                between[place] = latest
+
+    def _predecessors(self, number: int) -> set[int]:
+        """The nodes right before the operation; its reach takes in the single sends since them."""
+        columns, order = self.columns, self.context.order
+        before, between = self.before, self.between
+        last_place, odd = self.context.segments.last_place, self.context.segments.odd
+        places = []
+        found: set[int] = set()
+        latest = LONG_AGO
+        for row in range(columns.send_start[number], columns.send_start[number + 1]):
+            element = columns.send_element[row]
+            place = order.position[element]
+            if place > order.key_start[columns.element_key[element]]:
+                places.append(place - 1)
+        for segment in range(columns.segment_start[number], columns.segment_start[number + 1]):
+            place = last_place[segment]
+            if place != NOWHERE:
+                places.append(place)
+            if segment in odd:
+                loose = self._loose(segment)
+                found.update(writer for writer in loose if self.place_of[writer] != NOBODY)
+                latest = max([latest, *[columns.call[writer] for writer in loose]])
+        circle = False
+        for place in places:
+            source, since = before[place], between[place]
+            found.add(source)
+            if since > LONG_AGO:
+                circle = circle or source == number
+                if since > latest:
+                    latest = since
+        if latest > self.reach[number]:
+            self.reach[number] = latest
+        if circle:
+            self.circles.append([number])  # through a single send between two places of its own
+        return found
+
+    def _loose(self, segment: int) -> list[int]:
+        """The senders of what an odd segment read that has no place."""
+        columns, position = self.columns, self.context.order.position
+        read = columns.polled[columns.segment_row[segment] : columns.segment_row[segment + 1]]
+        senders = [columns.writer[element] for element in read if position[element] == NOWHERE]
+        return [sender for sender in senders if sender != NOBODY]
+
+    def _finish(self, suspects: Suspects) -> None:
+        """Give single sends and polls their reach, and note all that is late."""
+        columns, order, reach, place_of = self.columns, self.context.order, self.reach, self.place_of
+        writer = columns.writer
+        upto = self.between  # from here on: the greatest reach at or before each place
+        for key in range(len(columns.keys.names)):
+            best = LONG_AGO
+            for place in range(order.key_start[key], order.key_start[key + 1]):
+                number = writer[order.elements[place]]
+                if number != NOBODY:
+                    if reach[number] < best and place_of[number] == NOBODY:
+                        reach[number] = best
+                    if reach[number] >= columns.returned[number] and place_of[number] == NOBODY:
+                        suspects.note_late(columns, number)
+                    if reach[number] > best:
+                        best = reach[number]
+                upto[place] = best
+        for number in self.nodes:
+            suspects.note_late(columns, number)
+        self._finish_polls(suspects)
+
+    def _finish_polls(self, suspects: Suspects) -> None:
+        columns, reach, place_of, upto = self.columns, self.reach, self.place_of, self.between
+        last_place, odd = self.context.segments.last_place, self.context.segments.odd
+        starts, returned = columns.segment_start, columns.returned
+        for number in range(len(columns)):
+            first, after = starts[number], starts[number + 1]
+            if first == after or place_of[number] != NOBODY:
+                continue
+            best = LONG_AGO
+            for segment in range(first, after):
+                if segment in odd:
+                    best = max(best, self._reach_of_odd(segment))
+                else:
+                    found = upto[last_place[segment]]
+                    if found > best:
+                        best = found
+            if best > reach[number]:
+                reach[number] = best
+            if best >= returned[number]:
+                suspects.note_late(columns, number)
+
+    def _reach_of_odd(self, segment: int) -> int:
+        place = self.context.segments.last_place[segment]
+        best = self.between[place] if place != NOWHERE else LONG_AGO
+        return max([best, *[self.reach[writer] for writer in self._loose(segment)]])
+
+
+class _Observed(_Graph):
+    """Without the write order: a poll follows the senders of exactly what it returned."""
+
+    def suspects(self) -> Suspects:
+        """Build, spread, and look for what is late."""
+        columns = self.columns
+        sends, segments, function = columns.send_start, columns.segment_start, columns.function
+        for number in self.context.by_call:
+            if function[number] > TXN or sends[number] == sends[number + 1]:
+                continue
+            if segments[number] != segments[number + 1]:
+                self.place_of[number] = len(self.nodes)
+                self.nodes.append(number)
+        for place, number in enumerate(self.nodes):
+            self._connect(place, self._predecessors(number))
+        self._spread()
+        suspects = Suspects(self.reach, _followed(self.context), self.circles)
+        for number in self.nodes:
+            suspects.note_late(columns, number)
+        for number in self._only_polls():
+            self.reach[number] = max(self.reach[number], self._latest(number))
+            suspects.note_late(columns, number)
+        return suspects
+
+    def _only_polls(self) -> Iterator[int]:
+        columns = self.columns
+        for number in range(len(columns)):
+            polls = columns.segment_start[number] != columns.segment_start[number + 1]
+            if polls and self.place_of[number] == NOBODY:
+                yield number
+
+    def _latest(self, number: int) -> int:
+        writer, reach = self.columns.writer, self.reach
+        senders = {writer[element] for element in self.columns.polled_by(number)}
+        senders.discard(NOBODY)
+        return max([reach[sender] for sender in senders], default=LONG_AGO)
+
+    def _predecessors(self, number: int) -> set[int]:
+        columns = self.columns
+        found = set()
+        for element in columns.polled_by(number):
+            sender = columns.writer[element]
+            if sender in (NOBODY, number):
+                continue
+            if self.place_of[sender] != NOBODY:
+                found.add(sender)
+            elif columns.call[sender] > self.reach[number]:
+                self.reach[number] = columns.call[sender]
+        return found
