@@ -1,0 +1,333 @@
+"""The analysis of a Kafka history: from operations to a report.
+
+Knows: the order of the steps and the budget. Refuses to know: any anomaly, and the command line.
+
+    analyze(history, options) -> KafkaReport                         a History, or operations as they come
+    check_kafka(history_or_path, options, progress=...) -> KafkaReport   also a JSON Lines file, streamed
+
+`raftlog check FILE --model kafka` calls `check_kafka(path, options, progress=...)`; the form of the file is in
+docs/CHECKER_KAFKA.md. Both raise HistoryError, with file and line, for what is no history.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from raftlog.linearizability.checker.budget import Meter, OutOfBudget
+from raftlog.linearizability.checker.history import Annotation, EventType, History, Operation
+from raftlog.linearizability.checker.jsonl import JsonLinesReader
+from raftlog.linearizability.checker.kafka.catalogue import Definition
+from raftlog.linearizability.checker.kafka.columns import (
+    FUNCTION_NAME,
+    INFO,
+    NEVER,
+    NOBODY,
+    OUTCOME_NAME,
+    TXN,
+    Columns,
+)
+from raftlog.linearizability.checker.kafka.commits import check_commits
+from raftlog.linearizability.checker.kafka.consumption import ConsumeCounts, check_exactly_once, count_consumption
+from raftlog.linearizability.checker.kafka.context import Context, sort_by
+from raftlog.linearizability.checker.kafka.cycles import check_cycles
+from raftlog.linearizability.checker.kafka.findings import Example, Findings, Found, Judgement
+from raftlog.linearizability.checker.kafka.groups import check_groups
+from raftlog.linearizability.checker.kafka.intake import Intake
+from raftlog.linearizability.checker.kafka.metadata import check_metadata
+from raftlog.linearizability.checker.kafka.options import KafkaOptions
+from raftlog.linearizability.checker.kafka.order import Order, settle
+from raftlog.linearizability.checker.kafka.producers import check_producers
+from raftlog.linearizability.checker.kafka.realtime import Lag, RealTime
+from raftlog.linearizability.checker.kafka.report import Anomaly, AnomalyExample, KafkaReport, Measurements
+from raftlog.linearizability.checker.kafka.segments import lay_out
+from raftlog.linearizability.checker.kafka.series import Unseen, unseen_over_time
+from raftlog.linearizability.checker.kafka.sessions import check_sessions
+from raftlog.linearizability.checker.kafka.subscriptions import mark_subscriptions, shows_subscribe
+from raftlog.linearizability.checker.kafka.transactions import check_transactions
+from raftlog.linearizability.checker.kafka.values import check_values
+from raftlog.linearizability.checker.kafka.words import Words
+from raftlog.linearizability.checker.verdict import Status
+
+_CHECK_EVERY = 4096  # operations between two looks at the budget
+_ORDER_BYTES = 40  # what the steps need per operation and element beyond the columns, about
+
+Progress = Callable[[int], None]
+
+
+def analyze(history: History | Iterable[Operation], options: KafkaOptions | None = None) -> KafkaReport:
+    """Analyse operations. A History is not changed; any other iterable is read once and its operations not kept."""
+    options = options or KafkaOptions()
+    analysis = _Analysis(options, history.source if isinstance(history, History) else None)
+    if isinstance(history, History):
+        analysis.columns.time_unit = history.time_unit
+        analysis.columns.annotations = history.annotations
+    return analysis.run(history)
+
+
+def check_kafka(
+    history_or_path: History | str | Path, options: KafkaOptions | None = None, *, progress: Progress | None = None
+) -> KafkaReport:
+    """Analyse a history, or a JSON Lines file by its path. `progress` is told the lines read from time to time."""
+    if isinstance(history_or_path, History):
+        return analyze(history_or_path, options)
+    options = options or KafkaOptions()
+    name = str(history_or_path)
+    with open(name, "rb") as stream:
+        reader = JsonLinesReader(stream, name=name, progress=progress)
+        analysis = _Analysis(options, name)
+        return analysis.run(_operations(reader, analysis.columns.annotations), reader)
+
+
+def _operations(reader: JsonLinesReader, annotations: list[Annotation]) -> Iterator[Operation]:
+    """The operations of a file as they end, and at last those that never did."""
+    opened: dict[int, Operation] = {}
+    invoke = EventType.INVOKE
+    for kind, subject in reader.events(whole_operations=True):
+        if isinstance(subject, Annotation):
+            annotations.append(subject)
+        elif kind is invoke:
+            opened[id(subject)] = subject
+        else:
+            opened.pop(id(subject), None)
+            yield subject
+    yield from opened.values()
+
+
+class _Analysis:
+    """One analysis, from the first operation to the report."""
+
+    def __init__(self, options: KafkaOptions, source: str | None) -> None:
+        self.options = options
+        self.intake = Intake(options, source)
+        self.columns = self.intake.columns
+        self.meter = Meter(options.budget)
+        self.findings = Findings(options)
+        self.lag = Lag()
+        self.counts = ConsumeCounts()
+        self.unseen = Unseen()
+        self.out: OutOfBudget | None = None
+
+    def run(self, operations: Iterable[Operation], reader: JsonLinesReader | None = None) -> KafkaReport:
+        """Read, judge, report. Out of budget, what was found until then still counts."""
+        complete = self._read(operations)
+        if reader is not None:
+            self.columns.time_unit = reader.time_unit
+        self.intake.finish()
+        if complete:
+            try:
+                self._judge()
+            except OutOfBudget as out:
+                self.out = out
+        return self._report()
+
+    def _read(self, operations: Iterable[Operation]) -> bool:
+        add, columns = self.intake.add, self.columns
+        left = _CHECK_EVERY
+        try:
+            for operation in operations:
+                add(operation)
+                left -= 1
+                if not left:
+                    left = _CHECK_EVERY
+                    self.meter.check(0, columns.estimated_bytes())
+        except OutOfBudget as out:
+            self.out = out
+            return False
+        return True
+
+    def _judge(self) -> None:
+        columns = self.columns
+        by_returned = sort_by(columns.returned)
+        by_call = sort_by(columns.call)
+        mark_subscriptions(columns, self.options, by_call)
+        settle(columns, by_returned)
+        self._afford()
+        order = Order(columns)
+        context = Context(
+            columns,
+            order,
+            lay_out(columns, order),
+            self.options,
+            self.findings,
+            Words(columns),
+            by_call,
+            by_returned,
+            shows_subscribe(columns, self.options),
+        )
+        real_time = RealTime(context)
+        self.lag = real_time.lag
+        steps: tuple[Callable[[], Any], ...] = (
+            lambda: check_values(context),
+            lambda: check_sessions(context),
+            real_time.walk,
+            real_time.watermarks,
+            lambda: check_metadata(context),
+            lambda: check_producers(context),
+            lambda: check_groups(context),
+            lambda: check_commits(context),
+            lambda: check_transactions(context),
+            lambda: check_exactly_once(context),
+            lambda: check_cycles(context),
+        )
+        for step in steps:
+            step()
+            self._afford()
+        self.counts = count_consumption(context)
+        self.unseen = unseen_over_time(columns)
+        if not _anything_to_judge(columns):
+            self.findings.add("empty-transaction-graph", Judgement.UNDECIDED, 1, _tell_empty)
+
+    def _afford(self) -> None:
+        columns = self.columns
+        more = _ORDER_BYTES * (len(columns) + len(columns.values))
+        self.meter.check(0, columns.estimated_bytes() + more)
+
+    # The report
+
+    def _report(self) -> KafkaReport:
+        columns = self.columns
+        words = Words(columns)
+        if self.out is not None:
+            self.findings.add("cycle-search-timeout", Judgement.UNDECIDED, 1, _tell_out, self.out.reason)
+        status = Status.VALID
+        if self.findings.has(Judgement.ERROR):
+            status = Status.INVALID
+        elif self.findings.has(Judgement.UNDECIDED):
+            status = Status.UNKNOWN
+        return KafkaReport(
+            status,
+            tuple(_anomaly(found, words) for found in self.findings.sorted()),
+            self._measurements(words),
+            columns.time_unit,
+            columns.source,
+            tuple(columns.annotations),
+            len(columns),
+            self.meter.elapsed(),
+            None if self.out is None else self.out.limit,
+            None if self.out is None else self.out.reason,
+        )
+
+    def _measurements(self, words: Words) -> Measurements:
+        columns, unseen = self.columns, self.unseen
+        operations = _by_function(columns)
+        exempt = ("crash", "debug-topic-partitions")
+        ends = [returned for returned in columns.returned if returned != NEVER]
+        return Measurements(
+            operations,
+            tuple(name for name, counts in operations.items() if "ok" not in counts and name not in exempt),
+            len(columns.processes),
+            len(columns.keys.names),
+            len(columns.send_element),
+            len(columns.polled),
+            max(ends) - min(columns.call) if ends else 0,
+            self._worst_lag(words),
+            {
+                "series": self.lag.series,
+                "by_key": {words.key(key): lag for key, (lag, _) in enumerate(self.lag.by_key) if lag},
+                "by_process": {
+                    str(columns.processes[process]): lag for process, (lag, _) in enumerate(self.lag.by_process) if lag
+                },
+            },
+            {
+                "times": unseen.times,
+                "total": unseen.total,
+                "by_key": {words.key(key): line for key, line in unseen.by_key.items()},
+                "at_end": {words.key(key): count for key, count in sorted(unseen.at_end.items())},
+            },
+            self._consumed(words),
+            _causes(columns),
+        )
+
+    def _worst_lag(self, words: Words) -> dict[str, Any]:
+        worst = max(enumerate(self.lag.by_key), key=lambda entry: entry[1][0], default=(0, (0, NOBODY)))
+        key, (lag, number) = worst
+        if number == NOBODY:
+            return {"lag": 0}
+        name = words.key(key)
+        return {
+            "lag": lag,
+            "key": name,
+            "time": self.columns.call[number],
+            "text": f"{words.duration(lag)}, {words.who(number)} in {name}",
+        }
+
+    def _consumed(self, words: Words) -> dict[str, Any]:
+        columns, counts = self.columns, self.counts
+        return {
+            "distribution": {str(times): count for times, count in counts.distribution.items()},
+            "repeats": sum(count for times, count in counts.distribution.items() if times > 1),
+            "repeated": [
+                {
+                    "process": columns.processes[process],
+                    "key": words.key(columns.element_key[element]),
+                    "value": columns.values[element],
+                    "times": times,
+                }
+                for process, element, times in counts.repeated
+            ],
+        }
+
+
+def _by_function(columns: Columns) -> dict[str, dict[str, int]]:
+    """How many operations of each function ended how."""
+    counts = Counter(zip(columns.function, columns.outcome, strict=True))
+    named: Counter[tuple[str, int]] = Counter()
+    for number, name in columns.functions.items():
+        counts[columns.function[number], columns.outcome[number]] -= 1
+        named[name, columns.outcome[number]] += 1
+    for (function, outcome), count in counts.items():
+        named[FUNCTION_NAME[function], outcome] += count
+    operations: dict[str, dict[str, int]] = {}
+    for (name, outcome), count in sorted(named.items()):
+        if count:
+            operations.setdefault(name, {})[OUTCOME_NAME[outcome]] = count
+    return operations
+
+
+def _anything_to_judge(columns: Columns) -> bool:
+    return bool(
+        columns.send_element
+        or columns.polled
+        or columns.commit_operation
+        or columns.fetch_operation
+        or columns.metadata_operation
+        or columns.assignments
+        or columns.initialised
+        or columns.leaders
+    )
+
+
+def _causes(columns: Columns) -> dict[str, int]:
+    """The distinct errors of sends, polls and transactions of unknown outcome, the most frequent first."""
+    causes = Counter(
+        error
+        for number, error in columns.errors.items()
+        if columns.outcome[number] == INFO and columns.function[number] <= TXN
+    )
+    return dict(causes.most_common())
+
+
+def _anomaly(found: Found, words: Words) -> Anomaly:
+    definition: Definition = found.definition
+    examples = tuple(
+        AnomalyExample(
+            example.text,
+            example.key,
+            tuple(words.as_operation(number) for number in example.operations),
+            tuple(words.operation(number) for number in example.operations),
+            example.details,
+        )
+        for example in found.examples
+    )
+    return Anomaly(definition.name, definition.text, definition.severity, found.judgement, found.count, examples)
+
+
+def _tell_empty() -> Example:
+    return Example("The history holds no send, no polled record, no commit and no answer about a key.")
+
+
+def _tell_out(reason: str) -> Example:
+    return Example(f"The budget ran out before everything was looked at: {reason}.")
