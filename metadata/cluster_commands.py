@@ -1,0 +1,257 @@
+"""What brokers, operators and the leader itself ask of the metadata controller about brokers and replicas.
+
+Knows the questions and the shape of the answers; nothing here decides anything. Topics and configs are in `commands`.
+A broker epoch of -1 stands for "not known" wherever Kafka allows it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+from raftlog.metadata.commands import Command
+from raftlog.metadata.records import PartitionState
+from raftlog.wire.errors import ErrorCode
+
+# -- brokers ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerHeartbeat(Command["HeartbeatAnswer"]):
+    """A broker is alive and says what it wants (KIP-631). Answered by HeartbeatAnswer.
+
+    `metadata_offset`: the last log entry that it has replayed. `offline_directories`: ids of its directories that
+    failed (KIP-858).
+    """
+
+    broker_id: int
+    broker_epoch: int
+    metadata_offset: int
+    want_fence: bool = False
+    want_shut_down: bool = False
+    offline_directories: tuple[bytes, ...] = ()
+
+
+class HeartbeatAnswer(NamedTuple):
+    """How the controller sees the broker. `should_shut_down`: it leads nothing any more and may stop."""
+
+    error: ErrorCode
+    message: str | None = None
+    is_caught_up: bool = False
+    is_fenced: bool = True
+    should_shut_down: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FenceBrokers(Command["BrokersFenced"]):
+    """The leader has not heard these (broker id, broker epoch): they lead nothing from now on.
+
+    A broker that has registered again since is left alone. Answered by BrokersFenced.
+    """
+
+    brokers: tuple[tuple[int, int], ...]
+
+
+class BrokersFenced(NamedTuple):
+    """The ids that were fenced by this, and how many partitions changed."""
+
+    error: ErrorCode
+    fenced: tuple[int, ...] = ()
+    partitions: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class UnregisterBroker(Command["BrokerUnregistered"]):
+    """Forget a broker that is gone for good. Answered by BrokerUnregistered."""
+
+    broker_id: int
+
+
+class BrokerUnregistered(NamedTuple):
+    """BROKER_ID_NOT_REGISTERED when nobody has that id."""
+
+    error: ErrorCode
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AssignDirectories(Command["DirectoriesAssigned"]):
+    """A broker says in which of its directories replicas lie (KIP-858). Answered by DirectoriesAssigned, in order."""
+
+    broker_id: int
+    broker_epoch: int
+    assignments: tuple[DirectoryAssignment, ...]
+
+
+class DirectoryAssignment(NamedTuple):
+    """One replica and the id of its directory."""
+
+    topic_id: bytes
+    index: int  # type: ignore[assignment]  # hides tuple.index
+    directory_id: bytes
+
+
+class DirectoriesAssigned(NamedTuple):
+    """`results`: one error for each assignment, in order; empty when `error` is set."""
+
+    error: ErrorCode
+    results: tuple[ErrorCode, ...] = ()
+
+
+# -- partitions ------------------------------------------------------------------------------------
+
+
+class IsrMember(NamedTuple):
+    """A member of a proposed ISR, and the epoch with which the leader knows it (KIP-903); -1: not known."""
+
+    broker_id: int
+    broker_epoch: int = -1
+
+
+class IsrProposal(NamedTuple):
+    """The ISR that a partition's leader wants, decided on these epochs (KIP-497)."""
+
+    topic_id: bytes
+    index: int  # type: ignore[assignment]  # hides tuple.index
+    leader_epoch: int
+    partition_epoch: int
+    isr: tuple[IsrMember, ...]
+    leader_recovering: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AlterPartitions(Command["PartitionsAltered"]):
+    """ISR changes that a leader proposes. Answered by PartitionsAltered, in the same order."""
+
+    broker_id: int
+    broker_epoch: int
+    proposals: tuple[IsrProposal, ...]
+
+
+class AlteredPartition(NamedTuple):
+    """What became of a proposal; `state` is the partition as it is now, on success and on some refusals."""
+
+    topic_id: bytes
+    index: int  # type: ignore[assignment]  # hides tuple.index
+    error: ErrorCode
+    state: PartitionState | None = None
+
+
+class PartitionsAltered(NamedTuple):
+    """`error` is about the whole (STALE_BROKER_EPOCH, NOT_CONTROLLER, …), and then `results` is empty."""
+
+    error: ErrorCode
+    results: tuple[AlteredPartition, ...] = ()
+
+
+class ElectionType(IntEnum):
+    """Kinds of elections that can be asked for, with Kafka's codes (KIP-460)."""
+
+    PREFERRED = 0
+    UNCLEAN = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ElectLeaders(Command["LeadersElected"]):
+    """Elect leaders by hand. `partitions`: (topic, index), or None for all. Answered by LeadersElected.
+
+    With None, partitions that need no election are left out of the answer.
+    """
+
+    election_type: ElectionType
+    partitions: tuple[tuple[str, int], ...] | None
+
+
+class ElectionResult(NamedTuple):
+    """What became of one election."""
+
+    topic: str
+    index: int  # type: ignore[assignment]  # hides tuple.index
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+
+
+class LeadersElected(NamedTuple):
+    """One result for each partition."""
+
+    error: ErrorCode
+    results: tuple[ElectionResult, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RebalanceLeaders(Command["LeadersElected"]):
+    """The leader gives partitions back to their preferred replicas, on brokers that are further from the ideal than
+    `leader.imbalance.per.broker.percentage`. At most `partitions_max` at once. Answered by LeadersElected.
+    """
+
+    percentage: int = 10
+    partitions_max: int = 1000
+
+
+class Reassignment(NamedTuple):
+    """The replicas that a partition shall have (KIP-455), or None to cancel what is under way."""
+
+    topic: str
+    index: int  # type: ignore[assignment]  # hides tuple.index
+    replicas: tuple[int, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class AlterReassignments(Command["ReassignmentsAltered"]):
+    """Move replicas. Answered by ReassignmentsAltered, in the same order."""
+
+    reassignments: tuple[Reassignment, ...]
+    allow_replication_factor_change: bool = True
+
+
+class ReassignmentResult(NamedTuple):
+    """What became of one of them."""
+
+    topic: str
+    index: int  # type: ignore[assignment]  # hides tuple.index
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+
+
+class ReassignmentsAltered(NamedTuple):
+    """One result for each partition asked for."""
+
+    error: ErrorCode
+    message: str | None = None
+    results: tuple[ReassignmentResult, ...] = ()
+
+
+# -- features --------------------------------------------------------------------------------------
+
+
+class UpgradeType(IntEnum):
+    """How far a feature may go back, with Kafka's codes (KIP-584, KIP-778)."""
+
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    UNSAFE_DOWNGRADE = 3
+
+
+class FeatureUpdate(NamedTuple):
+    """The level that a feature shall have; 0 removes it. `upgrade_type` is a number from the wire."""
+
+    name: str
+    level: int
+    upgrade_type: int = UpgradeType.UPGRADE
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateFeatures(Command["FeaturesUpdated"]):
+    """Change the levels of features, all or none. Answered by FeaturesUpdated."""
+
+    updates: tuple[FeatureUpdate, ...]
+    validate_only: bool = False
+
+
+class FeaturesUpdated(NamedTuple):
+    """`results`: (name, error, message) for each feature, in order."""
+
+    error: ErrorCode
+    message: str | None = None
+    results: tuple[tuple[str, ErrorCode, str | None], ...] = ()
