@@ -20,8 +20,12 @@ if TYPE_CHECKING:
 DEFAULT_LISTEN = "127.0.0.1:9092"
 EPILOG = f"""\
 examples:
-  raftlog broker --node-id 1 --data-dir /var/lib/raftlog --listen 0.0.0.0:9092
+  raftlog broker --id 1 --data-dir /var/lib/raftlog --listen 0.0.0.0:9092
+  raftlog broker --id 1 --data-dir d1 --listen 127.0.0.1:9092 --peers 1@127.0.0.1:9192,2@127.0.0.1:9292,3@127.0.0.1:9392
   raftlog broker --config server.properties --set log.retention.hours=24
+
+With --peers the brokers named there form a quorum; the list is the same for all of them. A broker that it does not name
+joins as an observer, without a vote. Without --peers a broker runs alone.
 
 Settings have Kafka's names. --set wins over the flags, flags win over the file. Clients are told the address that they
 connected to, unless --advertise gives another. The default is to listen on {DEFAULT_LISTEN}, for this machine only:
@@ -31,14 +35,20 @@ there is no password yet. SIGTERM or Ctrl-C stops the broker in order.
 
 def build_parser() -> Parser:
     parser = Parser(prog="raftlog broker", description="Run one broker until it is told to stop.", epilog=EPILOG)
-    parser.add_argument("--node-id", type=not_negative, metavar="N", help="the number of this broker (node.id)")
+    parser.add_argument("--node-id", "--id", type=not_negative, metavar="N", help="the number of this broker (node.id)")
     parser.add_argument("--data-dir", metavar="DIR", help="where its data lies (log.dirs); made if it is not there")
     parser.add_argument(
         "--listen", metavar="HOST:PORT", help="where clients connect (listeners); port 0 takes a free one"
     )
     parser.add_argument("--advertise", metavar="HOST:PORT", help="the address clients are told (advertised.listeners)")
-    parser.add_argument("--peer-listen", metavar="HOST:PORT", help="where other brokers connect; for clusters to come")
-    parser.add_argument("--peers", metavar="1@HOST:PORT,...", help="the brokers of the cluster; only this one so far")
+    parser.add_argument(
+        "--peers", metavar="1@HOST:PORT,...", help="the brokers that form the quorum (controller.quorum.voters)"
+    )
+    parser.add_argument(
+        "--peer-listen", metavar="HOST:PORT", help="where other brokers connect (default: the own entry of --peers)"
+    )
+    parser.add_argument("--observer", action="store_true", help="follow the quorum of --peers without a vote")
+    parser.add_argument("--health-listen", metavar="HOST:PORT", help="serve /health and /ready over HTTP here")
     parser.add_argument("--config", metavar="FILE", help="a file of settings, as Kafka's server.properties")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting; may be repeated")
     # Whoever starts brokers as processes gives these: see raftlog.testing.process.
@@ -55,7 +65,6 @@ def run(arguments: list[str]) -> int:
 
 def gather_settings(options: argparse.Namespace) -> dict[str, str]:
     """The settings of file, flags and --set, in Kafka's names. Raises CommandFailed."""
-    refuse_peers(options)
     settings = {} if options.config is None else read_file(options.config)
     if options.node_id is not None:
         settings["node.id"] = str(options.node_id)
@@ -67,27 +76,56 @@ def gather_settings(options: argparse.Namespace) -> dict[str, str]:
         settings["listeners"] = "PLAINTEXT://" + address(options.listen, "--listen")
     if options.advertise is not None:
         settings["advertised.listeners"] = "PLAINTEXT://" + address(options.advertise, "--advertise")
-    settings |= key_values(options.set, "--set")
     settings.setdefault("listeners", f"PLAINTEXT://{DEFAULT_LISTEN}")
-    return settings
+    add_peers(settings, options)
+    if options.health_listen is not None:
+        settings["raftlog.health.listener"] = address(options.health_listen, "--health-listen")
+    return settings | key_values(options.set, "--set")
 
 
-def refuse_peers(options: argparse.Namespace) -> None:
-    """A broker alone may be told so (--peers with itself), but nothing that would make it wait for others."""
+def add_peers(settings: dict[str, str], options: argparse.Namespace) -> None:
+    """What --peers, --peer-listen and --observer come to in Kafka's settings (KIP-595). Raises UsageError."""
     if options.peers is None:
-        if options.peer_listen is not None:
-            raise UsageError("--peer-listen needs --peers", "one broker runs alone in this version: leave both out")
+        for option, given in (("--peer-listen", options.peer_listen), ("--observer", options.observer)):
+            if given:
+                raise UsageError(f"{option} needs --peers", "without --peers a broker runs alone: leave both out")
         return
-    for peer in options.peers.split(","):
-        number, at, where = peer.strip().partition("@")
-        if not at or not number.isdecimal():
-            raise UsageError(f"--peers has {peer.strip()!r}", "write it like 1@127.0.0.1:9093")
-        address(where, "--peers")
-        if options.node_id is None or int(number) != options.node_id:
+    peers = parse_peers(options.peers)
+    settings["controller.quorum.voters"] = ",".join(f"{number}@{where}" for number, where in peers.items())
+    own = peers.get(int(settings["node.id"])) if settings.get("node.id", "").isdecimal() else None
+    if options.observer:
+        if own is not None:
             raise UsageError(
-                f"--peers names broker {number}, and this version runs one broker: clusters come next",
-                "leave --peers out, or name only this broker",
+                f"--observer contradicts --peers, which names broker {settings['node.id']}",
+                "leave --observer out, or this broker out of --peers: the list is the same for all brokers",
             )
+        settings["process.roles"] = "broker"
+    where = own if options.peer_listen is None else address(options.peer_listen, "--peer-listen")
+    if where is None:
+        return
+    settings["controller.listener.names"] = "CONTROLLER"
+    if "CONTROLLER://" not in settings["listeners"]:
+        settings["listeners"] += f",CONTROLLER://{where}"
+
+
+def parse_peers(text: str) -> dict[int, str]:
+    """`1@host:port,2@host:port` by number. Raises UsageError for what cannot be a quorum."""
+    peers: dict[int, str] = {}
+    for part in text.split(","):
+        number, at, where = part.strip().partition("@")
+        if "@" in where:
+            raise UsageError(f"--peers has {part.strip()!r}", "write a comma between two peers")
+        if not at or not number.isdecimal():
+            raise UsageError(f"--peers has {part.strip()!r}", "write it like 1@127.0.0.1:9093,2@127.0.0.1:9094")
+        if int(number) in peers:
+            raise UsageError(f"--peers names broker {number} twice", "each broker has a number of its own")
+        host, _, port = address(where, "--peers").rpartition(":")
+        if not host or port == "0":
+            raise UsageError(f"--peers has {part.strip()!r}", "other brokers need a host and a port to connect to")
+        if where in peers.values():
+            raise UsageError(f"--peers has the address {where} twice", "each broker listens for its peers on its own")
+        peers[int(number)] = where
+    return peers
 
 
 def address(text: str, option: str) -> str:

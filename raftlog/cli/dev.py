@@ -6,6 +6,7 @@ Knows how to present running brokers and when to stop them; refuses to know how 
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import sys
@@ -18,14 +19,19 @@ from raftlog.cli.signals import StopRequested, stop_signals_raise
 from raftlog.testing.cluster import BROKERS_MAX, Cluster, data_directory
 from raftlog.testing.process import BrokerDied, BrokerProcess
 
+REPLACEMENT_CHECK_SECONDS = 1.0
+"""How often to look whether a broker that was started by hand still serves, when all of ours are gone."""
+
 EPILOG = """\
 examples:
   raftlog dev                               a free port, data removed at the end
   raftlog dev --port 9092 --data-dir ./data a fixed port, data kept
-  raftlog dev --json                        one line of JSON when the broker serves, for scripts
+  raftlog dev -n 3                          three brokers: replicated topics, and failover when one is killed
+  raftlog dev --json                        one line of JSON when the brokers serve, for scripts
   raftlog dev --set num.partitions=6        any of Kafka's broker configs
 
-Ctrl-C or SIGTERM stops the brokers. They also stop when this process is killed.
+Ctrl-C or SIGTERM stops the brokers. They also stop when this process is killed. A broker that is killed or stopped
+stays down until it is started by hand: with --json, "command" says how.
 """
 
 
@@ -35,9 +41,9 @@ def build_parser() -> Parser:
         description="Start a broker with settings that suit development, and stop it with Ctrl-C.",
         epilog=EPILOG,
     )
-    parser.add_argument("-n", "--brokers", type=positive_count, default=1, metavar="N", help="how many (only 1 yet)")
+    parser.add_argument("-n", "--brokers", type=positive_count, default=1, metavar="N", help="how many (default 1)")
     parser.add_argument("--data-dir", type=Path, metavar="DIR", help="keep the data here (default: throw it away)")
-    parser.add_argument("--port", type=not_negative, default=0, help="listen here (default: any free port)")
+    parser.add_argument("--port", type=not_negative, default=0, help="the first broker's (default: any free)")
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="a broker config; may be repeated"
     )
@@ -50,16 +56,19 @@ def run(arguments: list[str]) -> int:
     options = build_parser().parse(arguments)
     if options.brokers > BROKERS_MAX:
         raise UsageError(
-            f"-n {options.brokers}: this version runs one broker, clusters come next", "start it with -n 1"
+            f"-n {options.brokers} is more than {BROKERS_MAX} brokers", "start further ones with `raftlog broker`"
         )
-    if options.port > 65535:
+    if options.port and options.port + options.brokers - 1 > 65535:
         raise UsageError(f"--port {options.port} is not a port", "ports are 1 to 65535, 0 takes a free one")
     settings = key_values(options.set, "--set")
     with stop_signals_raise():
         try:
             with data_directory(options.data_dir) as directory:
                 cluster = make_cluster(options.brokers, directory, options.port, settings, options.verbose)
-                return serve(cluster, throw_away=options.data_dir is None, as_json=options.json)
+                try:
+                    return serve(cluster, throw_away=options.data_dir is None, as_json=options.json)
+                finally:
+                    cluster.close()
         except StopRequested:
             return 0
 
@@ -71,7 +80,16 @@ def make_cluster(n: int, directory: Path, port: int, settings: dict[str, str], v
         raise CommandFailed(
             f"cannot use the data directory {directory}: {error.strerror}", "choose another with --data-dir"
         ) from error
-    return Cluster(n, directory.absolute(), port=port, settings=settings, log_to_stderr=verbose)
+    try:
+        return Cluster(n, directory.absolute(), port=port, settings=settings, log_to_stderr=verbose)
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
+        raise CommandFailed(
+            f"a port that the brokers in {directory} need is taken",
+            "another cluster may be running there; stop it, or choose another --port or --data-dir",
+            code="EADDRINUSE",
+        ) from error
 
 
 def serve(cluster: Cluster, *, throw_away: bool, as_json: bool) -> int:
@@ -108,14 +126,22 @@ def what_the_broker_said(died: BrokerDied) -> tuple[str, str | None]:
 
 
 def watch(brokers: list[BrokerProcess]) -> None:
-    """Report each broker that dies; return when none is left."""
+    """Report each broker that dies; return when none is left, nor one that was started by hand in its place."""
     alive = {broker.death_fd: broker for broker in brokers if broker.death_fd is not None}
-    while alive:
-        for descriptor in select.select(list(alive), [], [])[0]:
+    while alive or any(is_served(broker) for broker in brokers):
+        for descriptor in select.select(list(alive), [], [], None if alive else REPLACEMENT_CHECK_SECONDS)[0]:
             broker = alive.pop(descriptor)
             pid = broker.pid
             broker.stop()
             notice(f"raftlog: broker {broker.node_id} (process {pid}) {broker.how_it_ended()}{broker.last_words()}")
+
+
+def is_served(broker: BrokerProcess) -> bool:
+    """Whether somebody listens where this broker did."""
+    import socket
+
+    with socket.socket(socket.AF_INET6 if ":" in broker.host else socket.AF_INET) as probe:
+        return probe.connect_ex((broker.host, broker.port)) == 0
 
 
 def description(cluster: Cluster) -> dict[str, object]:

@@ -7,11 +7,15 @@ is done with the brokers.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from raftlog.testing.process import START_TIMEOUT_SECONDS, BrokerDied, BrokerProcess
+
+if TYPE_CHECKING:
+    from raftlog.testing.ports import ReservedPort
 
 # What a laptop or a test wants: no wait for more group members, few partitions to create for the first commit.
 DEVELOPMENT_SETTINGS: Mapping[str, str] = {
@@ -19,11 +23,29 @@ DEVELOPMENT_SETTINGS: Mapping[str, str] = {
     "offsets.topic.num.partitions": "4",
     "offsets.topic.replication.factor": "1",
 }
-BROKERS_MAX = 1  # until brokers form a quorum
+BROKERS_MAX = 9
+REPLICAS_MAX = 3
+PORTS_FILE = "ports.json"
+"""In the cluster's directory: where its brokers listen for each other, which they remember in their logs."""
+
+
+def development_settings(brokers: int) -> dict[str, str]:
+    """Settings for so many brokers: with three or more, what is acknowledged with acks=all is on two of them."""
+    replicas = str(min(brokers, REPLICAS_MAX))
+    settings = {**DEVELOPMENT_SETTINGS, "offsets.topic.replication.factor": replicas}
+    if brokers > 1:
+        settings["default.replication.factor"] = replicas
+    if brokers >= REPLICAS_MAX:
+        settings["min.insync.replicas"] = str(REPLICAS_MAX - 1)
+    return settings
 
 
 class Cluster:
-    """Brokers 1..n in one directory: `broker-<id>` holds the data of each, `broker-<id>.log` what it logs."""
+    """Brokers 1..n in one directory: `broker-<id>` holds the data of each, `broker-<id>.log` what it logs.
+
+    One broker runs alone; several are started with a list of peers and form a quorum. Each keeps its ports over
+    restarts; the ports of a cluster belong to it until `close`.
+    """
 
     def __init__(
         self,
@@ -33,22 +55,59 @@ class Cluster:
         port: int = 0,
         settings: Mapping[str, str] | None = None,
         log_to_stderr: bool = False,
+        extra_arguments: Sequence[str] = (),
     ) -> None:
-        """`port` is the first broker's, 0 lets the operating system choose; `settings` are added to
-        DEVELOPMENT_SETTINGS. Raises ValueError for a number of brokers that cannot be."""
+        """`port` is the first broker's, the others' follow it; 0 lets the operating system choose. `settings` are added
+        to `development_settings(n)`. Raises ValueError for a number of brokers that cannot be, OSError for a port
+        that is taken."""
         if not 1 <= n <= BROKERS_MAX:
-            raise ValueError(f"{n} brokers: this version runs {BROKERS_MAX} broker, clusters come next")
+            raise ValueError(f"{n} brokers: 1 to {BROKERS_MAX} can run together")
         self.directory = Path(directory)
+        self._reserved: list[ReservedPort] = []
+        ports = [port + at if port else 0 for at in range(n)]
+        if n > 1:
+            peers = ",".join(f"{at + 1}@127.0.0.1:{peer}" for at, peer in enumerate(self._reserve_peer_ports(n)))
+            extra_arguments = (*extra_arguments, "--peers", peers)
+            ports = [self._reserve(each) for each in ports]
         self.brokers = [
             BrokerProcess(
                 node_id,
                 self.directory / f"broker-{node_id}",
-                port=port + node_id - 1 if port else 0,
-                settings={**DEVELOPMENT_SETTINGS, **(settings or {})},
+                port=ports[node_id - 1],
+                settings={**development_settings(n), **(settings or {})},
                 log_file=None if log_to_stderr else self.directory / f"broker-{node_id}.log",
+                extra_arguments=extra_arguments,
             )
             for node_id in range(1, n + 1)
         ]
+
+    def _reserve(self, port: int) -> int:
+        from raftlog.testing.ports import ReservedPort  # one broker starts without it, and so a little faster
+
+        reserved = ReservedPort(port=port)
+        self._reserved.append(reserved)
+        return reserved.number
+
+    def _reserve_peer_ports(self, n: int) -> list[int]:
+        """The ports that a cluster in this directory had before, or new ones."""
+        import json
+
+        file = self.directory / PORTS_FILE
+        known = json.loads(file.read_text()) if file.exists() else []
+        ports = [self._reserve(known[at] if at < len(known) else 0) for at in range(n)]
+        self.directory.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(ports))
+        return ports
+
+    def close(self) -> None:
+        """Give the reserved ports back. The brokers should have stopped."""
+        for reserved in self._reserved:
+            reserved.release()
+        self._reserved.clear()
+
+    def broker(self, node_id: int) -> BrokerProcess:
+        """The broker with this id."""
+        return self.brokers[node_id - 1]
 
     @property
     def bootstrap_servers(self) -> str:
@@ -85,7 +144,7 @@ class Cluster:
 
 @contextmanager
 def cluster(
-    n: int = 1,
+    brokers: int = 1,
     *,
     directory: Path | str | None = None,
     settings: Mapping[str, str] | None = None,
@@ -93,19 +152,19 @@ def cluster(
 ) -> Iterator[Cluster]:
     """Brokers that serve when the block begins and are gone when it ends.
 
-    `n`: how many. `directory`: where their data lies and stays; a throw-away one by default. `settings`: Kafka's
+    `brokers`: how many. `directory`: where their data lies and stays; a throw-away one by default. `settings`: Kafka's
     broker configs, for example {"num.partitions": "3"}. Raises BrokerDied, with the broker's log, when one does not
     start.
     """
     with data_directory(directory) as path:
-        brokers = Cluster(n, path, settings=settings, log_to_stderr=log_to_stderr)
-        brokers.start()
+        running = Cluster(brokers, path, settings=settings, log_to_stderr=log_to_stderr)
         try:
-            yield brokers
-        except BaseException:
-            brokers.kill()
-            raise
-        brokers.stop()
+            running.start()
+            yield running
+            running.stop()
+        finally:
+            running.kill()
+            running.close()
 
 
 @contextmanager

@@ -41,16 +41,48 @@ def test_set_wins_over_flags_and_flags_over_the_file(tmp_path: Path) -> None:
     assert (merged["num.partitions"], merged["log.retention.hours"]) == ("7", "5")
 
 
-def test_a_broker_may_be_told_that_it_is_alone() -> None:
-    alone = settings("--node-id", "1", "--peers", "1@127.0.0.1:9093", "--peer-listen", "127.0.0.1:9093")
-    assert alone == {"node.id": "1", "listeners": "PLAINTEXT://127.0.0.1:9092"}
+PEERS = "1@127.0.0.1:9192,2@127.0.0.1:9292,3@127.0.0.1:9392"
+
+
+def test_peers_become_the_quorums_voters_and_the_own_place_is_listened_on() -> None:
+    assert settings("--id", "2", "--listen", "127.0.0.1:9093", "--peers", PEERS) == {
+        "node.id": "2",
+        "listeners": "PLAINTEXT://127.0.0.1:9093,CONTROLLER://127.0.0.1:9292",
+        "controller.listener.names": "CONTROLLER",
+        "controller.quorum.voters": PEERS,
+    }
+
+
+def test_peers_may_be_listened_for_elsewhere() -> None:
+    given = settings("--id", "2", "--peers", PEERS, "--peer-listen", "0.0.0.0:9292")
+    assert given["listeners"] == "PLAINTEXT://127.0.0.1:9092,CONTROLLER://0.0.0.0:9292"
+
+
+def test_a_broker_that_the_peers_do_not_name_listens_for_none() -> None:
+    for flags in ((), ("--observer",)):
+        given = settings("--id", "4", "--peers", PEERS, *flags)
+        assert given["controller.quorum.voters"] == PEERS
+        assert given["listeners"] == "PLAINTEXT://127.0.0.1:9092"
+        assert given.get("process.roles") == ("broker" if flags else None)
+
+
+def test_health_is_served_where_it_is_asked_for() -> None:
+    assert settings("--id", "1", "--health-listen", "127.0.0.1:8080")["raftlog.health.listener"] == "127.0.0.1:8080"
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--peers", "1@a:1,2@b:2"], "clusters come next"),
         (["--peers", "a:1"], "write it like 1@127.0.0.1:9093"),
+        (["--peers", "1@a"], "--peers 'a' is not an address"),
+        (["--peers", "1@a:1;2@b:2"], "write a comma between two peers"),
+        (["--peers", "1@a:1,1@b:2"], "names broker 1 twice"),
+        (["--peers", "1@a:1,2@a:1"], "the address a:1 twice"),
+        (["--peers", "1@a:1,2@:2"], "need a host and a port"),
+        (["--peers", "1@a:1,2@b:0"], "need a host and a port"),
+        (["--peers", "1@a:1,2@b:2", "--observer"], "--observer contradicts --peers"),
+        (["--observer"], "--observer needs --peers"),
+        (["--health-listen", "8080"], "is not an address"),
         (["--peer-listen", "a:1"], "--peer-listen needs --peers"),
         (["--listen", "9092"], "is not an address"),
         (["--listen", "localhost:99999"], "is not an address"),
@@ -83,7 +115,7 @@ def test_a_config_file_that_is_not_there_is_named(run: Run, tmp_path: Path) -> N
 
 def test_a_usage_error_is_raised_before_the_broker_is_loaded() -> None:
     program = (
-        "import sys; from raftlog.cli.main import main; main(['broker', '--peers', '2@a:1']); "
+        "import sys; from raftlog.cli.main import main; main(['broker', '--peers', '2']); "
         "assert not [m for m in sys.modules if m.startswith('raftlog.broker') or m == 'uvloop']"
     )
     subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)

@@ -4,6 +4,7 @@ import json
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ import pytest
 
 from raftlog.cli.dev import welcome, what_the_broker_said
 from raftlog.testing import BrokerDied, Cluster, cluster
+from raftlog.testing.ports import ReservedPort
 from raftlog.testing.process import BrokerProcess
 from tests.cli.conftest import Run
 
@@ -157,7 +159,7 @@ def test_a_broker_that_cannot_start_says_why(dev: Any, tmp_path: Path) -> None:
     assert "num.partitoins" in problem["message"] and "num.partitions" in problem["message"]
 
 
-@pytest.mark.parametrize("arguments", [["-n", "3"], ["-n", "0"], ["--port", "70000"], ["--port", "x"], ["--set", "a"]])
+@pytest.mark.parametrize("arguments", [["-n", "10"], ["-n", "0"], ["--port", "70000"], ["--port", "x"], ["--set", "a"]])
 def test_what_cannot_be_is_refused(run: Run, arguments: list[str]) -> None:
     assert run("dev", *arguments).code == 2
 
@@ -206,5 +208,39 @@ def test_a_paused_broker_answers_again_when_it_is_resumed(run: Run) -> None:
 
 
 def test_more_brokers_than_there_can_be_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="clusters come next"):
-        Cluster(3, tmp_path)
+    with pytest.raises(ValueError, match="1 to 9"):
+        Cluster(10, tmp_path)
+
+
+def test_brokers_of_a_cluster_know_each_other_and_keep_their_ports(tmp_path: Path) -> None:
+    first = Cluster(3, tmp_path)
+    commands = [broker.command for broker in first.brokers]
+    (peers,) = {command[command.index("--peers") + 1] for command in commands}
+    assert [peer.partition("@")[0] for peer in peers.split(",")] == ["1", "2", "3"]
+    assert len({broker.port for broker in first.brokers} | {0}) == 4
+    first.close()
+    second = Cluster(3, tmp_path)
+    assert peers in second.brokers[0].command
+    second.close()
+
+
+def test_a_cluster_whose_ports_are_taken_says_so(run: Run, tmp_path: Path) -> None:
+    Cluster(3, tmp_path).close()
+    port = json.loads((tmp_path / "ports.json").read_text())[0]
+    with socket.create_server(("127.0.0.1", port)):
+        refused = run("dev", "-n", "3", "--data-dir", str(tmp_path))
+    assert refused.code == 1 and "is taken" in refused.err and "--data-dir" in refused.err
+
+
+def test_a_reserved_port_is_given_to_nobody_else_but_can_be_listened_on() -> None:
+    reserved = ReservedPort()
+    others = [ReservedPort() for _ in range(50)]
+    assert reserved.number not in {other.number for other in others}
+    for other in others:
+        other.release()
+    for _ in range(2):  # a broker, and the one that is started after it was killed
+        with socket.socket() as broker:
+            broker.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            broker.bind(("127.0.0.1", reserved.number))
+            broker.listen()
+    reserved.release()
