@@ -122,6 +122,10 @@ _LISTENERS = (
         "The security protocol between brokers. Only PLAINTEXT is there yet.",
     ),
     _fixed(
+        "raftlog.health.listener", _STRING, None, None,
+        "Where /health and /ready are served over HTTP, as host:port; by default nowhere. Kafka has no such setting.",
+    ),
+    _fixed(
         "socket.request.max.bytes", _INT, 104_857_600, at_least(1),
         "The largest request; a connection that announces a larger one is closed.",
     ),
