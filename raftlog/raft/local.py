@@ -14,7 +14,17 @@ from typing import NamedTuple
 
 from raftlog.raft.files import Files
 from raftlog.raft.journal import DEFAULT_SEGMENT_BYTES, NOBODY, Entry, Journal, JournalFailed
-from raftlog.raft.seam import ProposalFailed, ReplayCallback, RestoreCallback, SnapshotSource
+from raftlog.raft.seam import (
+    LeadershipListener,
+    PeerListener,
+    ProposalFailed,
+    QuorumMember,
+    QuorumStatus,
+    ReplayCallback,
+    RequestHandler,
+    RestoreCallback,
+    SnapshotSource,
+)
 
 logger = logging.getLogger("raftlog.raft")
 
@@ -28,6 +38,13 @@ to pay.
 
 PROPOSALS_PER_FRAME_MAX = 1024
 """One frame holds at most this many proposals: a frame is read and written as a whole."""
+
+
+_ALONE = "this broker runs without peers: start it with --peers to make it a member of a quorum"
+
+
+async def _answer(handler: RequestHandler, node_id: int, payload: bytes) -> bytes:
+    return await handler(node_id, payload)
 
 
 class _Proposal(NamedTuple):
@@ -65,6 +82,9 @@ class LocalLog:
         self._writer: asyncio.Task[None] | None = None
         self._slow_disk = False
         self._snapshot_wanted = False
+        self._started = False
+        self._handler: RequestHandler | None = None
+        self._leadership_listeners: list[LeadershipListener] = []
         self._disk = asyncio.Lock()  # one step on the disk at a time, be it in a thread
 
     @property
@@ -115,6 +135,66 @@ class LocalLog:
         if self._journal.voted_for == NOBODY:
             # The first start: lead the first term, so that entries carry a term that a quorum can go on from.
             self._journal.vote(self._journal.term + 1, self._node_id)
+        self._started = True
+        for listener in self._leadership_listeners:
+            listener(True)
+
+    # -- the quorum --------------------------------------------------------------------------------------
+
+    @property
+    def is_leader(self) -> bool:
+        """See MetadataLog: from the end of `start` on."""
+        return self._started
+
+    async def barrier(self) -> int:
+        """See MetadataLog. A majority of one agrees at once."""
+        return self._committed
+
+    async def ask_leader(self, payload: bytes, timeout_seconds: float) -> bytes:
+        """See MetadataLog."""
+        if self._handler is None:
+            raise ProposalFailed("nobody answers requests on this node", outcome_unknown=False)
+        try:
+            return await asyncio.wait_for(_answer(self._handler, self._node_id, payload), timeout_seconds)
+        except TimeoutError as error:
+            raise ProposalFailed(f"no answer within {timeout_seconds} s", outcome_unknown=True) from error
+
+    def on_request(self, handler: RequestHandler) -> None:
+        """See MetadataLog."""
+        self._handler = handler
+
+    def on_leadership(self, listener: LeadershipListener) -> None:
+        """See MetadataLog."""
+        self._leadership_listeners.append(listener)
+        if self._started:
+            listener(True)
+
+    def on_peer(self, listener: PeerListener) -> None:
+        """See MetadataLog. There are no peers to tell of."""
+
+    def know_cluster(self, cluster_id: str) -> None:
+        """See MetadataLog. There are no peers to refuse."""
+
+    def status(self) -> QuorumStatus:
+        """See MetadataLog."""
+        itself = QuorumMember(self._node_id, "", -1, self._committed, True, 0.0, 0.0)
+        return QuorumStatus(self._node_id, self._node_id, self.term, self._committed, self._last, (itself,), ())
+
+    async def add_voter(self, node_id: int, host: str, port: int) -> None:
+        """See MetadataLog. A quorum of one without a peer port cannot grow."""
+        raise ProposalFailed(_ALONE, outcome_unknown=False)
+
+    async def remove_voter(self, node_id: int) -> None:
+        """See MetadataLog."""
+        raise ProposalFailed(_ALONE, outcome_unknown=False)
+
+    async def transfer_leadership(self, to: int | None = None) -> int:
+        """See MetadataLog."""
+        if to is None or to == self._node_id:
+            return self._node_id
+        raise ProposalFailed(_ALONE, outcome_unknown=False)
+
+    # -- entries -----------------------------------------------------------------------------------------
 
     def propose(self, entries: Sequence[bytes]) -> Awaitable[int]:
         """See MetadataLog."""

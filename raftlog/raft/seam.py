@@ -7,6 +7,7 @@ to know metadata, Kafka, and which of its implementations runs.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 ReplayCallback = Callable[[int, bytes], None]
@@ -21,6 +22,18 @@ in it.
 
 SnapshotSource = Callable[[], tuple[int, Iterable[bytes]]]
 """Gives (index of the last replayed entry, chunks that hold the state after it)."""
+
+
+RequestHandler = Callable[[int, bytes], Awaitable[bytes]]
+"""Answers a request that a node (its id) sent to the leader. May raise ProposalFailed and NotLeader, which reach
+the asker as such; anything else is a bug.
+"""
+
+LeadershipListener = Callable[[bool], None]
+"""Called with the new value of `is_leader`."""
+
+PeerListener = Callable[[int, bool], None]
+"""Called with (node id, whether it is connected)."""
 
 
 class ProposalFailed(Exception):
@@ -43,11 +56,45 @@ class NotLeader(ProposalFailed):
         self.leader_id = leader_id
 
 
+@dataclass(frozen=True, slots=True)
+class QuorumMember:
+    """A node of the quorum as the asked node sees it; only the leader knows more than names.
+
+    `match_index`: the last entry known to be durable there, -1 when unknown. Ages in seconds, -1.0 when unknown:
+    `last_contact_seconds` since it was last heard of, `last_caught_up_seconds` since it last had everything.
+    `catching_up`: asked to become a voter, and still behind.
+    """
+
+    node_id: int
+    host: str
+    port: int
+    match_index: int
+    connected: bool
+    last_contact_seconds: float
+    last_caught_up_seconds: float
+    catching_up: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumStatus:
+    """What one node knows of its quorum. Members are sorted by id; indexes count as everywhere in MetadataLog."""
+
+    node_id: int
+    leader_id: int
+    term: int
+    committed_index: int
+    last_index: int
+    voters: tuple[QuorumMember, ...]
+    observers: tuple[QuorumMember, ...]
+
+
 class MetadataLog(Protocol):
     """An agreed, durable sequence of entries with a snapshot in front of it.
 
+    Indexes count what was proposed here, not what a quorum writes for itself (new terms, members).
     Invariants: an entry is replayed only after it is durable on a majority; indexes start at 1 and have no
-    gaps; what was replayed once is never replayed otherwise.
+    gaps (but for a proposal that arrived twice and is passed over); what was replayed once is never replayed
+    otherwise.
     """
 
     @property
@@ -74,8 +121,62 @@ class MetadataLog(Protocol):
         """Read back what is there, calling `restore` at most once and `replay` for each later entry.
 
         Raises `JournalDamaged` when the log cannot be trusted. `snapshot` is asked for whenever the log has
-        grown enough.
+        grown enough. Later `restore` is called again when a snapshot arrives from the leader, because this node is
+        too far behind for entries. A quorum need not have a leader when this returns.
         """
+
+    # -- the quorum --------------------------------------------------------------------------------------
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this node may decide: it leads, and has replayed an entry of its own term and all before it."""
+
+    async def barrier(self) -> int:
+        """The committed index, confirmed by a majority after the call and replayed here (Raft §6.4, ReadIndex).
+
+        Raises NotLeader, ProposalFailed.
+        """
+
+    async def ask_leader(self, payload: bytes, timeout_seconds: float) -> bytes:
+        """The answer of the leader's request handler; when this node leads, of its own.
+
+        Waits for a leader as long as the time-out allows. Raises NotLeader when there is none in that time, and
+        ProposalFailed with `outcome_unknown` when the request was sent and no answer came.
+        """
+
+    def on_request(self, handler: RequestHandler) -> None:
+        """Answer requests with this handler while `is_leader`. Set it before `start`."""
+
+    def on_leadership(self, listener: LeadershipListener) -> None:
+        """Call `listener` when `is_leader` changes, and at once when it is true already."""
+
+    def on_peer(self, listener: PeerListener) -> None:
+        """Call `listener` when the connection with a node (voter or observer) is made or lost, also when this node
+        does not lead. A process that dies shows here at once, one that is stopped or cut off does not.
+        """
+
+    def know_cluster(self, cluster_id: str) -> None:
+        """From now on refuse nodes of another cluster."""
+
+    def status(self) -> QuorumStatus:
+        """What this node knows of the quorum."""
+
+    async def add_voter(self, node_id: int, host: str, port: int) -> None:
+        """Give a node that follows as an observer a vote, once it has caught up. One change at a time.
+
+        Raises NotLeader, ProposalFailed.
+        """
+
+    async def remove_voter(self, node_id: int) -> None:
+        """Take a node's vote; it goes on as an observer. Raises NotLeader, ProposalFailed."""
+
+    async def transfer_leadership(self, to: int | None = None) -> int:
+        """Hand leadership to a voter (None: the one that is furthest), and return the new leader's id.
+
+        Raises NotLeader, and ProposalFailed when nobody took it within an election time-out: then this node leads on.
+        """
+
+    # -- entries -----------------------------------------------------------------------------------------
 
     def propose(self, entries: Sequence[bytes]) -> Awaitable[int]:
         """Append entries, all or a prefix of them. Takes its place in the order at once, before it is

@@ -139,3 +139,31 @@ async def test_a_slow_disk_is_waited_for_in_a_thread() -> None:
     await asyncio.gather(*(log.propose([b"more"]) for _ in range(5)), log.take_snapshot())
     await log.close()
     assert len(state.entries) == 10
+
+
+async def test_a_quorum_of_one_leads_answers_itself_and_says_why_it_cannot_grow() -> None:
+    log = LocalLog("/journal", node_id=1, files=disk())
+    told: list[bool] = []
+    log.on_leadership(told.append)
+    assert not log.is_leader and told == []
+
+    async def answer(node_id: int, payload: bytes) -> bytes:
+        if payload == b"slow":
+            await asyncio.Event().wait()
+        return b"%d %s" % (node_id, payload)
+
+    log.on_request(answer)
+    state = State()
+    await log.start(state.restore, state.replay, state.snapshot)
+    assert log.is_leader and told == [True]
+    await log.propose([b"a"])
+    assert await log.barrier() == 1
+    assert await log.ask_leader(b"hello", 1.0) == b"1 hello"
+    with pytest.raises(ProposalFailed) as failure:
+        await log.ask_leader(b"slow", 0.001)
+    assert failure.value.outcome_unknown
+    assert await log.transfer_leadership() == 1
+    with pytest.raises(ProposalFailed, match="--peers"):
+        await log.add_voter(2, "127.0.0.1", 9292)
+    status = log.status()
+    assert (status.leader_id, status.term, status.committed_index, status.voters[0].match_index) == (1, 1, 1, 1)
