@@ -34,7 +34,7 @@ from raftlog.metadata.records import Record
 from raftlog.metadata.snapshot import encode_snapshot, snapshot_records
 from raftlog.metadata.topic_names import INTERNAL_TOPICS
 from raftlog.raft.local import LocalLog
-from raftlog.raft.seam import MetadataLog, NotLeader, ProposalFailed
+from raftlog.raft.seam import MetadataLog, NotLeader, ProposalFailed, QuorumStatus
 from raftlog.wire.errors import ErrorCode, InvariantViolation
 
 log = logging.getLogger("raftlog.controller")
@@ -284,6 +284,24 @@ class Controller:
         topic, cap_replication = self._internal_topics[name]
         answer = await self.execute(CreateTopics((topic,), internal=True, cap_replication=cap_replication))
         return answer.results[0]
+
+    # -- the quorum behind it: asked and changed through its leader -----------------------------------
+
+    async def quorum_status(self) -> QuorumStatus:
+        """The quorum as its leader sees it. Raises NotLeader, ProposalFailed."""
+        return self._log.status()
+
+    async def add_voter(self, node_id: int, host: str, port: int) -> None:
+        """Give an observer a vote, once it has caught up. Raises NotLeader, ProposalFailed."""
+        await self._log.add_voter(node_id, host, port)
+
+    async def remove_voter(self, node_id: int) -> None:
+        """Take a node's vote. Raises NotLeader, ProposalFailed."""
+        await self._log.remove_voter(node_id)
+
+    async def transfer_leadership(self, to: int) -> None:
+        """Make another voter the leader. Raises NotLeader, ProposalFailed."""
+        await self._log.transfer_leadership(to)
 
 
 # -- putting it together ------------------------------------------------------------------------------

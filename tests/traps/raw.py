@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import struct
+import time
 from types import TracebackType
 from typing import Any
 
@@ -17,12 +18,14 @@ from raftlog.wire.codec import decode, encode
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.headers import encode_request_header, parse_response_header
 from raftlog.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from raftlog.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from raftlog.wire.messages.metadata import MetadataRequest
 from raftlog.wire.schema import Message
 
 DEADLINE_SECONDS = 30.0
 CREATE_TOPICS_VERSION = 7
 METADATA_VERSION = 12
+LIST_OFFSETS_VERSION = 7
 
 
 class Closed(Exception):
@@ -126,9 +129,20 @@ def create_topic(
     topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, configs=configs)
     with RawConnection(bootstrap_servers) as connection:
         response = connection.ask(CreateTopicsRequest(topics=[topic], timeout_ms=30_000), CREATE_TOPICS_VERSION)
-    (result,) = response.topics
-    assert result.error_code == ErrorCode.NONE, f"{name}: {result.error_code} {result.error_message}"
+        (result,) = response.topics
+        assert result.error_code == ErrorCode.NONE, f"{name}: {result.error_code} {result.error_message}"
+        wait_until_led(connection, name, partitions)
     return bytes(result.topic_id)
+
+
+def wait_until_led(connection: RawConnection, topic: str, partitions: int) -> None:
+    """Until every partition can be used: ours when it is created, those of Kafka (tests/conftest.py) a bit later."""
+    asked = [ListOffsetsPartition(partition_index=index, timestamp=-1) for index in range(partitions)]
+    request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=asked)])
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while any(answer.error_code for answer in connection.ask(request, LIST_OFFSETS_VERSION).topics[0].partitions):
+        assert time.monotonic() < deadline, f"{topic} was created and cannot be used"
+        time.sleep(0.01)
 
 
 def serves(bootstrap_servers: str) -> bool:

@@ -58,8 +58,10 @@ from raftlog.wire.messages.offset_for_leader_epoch import (
 from raftlog.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from raftlog.wire.messages.sync_group import SyncGroupRequest
 from raftlog.wire.schema import Message
+from tests.traps.sensible_cluster import CLUSTER_BUILDERS
 
 TOPIC_RESOURCE = 2
+TIMEOUT_MS = 10_000
 
 
 class Names(NamedTuple):
@@ -160,13 +162,14 @@ def _create_topics(version: int, names: Names) -> Message:
 def _delete_topics(version: int, names: Names) -> Message:
     missing = f"{names.topic}-that-is-not-there"
     if version < 6:
-        return DeleteTopicsRequest(topic_names=[missing])
-    return DeleteTopicsRequest(topics=[DeleteTopicState(name=missing)])
+        return DeleteTopicsRequest(topic_names=[missing], timeout_ms=TIMEOUT_MS)
+    return DeleteTopicsRequest(topics=[DeleteTopicState(name=missing)], timeout_ms=TIMEOUT_MS)
 
 
 def _delete_records(version: int, names: Names) -> Message:
     partitions = [DeleteRecordsPartition(partition_index=0, offset=0)]
-    return DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=names.topic, partitions=partitions)])
+    topics = [DeleteRecordsTopic(name=names.topic, partitions=partitions)]
+    return DeleteRecordsRequest(topics=topics, timeout_ms=TIMEOUT_MS)
 
 
 def _offset_for_leader_epoch(version: int, names: Names) -> Message:
@@ -205,7 +208,7 @@ def _describe_topic_partitions(version: int, names: Names) -> Message:
 
 def _create_partitions(version: int, names: Names) -> Message:
     topics = [CreatePartitionsTopic(name=names.topic, count=2, assignments=None)]
-    return CreatePartitionsRequest(topics=topics, validate_only=True)
+    return CreatePartitionsRequest(topics=topics, validate_only=True, timeout_ms=TIMEOUT_MS)
 
 
 def _offset_delete(version: int, names: Names) -> Message:
@@ -259,4 +262,5 @@ BUILDERS: dict[ApiKey, Callable[[int, Names], Message]] = {
     ApiKey.DESCRIBE_PRODUCERS: _describe_producers,
     ApiKey.LIST_CONFIG_RESOURCES: lambda version, names: ListConfigResourcesRequest(),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: _describe_topic_partitions,
+    **CLUSTER_BUILDERS,
 }

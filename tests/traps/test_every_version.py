@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
@@ -16,8 +17,10 @@ from raftlog.wire.messages.api_versions import ApiVersionsRequest
 from raftlog.wire.messages.produce import ProduceRequest
 from raftlog.wire.schema import Message, Struct
 from tests.conftest import RunningBroker
+from tests.traps.conftest import ours_only
 from tests.traps.raw import RawConnection, create_topic, framed
 from tests.traps.sensible import BUILDERS, Names, produce, sensible_request
+from tests.traps.sensible_cluster import CLUSTER_ERRORS
 from tests.wire.test_messages_against_kafka_python import from_theirs, their_class
 from tests.wire.test_messages_against_kio import from_kio, kio_class
 
@@ -33,6 +36,7 @@ EXPECTED_ERRORS: dict[ApiKey, set[ErrorCode]] = {
     ApiKey.CREATE_TOPICS: {ErrorCode.TOPIC_ALREADY_EXISTS},
     ApiKey.DELETE_TOPICS: {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION},
     ApiKey.DELETE_GROUPS: {ErrorCode.GROUP_ID_NOT_FOUND},
+    **CLUSTER_ERRORS,
 }
 
 
@@ -42,8 +46,8 @@ def case_name(case: object) -> str:
 
 @pytest.fixture(scope="module")
 def names(broker: RunningBroker) -> Names:
-    topic_id = create_topic(broker.bootstrap_servers, "every-version")
-    made = Names("every-version", topic_id, "every-version-group")
+    name = f"every-version-{os.getpid()}"
+    made = Names(name, create_topic(broker.bootstrap_servers, name), f"{name}-group")
     with RawConnection(broker.bootstrap_servers) as connection:
         connection.ask(sensible_request(ApiKey.FIND_COORDINATOR, 0, made), 0)
         connection.ask(sensible_request(ApiKey.OFFSET_COMMIT, 8, made), 8)
@@ -91,6 +95,7 @@ def plain(value: Any) -> Any:
     return value
 
 
+@ours_only
 def test_exactly_the_apis_with_a_handler_are_advertised_at_kafka_s_versions(
     advertised: dict[int, tuple[int, int]],
 ) -> None:

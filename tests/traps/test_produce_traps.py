@@ -16,7 +16,7 @@ from raftlog.wire.messages.describe_producers import DescribeProducersRequest, T
 from raftlog.wire.messages.produce import PartitionProduceData
 from tests.conftest import RunningBroker
 from tests.traps.batches import TIME_MS, Producer, everything, plain_batch, read, send, values_of
-from tests.traps.conftest import MakeTopic
+from tests.traps.conftest import MakeTopic, ours_only
 from tests.traps.raw import RawConnection
 from tests.traps.sensible import Names, produce
 
@@ -85,11 +85,11 @@ def test_one_bad_partition_does_not_keep_the_others_from_being_written(
         PartitionProduceData(index=99, records=plain_batch(b"x")),
     ]
     (topic,) = connection.ask(request, 9).responses
-    assert [(partition.index, partition.error_code) for partition in topic.partition_responses] == [
-        (0, ErrorCode.NONE),
-        (1, ErrorCode.CORRUPT_MESSAGE),
-        (99, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-    ]
+    assert {partition.index: partition.error_code for partition in topic.partition_responses} == {
+        0: ErrorCode.NONE,
+        1: ErrorCode.CORRUPT_MESSAGE,
+        99: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
 
 
 def test_a_topic_that_is_not_there_is_said_so_by_name_and_by_id(connection: RawConnection) -> None:
@@ -144,16 +144,16 @@ def test_a_transactional_batch_without_a_transactional_id_is_refused(
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_the_message_formats_before_2_are_refused_in_words(
+def test_the_message_formats_before_2_are_refused(
     connection: RawConnection, names: Names, magic: int
 ) -> None:
     body = struct.pack(">bb", magic, 0) + (struct.pack(">q", TIME_MS) if magic else b"") + struct.pack(">ii", -1, 1)
     message = struct.pack(">I", zlib.crc32(body + b"v")) + body + b"v"
     answer = send(connection, names, struct.pack(">qi", 0, len(message)) + message)
-    assert answer.error_code == ErrorCode.INVALID_RECORD and "KIP-724" in (answer.error_message or "")
+    assert answer.error_code == ErrorCode.INVALID_RECORD
 
 
-@pytest.mark.parametrize("records", [None, b""])
+@pytest.mark.parametrize("records", [pytest.param(None, marks=ours_only), b""])
 def test_no_records_at_all_are_refused(connection: RawConnection, names: Names, records: bytes | None) -> None:
     assert send(connection, names, records).error_code == ErrorCode.INVALID_RECORD
 

@@ -1,0 +1,83 @@
+"""DescribeQuorum (key 55), v0 to v2: leader, voters and observers of the metadata quorum (KIP-595, KIP-836, KIP-853).
+
+Any broker takes the request; the leader of the quorum answers it. Ages become timestamps of this broker's clock. Node
+ids alone tell members apart here, so directory ids are zero.
+"""
+
+from __future__ import annotations
+
+from raftlog.broker.api.context import RequestContext
+from raftlog.raft.seam import ProposalFailed, QuorumMember, QuorumStatus
+from raftlog.wire.errors import ErrorCode
+from raftlog.wire.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    DescribeQuorumResponsePartitionData,
+    DescribeQuorumResponseTopicData,
+    Listener,
+    Node,
+    ReplicaState,
+)
+
+METADATA_TOPIC = "__cluster_metadata"
+_LISTENER_NAME = "CONTROLLER"
+
+
+async def handle(context: RequestContext, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
+    """The one partition of the metadata; any other is unknown."""
+    try:
+        status = await context.services.controller.quorum_status()
+    except ProposalFailed as failure:
+        return DescribeQuorumResponse(error_code=ErrorCode.LEADER_NOT_AVAILABLE, error_message=str(failure))
+    now_ms = context.services.clock.now_ms()
+    topics = [
+        DescribeQuorumResponseTopicData(
+            topic_name=topic.topic_name,
+            partitions=[
+                _described(status, topic.topic_name, partition.partition_index, now_ms)
+                for partition in topic.partitions
+            ],
+        )
+        for topic in request.topics
+    ]
+    nodes = []
+    if context.api_version >= 2:
+        for member in (*status.voters, *status.observers):
+            listeners = [Listener(name=_LISTENER_NAME, host=member.host, port=member.port)] if member.host else []
+            nodes.append(Node(node_id=member.node_id, listeners=listeners))
+    return DescribeQuorumResponse(topics=topics, nodes=nodes)
+
+
+def _described(status: QuorumStatus, topic: str, index: int, now_ms: int) -> DescribeQuorumResponsePartitionData:
+    if topic != METADATA_TOPIC or index != 0:
+        return DescribeQuorumResponsePartitionData(
+            partition_index=index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        )
+    return DescribeQuorumResponsePartitionData(
+        partition_index=index,
+        leader_id=status.leader_id,
+        leader_epoch=status.term,
+        high_watermark=status.committed_index,
+        current_voters=[_state(status, member, now_ms) for member in status.voters],
+        observers=[_state(status, member, now_ms) for member in status.observers],
+    )
+
+
+def _state(status: QuorumStatus, member: QuorumMember, now_ms: int) -> ReplicaState:
+    if member.node_id == status.leader_id:
+        return ReplicaState(
+            replica_id=member.node_id,
+            log_end_offset=status.last_index,
+            last_fetch_timestamp=now_ms,
+            last_caught_up_timestamp=now_ms,
+        )
+    return ReplicaState(
+        replica_id=member.node_id,
+        log_end_offset=member.match_index,
+        last_fetch_timestamp=_at(now_ms, member.last_contact_seconds),
+        last_caught_up_timestamp=_at(now_ms, member.last_caught_up_seconds),
+    )
+
+
+def _at(now_ms: int, age_seconds: float) -> int:
+    return -1 if age_seconds < 0 else now_ms - int(age_seconds * 1000)

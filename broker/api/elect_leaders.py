@@ -1,0 +1,72 @@
+"""ElectLeaders (key 43), v0 to v2: preferred leaders, or unclean ones (KIP-183, KIP-460).
+
+Any broker takes the request; the leader of the metadata quorum decides. For the partition of the metadata itself the
+broker that is asked becomes the leader of the quorum: that is how `raftlog quorum transfer` says whom it means.
+"""
+
+from __future__ import annotations
+
+from raftlog.broker.api.context import RequestContext
+from raftlog.metadata.cluster_commands import ElectionType, ElectLeaders, LeadersElected
+from raftlog.raft.seam import ProposalFailed
+from raftlog.wire.errors import ErrorCode
+from raftlog.wire.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
+
+METADATA_TOPIC = "__cluster_metadata"
+_TYPES_FROM = 1
+_ALL = None
+
+
+async def handle(context: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
+    """Each partition succeeds or fails on its own; when all are asked for, those that need nothing are left out."""
+    if request.election_type not in (ElectionType.PREFERRED, ElectionType.UNCLEAN):
+        return _failed(context, ErrorCode.INVALID_REQUEST)
+    wanted = request.topic_partitions
+    if wanted is not None and [(each.topic, list(each.partitions)) for each in wanted] == [(METADATA_TOPIC, [0])]:
+        return await _take_over_quorum(context)
+    partitions = _ALL if wanted is None else tuple((each.topic, index) for each in wanted for index in each.partitions)
+    command = ElectLeaders(ElectionType(request.election_type), partitions)
+    answer = await context.services.controller.execute(command)
+    if answer.error is not ErrorCode.NONE:
+        return _failed(context, answer.error)
+    return _described(answer)
+
+
+def _failed(context: RequestContext, error: ErrorCode) -> ElectLeadersResponse:
+    if context.api_version < _TYPES_FROM:
+        # There is no place for an error of the whole: an answer about nothing makes the client ask again.
+        return ElectLeadersResponse()
+    return ElectLeadersResponse(error_code=error)
+
+
+def _described(answer: LeadersElected) -> ElectLeadersResponse:
+    topics: dict[str, list[PartitionResult]] = {}
+    for topic, index, error, message in answer.results:
+        result = PartitionResult(partition_id=index, error_code=error, error_message=message)
+        topics.setdefault(topic, []).append(result)
+    return ElectLeadersResponse(
+        replica_election_results=[
+            ReplicaElectionResult(topic=topic, partition_result=results) for topic, results in topics.items()
+        ]
+    )
+
+
+async def _take_over_quorum(context: RequestContext) -> ElectLeadersResponse:
+    services = context.services
+    error, message = ErrorCode.NONE, None
+    if services.controller.controller_id == services.node_id:
+        error, message = ErrorCode.ELECTION_NOT_NEEDED, f"broker {services.node_id} leads the quorum already"
+    else:
+        try:
+            await services.controller.transfer_leadership(services.node_id)
+        except ProposalFailed as failure:
+            error, message = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, str(failure)
+    result = PartitionResult(partition_id=0, error_code=error, error_message=message)
+    return ElectLeadersResponse(
+        replica_election_results=[ReplicaElectionResult(topic=METADATA_TOPIC, partition_result=[result])]
+    )

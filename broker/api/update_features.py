@@ -1,0 +1,35 @@
+"""UpdateFeatures (key 57), v0 to v2: finalize the levels of features (KIP-584, KIP-778), all or none (KIP-1022, v2)."""
+
+from __future__ import annotations
+
+from raftlog.broker.api.context import RequestContext
+from raftlog.metadata.cluster_commands import FeatureUpdate, UpdateFeatures, UpgradeType
+from raftlog.wire.messages.update_features import (
+    FeatureUpdateKey,
+    UpdatableFeatureResult,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
+
+_UPGRADE_TYPES_FROM = 1
+
+
+async def handle(context: RequestContext, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
+    """The answer comes when the levels are committed; an older client is told about each feature."""
+    updates = tuple(_update(context, each) for each in request.feature_updates)
+    answer = await context.services.controller.execute(UpdateFeatures(updates, request.validate_only))
+    return UpdateFeaturesResponse(
+        error_code=answer.error,
+        error_message=answer.message,
+        results=[
+            UpdatableFeatureResult(feature=name, error_code=error, error_message=message)
+            for name, error, message in answer.results
+        ],
+    )
+
+
+def _update(context: RequestContext, update: FeatureUpdateKey) -> FeatureUpdate:
+    kind = update.upgrade_type
+    if context.api_version < _UPGRADE_TYPES_FROM:
+        kind = UpgradeType.SAFE_DOWNGRADE if update.allow_downgrade else UpgradeType.UPGRADE
+    return FeatureUpdate(update.feature, update.max_version_level, kind)
