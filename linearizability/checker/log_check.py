@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 from raftlog.linearizability.checker.history import INFO, OK, Operation
 
-Kind = Literal["late", "conflict", "overlap", "inside", "unexplained", "doubled", "gap"]
+Kind = Literal["late", "conflict", "overlap", "inside", "unexplained", "early", "doubled", "gap"]
 _returned = attrgetter("returned")
 _LOOK_AFTER = 256  # reads that wait before they are looked through
 
@@ -42,7 +42,9 @@ class LogViolation:
     "late": `operations[0]` returned before `operations[1]` was called, but needs more than the second has room for.
     "conflict": an operation tells another record of the offset than an earlier one did. "overlap": two appends were
     given one offset. "inside": an end was seen inside a batch. "unexplained": a record was read that no append
-    explains. "doubled": an append's records were read at two places. "gap": nobody appended the offset.
+    explains. "early": what `operations[2]` read at the offset can only come from `operations[1]`, an append of unknown
+    outcome, but `operations[0]` needs more than that append had room for, and returned before it was called.
+    "doubled": an append's records were read at two places. "gap": nobody appended the offset.
     """
 
     kind: Kind

@@ -100,6 +100,8 @@ def _check_partial(check: LogCheck) -> None:
     """Other clients may have appended between: only the batches of the history itself count."""
     _tell(check)
     known = sorted(check.ahead.items())
+    if known and known[0][0] < check.owned:
+        raise Violated(LogViolation("overlap", known[0][0], (known[0][1],)))
     for operation in sorted(check.waiting, key=end_of):
         if not _bounded(operation):
             continue
@@ -126,12 +128,12 @@ def _place_seen(check: LogCheck, told: _Told) -> list[Operation]:
             continue
         operation, first = _explanation(told, where.get(freeze(told[offset][0]), []), (placed, owners), offset)
         if first < check.owned:
-            raise Violated(LogViolation("overlap", first, (operation,)))
+            raise Violated(LogViolation("unexplained", offset, (told[offset][1],)))
         placed[id(operation)] = first
         owners.update(range(first, first + len(operation.input)))
         bound, earlier = check.bound_at(operation.call)
         if bound > first and earlier is not None:
-            raise Violated(LogViolation("late", first, (earlier, operation)))
+            raise Violated(LogViolation("early", offset, (earlier, operation, told[offset][1])))
         check.ahead[first] = operation
     return [operation for operation in unknown if id(operation) not in placed]
 

@@ -19,9 +19,11 @@ A model is a pure function over hashable states; everything optional has a defau
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from raftlog.linearizability.checker.history import Key, Operation, Outcome
+from raftlog.linearizability.checker.jsonl import freeze
 
 
 class Unknown:
@@ -126,17 +128,21 @@ class Model(Generic[State]):
         """Which independent object the operation belongs to: operations with different answers never interact."""
         return operation.key
 
-    def split(self, operations: Sequence[Operation]) -> dict[Key, list[Operation]]:
-        """The operations by independent part, in the order in which the parts first appear."""
-        parts: dict[Key, list[Operation]] = {}
-        part = self.part
-        for operation in operations:
-            key = part(operation)
-            try:
-                parts[key].append(operation)
-            except KeyError:
-                parts[key] = [operation]
-        return parts
+    def suited(self, operations: Sequence[Operation]) -> Model[Any]:
+        """The same model, or one that says the same of this history and falls apart into smaller parts."""
+        return self
+
+    def uncertain(self, operation: Operation) -> Operation | None:
+        """The operation as one that may have happened or not, at any time after its call; None if it only looked.
+
+        Whatever the operation explains, this one must explain too. It does when `step` with the output UNKNOWN leads
+        wherever the operation's own answer leads; a model whose step has to guess there says here what is known.
+        """
+        if operation.outcome is Outcome.OK:
+            call = Call(operation.function, freeze(operation.input), freeze(operation.output))
+            if self.traits(call) & OBSERVER:
+                return None
+        return replace(operation, output=None, returned=None, outcome=Outcome.INFO)
 
     def describe_operation(self, operation: Operation) -> str:
         """The operation in a few words: `read -> 3`."""
@@ -147,12 +153,21 @@ class Model(Generic[State]):
         return f"{text} -> ?" if operation.outcome is Outcome.INFO else f"{text} failed"
 
     def describe_state(self, state: State) -> str:
-        """The state in a few words: `holds 3`."""
-        return _short(state)
+        """The state in a few words that follow a noun: `holds 3`."""
+        return f"is {_short(state)}"
 
     def refusal(self, state: State, call: Call) -> str:
         """Why the call, refused in that state, is impossible there: `answered 3, but the register holds 5`."""
-        return f"answered {_short(call.output)}, which is impossible when the state is {self.describe_state(state)}"
+        return f"answered {_short(call.output)}, which is impossible when the object {self.describe_state(state)}"
+
+
+def named(value: Any, name: str) -> Any:
+    """The value of that name in a JSON object that has become a tuple of pairs; None when there is none."""
+    if isinstance(value, tuple):
+        for item in value:
+            if isinstance(item, tuple) and len(item) == 2 and item[0] == name:
+                return item[1]
+    return None
 
 
 def _short(value: object, limit: int = 60) -> str:

@@ -133,6 +133,16 @@ class Search:
         return self._place.frontier
 
     @property
+    def explored(self) -> int:
+        """The configurations looked at in the attempt that decided."""
+        return self._place.frontier.explored
+
+    @property
+    def may_be_inexact(self) -> bool:
+        """Whether `refused` may be some returns away from the first that nothing survives."""
+        return self.alphabet.killed or self._place.frontier.reusable
+
+    @property
     def refused(self) -> int:
         """The position of the operation whose return nothing survives, once the status is INVALID."""
         return self._place.position

@@ -6,12 +6,12 @@ Knows: the shape of a verdict. Refuses to know: how it was reached, and how it i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Literal, TypeAlias
 
-from raftlog.linearizability.checker.history import Key, Operation
+from raftlog.linearizability.checker.history import History, Key, Operation
 
 Limit: TypeAlias = Literal["time", "memory", "configurations"]
 
@@ -60,21 +60,38 @@ class PossibleState:
 class Witness:
     """A small set of operations that no order explains, and the reason.
 
-    `operations` is the reduced core, in the order of calls. `refused` is the one whose return no order
-    survives: up to just before it, the core has the `possible` states. `prefix_end` is the time of the first
-    return in the whole part after which nothing explains the history; operations called later have no share
-    in the violation.
-    When `minimal`, dropping any one operation of the core leaves a history that is Valid.
+    `operations` are in the order of calls. Those in `context` change the object and may have happened or not: they
+    are there because somebody could think they explain the rest. `refused` is the one whose return no order
+    survives; up to just before it, the witness has the `possible` states. `prefix_end` is the time of the first
+    return in the whole part after which nothing explains it: operations called later have no share in the violation.
+
+    `alone()` is a history that `model` finds Invalid all by itself. Leaving out an operation means: one that only
+    looks is not there, one that changes something may have happened or not. When `minimal`, whatever is left out,
+    `alone(without=…)` is not Invalid. `model` may start in several states: those the object may have had before the
+    witness begins.
     """
 
     key: Key
     operations: tuple[Operation, ...]
     refused: Operation
     prefix_end: int
-    linearization: tuple[Placed, ...]  # the longest found for the core
+    linearization: tuple[Placed, ...]  # the longest found
     possible: tuple[PossibleState, ...]
     words: str
     minimal: bool
+    context: tuple[Operation, ...] = ()
+    model: Any = None
+
+    def alone(self, without: Operation | None = None) -> History:
+        """The witness as a history of its own, of copies; without one operation, a proper part of it."""
+        uncertain = {id(operation) for operation in self.context}
+        kept = []
+        for operation in self.operations:
+            left_out = operation is without or id(operation) in uncertain
+            copy = self.model.uncertain(operation) if left_out else replace(operation)
+            if copy is not None:
+                kept.append(copy)
+        return History.of(kept)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,3 +158,60 @@ class Unknown(_Verdict):
 
 
 Verdict: TypeAlias = Valid | Invalid | Unknown
+
+
+class Deferred:
+    """A value that is computed when somebody looks at it, once."""
+
+    __slots__ = ("_compute", "_value")
+
+    def __init__(self, compute: Callable[[], Any]) -> None:
+        self._compute: Callable[[], Any] | None = compute
+        self._value: Any = None
+
+    def get(self) -> Any:
+        """The value."""
+        if self._compute is not None:
+            self._value = self._compute()
+            self._compute = None
+        return self._value
+
+
+class DeferredPart(PartVerdict):
+    """A part whose witness and linearization are found only when they are looked at: most callers never do."""
+
+    __slots__ = ("_linearization", "_witness")
+    _linearization: Any
+    _witness: Any
+
+    @property
+    def witness(self) -> Witness | None:
+        return self._witness.get() if isinstance(self._witness, Deferred) else self._witness  # type: ignore[no-any-return]
+
+    @witness.setter
+    def witness(self, value: Any) -> None:
+        object.__setattr__(self, "_witness", value)
+
+    @property
+    def linearization(self) -> tuple[Placed, ...]:
+        value = self._linearization
+        return value.get() if isinstance(value, Deferred) else value  # type: ignore[no-any-return]
+
+    @linearization.setter
+    def linearization(self, value: Any) -> None:
+        object.__setattr__(self, "_linearization", value)
+
+
+class DeferredInvalid(Invalid):
+    """An Invalid whose witness is that of a DeferredPart."""
+
+    __slots__ = ("_witness",)
+    _witness: Any
+
+    @property
+    def witness(self) -> Witness:
+        return self._witness.get() if isinstance(self._witness, Deferred) else self._witness  # type: ignore[no-any-return]
+
+    @witness.setter
+    def witness(self, value: Any) -> None:
+        object.__setattr__(self, "_witness", value)

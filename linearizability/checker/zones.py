@@ -109,9 +109,11 @@ def _gather(operations: Sequence[Operation], clusters: _Clusters) -> None:
             writes[value] = operation
     for operation in unknown:
         # Seen, it took effect, if at any time after its call; unseen, it may never have happened.
+        if operation.function != "write":
+            raise NotUnique
         value = freeze(operation.input)
         if value in last:
-            if value in writes or operation.function != "write":
+            if value in writes:
                 raise NotUnique
             writes[value] = operation
             last[value] = max(last[value], operation.call)

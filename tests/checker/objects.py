@@ -84,6 +84,11 @@ def _ask_log(random: Random, fresh: int) -> tuple[str, Any]:
     return ("read", random.randrange(4)) if draw < 0.85 else ("end", None)
 
 
+def _ask_equal_log(random: Random, fresh: int) -> tuple[str, Any]:
+    function, given = _ask_log(random, fresh)
+    return function, [random.choice("ab") for _ in given] if function == "append" else given
+
+
 def _answer_log(random: Random, state: Any, function: str, given: Any) -> tuple[Any, Any]:
     if function == "append":
         return (*state, *given), len(state)
@@ -103,6 +108,15 @@ def _guess_log(random: Random, state: Any, function: str, given: Any) -> tuple[A
         return after, [[], True]
     records, end = output
     return after, [records[: random.randint(0, len(records))], random.random() < 0.5 and end]
+
+
+def _answer_others_log(random: Random, state: Any, function: str, given: Any) -> tuple[Any, Any]:
+    others = tuple(f"other {len(state)}.{place}" for place in range(random.choice((0, 0, 1, 2))))
+    return _answer_log(random, (*state, *others), function, given)
+
+
+def _guess_others_log(random: Random, state: Any, function: str, given: Any) -> tuple[Any, Any]:
+    return _guess_log(random, _answer_others_log(random, state, "end", None)[0], function, given)
 
 
 def _ask_queue(random: Random, fresh: int) -> tuple[str, Any]:
@@ -249,6 +263,8 @@ WORLDS = {
         World("cas-register", CasRegister(), None, _ask_cas, _answer_register, _few(_answer_register)),
         World("key-value", KeyValue(), None, _ask_key_value, _answer_key_value, _texts(_answer_key_value)),
         World("log", Log(), (), _ask_log, _answer_log, _guess_log),
+        World("partial-log", Log(complete=False), (), _ask_log, _answer_others_log, _guess_others_log),
+        World("equal-records", Log(), (), _ask_equal_log, _answer_log, _guess_log),
         World("queue", Queue(), (), _ask_queue, _answer_queue, _guess_queue),
         World("set", Set(), frozenset(), _ask_set, _answer_set, _guess_set),
         World("elements", Set(), frozenset(), _ask_elements, _answer_set, _guess_set),
@@ -306,7 +322,7 @@ def _is_void(operation: Operation) -> bool:
 
 
 def scramble(world: World, random: Random, *, count: int) -> History:
-    """A small history that may well be wrong: wrong answers, moved ends, lost answers."""
+    """A small history that may well be wrong: wrong answers, moved ends, lost answers, false failures."""
     history = record(
         world,
         random,
@@ -320,4 +336,6 @@ def scramble(world: World, random: Random, *, count: int) -> History:
             operation.returned = max(operation.call, operation.returned + random.randint(-4, 1))
         elif random.random() < 0.1:
             operation.call -= random.randint(0, 3)
+        elif operation.returned is not None and random.random() < 0.05:
+            operation.outcome, operation.output = Outcome.FAIL, None  # although it did happen
     return History.of(history.operations)

@@ -11,7 +11,18 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from raftlog.linearizability.checker.history import Operation, Outcome
-from raftlog.linearizability.checker.model import OBSERVER, REFUSED, TOTAL, UNKNOWN, Call, Model, Refused, Traits
+from raftlog.linearizability.checker.jsonl import freeze
+from raftlog.linearizability.checker.model import (
+    OBSERVER,
+    REFUSED,
+    TOTAL,
+    UNKNOWN,
+    Call,
+    Model,
+    Refused,
+    Traits,
+    named,
+)
 
 
 class LockState(NamedTuple):
@@ -26,7 +37,8 @@ class LockState(NamedTuple):
 class Lock(Model[LockState]):
     """With `leases` a lock may be taken from a holder whose lease ran out: only the tokens protect then.
 
-    An `acquire` of unknown outcome may have taken the lock; its token is assumed to be one more than the last.
+    An `acquire` of unknown outcome may have taken the lock. Its token is the one in its input, `{"token": 7}`, where
+    a client knows which it would get; else it is assumed to be one more than the last.
     """
 
     name = "lock"
@@ -40,7 +52,7 @@ class Lock(Model[LockState]):
 
     def step(self, state: LockState, call: Call) -> LockState | Refused:
         if call.function == "acquire":
-            return self._acquire(state, call.output)
+            return self._acquire(state, _token(call))
         token = call.input
         if call.function == "release":
             holds = state.held and token == state.last
@@ -70,11 +82,22 @@ class Lock(Model[LockState]):
             return OBSERVER
         return TOTAL if call.function == "release" and call.output in (None, UNKNOWN) else 0
 
+    def uncertain(self, operation: Operation) -> Operation | None:
+        copy = super().uncertain(operation)
+        if copy is not None and copy.function == "acquire" and operation.outcome is Outcome.OK:
+            copy.input = {"token": operation.output}
+        return copy
+
     def validate(self, operation: Operation) -> None:
         if operation.function != "acquire":
             if type(operation.input) is not int:
                 raise ValueError(f"{operation.function} takes a token, a whole number, not {operation.input!r}")
-        elif operation.outcome is Outcome.OK and type(operation.output) not in (int, type(None)):
+            return
+        given = operation.input
+        token = named(freeze(given), "token")
+        if type(token) not in (int, type(None)):
+            raise ValueError(f"a token is a whole number, not {token!r}")
+        if operation.outcome is Outcome.OK and type(operation.output) not in (int, type(None)):
             raise ValueError(f"acquire answers a token, a whole number, or null, not {operation.output!r}")
 
     def describe_state(self, state: LockState) -> str:
@@ -92,3 +115,9 @@ class Lock(Model[LockState]):
                 return f"was granted token {call.output}, but the holder of token {state.last} has not released it"
             return f"was granted token {call.output}, which is not greater than the last, {state.last}"
         return f"answered {call.output!r} for token {call.input}, but the lock {self.describe_state(state)}"
+
+
+def _token(call: Call) -> object:
+    """The token that an acquire got, or would get."""
+    token = named(call.input, "token") if call.output is UNKNOWN else None
+    return call.output if token is None else token

@@ -26,6 +26,16 @@ from raftlog.linearizability.checker.model import (
 Records: TypeAlias = tuple[Any, ...]
 
 
+class _Foreign:
+    """Stands for a record that somebody else appended and nobody read."""
+
+    def __repr__(self) -> str:
+        return "…"
+
+
+_FOREIGN = _Foreign()
+
+
 class Log(Model[Records]):
     """One partition. The state is all records.
 
@@ -44,6 +54,8 @@ class Log(Model[Records]):
 
     def step(self, state: Records, call: Call) -> Records | Refused:
         function, given, output = call
+        if not self.complete:
+            return _partial_step(state, call)
         if function == "append":
             return REFUSED if output is not UNKNOWN and output != len(state) else state + given
         if output is UNKNOWN:
@@ -57,12 +69,16 @@ class Log(Model[Records]):
         return state
 
     def traits(self, call: Call) -> Traits:
+        if not self.complete:
+            return 0  # whoever looks learns how far others have appended
         if call.function != "append":
             return OBSERVER
         return TOTAL if call.output is UNKNOWN else 0
 
     def outlook(self, calls: Sequence[Call], operations: Sequence[Operation]) -> Outlook | None:
         """A log with another record at an offset than was read or acknowledged there has no future."""
+        if not self.complete:
+            return None
         known: dict[int, Any] = {}
         for call in calls:
             if call.output is UNKNOWN or call.function == "end":
@@ -104,8 +120,9 @@ class Log(Model[Records]):
         records, end = operation.output
         return f"read({operation.input}) -> {len(records)} record{'s' * (len(records) != 1)}{', the end' * bool(end)}"
 
-    def describe_state(self, state: Records) -> str:
-        return f"ends at {len(state)}"
+    def describe_state(self, state: Records | int) -> str:
+        """A log is told by its length; a witness may know no more of it than that."""
+        return f"ends at {state if isinstance(state, int) else len(state)}"
 
     def refusal(self, state: Records, call: Call) -> str:
         if call.function == "append":
@@ -119,6 +136,25 @@ class Log(Model[Records]):
         if state[call.input : stop] != records:
             return f"answered other records from offset {call.input} on than the log has"
         return f"saw the end at {stop}, but the log ends at {len(state)}" if end else "is possible"
+
+
+def _partial_step(state: Records, call: Call) -> Records | Refused:
+    """Others append whenever that helps; what they appended is known where somebody read it."""
+    function, given, output = call
+    if output is UNKNOWN:
+        return state
+    records: Records = given if function == "append" else () if function == "end" else output[0]
+    first = given if function == "read" else output
+    stop = first + len(records)
+    length = len(state)
+    bounded = function == "end" or (function == "read" and output[1])
+    if (function == "append" and first < length) or (bounded and stop < length):
+        return REFUSED
+    state += (_FOREIGN,) * (stop - length)
+    for offset, record in enumerate(records, first):
+        if state[offset] is not _FOREIGN and state[offset] != record:
+            return REFUSED
+    return state[:first] + records + state[stop:]
 
 
 def _is_offset(value: object) -> bool:

@@ -3,6 +3,7 @@
 Functions: `join` begins a generation and answers its number, greater than all before; `commit` takes
 `{"offset": 5, "partition": "orders-0", "generation": 3}`, the last two optional, and answers true, or false when the
 generation is fenced; `fetch` takes the partition (null when there is one) and answers its offset, null for none.
+A `join` of unknown outcome may have begun the generation in its input, `{"generation": 4}`, or else the next one.
 Commits without a generation are never fenced, and a group whose history has no generation at all falls apart into
 its partitions.
 """
@@ -14,7 +15,17 @@ from typing import Any, NamedTuple
 
 from raftlog.linearizability.checker.history import Key, Operation, Outcome
 from raftlog.linearizability.checker.jsonl import freeze
-from raftlog.linearizability.checker.model import OBSERVER, REFUSED, TOTAL, UNKNOWN, Call, Model, Refused, Traits
+from raftlog.linearizability.checker.model import (
+    OBSERVER,
+    REFUSED,
+    TOTAL,
+    UNKNOWN,
+    Call,
+    Model,
+    Refused,
+    Traits,
+    named,
+)
 
 _FIELDS = {"offset", "partition", "generation"}
 
@@ -31,10 +42,13 @@ class GroupState(NamedTuple):
 
 
 class ConsumerOffsets(Model[GroupState]):
-    """One consumer group."""
+    """One consumer group. With `guarded` False generations play no part, and partitions are independent."""
 
     name = "offsets"
     functions = frozenset({"join", "commit", "fetch"})
+
+    def __init__(self, *, guarded: bool = True) -> None:
+        self.guarded = guarded
 
     def initial_state(self) -> GroupState:
         return GroupState(-1, ())
@@ -44,10 +58,10 @@ class ConsumerOffsets(Model[GroupState]):
             known = call.output is not UNKNOWN
             return REFUSED if known and state.offset(call.input) != call.output else state
         if call.function == "join":
-            generation = state.generation + 1 if call.output is UNKNOWN else call.output
+            generation = _joined(call, state.generation + 1)
             return state._replace(generation=generation) if generation > state.generation else REFUSED
-        offset, partition, generation = _commit(call.input)
-        fenced = generation is not None and generation != state.generation
+        offset, partition, named_generation = _commit(call.input)
+        fenced = named_generation is not None and named_generation != state.generation
         if call.output is False:
             return state if fenced else REFUSED
         if fenced:
@@ -63,22 +77,27 @@ class ConsumerOffsets(Model[GroupState]):
             return TOTAL
         return 0
 
-    def split(self, operations: Sequence[Operation]) -> dict[Key, list[Operation]]:
-        parts: dict[Key, list[Operation]] = {}
-        for group in super().split(operations).values():
-            guarded = any(
-                operation.function == "join"
-                or (operation.function == "commit" and _commit(freeze(operation.input))[2] is not None)
-                for operation in group
-            )
-            for operation in group:
-                given = freeze(operation.input)
-                partition = given if operation.function == "fetch" else None
-                if operation.function == "commit":
-                    partition = _commit(given)[1]
-                key = operation.key if guarded or partition is None else (operation.key, partition)
-                parts.setdefault(key, []).append(operation)
-        return parts
+    def uncertain(self, operation: Operation) -> Operation | None:
+        copy = super().uncertain(operation)
+        if copy is not None and copy.function == "join" and operation.outcome is Outcome.OK:
+            copy.input = {"generation": operation.output}
+        return copy
+
+    def part(self, operation: Operation) -> Key:
+        if self.guarded or operation.function == "join":
+            return operation.key
+        given = freeze(operation.input)
+        partition = given if operation.function == "fetch" else _commit(given)[1]
+        return operation.key if partition is None else (operation.key, partition)
+
+    def suited(self, operations: Sequence[Operation]) -> Model[Any]:
+        """Where no generation is ever named, each partition is an object of its own."""
+        for operation in operations:
+            if operation.function == "join":
+                return self
+            if operation.function == "commit" and _commit(freeze(operation.input))[2] is not None:
+                return self
+        return ConsumerOffsets(guarded=False)
 
     def validate(self, operation: Operation) -> None:
         given = operation.input
@@ -87,8 +106,12 @@ class ConsumerOffsets(Model[GroupState]):
                 raise ValueError(f'commit takes {{"offset": …, "partition": …, "generation": …}}, not {given!r}')
             if type(given.get("generation")) not in (int, type(None)):
                 raise ValueError(f"a generation is a whole number, not {given['generation']!r}")
-        if operation.function == "join" and operation.outcome is Outcome.OK and type(operation.output) is not int:
-            raise ValueError(f"join answers a generation, a whole number, not {operation.output!r}")
+        if operation.function == "join":
+            generation = named(freeze(given), "generation")
+            if type(generation) not in (int, type(None)):
+                raise ValueError(f"a generation is a whole number, not {generation!r}")
+            if operation.outcome is Outcome.OK and type(operation.output) is not int:
+                raise ValueError(f"join answers a generation, a whole number, not {operation.output!r}")
 
     def describe_state(self, state: GroupState) -> str:
         told = ", ".join(f"{offset}" if where is None else f"{where}: {offset}" for where, offset in state.offsets)
@@ -109,3 +132,11 @@ class ConsumerOffsets(Model[GroupState]):
 def _commit(given: tuple[tuple[str, Any], ...]) -> tuple[int, Any, int | None]:
     fields = dict(given)
     return fields["offset"], fields.get("partition"), fields.get("generation")
+
+
+def _joined(call: Call, following: int) -> int:
+    """The generation that a join began, or would begin."""
+    if call.output is not UNKNOWN:
+        return call.output  # type: ignore[no-any-return]
+    generation: int | None = named(call.input, "generation")
+    return following if generation is None else generation

@@ -10,13 +10,23 @@ from typing import Any, TypeAlias
 
 from raftlog.linearizability.checker.history import Key, Operation, Outcome
 from raftlog.linearizability.checker.jsonl import freeze
-from raftlog.linearizability.checker.model import OBSERVER, REFUSED, TOTAL, UNKNOWN, Call, Model, Refused, Traits
+from raftlog.linearizability.checker.model import (
+    CONSTANT,
+    OBSERVER,
+    REFUSED,
+    TOTAL,
+    UNKNOWN,
+    Call,
+    Model,
+    Refused,
+    Traits,
+)
 
 Elements: TypeAlias = frozenset[Any]
 
 
 class Set(Model[Elements]):
-    """The state is the elements. A history in which nobody reads the whole set falls apart into its elements."""
+    """The state is the elements."""
 
     name = "set"
     functions = frozenset({"add", "remove", "contains", "read"})
@@ -43,15 +53,9 @@ class Set(Model[Elements]):
             return OBSERVER
         return TOTAL if call.output is None or call.output is UNKNOWN else 0
 
-    def split(self, operations: Sequence[Operation]) -> dict[Key, list[Operation]]:
-        if any(operation.function == "read" for operation in operations):
-            return super().split(operations)
-        parts: dict[Key, list[Operation]] = {}
-        for operation in operations:
-            element = freeze(operation.input)
-            key = element if operation.key is None else (operation.key, element)
-            parts.setdefault(key, []).append(operation)
-        return parts
+    def suited(self, operations: Sequence[Operation]) -> Model[Any]:
+        """Where nobody reads the whole set, each element is an object of its own."""
+        return self if any(operation.function == "read" for operation in operations) else SetElement()
 
     def validate(self, operation: Operation) -> None:
         output = operation.output
@@ -78,3 +82,43 @@ class Set(Model[Elements]):
         told = [f"left out {', '.join(missing[:5])}"] if missing else []
         told += [f"had {', '.join(extra[:5])}, which the set does not hold"] if extra else []
         return "the answer " + " and ".join(told)
+
+
+class SetElement(Model[bool]):
+    """One element of a set that nobody reads as a whole: it is there or not."""
+
+    name = "set"
+    functions = frozenset({"add", "remove", "contains"})
+
+    def initial_state(self) -> bool:
+        return False
+
+    def step(self, state: bool, call: Call) -> bool | Refused:
+        function, _, output = call
+        if function == "contains":
+            return state if output is UNKNOWN or output == state else REFUSED
+        changes = state if function == "remove" else not state
+        if output is not None and output is not UNKNOWN and output != changes:
+            return REFUSED
+        return function == "add"
+
+    def traits(self, call: Call) -> Traits:
+        if call.function == "contains" or call.output is False:
+            return OBSERVER
+        return TOTAL | CONSTANT if call.output is None or call.output is UNKNOWN else CONSTANT
+
+    def part(self, operation: Operation) -> Key:
+        element: Key = freeze(operation.input)
+        return element if operation.key is None else (operation.key, element)
+
+    def validate(self, operation: Operation) -> None:
+        _WHOLE.validate(operation)
+
+    def describe_state(self, state: bool) -> str:
+        return "holds it" if state else "does not hold it"
+
+    def refusal(self, state: bool, call: Call) -> str:
+        return f"answered {call.output!r} for {call.input!r}, but the set {self.describe_state(state)}"
+
+
+_WHOLE = Set()

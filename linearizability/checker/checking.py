@@ -1,0 +1,173 @@
+"""The check of a whole history: parts, budget, verdict.
+
+    verdict = check(history, Log())
+    match verdict:
+        case Valid(): ...
+        case Invalid(): print(verdict.witness.words)
+        case Unknown(): print(verdict.reason)
+
+Knows: how the budget is shared among parts. Refuses to know: any algorithm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from raftlog.linearizability.checker.budget import Budget, Meter, OutOfBudget
+from raftlog.linearizability.checker.history import History, HistoryError, Key, Operation
+from raftlog.linearizability.checker.model import Model
+from raftlog.linearizability.checker.parts import PartCheck, part_check
+from raftlog.linearizability.checker.verdict import (
+    Deferred,
+    DeferredInvalid,
+    DeferredPart,
+    Limit,
+    Status,
+    Unknown,
+    Valid,
+    Verdict,
+    Witness,
+)
+
+_FIRST_LOOK = 20_000  # configurations each part may take before the others had their turn
+_MORE = 8  # times as many in each further turn
+_EXPLAIN_SECONDS = 10.0  # the time to make a violation small, beside the budget of the check
+
+Progress = Callable[[int, int], None]  # parts settled, parts in all
+
+
+def check(
+    history: History | Sequence[Operation],
+    model: Model[Any],
+    *,
+    budget: Budget | None = None,
+    progress: Progress | None = None,
+) -> Verdict:
+    """Whether some order of the operations explains every answer.
+
+    Without a budget time is not limited, and memory is by Budget's default. Raises HistoryError for an operation
+    that the model does not know or whose input or output it cannot make sense of.
+    """
+    if not isinstance(history, History):
+        history = History.of(history)
+    budget = budget or Budget()
+    meter = Meter(budget)
+    validate(history, model)
+    model = model.suited(history.operations)
+    parts = split(model, history.operations)
+    return _Check(history, model, parts, meter).run(progress)
+
+
+def validate(history: History, model: Model[Any]) -> None:
+    """Raise HistoryError for the first operation that is not one of the model's."""
+    functions = model.functions
+    judge = model.validate
+    for operation in history.operations:
+        if operation.function not in functions:
+            known = ", ".join(sorted(functions))
+            reason = f"{operation.function!r} is no function of the model {model.name}, which has {known}"
+            raise HistoryError(reason, operation.line, history.source)
+        try:
+            judge(operation)
+        except ValueError as error:
+            raise HistoryError(str(error), operation.line, history.source) from None
+
+
+def split(model: Model[Any], operations: Sequence[Operation]) -> dict[Key, list[Operation]]:
+    """The operations by independent part, in the order in which the parts first appear."""
+    parts: dict[Key, list[Operation]] = {}
+    part = model.part
+    for operation in operations:
+        key = part(operation)
+        try:
+            parts[key].append(operation)
+        except KeyError:
+            parts[key] = [operation]
+    return parts
+
+
+class _Check:
+    """One check under way."""
+
+    def __init__(self, history: History, model: Model[Any], parts: dict[Key, list[Operation]], meter: Meter) -> None:
+        self._history = history
+        self._model = model
+        self._parts = parts
+        self._meter = meter
+        self._checks: dict[Key, PartCheck] = {key: part_check(model, ops) for key, ops in parts.items()}
+        self._status: dict[Key, Status] = {}
+        self._out: OutOfBudget | None = None
+
+    def run(self, progress: Progress | None) -> Verdict:
+        """Give every part a little, then those that need it more, until one is invalid or all are settled."""
+        open_parts = list(self._checks)
+        ceiling: int | None = _FIRST_LOOK
+        while open_parts and self._out is None:
+            if len(open_parts) == 1:
+                ceiling = None
+            open_parts = self._turn(open_parts, ceiling, progress)
+            if Status.INVALID in self._status.values():
+                break
+            ceiling = None if ceiling is None else ceiling * _MORE
+        return self._verdict()
+
+    def _turn(self, keys: list[Key], ceiling: int | None, progress: Progress | None) -> list[Key]:
+        meter = self._meter
+        left: list[Key] = []
+        for key in keys:
+            if self._out is not None:
+                left.append(key)
+                continue
+            meter.ceiling = None if ceiling is None else meter.configurations + ceiling
+            try:
+                self._status[key] = self._checks[key].run(meter)
+            except OutOfBudget as out:
+                left.append(key)
+                if meter.ceiling is None or meter.configurations < meter.ceiling:
+                    self._out = out
+            if progress is not None:
+                progress(len(self._status), len(self._checks))
+        meter.ceiling = None
+        return left
+
+    def _verdict(self) -> Verdict:
+        bad = [key for key, status in self._status.items() if status is Status.INVALID]
+        bad.sort(key=lambda key: self._checks[key].end())
+        limit: Limit = self._out.limit if self._out is not None else "configurations"
+        parts = tuple(self._part(key, limit) for key in self._checks)
+        count = len(self._history)
+        seconds = self._meter.elapsed()
+        if bad:
+            worst = next(part for part in parts if part.key == bad[0])
+            witness: Any = Deferred(lambda: worst.witness)
+            return DeferredInvalid(self._model, parts, count, seconds, witness=witness)
+        if self._out is not None:
+            return Unknown(self._model, parts, count, seconds, limit=limit, reason=self._reason(self._out))
+        return Valid(self._model, parts, count, seconds)
+
+    def _part(self, key: Key, limit: Limit) -> DeferredPart:
+        checked = self._checks[key]
+        status = self._status.get(key, Status.UNKNOWN)
+        witness: Any = Deferred(lambda: self._explain(key)) if status is Status.INVALID else None
+        return DeferredPart(
+            key,
+            status,
+            self._parts[key],
+            checked.algorithm,
+            checked.configurations,
+            (),
+            witness,
+            limit if status is Status.UNKNOWN else None,
+        )
+
+    def _explain(self, key: Key) -> Witness:
+        budget = replace(self._meter.budget, seconds=_EXPLAIN_SECONDS, configurations=None)
+        return self._checks[key].witness(key, self._history.time_unit, Meter(budget))
+
+    def _reason(self, out: OutOfBudget) -> str:
+        settled = len(self._status)
+        if len(self._checks) == 1:
+            return f"Nothing contradicts the history so far, but the budget ran out: {out.reason}."
+        return f"{settled:,} of {len(self._checks):,} parts are valid, then the budget ran out: {out.reason}."

@@ -1,0 +1,178 @@
+"""How one part is checked: which algorithm applies to which model and history.
+
+Knows: the order in which to try them. Refuses to know: other parts, and the whole verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+from raftlog.linearizability.checker.budget import Meter, OutOfBudget
+from raftlog.linearizability.checker.history import FAIL, Key, Operation, TimeUnit
+from raftlog.linearizability.checker.log_check import LogCheck, LogViolation
+from raftlog.linearizability.checker.log_gaps import Undecided, finish
+from raftlog.linearizability.checker.log_witness import log_witness
+from raftlog.linearizability.checker.model import Model
+from raftlog.linearizability.checker.models.log import Log
+from raftlog.linearizability.checker.models.register import CasRegister, Register
+from raftlog.linearizability.checker.reduce import Past, reduce, reduce_found
+from raftlog.linearizability.checker.search import Search
+from raftlog.linearizability.checker.verdict import Status, Witness
+from raftlog.linearizability.checker.witness import witness_of
+from raftlog.linearizability.checker.words import tell_zones
+from raftlog.linearizability.checker.zones import NotUnique, ZoneViolation, check_zones
+
+_SMALL = 1_000  # operations of a log that is worth a search when its own witness is not minimal
+
+
+class PartCheck(Protocol):
+    """One part under check. `run` may be called again after OutOfBudget; `witness` once it answered INVALID."""
+
+    algorithm: str
+
+    @property
+    def configurations(self) -> int:
+        """How many were looked at."""
+
+    def run(self, meter: Meter) -> Status:
+        """Answers VALID or INVALID, or raises OutOfBudget."""
+
+    def end(self) -> int:
+        """The return by which the violation is certain; orders the bad parts by how little of them is needed."""
+
+    def witness(self, key: Key, unit: TimeUnit, meter: Meter) -> Witness:
+        """Why the part is invalid."""
+
+
+def part_check(model: Model[Any], operations: Sequence[Operation]) -> PartCheck:
+    """The check for the operations of one part, in the order of a History."""
+    # A subclass may promise something else, so only the models themselves have short cuts.
+    if type(model) is Log:
+        return LogPart(model, operations)
+    if type(model) is Register or type(model) is CasRegister:
+        return RegisterPart(model, operations)
+    return SearchPart(model, operations)
+
+
+class SearchPart:
+    """Any model, by search."""
+
+    def __init__(self, model: Model[Any], operations: Sequence[Operation]) -> None:
+        self.algorithm = "search"
+        self._model = model
+        self._operations = [operation for operation in operations if operation.outcome is not FAIL]
+        self._search: Search | None = None
+
+    @property
+    def configurations(self) -> int:
+        return 0 if self._search is None else self._search.explored
+
+    def run(self, meter: Meter) -> Status:
+        if self._search is None:
+            self._search = Search(self._model, self._operations)
+        return self._search.run(meter)
+
+    def end(self) -> int:
+        assert self._search is not None
+        end = self._operations[self._search.refused].returned
+        assert end is not None
+        return end
+
+    def witness(self, key: Key, unit: TimeUnit, meter: Meter) -> Witness:
+        search = self._search
+        assert search is not None
+        # A state that was refused because of what comes later is missing among those the object may have had.
+        states = () if search.alphabet.killed else search.alphabet.states
+        past = Past(self._model, self._operations, states, not search.may_be_inexact)
+        position, core = reduce(past, search.refused, meter)
+        end = self._operations[position].returned
+        assert end is not None
+        return witness_of(core, key, end, unit)
+
+
+class RegisterPart:
+    """A register: by its zones when all written values differ, else by search."""
+
+    def __init__(self, model: Register, operations: Sequence[Operation]) -> None:
+        self.algorithm = "zones"
+        self.configurations = 0
+        self._model = model
+        self._operations = operations
+        self._violation: ZoneViolation | None = None
+        self._search: SearchPart | None = None
+
+    def run(self, meter: Meter) -> Status:
+        if self._search is None:
+            try:
+                self._violation = check_zones(self._operations, self._model.initial)
+                return Status.VALID if self._violation is None else Status.INVALID
+            except NotUnique:
+                self.algorithm = "search"
+                self._search = SearchPart(self._model, self._operations)
+        try:
+            return self._search.run(meter)
+        finally:
+            self.configurations = self._search.configurations
+
+    def end(self) -> int:
+        if self._search is not None:
+            return self._search.end()
+        assert self._violation is not None
+        return max(operation.returned or operation.call for operation in self._violation.operations)
+
+    def witness(self, key: Key, unit: TimeUnit, meter: Meter) -> Witness:
+        if self._search is not None:
+            return self._search.witness(key, unit, meter)
+        assert self._violation is not None
+        core = reduce_found(self._model, self._violation.operations, meter)
+        return witness_of(core, key, self.end(), unit, tell_zones(self._violation, unit))
+
+
+class LogPart:
+    """A log: exactly; by search only when appends of unknown outcome cannot be told apart."""
+
+    def __init__(self, model: Log, operations: Sequence[Operation]) -> None:
+        self.algorithm = "log"
+        self.configurations = 0
+        self._model = model
+        self._operations = operations
+        self._violation: LogViolation | None = None
+        self._search: SearchPart | None = None
+
+    def run(self, meter: Meter) -> Status:
+        if self._search is None:
+            check = LogCheck(complete=self._model.complete)
+            try:
+                if check.extend(self._operations) is None:
+                    finish(check)
+                self._violation = check.violation
+                return Status.VALID if self._violation is None else Status.INVALID
+            except Undecided:
+                self.algorithm = "search"
+                self._search = SearchPart(self._model, self._operations)
+        try:
+            return self._search.run(meter)
+        finally:
+            self.configurations = self._search.configurations
+
+    def end(self) -> int:
+        if self._search is not None:
+            return self._search.end()
+        assert self._violation is not None
+        return max((op.returned or op.call for op in self._violation.operations), default=0)
+
+    def witness(self, key: Key, unit: TimeUnit, meter: Meter) -> Witness:
+        if self._search is not None:
+            return self._search.witness(key, unit, meter)
+        assert self._violation is not None
+        witness = log_witness(self._model, self._violation, self._operations, key, unit)
+        if witness.minimal or len(self._operations) > _SMALL:
+            return witness
+        smaller = SearchPart(self._model, self._operations)
+        try:
+            found = smaller.run(meter) is Status.INVALID and smaller.witness(key, unit, meter)
+        except OutOfBudget:
+            return witness
+        return replace(found, words=f"{witness.words} {found.words}") if found and found.minimal else witness

@@ -1,0 +1,148 @@
+"""From a core to a witness: the states possible before the refusal, the ways to get there, and the words.
+
+Knows: small sets of operations, which it tries out in every order. Refuses to know: how the core was found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from raftlog.linearizability.checker.history import OK, Key, Operation, TimeUnit
+from raftlog.linearizability.checker.jsonl import freeze
+from raftlog.linearizability.checker.model import REFUSED, UNKNOWN, Call, Model
+from raftlog.linearizability.checker.reduce import Core
+from raftlog.linearizability.checker.verdict import Placed, PossibleState, Refusal, Witness
+from raftlog.linearizability.checker.words import tell_search
+
+_ORDERS_LIMIT = 5_000  # configurations tried out; a core that did not become small may have more
+_STATES_LIMIT = 12  # told
+
+# Operations placed, as bits, and the state after them.
+_Configuration = tuple[int, Any]
+
+
+class Orders:
+    """All ways to order a few operations, as far as the model and real time allow."""
+
+    def __init__(self, model: Model[Any], operations: Sequence[Operation], context: set[int]) -> None:
+        self.model = model
+        self.operations = sorted(operations, key=lambda operation: (operation.call, operation.index))
+        self._certain = [operation.outcome is OK and id(operation) not in context for operation in self.operations]
+        self._calls = [_call(operation, sure) for operation, sure in zip(self.operations, self._certain, strict=True)]
+        self._before = [self._must_precede(operation) for operation in self.operations]
+        self._came: dict[_Configuration, tuple[_Configuration, int] | None] = {}
+        self._explore()
+
+    def _must_precede(self, operation: Operation) -> int:
+        """The certain operations that were over before this one began, as bits."""
+        return sum(
+            1 << place
+            for place, other in enumerate(self.operations)
+            if self._certain[place] and other.precedes(operation)
+        )
+
+    def _explore(self) -> None:
+        work: list[_Configuration] = [(0, state) for state in self.model.initial_states()]
+        self._came = dict.fromkeys(work)
+        for placed, state in work:
+            if len(self._came) > _ORDERS_LIMIT:
+                break
+            for place in self._next(placed):
+                after = self.model.step(state, self._calls[place])
+                following = (placed | 1 << place, after)
+                if after is not REFUSED and following not in self._came:
+                    self._came[following] = ((placed, state), place)
+                    work.append(following)
+
+    def _next(self, placed: int) -> Iterator[int]:
+        for place, before in enumerate(self._before):
+            if not placed >> place & 1 and not before & ~placed:
+                yield place
+
+    def refused(self) -> Operation:
+        """The first return after which nothing is left."""
+        returns = [place for place, certain in enumerate(self._certain) if certain]
+        returns.sort(key=lambda place: self.operations[place].returned or 0)
+        reached = 0
+        for placed, _ in self._came:
+            count = 0
+            while count < len(returns) and placed >> returns[count] & 1:
+                count += 1
+            reached = max(reached, count)
+        return self.operations[returns[min(reached, len(returns) - 1)]]
+
+    def possible(self, refused: Operation) -> list[PossibleState]:
+        """The states before the return of the refused operation, those with the longest order first."""
+        assert refused.returned is not None
+        needed = sum(
+            1 << place
+            for place, other in enumerate(self.operations)
+            if self._certain[place]
+            and other is not refused
+            and other.returned is not None
+            and (other.returned < refused.returned or other.precedes(refused))
+        )
+        best: dict[Any, int] = {}
+        for placed, state in self._came:
+            if not needed & ~placed and (state not in best or placed.bit_count() > best[state].bit_count()):
+                best[state] = placed
+        found = []
+        for state, placed in sorted(best.items(), key=lambda item: -item[1].bit_count())[:_STATES_LIMIT]:
+            refusals = self._refusals(placed, state, refused)
+            order = self.order(placed, state)
+            found.append(PossibleState(state, self.model.describe_state(state), order, refusals))
+        return found
+
+    def _refusals(self, placed: int, state: Any, refused: Operation) -> tuple[Refusal, ...]:
+        told = []
+        for place in self._next(placed):
+            operation = self.operations[place]
+            if operation.call > (refused.returned or 0):
+                continue
+            if self.model.step(state, self._calls[place]) is REFUSED:
+                told.append(Refusal(operation, self.model.refusal(state, self._calls[place])))
+        told.sort(key=lambda refusal: refusal.operation is not refused)
+        return tuple(told)
+
+    def order(self, placed: int, state: Any) -> tuple[Placed, ...]:
+        """One way to get to a configuration."""
+        steps: list[Placed] = []
+        came = self._came[placed, state]
+        while came is not None:
+            (placed_before, state_before), place = came
+            steps.append(Placed(self.operations[place], state))
+            state = state_before
+            came = self._came[placed_before, state_before]
+        return tuple(reversed(steps))
+
+    def longest(self) -> tuple[Placed, ...]:
+        """The longest order that was found."""
+        placed, state = max(self._came, key=lambda configuration: configuration[0].bit_count())
+        return self.order(placed, state)
+
+
+def _call(operation: Operation, certain: bool) -> Call:
+    return Call(operation.function, freeze(operation.input), freeze(operation.output) if certain else UNKNOWN)
+
+
+def witness_of(core: Core, key: Key, prefix_end: int, unit: TimeUnit, words: str | None = None) -> Witness:
+    """The witness of a core. Without `words` they are made from the possible states."""
+    orders = Orders(core.model, core.operations, core.context)
+    refused = orders.refused()
+    possible = orders.possible(refused)
+    context = [operation for operation in orders.operations if id(operation) in core.context]
+    sure = [operation for operation in orders.operations if id(operation) not in core.context]
+    told = tell_search(core.model, sure, refused, possible, unit)
+    return Witness(
+        key,
+        tuple(orders.operations),
+        refused,
+        prefix_end,
+        orders.longest(),
+        tuple(possible),
+        told if words is None else f"{words} {told}",
+        core.minimal,
+        tuple(context),
+        core.model,
+    )
