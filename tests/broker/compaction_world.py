@@ -11,11 +11,11 @@ from raftlog.broker.core.log.results import AppendOrigin
 from raftlog.broker.store.cleaner import LogCleaner
 from raftlog.broker.store.partition_log import PartitionLog
 from raftlog.broker.store.store import Store
+from raftlog.linearizability.simulator.disk import FaultyDisk, MemoryFile, PowerCut
 from raftlog.wire.batch import BatchHeader, Record, decode_batch, encode_batch, iterate_batches
 from raftlog.wire.compression import Compression
 from raftlog.wire.control import TransactionMarker, encode_transaction_marker
 from raftlog.wire.errors import ErrorCode
-from tests.broker.faulty_disk import FaultyDisk, MemoryFile, PowerCut
 from tests.broker.log_world import FakeClock
 
 DIRECTORY = "/data/topic-0"

@@ -9,10 +9,10 @@ from raftlog.broker.core.log.results import AppendOrigin, AppendResult
 from raftlog.broker.store.managed_log import ManagedLog
 from raftlog.broker.store.partition_log import PartitionLog
 from raftlog.broker.store.store import Store
+from raftlog.linearizability.simulator.disk import FaultyDisk
 from raftlog.wire.batch import Record, encode_batch
 from raftlog.wire.control import TransactionMarker, encode_transaction_marker
 from raftlog.wire.errors import ErrorCode
-from tests.broker.faulty_disk import FaultyDisk
 
 DIRECTORY = "/data/t-0"
 START_MS = 1_700_000_000_000

@@ -12,9 +12,9 @@ from raftlog.broker.core.log.config import LogConfig
 from raftlog.broker.core.log.results import LogUnavailable
 from raftlog.broker.store.open_log import SNAPSHOT_INTERVAL_BYTES
 from raftlog.broker.store.partition_log import PartitionLog
+from raftlog.linearizability.simulator.disk import PowerCut
 from raftlog.wire.batch import decode_batch, iterate_batches
 from raftlog.wire.errors import ErrorCode
-from tests.broker.faulty_disk import PowerCut
 from tests.broker.log_world import DIRECTORY, START_MS, LogWorld, batch_of
 
 FIRST = f"{DIRECTORY}/{0:020d}"

@@ -16,9 +16,9 @@ from raftlog.broker.store.disk import OsDisk
 from raftlog.broker.store.log_manager import LogManager, LogManagerSettings
 from raftlog.broker.store.names import CLEAN_SHUTDOWN, HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
 from raftlog.broker.store.partition_log import PartitionLog
+from raftlog.linearizability.simulator.disk import FaultyDisk
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.uuids import uuid_to_text
-from tests.broker.faulty_disk import FaultyDisk
 from tests.broker.log_world import START_MS, FakeClock, batch_of
 
 TOPIC_ID = bytes(range(16))

@@ -1,21 +1,26 @@
-"""A disk in memory that crashes, tears, loses, refuses and counts: the Disk port for tests of the store.
+"""A disk in memory that crashes, tears, loses, rots, refuses, dawdles and counts: the broker's Disk port.
 
 Knows what the operating system has in its cache and what has reached the platter. Refuses to know what is in a file.
 
 Two ways to die: `kill` (the process is gone, its writes are not) and `crash` (the machine is gone: of what was not
 synced, any part may have reached the platter, in any order, torn in the middle). Names have a life of their own: a file
 that was synced is lost if the directory was not. Within a directory names reach the platter in order, between
-directories and files there is no order.
+directories and files there is no order. Directories themselves appear at once and for good.
 """
 
 from __future__ import annotations
 
 import errno
+import itertools
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
 SECTOR = 512
+
+_descriptors = itertools.count(1 << 40)
+"""Descriptors differ between disks, and are none that the operating system would give."""
 
 
 class PowerCut(BaseException):
@@ -32,15 +37,22 @@ class MemoryFile:
     changed_ms: int = 0
 
     def write(self, position: int, data: bytes) -> None:
+        """Into the cache."""
         _put(self.content, position, data)
         self.pending.append((position, data))
 
     def truncate(self, length: int) -> None:
+        """In the cache."""
         _cut(self.content, length)
         self.pending.append((length, None))
 
     def sync(self) -> None:
-        self.durable = bytearray(self.content)
+        """To the platter."""
+        for position, data in self.pending:
+            if data is None:
+                _cut(self.durable, position)
+            else:
+                _put(self.durable, position, data)
         self.pending.clear()
 
 
@@ -57,13 +69,18 @@ def _cut(target: bytearray, length: int) -> None:
         target.extend(bytes(length - len(target)))
 
 
+def _no_time(operation: str, path: str, size: int) -> None:
+    pass
+
+
 class FaultyDisk:
-    """All paths live in memory. `bytes_read` and `operations` only grow; faults are set by the test.
+    """All paths live in memory. `bytes_read` and `operations` only grow; faults are set from outside.
 
     `full`: new files, reservations and, after half of it, writes that make a file grow raise ENOSPC. `failing`:
-    operations ("write", "sync",
-    "read", "sync_directory", "rename", "open") that raise EIO, by the part of the path that they must be about.
-    `countdown`: so many more changes happen; the next one is a PowerCut, with a write done in part.
+    operations ("write", "sync", "read", "sync_directory", "rename", "open") that raise EIO, by the part of the path
+    that they must be about. `countdown`: so many more changes happen; the next one is a PowerCut, with a write done in
+    part, after `on_power_cut` was called. `on_operation(operation, path, bytes)` is told of each change and sync, and
+    may take (virtual) time. A disk that is `off` does nothing any more: who used it is dead.
     """
 
     def __init__(self) -> None:
@@ -73,18 +90,23 @@ class FaultyDisk:
         # What happened in which directory, in order; a rename is one step.
         self._name_changes: list[tuple[str, dict[str, MemoryFile | None]]] = []
         self._open: dict[int, tuple[MemoryFile, str]] = {}
-        self._next = 1000
+        self._next = _descriptors
         self.bytes_read = 0
         self.operations = 0
         self.full = False
         self.failing: dict[str, str] = {}
         self.countdown: int | None = None
         self.now_ms = 0
+        self.off = False
+        self.on_power_cut: Callable[[], None] | None = None
+        self.on_operation: Callable[[str, str, int], None] = _no_time
 
     # Faults ------------------------------------------------------------------------------------------
 
     def _change(self) -> bool:
         """Count a change; True if the power goes in the middle of it."""
+        if self.off:
+            raise PowerCut
         self.operations += 1
         if self.countdown is None:
             return False
@@ -92,6 +114,12 @@ class FaultyDisk:
             return True
         self.countdown -= 1
         return False
+
+    def _power_cut(self) -> PowerCut:
+        if self.on_power_cut is not None:
+            self.off = True
+            self.on_power_cut()
+        return PowerCut()
 
     def _refuse(self, operation: str, path: str) -> None:
         part = self.failing.get(operation)
@@ -123,9 +151,24 @@ class FaultyDisk:
                 _rename(names, change)
         return names
 
+    def rot(self, random: Random, part: str) -> str | None:
+        """Flip one bit that has been on the platter for a while, in a file with `part` in its path; which file."""
+        found = sorted(path for path, file in self.names.items() if part in path and file.durable)
+        if not found:
+            return None
+        path = random.choice(found)
+        file = self.names[path]
+        place = random.randrange(len(file.durable))
+        bit = 1 << random.randrange(8)
+        file.durable[place] ^= bit
+        if place < len(file.content):
+            file.content[place] ^= bit
+        return path
+
     # The Disk port -----------------------------------------------------------------------------------
 
     def open(self, path: str, *, create: bool = False) -> int:
+        """See Disk."""
         self._refuse("open", path)
         file = self.names.get(path)
         if file is None:
@@ -133,11 +176,11 @@ class FaultyDisk:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
             self._refuse_growth(path)
             if self._change():
-                raise PowerCut
+                raise self._power_cut()
             file = self._name(path, MemoryFile(changed_ms=self.now_ms))
-        self._next += 1
-        self._open[self._next] = (file, path)
-        return self._next
+        descriptor = next(self._next)
+        self._open[descriptor] = (file, path)
+        return descriptor
 
     def _name(self, path: str, file: MemoryFile) -> MemoryFile:
         self._rename(path, {path: file})
@@ -146,41 +189,63 @@ class FaultyDisk:
     def _rename(self, path: str, change: dict[str, MemoryFile | None]) -> None:
         _rename(self.names, change)
         self._name_changes.append((path.rpartition("/")[0], change))
+        self.on_operation("name", path, 0)
 
     def close(self, descriptor: int) -> None:
+        """See Disk."""
         self._open.pop(descriptor, None)
 
+    def has(self, descriptor: int) -> bool:
+        """Whether the descriptor is one of this disk's."""
+        return descriptor in self._open
+
     def write_at(self, descriptor: int, data: bytes | bytearray | memoryview, position: int, /) -> int:
-        file, path = self._open[descriptor]
+        """See Disk."""
+        file, path = self._opened(descriptor)
         self._refuse("write", path)
         taken = bytes(data)
         if self._change():
             file.write(position, taken[: len(taken) // 2])
-            raise PowerCut
+            raise self._power_cut()
         if self.full and position + len(taken) > len(file.content):
             file.write(position, taken[: len(taken) // 2])
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
         file.write(position, taken)
         file.changed_ms = self.now_ms
+        self.on_operation("write", path, len(taken))
         return len(taken)
 
+    def _opened(self, descriptor: int) -> tuple[MemoryFile, str]:
+        if self.off:
+            raise PowerCut
+        found = self._open.get(descriptor)
+        if found is None:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF), str(descriptor))
+        return found
+
     def read_at(self, descriptor: int, length: int, position: int, /) -> bytes:
-        file, path = self._open[descriptor]
+        """See Disk."""
+        file, path = self._opened(descriptor)
         self._refuse("read", path)
         data = bytes(file.content[position : position + length])
         self.bytes_read += len(data)
         return data
 
     def size(self, descriptor: int, /) -> int:
-        return len(self._open[descriptor][0].content)
+        """See Disk."""
+        return len(self._opened(descriptor)[0].content)
 
     def truncate(self, descriptor: int, length: int, /) -> None:
+        """See Disk."""
         if self._change():
-            raise PowerCut
-        self._open[descriptor][0].truncate(length)
+            raise self._power_cut()
+        file, path = self._opened(descriptor)
+        file.truncate(length)
+        self.on_operation("truncate", path, length)
 
     def allocate(self, descriptor: int, length: int, /) -> None:
-        file, path = self._open[descriptor]
+        """See Disk."""
+        file, path = self._opened(descriptor)
         if length > len(file.content):
             self._refuse_growth(path)
             self.truncate(descriptor, length)
@@ -190,20 +255,24 @@ class FaultyDisk:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
 
     def sync(self, descriptor: int, /) -> None:
+        """See Disk."""
         if self._change():
-            raise PowerCut
-        file, path = self._open[descriptor]
+            raise self._power_cut()
+        file, path = self._opened(descriptor)
         part = self.failing.get("sync")
         if part is not None and part in path:
             # As Linux does: the error is told once, and the pages count as clean though they were lost.
             file.pending.clear()
             raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+        size = sum(len(data) for _, data in file.pending if data is not None)
         file.sync()
+        self.on_operation("sync", path, size)
 
     def sync_directory(self, path: str) -> None:
+        """See Disk."""
         self._refuse("sync_directory", path)
         if self._change():
-            raise PowerCut
+            raise self._power_cut()
         waiting = []
         for directory, change in self._name_changes:
             if directory == path:
@@ -211,24 +280,29 @@ class FaultyDisk:
             else:
                 waiting.append((directory, change))
         self._name_changes = waiting
+        self.on_operation("sync_directory", path, 0)
 
     def list_directory(self, path: str) -> list[str]:
+        """See Disk."""
         prefix = path + "/"
         inside = [name[len(prefix) :] for name in [*self.names, *self.directories] if name.startswith(prefix)]
         return sorted({name.partition("/")[0] for name in inside if name})
 
     def make_directory(self, path: str) -> None:
+        """See Disk."""
         self.directories.add(path)
 
     def remove_directory(self, path: str) -> None:
+        """See Disk."""
         for name in [name for name in self.names if name.startswith(path + "/")]:
             self.remove(name)
         self.directories.discard(path)
 
     def rename(self, old: str, new: str) -> None:
+        """See Disk."""
         self._refuse("rename", old)
         if self._change():
-            raise PowerCut
+            raise self._power_cut()
         if old in self.directories:
             self.directories.remove(old)
             self.directories.add(new)
@@ -242,28 +316,99 @@ class FaultyDisk:
         self._rename(new, change)
 
     def remove(self, path: str) -> None:
+        """See Disk."""
         if path in self.names:
             if self._change():
-                raise PowerCut
+                raise self._power_cut()
             self._rename(path, {path: None})
 
     def exists(self, path: str) -> bool:
+        """See Disk."""
         return path in self.names or path in self.directories
 
     def stat(self, path: str) -> tuple[int, int]:
+        """See Disk."""
         file = self.names.get(path)
         if file is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         return len(file.content), file.changed_ms
 
     def usage(self, path: str) -> tuple[int, int]:
+        """See Disk."""
         return 1 << 40, 0 if self.full else 1 << 39
 
     def lock(self, path: str) -> int:
+        """See Disk."""
         for file, _ in self._open.values():
             if file is self.names.get(path):
                 raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), path)
         return self.open(path, create=True)
+
+
+class FilesOnDisk:
+    """The journal's Files (raftlog/raft/files.py) on a FaultyDisk: the same bytes, names and faults."""
+
+    def __init__(self, disk: FaultyDisk) -> None:
+        self._disk = disk
+
+    def lock(self, path: str) -> int:
+        """See Files."""
+        return self._disk.lock(path)
+
+    def make_directory(self, path: str) -> None:
+        """See Files."""
+        self._disk.make_directory(path)
+
+    def list_directory(self, path: str) -> list[str]:
+        """See Files."""
+        return self._disk.list_directory(path)
+
+    def read(self, path: str) -> bytes:
+        """See Files."""
+        descriptor = self._disk.open(path)
+        try:
+            return self._disk.read_at(descriptor, self._disk.size(descriptor), 0)
+        finally:
+            self._disk.close(descriptor)
+
+    def open_append(self, path: str) -> int:
+        """See Files."""
+        return self._disk.open(path, create=True)
+
+    def write(self, descriptor: int, data: bytes) -> None:
+        """See Files."""
+        self._disk.write_at(descriptor, data, self._disk.size(descriptor))
+
+    def sync(self, descriptor: int) -> None:
+        """See Files."""
+        self._disk.sync(descriptor)
+
+    def truncate(self, path: str, size: int) -> None:
+        """See Files."""
+        descriptor = self._disk.open(path)
+        try:
+            self._disk.truncate(descriptor, size)
+            self._disk.sync(descriptor)
+        finally:
+            self._disk.close(descriptor)
+
+    def close(self, descriptor: int) -> None:
+        """See Files."""
+        self._disk.close(descriptor)
+
+    def rename(self, source: str, target: str) -> None:
+        """See Files."""
+        self._disk.rename(source, target)
+
+    def remove(self, path: str) -> None:
+        """See Files."""
+        if not self._disk.exists(path):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        self._disk.remove(path)
+
+    def sync_directory(self, path: str) -> None:
+        """See Files."""
+        self._disk.sync_directory(path)
 
 
 def _rename(names: dict[str, MemoryFile], change: dict[str, MemoryFile | None]) -> None:
