@@ -1,0 +1,59 @@
+"""Whether clients should be sent to this broker, and if not, why not.
+
+Knows what the metadata and the quorum say about this broker. Refuses to know who asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from raftlog.metadata.image import MetadataImage
+from raftlog.raft.seam import QuorumStatus
+
+QUORUM_SILENCE_SECONDS_MAX = 5.0
+"""Nothing heard of the quorum for longer than this: what the broker knows may be out of date."""
+
+
+class Readiness:
+    """The reasons why a broker is not ready, looked at anew whenever somebody asks."""
+
+    def __init__(self, node_id: int, image: Callable[[], MetadataImage], status: Callable[[], QuorumStatus]) -> None:
+        self._node_id = node_id
+        self._image = image
+        self._status = status
+
+    def reasons(self) -> list[str]:
+        """Why the broker is not ready; empty when it is."""
+        found = []
+        own = self._image().brokers.get(self._node_id)
+        if own is None:
+            found.append("the broker is not registered in the cluster")
+        elif own.in_controlled_shutdown:
+            found.append("the broker is shutting down")
+        elif own.fenced:
+            found.append("the broker is fenced: the controller has not heard of it, or it has not caught up")
+        silence = quorum_silence(self._status())
+        if silence is None:
+            found.append("the metadata quorum has no leader")
+        elif silence > QUORUM_SILENCE_SECONDS_MAX:
+            found.append(f"nothing was committed by the metadata quorum for {silence:.1f} s")
+        return found
+
+
+def quorum_silence(status: QuorumStatus) -> float | None:
+    """Seconds since a majority of the quorum was last known to be in contact; None without a leader.
+
+    A leader counts its voters, itself included; any other node has only the leader to go by.
+    """
+    if status.leader_id < 0:
+        return None
+    ages = {member.node_id: member.last_contact_seconds for member in (*status.voters, *status.observers)}
+    if status.leader_id != status.node_id:
+        return max(0.0, ages.get(status.leader_id, 0.0))
+    heard = sorted(
+        0.0 if voter.node_id == status.node_id else voter.last_contact_seconds
+        for voter in status.voters
+        if voter.node_id == status.node_id or voter.last_contact_seconds >= 0
+    )
+    majority = len(status.voters) // 2 + 1
+    return heard[majority - 1] if len(heard) >= majority else float("inf")
