@@ -1,6 +1,7 @@
 """Decisions about the cluster and its brokers: its id, who is in it, and blocks of producer ids.
 
-Knows registration (KIP-631) and epochs. Refuses to know heartbeats: who is alive is the leader's to say.
+Knows registration (KIP-631) and epochs. Refuses to know heartbeats: who is alive is the leader's to say, and what
+becomes of a broker that is registered is in `broker_states`.
 """
 
 from __future__ import annotations
@@ -14,13 +15,15 @@ from raftlog.metadata.commands import (
     ProducerIdsAllocated,
     RegisterBroker,
 )
-from raftlog.metadata.decision import Decision
-from raftlog.metadata.image import MetadataImage
+from raftlog.metadata.decision import Decision, Environment
+from raftlog.metadata.delta import registered_broker
+from raftlog.metadata.image import BrokerImage, MetadataImage
 from raftlog.metadata.records import (
     ClusterRecord,
     FeatureLevelRecord,
     NewLeaderEpochsRecord,
     ProducerIdsRecord,
+    Record,
     RegisterBrokerRecord,
 )
 from raftlog.wire.errors import ErrorCode
@@ -39,12 +42,14 @@ def initialize_cluster(image: MetadataImage, command: InitializeCluster) -> Deci
     return Decision((ClusterRecord(command.cluster_id), *levels), ClusterInitialized(command.cluster_id))
 
 
-def register_broker(image: MetadataImage, command: RegisterBroker) -> Decision[BrokerRegistered]:
+def register_broker(
+    image: MetadataImage, command: RegisterBroker, environment: Environment
+) -> Decision[BrokerRegistered]:
     """Decide RegisterBroker.
 
-    A broker that comes back without having shut down cleanly may have lost the end of its logs, so the partitions
-    that it leads get a new leader epoch: clients and followers then see that the log may have ended earlier
-    (KIP-101, KIP-320).
+    A broker alone that comes back without having shut down cleanly may have lost the end of its logs, so the
+    partitions that it leads get a new leader epoch: clients then see that the log may have ended earlier (KIP-320).
+    A broker among others leads nothing until it has caught up.
     """
     if command.cluster_id is not None and command.cluster_id != image.cluster_id:
         message = f"The broker belongs to cluster {command.cluster_id}, and this is cluster {image.cluster_id}."
@@ -53,8 +58,14 @@ def register_broker(image: MetadataImage, command: RegisterBroker) -> Decision[B
     if known is not None and known.incarnation_id == command.incarnation_id:
         return Decision((), BrokerRegistered(ErrorCode.NONE, None, known.epoch))
     if known is not None and command.previous_is_alive:
-        message = f"Another broker is running with id {command.broker_id}: every broker needs an id of its own."
+        message = (
+            f"Another broker is running with id {command.broker_id}, at {_addresses(known)}: stop that one, or start"
+            " this one with a node.id of its own."
+        )
         return Decision((), BrokerRegistered(ErrorCode.DUPLICATE_BROKER_REGISTRATION, message, NO_EPOCH))
+    problem = _foreign_directory(image, command)
+    if problem is not None:
+        return Decision((), BrokerRegistered(ErrorCode.INVALID_REGISTRATION, problem, NO_EPOCH))
     epoch = image.last_broker_epoch + 1
     registration = RegisterBrokerRecord(
         broker_id=command.broker_id,
@@ -64,10 +75,46 @@ def register_broker(image: MetadataImage, command: RegisterBroker) -> Decision[B
         rack=command.rack,
         fenced=command.fenced,
         directories=command.directories,
+        features=command.features,
     )
-    clean = known is not None and known.epoch == command.previous_broker_epoch
-    epochs = () if known is None or clean else (NewLeaderEpochsRecord(command.broker_id),)
-    return Decision((registration, *epochs), BrokerRegistered(ErrorCode.NONE, None, epoch))
+    changes = _after_return(image, command, registration, environment)
+    return Decision((registration, *changes), BrokerRegistered(ErrorCode.NONE, None, epoch))
+
+
+def _after_return(
+    image: MetadataImage, command: RegisterBroker, registration: RegisterBrokerRecord, environment: Environment
+) -> tuple[Record, ...]:
+    known = image.brokers.get(command.broker_id)
+    changes: tuple[Record, ...] = ()
+    same = known is not None and not known.fenced and all(d in command.directories for d in known.directories)
+    if image.topics and (command.fenced or not same):
+        from raftlog.metadata.broker_states import returned
+
+        changes = returned(image, command, known, registered_broker(registration), environment)
+    if known is None or command.fenced or known.epoch == command.previous_broker_epoch:
+        return changes
+    return (*changes, NewLeaderEpochsRecord(command.broker_id))
+
+
+def _addresses(broker: BrokerImage) -> str:
+    return ", ".join(f"{endpoint.host or '*'}:{endpoint.port}" for endpoint in broker.endpoints) or "an unknown address"
+
+
+def _foreign_directory(image: MetadataImage, command: RegisterBroker) -> str | None:
+    for directory in command.directories:
+        if command.directories.count(directory) > 1:
+            return (
+                f"Two data directories of broker {command.broker_id} have the same id {directory.hex()}: one is a copy"
+                " of the other. Remove the copy from log.dirs."
+            )
+        for other in image.brokers.values():
+            if other.broker_id != command.broker_id and directory in other.directories:
+                return (
+                    f"The data directory {directory.hex()} of broker {command.broker_id} belongs to broker"
+                    f" {other.broker_id}: the disks were swapped, or a directory was copied. Give each broker its own"
+                    " log.dirs; a broker that shall begin empty needs an empty directory."
+                )
+    return None
 
 
 def allocate_producer_ids(image: MetadataImage, command: AllocateProducerIds) -> Decision[ProducerIdsAllocated]:

@@ -20,6 +20,7 @@ from raftlog.metadata.records import (
     ConfigRecord,
     Endpoint,
     FeatureLevelRecord,
+    FeatureRange,
     LastBrokerEpochRecord,
     NewLeaderEpochsRecord,
     NewPartitionsRecord,
@@ -95,19 +96,21 @@ def _pack_register(record: RegisterBrokerRecord) -> tuple[Any, ...]:
         record.rack,
         record.fenced,
         record.directories,
+        record.features,
     )
 
 
 def _unpack_register(fields: Sequence[Any], _: _Interner) -> RegisterBrokerRecord:
-    broker_id, incarnation_id, epoch, endpoints, rack, fenced, directories = fields
+    broker_id, incarnation_id, epoch, endpoints, rack, fenced, directories, *later = fields
     found = tuple(Endpoint(*endpoint) for endpoint in endpoints)
-    return RegisterBrokerRecord(broker_id, incarnation_id, epoch, found, rack, fenced, tuple(directories))
+    features = tuple(FeatureRange(*feature) for feature in later[0]) if later else ()
+    return RegisterBrokerRecord(broker_id, incarnation_id, epoch, found, rack, fenced, tuple(directories), features)
 
 
 def _unpack_broker_change(fields: Sequence[Any], _: _Interner) -> BrokerChangeRecord:
-    broker_id, epoch, fenced, shutdown, directories = fields
-    found = None if directories is None else tuple(directories)
-    return BrokerChangeRecord(broker_id, epoch, fenced, shutdown, found)
+    broker_id, epoch, fenced, shutdown, *directories = fields
+    found = [None if ids is None else tuple(ids) for ids in directories]
+    return BrokerChangeRecord(broker_id, epoch, fenced, shutdown, *found)
 
 
 def _pack_topic(record: TopicRecord) -> tuple[Any, ...]:
@@ -145,11 +148,11 @@ def _unpack_config(fields: Sequence[Any], _: _Interner) -> ConfigRecord:
 _TYPES: dict[type, _RecordType] = {
     ClusterRecord: _RecordType(1, 0, lambda r: (r.cluster_id,), lambda f, _: ClusterRecord(*f)),
     FeatureLevelRecord: _RecordType(2, 0, lambda r: (r.name, r.level), lambda f, _: FeatureLevelRecord(*f)),
-    RegisterBrokerRecord: _RecordType(3, 0, _pack_register, _unpack_register),
+    RegisterBrokerRecord: _RecordType(3, 1, _pack_register, _unpack_register),
     BrokerChangeRecord: _RecordType(
         4,
-        0,
-        lambda r: (r.broker_id, r.epoch, r.fenced, r.in_controlled_shutdown, r.directories),
+        1,
+        tuple,
         _unpack_broker_change,
     ),
     UnregisterBrokerRecord: _RecordType(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Generic, NamedTuple, TypeVar
 
-from raftlog.metadata.records import Endpoint
+from raftlog.metadata.records import Endpoint, FeatureRange
 from raftlog.wire.errors import ErrorCode
 
 ZERO_ID = bytes(16)
@@ -47,7 +47,9 @@ class RegisterBroker(Command["BrokerRegistered"]):
     """A broker process begins. Answered by BrokerRegistered.
 
     `previous_broker_epoch`: the epoch that the broker noted when it last shut down cleanly, else NO_EPOCH (KIP-966).
+    `log_survived`: the process died and the machine did not, so that what it had written is still there.
     `previous_is_alive`: whether the leader still hears another incarnation of this broker id.
+    `fenced`: false only for a broker that is the whole cluster; others are unfenced by their heartbeats.
     """
 
     broker_id: int
@@ -58,7 +60,9 @@ class RegisterBroker(Command["BrokerRegistered"]):
     cluster_id: str | None = None
     fenced: bool = False
     previous_broker_epoch: int = NO_EPOCH
+    log_survived: bool = False
     previous_is_alive: bool = False
+    features: tuple[FeatureRange, ...] = ()
 
 
 class BrokerRegistered(NamedTuple):

@@ -30,7 +30,7 @@ from raftlog.metadata.commands import (
 )
 from raftlog.metadata.decision import Decision, Environment
 from raftlog.metadata.image import MetadataImage
-from raftlog.wire.errors import ErrorCode, InvariantViolation
+from raftlog.wire.errors import ErrorCode
 
 __all__ = ["Decision", "Environment", "decide", "refuse"]
 
@@ -58,11 +58,14 @@ def _decide(image: MetadataImage, command: Command[Any], environment: Environmen
         case AllocateProducerIds():
             return broker_control.allocate_producer_ids(image, command)
         case RegisterBroker():
-            return broker_control.register_broker(image, command)
+            return broker_control.register_broker(image, command, environment)
         case InitializeCluster():
             return broker_control.initialize_cluster(image, command)
         case _:
-            raise InvariantViolation(f"nobody decides {type(command).__name__}")
+            # Imported here: a broker that is the whole cluster starts without what only several brokers need.
+            from raftlog.metadata.cluster_control import decide_about_cluster
+
+            return decide_about_cluster(image, command, environment)
 
 
 def refuse(command: Command[R], error: ErrorCode, message: str) -> R:
@@ -87,7 +90,9 @@ def _refuse(command: Command[Any], error: ErrorCode, message: str) -> object:
         case InitializeCluster():
             return ClusterInitialized("")
         case _:
-            raise InvariantViolation(f"nobody refuses {type(command).__name__}")
+            from raftlog.metadata.cluster_control import refuse_about_cluster
+
+            return refuse_about_cluster(command, error, message)
 
 
 def _refused_deletion(topic: str | bytes, error: ErrorCode, message: str) -> TopicDeleted:

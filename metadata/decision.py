@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Generic, NamedTuple, TypeVar
 
 from raftlog.metadata.configs import ConfigResolver
@@ -14,13 +15,15 @@ R = TypeVar("R")
 class Environment(NamedTuple):
     """What the deciding node knows beside the image.
 
-    `new_id` gives 16 random bytes that no other topic has; it is a port, so that a simulation repeats.
+    `new_id` gives 16 random bytes that no other topic has; it is a port, so that a simulation repeats. `features`: the
+    lowest and the highest level of each feature that this version knows.
     """
 
     new_id: Callable[[], bytes]
     resolver: ConfigResolver
     num_partitions: int = 1
     default_replication_factor: int = 1
+    features: Mapping[str, tuple[int, int]] = MappingProxyType({})
 
 
 class Decision(NamedTuple, Generic[R]):

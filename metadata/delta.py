@@ -169,15 +169,7 @@ class MetadataDelta:
         self._brokers_changed[broker_id] = None
         self._last_broker_epoch = max(self._last_broker_epoch, record.epoch)
         if isinstance(record, RegisterBrokerRecord):
-            self._brokers[broker_id] = BrokerImage(
-                broker_id=broker_id,
-                incarnation_id=record.incarnation_id,
-                epoch=record.epoch,
-                endpoints=record.endpoints,
-                rack=record.rack,
-                fenced=record.fenced,
-                directories=record.directories,
-            )
+            self._brokers[broker_id] = registered_broker(record)
             return
         known = self._brokers.get(broker_id)
         if known is None or known.epoch != record.epoch:
@@ -322,6 +314,20 @@ class MetadataDelta:
         return tuple(self._brokers_changed)
 
 
+def registered_broker(record: RegisterBrokerRecord) -> BrokerImage:
+    """A broker as it is right after this record."""
+    return BrokerImage(
+        broker_id=record.broker_id,
+        incarnation_id=record.incarnation_id,
+        epoch=record.epoch,
+        endpoints=record.endpoints,
+        rack=record.rack,
+        fenced=record.fenced,
+        directories=record.directories,
+        features=record.features,
+    )
+
+
 def _changed_broker(known: BrokerImage, record: BrokerChangeRecord) -> BrokerImage:
     return known._replace(
         fenced=known.fenced if record.fenced is None else record.fenced,
@@ -329,6 +335,9 @@ def _changed_broker(known: BrokerImage, record: BrokerChangeRecord) -> BrokerIma
             known.in_controlled_shutdown if record.in_controlled_shutdown is None else record.in_controlled_shutdown
         ),
         directories=known.directories if record.directories is None else record.directories,
+        offline_directories=(
+            known.offline_directories if record.offline_directories is None else record.offline_directories
+        ),
     )
 
 

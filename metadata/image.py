@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from raftlog.metadata.persistent_map import PersistentMap, bucket_of_bytes, bucket_of_string
-from raftlog.metadata.records import NO_LEADER, Endpoint, PartitionState, ResourceType
+from raftlog.metadata.records import NO_LEADER, Endpoint, FeatureRange, PartitionState, ResourceType
 
 __all__ = [
     "EMPTY_CONFIGS",
@@ -48,6 +48,8 @@ class BrokerImage(NamedTuple):
     fenced: bool
     in_controlled_shutdown: bool = False
     directories: tuple[bytes, ...] = ()
+    offline_directories: tuple[bytes, ...] = ()
+    features: tuple[FeatureRange, ...] = ()
 
     def endpoint(self, listener_name: str) -> Endpoint | None:
         """The broker's endpoint on a listener, or None when it has none there."""

@@ -70,6 +70,14 @@ class FeatureLevelRecord(NamedTuple):
     level: int
 
 
+class FeatureRange(NamedTuple):
+    """The levels of a feature that a broker's version knows, both ends included (KIP-584)."""
+
+    name: str
+    min_level: int
+    max_level: int
+
+
 class RegisterBrokerRecord(NamedTuple):
     """A broker process joined. `incarnation_id` (16 bytes) is new with each start, `epoch` with each
     registration.
@@ -82,6 +90,7 @@ class RegisterBrokerRecord(NamedTuple):
     rack: str | None
     fenced: bool
     directories: tuple[bytes, ...] = ()
+    features: tuple[FeatureRange, ...] = ()
 
 
 class BrokerChangeRecord(NamedTuple):
@@ -94,6 +103,7 @@ class BrokerChangeRecord(NamedTuple):
     fenced: bool | None = None
     in_controlled_shutdown: bool | None = None
     directories: tuple[bytes, ...] | None = None
+    offline_directories: tuple[bytes, ...] | None = None
 
 
 class UnregisterBrokerRecord(NamedTuple):

@@ -58,9 +58,15 @@ def _broker_records(image: MetadataImage) -> Iterator[Record]:
             rack=broker.rack,
             fenced=broker.fenced,
             directories=broker.directories,
+            features=broker.features,
         )
-        if broker.in_controlled_shutdown:
-            yield BrokerChangeRecord(broker.broker_id, broker.epoch, in_controlled_shutdown=True)
+        if broker.in_controlled_shutdown or broker.offline_directories:
+            yield BrokerChangeRecord(
+                broker.broker_id,
+                broker.epoch,
+                in_controlled_shutdown=broker.in_controlled_shutdown,
+                offline_directories=broker.offline_directories,
+            )
     highest = max((broker.epoch for broker in image.brokers.values()), default=0)
     if image.last_broker_epoch > highest:
         # The broker with the newest epoch has left; its epoch must not be given out again.

@@ -56,6 +56,7 @@ records: st.SearchStrategy[Any] = st.one_of(
         st.none() | names,
         st.booleans(),
         st.lists(ids, max_size=2).map(tuple),
+        st.lists(st.builds(r.FeatureRange, names, small, small), max_size=2).map(tuple),
     ),
     st.builds(
         r.BrokerChangeRecord,
@@ -63,6 +64,7 @@ records: st.SearchStrategy[Any] = st.one_of(
         st.integers(0, 9),
         st.none() | st.booleans(),
         st.none() | st.booleans(),
+        st.none() | st.lists(ids, max_size=2).map(tuple),
         st.none() | st.lists(ids, max_size=2).map(tuple),
     ),
     st.builds(r.UnregisterBrokerRecord, small, st.integers(0, 9)),

@@ -1,0 +1,197 @@
+"""One partition's next state: who is in sync, who may lead, who is elected.
+
+Knows Kafka's rules for in-sync and eligible leader replicas (KIP-497, KIP-841, KIP-966) and for replicas on their way
+(KIP-455). Refuses to know why a partition changes: that is for those who decide.
+
+The eligible leader replicas (ELR) hold everything that is committed without being in sync: they left the ISR when it
+was already no larger than `min.insync.replicas`, and from then on nothing is committed (the high watermark stands
+still while the ISR is too small). So one of them may lead, cleanly, when the ISR is empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from enum import Enum
+from typing import NamedTuple
+
+from raftlog.metadata.decision import Environment
+from raftlog.metadata.image import BrokerImage, MetadataImage, PartitionImage
+from raftlog.metadata.records import NO_LEADER
+
+NO_DIRECTORY = bytes(16)
+"""A replica whose directory is not known, or is the only one of its broker."""
+
+
+class Election(Enum):
+    """What to look for. ONLINE: any clean leader, the present one first. PREFERRED: the first replica, if it is in
+    sync. UNCLEAN: like ONLINE, and if there is none any replica that is there.
+    """
+
+    ONLINE = "online"
+    PREFERRED = "preferred"
+    UNCLEAN = "unclean"
+
+
+class Wanted(NamedTuple):
+    """What shall become of a partition; None leaves as it is.
+
+    `lost`: brokers whose copy may lack committed records, to be dropped from ISR and ELR.
+    """
+
+    election: Election = Election.ONLINE
+    isr: tuple[int, ...] | None = None
+    replicas: tuple[int, ...] | None = None
+    adding: tuple[int, ...] | None = None
+    removing: tuple[int, ...] | None = None
+    eligible: tuple[int, ...] | None = None
+    lost: Collection[int] = ()
+    recovering: bool | None = None
+
+
+NOTHING = Wanted()
+"""Nothing but what follows from who is there."""
+
+
+class Electorate:
+    """Which brokers may lead, and what topics demand, at one moment of a decision.
+
+    `brokers` are as they will be once the decision is carried out.
+    """
+
+    __slots__ = ("_environment", "_image", "_offline", "brokers", "usable")
+
+    def __init__(
+        self, image: MetadataImage, environment: Environment, brokers: Mapping[int, BrokerImage] | None = None
+    ) -> None:
+        self._image = image
+        self._environment = environment
+        self.brokers = image.brokers if brokers is None else brokers
+        self.usable = frozenset(
+            broker_id
+            for broker_id, broker in self.brokers.items()
+            if not broker.fenced and not broker.in_controlled_shutdown
+        )
+        # Only brokers with several directories can lose one and go on.
+        self._offline = any(broker.offline_directories for broker in self.brokers.values())
+
+    def may_lead(self, state: PartitionImage, broker_id: int) -> bool:
+        """Whether the broker is there, and so is the directory that holds its replica."""
+        if broker_id not in self.usable:
+            return False
+        if not state.directories:
+            return True
+        directory = directory_of(state, broker_id)
+        broker = self.brokers[broker_id]
+        if directory == NO_DIRECTORY or not broker.directories:
+            return True
+        return directory in broker.directories and directory not in broker.offline_directories
+
+    def min_isr(self, topic: str) -> int:
+        """The topic's min.insync.replicas."""
+        value = self._environment.resolver.topic_value(self._image, topic, "min.insync.replicas")
+        assert isinstance(value, int)
+        return value
+
+    def election_for(self, topic: str) -> Election:
+        """What a topic's settings allow when its leader is gone."""
+        unclean = self._environment.resolver.topic_value(self._image, topic, "unclean.leader.election.enable")
+        return Election.UNCLEAN if unclean else Election.ONLINE
+
+
+def directory_of(state: PartitionImage, broker_id: int) -> bytes:
+    """The directory of a broker's replica, or NO_DIRECTORY."""
+    if not state.directories or broker_id not in state.replicas:
+        return NO_DIRECTORY
+    return state.directories[state.replicas.index(broker_id)]
+
+
+def change(
+    state: PartitionImage, electorate: Electorate, min_isr: int, wanted: Wanted = NOTHING
+) -> PartitionImage | None:
+    """The partition's next state, or None when nothing changes.
+
+    Whoever may not lead leaves the ISR; a reassignment whose new replicas are all in sync is completed; a leader is
+    elected when there is none. Epochs grow by one: the partition's with every change, the leader's when another broker
+    leads or a replica was taken away.
+    """
+    replicas = state.replicas if wanted.replicas is None else wanted.replicas
+    adding = state.adding_replicas if wanted.adding is None else wanted.adding
+    removing = state.removing_replicas if wanted.removing is None else wanted.removing
+    asked = state.isr if wanted.isr is None else wanted.isr
+    lost = wanted.lost
+    isr = tuple([b for b in asked if b in replicas and b not in lost and electorate.may_lead(state, b)])
+    if isr == state.isr:
+        isr = state.isr
+    if adding or removing:
+        replicas, isr, adding, removing = _complete_reassignment(replicas, isr, adding, removing)
+    candidates = wanted.eligible if wanted.eligible is not None else (*state.isr, *state.eligible_leader_replicas)
+    eligible: tuple[int, ...] = ()
+    if len(isr) < min(min_isr, len(replicas)):
+        eligible = tuple([b for b in replicas if b in candidates and b not in isr and b not in lost])
+    leader, isr, eligible, unclean = _elect(state, electorate, wanted.election, _Choice(replicas, isr, eligible))
+    taken_away = replicas != state.replicas and any(b not in replicas for b in state.replicas)
+    recovering = state.leader_recovering if wanted.recovering is None else wanted.recovering
+    after = PartitionImage(
+        index=state.index,
+        leader=leader,
+        leader_epoch=state.leader_epoch + (leader != state.leader or unclean or taken_away),
+        partition_epoch=state.partition_epoch,
+        replicas=replicas,
+        isr=isr,
+        directories=_directories(state, replicas),
+        eligible_leader_replicas=eligible,
+        adding_replicas=adding,
+        removing_replicas=removing,
+        last_known_leader=_last_known_leader(state, leader),
+        leader_recovering=unclean or recovering,
+    )
+    return None if after == state else after._replace(partition_epoch=state.partition_epoch + 1)
+
+
+def _complete_reassignment(
+    replicas: tuple[int, ...], isr: tuple[int, ...], adding: tuple[int, ...], removing: tuple[int, ...]
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    staying = tuple(b for b in isr if b not in removing)
+    if not staying or any(b not in staying for b in adding):
+        return replicas, isr, adding, removing
+    return tuple(b for b in replicas if b not in removing), staying, (), ()
+
+
+class _Choice(NamedTuple):
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    eligible: tuple[int, ...]
+
+
+def _elect(
+    state: PartitionImage, electorate: Electorate, election: Election, choice: _Choice
+) -> tuple[int, tuple[int, ...], tuple[int, ...], bool]:
+    """(leader, ISR, ELR, whether the election was unclean). Every member of the ISR in `choice` may lead."""
+    replicas, isr, eligible = choice
+    if isr:
+        if election is Election.PREFERRED and replicas[0] in isr:
+            return replicas[0], isr, eligible, False
+        if state.leader in isr:
+            return state.leader, isr, eligible, False
+        return next(b for b in replicas if b in isr), isr, eligible, False
+    for broker_id in eligible:
+        if electorate.may_lead(state, broker_id):
+            return broker_id, (broker_id,), tuple(b for b in eligible if b != broker_id), False
+    if election is Election.UNCLEAN:
+        for broker_id in replicas:
+            if electorate.may_lead(state, broker_id):
+                return broker_id, (broker_id,), (), True
+    return NO_LEADER, isr, eligible, False
+
+
+def _last_known_leader(state: PartitionImage, leader: int) -> int:
+    if leader != NO_LEADER:
+        return NO_LEADER
+    return state.leader if state.leader != NO_LEADER else state.last_known_leader
+
+
+def _directories(state: PartitionImage, replicas: tuple[int, ...]) -> tuple[bytes, ...]:
+    if replicas is state.replicas or not state.directories:
+        return state.directories
+    found = tuple(directory_of(state, b) for b in replicas)
+    return found if any(directory != NO_DIRECTORY for directory in found) else ()

@@ -1,0 +1,131 @@
+"""Decisions about moving replicas (KIP-455), and what is being moved.
+
+A reassignment is a state of the partition: its replicas are the old and the new ones together until every new one is
+in sync; then the old ones go, in the same change that let the last new one into the ISR (`elections`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from raftlog.metadata.cluster_commands import (
+    AlterReassignments,
+    Reassignment,
+    ReassignmentResult,
+    ReassignmentsAltered,
+)
+from raftlog.metadata.decision import Decision, Environment
+from raftlog.metadata.elections import Election, Electorate, Wanted, change
+from raftlog.metadata.image import MetadataImage, PartitionImage, TopicImage
+from raftlog.metadata.partition_control import Changes
+from raftlog.metadata.topic_control import Refused
+from raftlog.wire.errors import ErrorCode
+
+
+class OngoingReassignment(NamedTuple):
+    """A partition on its way, as ListPartitionReassignments tells it."""
+
+    topic: str
+    index: int  # type: ignore[assignment]  # hides tuple.index
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+
+
+def ongoing(image: MetadataImage, wanted: Mapping[str, Sequence[int]] | None = None) -> tuple[OngoingReassignment, ...]:
+    """The partitions that are being moved: all, or those of `wanted` (indexes by topic name)."""
+    topics: Iterable[TopicImage | None]
+    topics = image.topics.values() if wanted is None else [image.topics.get(name) for name in wanted]
+    return tuple(
+        OngoingReassignment(topic.name, state.index, state.replicas, state.adding_replicas, state.removing_replicas)
+        for topic in topics
+        if topic is not None
+        for state in topic.partitions
+        if (state.adding_replicas or state.removing_replicas) and (wanted is None or state.index in wanted[topic.name])
+    )
+
+
+def alter_reassignments(
+    image: MetadataImage, command: AlterReassignments, environment: Environment
+) -> Decision[ReassignmentsAltered]:
+    """Decide AlterReassignments: each partition for itself."""
+    electorate = Electorate(image, environment)
+    changes = Changes()
+    results: list[ReassignmentResult] = []
+    for wanted in command.reassignments:
+        try:
+            _reassign(image, wanted, command, electorate, changes)
+        except Refused as refused:
+            results.append(ReassignmentResult(wanted.topic, wanted.index, refused.error, refused.message))
+        else:
+            results.append(ReassignmentResult(wanted.topic, wanted.index))
+    return Decision(changes.records(), ReassignmentsAltered(ErrorCode.NONE, None, tuple(results)))
+
+
+def _reassign(
+    image: MetadataImage,
+    wanted: Reassignment,
+    command: AlterReassignments,
+    electorate: Electorate,
+    changes: Changes,
+) -> None:
+    topic = image.topics.get(wanted.topic)
+    if topic is None or not 0 <= wanted.index < len(topic.partitions):
+        error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        raise Refused(error, f"Unable to find partition {wanted.topic}-{wanted.index}.")
+    state = changes.current(topic, wanted.index)
+    election = electorate.election_for(topic.name)
+    if wanted.replicas is None:
+        asked = _cancelled(state, election)
+    else:
+        _check_target(image, state, wanted.replicas, command)
+        asked = _moved(state, wanted.replicas, election)
+    after = change(state, electorate, electorate.min_isr(topic.name), asked)
+    if after is not None:
+        changes.put(topic, after)
+
+
+def _check_target(
+    image: MetadataImage, state: PartitionImage, target: tuple[int, ...], command: AlterReassignments
+) -> None:
+    error = ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    if not target:
+        raise Refused(error, "The manual partition assignment includes an empty replica list.")
+    for broker_id in sorted(set(target)):
+        if target.count(broker_id) > 1:
+            text = f"The manual partition assignment includes the broker {broker_id} more than once."
+            raise Refused(error, text)
+        if broker_id not in image.brokers:
+            text = f"The manual partition assignment includes broker {broker_id}, but no such broker is registered."
+            raise Refused(error, text)
+    before = len(state.replicas) - len(state.adding_replicas)
+    if not command.allow_replication_factor_change and len(target) != before:
+        raise Refused(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"The replication factor is changed from {before} to {len(target)}",
+        )
+
+
+def _moved(state: PartitionImage, target: tuple[int, ...], election: Election) -> Wanted:
+    """Old and new replicas together, the new ones first: the first of them is the preferred leader to be."""
+    original = [b for b in state.replicas if b not in state.adding_replicas]
+    removing = tuple(b for b in state.replicas if b not in target)
+    adding = tuple(b for b in target if b not in original)
+    return Wanted(election, replicas=(*target, *removing), adding=adding, removing=removing)
+
+
+def _cancelled(state: PartitionImage, election: Election) -> Wanted:
+    if not state.adding_replicas and not state.removing_replicas:
+        error = ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+        raise Refused(error, "No partition reassignment is in progress.")
+    replicas = tuple(b for b in state.replicas if b not in state.adding_replicas)
+    isr = tuple(b for b in state.isr if b in replicas)
+    eligible = any(b in replicas for b in state.eligible_leader_replicas)
+    if not replicas or not (isr or eligible or election is Election.UNCLEAN):
+        raise Refused(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "The reassignment cannot be cancelled: none of the replicas to go back to is in sync, and"
+            " unclean.leader.election.enable is off.",
+        )
+    return Wanted(election, isr=isr, replicas=replicas, adding=(), removing=())
