@@ -24,7 +24,14 @@ from raftlog.linearizability.checker.history import INFO, OK, Operation
 
 Kind = Literal["late", "conflict", "overlap", "inside", "unexplained", "early", "doubled", "gap"]
 _returned = attrgetter("returned")
+_LEAP = 1024  # offsets by which one operation may be ahead of all others without being looked at
+_OFFSET_BYTES = 18  # two places in lists and a byte, with what lists keep in reserve
+_WAITING_BYTES = 100
 _LOOK_AFTER = 256  # reads that wait before they are looked through
+
+
+class TooFar(Exception):
+    """An offset lies so far ahead of all others that memory would be wasted on those between: see `log_sparse`."""
 
 
 class Violated(Exception):
@@ -56,7 +63,8 @@ class LogCheck:
     """One log, fed with operations in the order of their returns.
 
     With `complete` False other clients may have appended what nobody here did. With `remember` only about so many of
-    the newest records are compared with what is read later.
+    the newest records are compared with what is read later. An offset more than `leap` ahead of all others raises
+    TooFar.
 
     Invariant: every offset before `owned` has its append, and `contents` has their records from `base` on;
     `batch_ends[i]` is 1 where `base + i` is the end of a batch; `first_beyond[i]` is the operation that returned
@@ -64,7 +72,7 @@ class LogCheck:
     `waiting` until they can be compared.
     """
 
-    def __init__(self, *, complete: bool = True, remember: int | None = None) -> None:
+    def __init__(self, *, complete: bool = True, remember: int | None = None, leap: int = _LEAP) -> None:
         self.complete = complete
         self.violation: LogViolation | None = None
         self.contents: list[Any] = []
@@ -77,6 +85,7 @@ class LogCheck:
         self.unknown: list[Operation] = []  # appends of unknown outcome
         self.unchecked = 0  # reads of records that are forgotten
         self._remember = remember
+        self._leap_limit = leap
 
     @property
     def greatest(self) -> int:
@@ -134,12 +143,29 @@ class LogCheck:
             if bounded and room < greatest and first_beyond[room - base].returned < operation.call:
                 self._late(room, operation)
             if need > greatest:
+                if need - greatest > _LEAP:
+                    self._leap(operation, need - greatest)
                 first_beyond += [operation] * (need - greatest)
                 greatest = need
             if len(waiting) > look_at:
                 self.look_through()
                 waiting = self.waiting
                 look_at = 2 * len(waiting) + _LOOK_AFTER
+
+    @property
+    def bytes_used(self) -> int:
+        """About how much memory the check holds beside the operations themselves."""
+        waiting = len(self.ahead) + len(self.waiting) + len(self.unknown)
+        return _OFFSET_BYTES * len(self.first_beyond) + _WAITING_BYTES * waiting
+
+    def _leap(self, operation: Operation, distance: int) -> None:
+        told = 0
+        if operation.function == "append":
+            told = len(operation.input)
+        elif operation.function == "read":
+            told = len(operation.output[0])
+        if distance > told + self._leap_limit:
+            raise TooFar
 
     def own(self, operation: Operation) -> None:
         """The append stands at `owned`, and with it those that were waiting for it."""

@@ -19,7 +19,7 @@ from raftlog.linearizability.checker.history import Operation
 from raftlog.linearizability.checker.jsonl import freeze
 from raftlog.linearizability.checker.log_check import LogCheck, LogViolation, Violated, end_of
 
-_PACKING_LIMIT = 200_000  # positions looked at before saying that this is too hard
+_PACKING_LIMIT = 1_000_000  # numbers kept of positions looked at before saying that this is too hard
 
 
 class Undecided(Exception):
@@ -235,6 +235,6 @@ class _Packing:
                 if following not in seen:
                     seen.add(following)
                     work.append(following)
-            if len(seen) > _PACKING_LIMIT:
+            if len(seen) * (2 + len(self._sizes)) > _PACKING_LIMIT:
                 raise Undecided
         return furthest

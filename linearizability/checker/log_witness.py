@@ -10,8 +10,9 @@ from dataclasses import replace
 from typing import Any
 
 from raftlog.linearizability.checker.history import FAIL, INFO, OK, Key, Operation, TimeUnit
-from raftlog.linearizability.checker.log_check import LogCheck, LogViolation, end_of
-from raftlog.linearizability.checker.log_gaps import Undecided, finish
+from raftlog.linearizability.checker.log_check import LogViolation, end_of
+from raftlog.linearizability.checker.log_gaps import Undecided
+from raftlog.linearizability.checker.log_sparse import check_log
 from raftlog.linearizability.checker.models.log import Log
 from raftlog.linearizability.checker.verdict import Placed, PossibleState, Refusal, Witness
 from raftlog.linearizability.checker.words import tell_log
@@ -74,10 +75,8 @@ def _is_minimal(witness: Witness) -> bool:
 
 
 def _refutes(witness: Witness, without: Operation | None) -> bool | None:
-    check = LogCheck(complete=witness.model.complete)
     try:
-        check.extend(witness.alone(without).operations)
-        return finish(check) is not None
+        return check_log(witness.alone(without).operations, complete=witness.model.complete) is not None
     except Undecided:
         return None
 

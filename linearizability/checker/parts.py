@@ -11,8 +11,9 @@ from typing import Any, Protocol
 
 from raftlog.linearizability.checker.budget import Meter, OutOfBudget
 from raftlog.linearizability.checker.history import FAIL, Key, Operation, TimeUnit
-from raftlog.linearizability.checker.log_check import LogCheck, LogViolation
-from raftlog.linearizability.checker.log_gaps import Undecided, finish
+from raftlog.linearizability.checker.log_check import LogViolation
+from raftlog.linearizability.checker.log_gaps import Undecided
+from raftlog.linearizability.checker.log_sparse import check_log
 from raftlog.linearizability.checker.log_witness import log_witness
 from raftlog.linearizability.checker.model import Model
 from raftlog.linearizability.checker.models.log import Log
@@ -24,6 +25,7 @@ from raftlog.linearizability.checker.witness import witness_of
 from raftlog.linearizability.checker.words import tell_zones
 from raftlog.linearizability.checker.zones import NotUnique, ZoneViolation, check_zones
 
+_ZONE_BYTES = 400  # of a value, in three dictionaries
 _SMALL = 1_000  # operations of a log that is worth a search when its own witness is not minimal
 
 
@@ -106,6 +108,7 @@ class RegisterPart:
     def run(self, meter: Meter) -> Status:
         if self._search is None:
             try:
+                meter.check(0, _ZONE_BYTES * len(self._operations))
                 self._violation = check_zones(self._operations, self._model.initial)
                 return Status.VALID if self._violation is None else Status.INVALID
             except NotUnique:
@@ -143,11 +146,10 @@ class LogPart:
 
     def run(self, meter: Meter) -> Status:
         if self._search is None:
-            check = LogCheck(complete=self._model.complete)
             try:
-                if check.extend(self._operations) is None:
-                    finish(check)
-                self._violation = check.violation
+                self._violation = check_log(
+                    self._operations, complete=self._model.complete, account=lambda held: meter.check(0, held)
+                )
                 return Status.VALID if self._violation is None else Status.INVALID
             except Undecided:
                 self.algorithm = "search"
@@ -168,7 +170,7 @@ class LogPart:
             return self._search.witness(key, unit, meter)
         assert self._violation is not None
         witness = log_witness(self._model, self._violation, self._operations, key, unit)
-        if witness.minimal or len(self._operations) > _SMALL:
+        if witness.minimal or len(self._operations) > _SMALL or not self._model.complete:
             return witness
         smaller = SearchPart(self._model, self._operations)
         try:

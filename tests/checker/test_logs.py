@@ -1,0 +1,138 @@
+"""Logs: the exact check against brute force where offsets lie far apart, and what is said of each kind of violation."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import pytest
+
+from raftlog.linearizability.checker.checking import check
+from raftlog.linearizability.checker.history import FAIL, INFO, OK, History, Operation
+from raftlog.linearizability.checker.models.log import Log
+from raftlog.linearizability.checker.verdict import Invalid, Status, Valid
+from tests.checker.brute_force import is_linearizable
+from tests.checker.objects import WORLDS, scramble
+
+FAR = 10**15
+MS = 1_000_000
+
+
+def moved(history: History, threshold: int, distance: int) -> History:
+    """The history with every offset from the threshold on moved away."""
+
+    def move(offset: int) -> int:
+        return offset + distance if offset >= threshold else offset
+
+    operations = []
+    for operation in history.operations:
+        if operation.outcome is not OK:
+            operations.append(replace(operation))
+        elif operation.function == "read":
+            operations.append(replace(operation, input=move(operation.input)))
+        else:
+            operations.append(replace(operation, output=move(operation.output)))
+    return History.of(operations)
+
+
+@pytest.mark.parametrize("name", ["log", "partial-log", "equal-records"])
+def test_offsets_far_apart_are_judged_as_those_that_are_near(name: str) -> None:
+    model = WORLDS[name].model
+    for seed in range(1500):
+        random = Random(seed)
+        history = scramble(WORLDS[name], random, count=random.randint(1, 8))
+        threshold = random.randint(0, 4)
+        near = is_linearizable(model, moved(history, threshold, 40).operations)
+        far = check(moved(history, threshold, FAR), model)
+        assert (far.status is Status.VALID) == near, seed
+        if isinstance(far, Invalid):
+            assert far.witness.minimal, seed
+
+
+def op(process: int, function: str, given: Any, output: Any, times: tuple[int, int | None], **more: Any) -> Operation:
+    call, returned = times
+    end = None if returned is None else returned * MS
+    return Operation(process, function, given, output, call=call * MS, returned=end, outcome=more.get("outcome", OK))
+
+
+APPEND = op(1, "append", ["a", "b", "c"], 0, (0, 10))
+NEXT = op(2, "append", ["d"], 3, (5, 15))
+
+TOLD = {
+    "stale end": (
+        [APPEND, NEXT, op(3, "end", None, 3, (50, 55))],
+        "The end by process 3 returned offset 3 as the end, although the append of offset 3 had been acknowledged "
+        "35 ms before it began.",
+    ),
+    "stale read": (
+        [APPEND, NEXT, op(3, "read", 0, [["a", "b", "c"], True], (50, 55))],
+        "The read by process 3 returned offset 3 as the end, although the append of offset 3 had been acknowledged "
+        "35 ms before it began.",
+    ),
+    "late append": (
+        [APPEND, op(2, "read", 0, [["a", "b", "c", "d"], False], (5, 20)), op(3, "append", ["d"], 3, (30, 40))],
+        "The append by process 3 was given offset 3, although process 2 had read offset 3 10 ms before it began.",
+    ),
+    "wrong record": (
+        [APPEND, op(3, "read", 0, [["a", "x"], False], (45, 50))],
+        "The read by process 3 read 'x' at offset 1, but the append by process 1 put 'b' there.",
+    ),
+    "one offset twice": (
+        [APPEND, op(3, "append", ["d"], 2, (5, 50))],
+        "The append by process 3 was given offset 2, which belongs to the append by process 1: offsets 0 to 2.",
+    ),
+    "inside a batch": (
+        [APPEND, op(3, "end", None, 1, (5, 50))],
+        "The end by process 3 returned offset 1 as the end, but the append by process 1 appended offsets 0 to 2 in one "
+        "piece.",
+    ),
+    "nobody appended it": (
+        [APPEND, op(3, "read", 3, [["z"], False], (45, 50))],
+        "The read by process 3 read 'z' at offset 3, which nobody appended.",
+    ),
+    "that append failed": (
+        [APPEND, op(2, "append", ["z"], None, (0, 9), outcome=FAIL), op(3, "read", 3, [["z"], False], (45, 50))],
+        "The read by process 3 read 'z' at offset 3, which only the append by process 2 tried to append, and that "
+        "failed.",
+    ),
+    "read before its append": (
+        [APPEND, op(2, "append", ["z"], None, (60, None), outcome=INFO), op(3, "read", 3, [["z"], False], (45, 50))],
+        "The read by process 3 read 'z' at offset 3, which only the append by process 2 can have put there, and that "
+        "was called after process 3 had read offset 3.",
+    ),
+    "at two places": (
+        [
+            op(2, "append", ["z"], None, (0, None), outcome=INFO),
+            op(3, "read", 0, [["z", "z"], False], (45, 50)),
+        ],
+        "What the append by process 2 appended was read at two places, once at offset 1.",
+    ),
+    "a hole": (
+        [APPEND, op(3, "end", None, 5, (45, 50))],
+        "The end by process 3 returned offset 5 as the end, but nobody appended offset 3.",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_a_violation_of_a_log_is_told_in_words(name: str) -> None:
+    operations, words = TOLD[name]
+    verdict = check(History.of(operations), Log())
+    assert isinstance(verdict, Invalid)
+    assert verdict.witness.words == words
+    assert verdict.witness.minimal
+
+
+@pytest.mark.parametrize(
+    "operations",
+    [
+        [APPEND, op(3, "end", None, 3, (45, 50))],
+        [APPEND, op(3, "read", 0, [["a"], False], (45, 50))],
+        [APPEND, op(3, "end", None, 0, (10, 50))],  # called at the instant at which the append was acknowledged
+        [APPEND, op(2, "append", ["z"], None, (60, None), outcome=INFO), op(3, "read", 3, [["z"], False], (45, 60))],
+        [APPEND, op(2, "append", ["z"], None, (0, None), outcome=INFO), op(3, "end", None, 4, (45, 50))],
+    ],
+)
+def test_what_only_looks_like_a_violation_is_none(operations: list[Operation]) -> None:
+    assert isinstance(check(History.of(operations), Log()), Valid)
