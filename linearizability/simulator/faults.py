@@ -1,0 +1,145 @@
+"""What goes wrong in a run, when, and to whom: a schedule made from the seed before the run begins, as plain data.
+
+A fault names a node, or 0 for "who leads when it happens". A schedule can be printed, read back and shortened.
+
+Knows kinds of faults and how likely each is. Refuses to know how a fault is carried out (`injector`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from random import Random
+
+LEADER = 0
+"""Stands for the node that leads when the fault happens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """At a time (virtual seconds) something happens to a node, or between it and others, for some seconds.
+
+    `others`: the nodes on the other side of a cut, or one node. `amount`: what the kind says.
+    """
+
+    at: float
+    kind: str
+    node: int
+    seconds: float = 0.0
+    others: tuple[int, ...] = ()
+    amount: int = 0
+
+    def __str__(self) -> str:
+        who = "leader" if self.node == LEADER else str(self.node)
+        others = "".join(f" {other}" for other in self.others)
+        against = f" /{others}" if others else ""
+        return f"{self.at:.3f} {self.kind} {who}{against} for={self.seconds:.3f} n={self.amount}"
+
+
+def read_schedule(lines: Iterable[str]) -> list[Fault]:
+    """The faults that were printed. Raises ValueError for what is none."""
+    faults = []
+    for line in lines:
+        words = line.split()
+        if not words:
+            continue
+        at, kind, who, *rest = words
+        values = dict(word.split("=") for word in rest if "=" in word)
+        others = tuple(int(word) for word in rest if word.isdigit())
+        node = LEADER if who == "leader" else int(who)
+        faults.append(Fault(float(at), kind, node, float(values["for"]), others, int(values["n"])))
+    return faults
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of fault: how often it is chosen, and how long it lasts (seconds)."""
+
+    name: str
+    weight: float
+    shortest: float
+    longest: float
+
+
+# What each does is told in `injector`.
+KINDS: tuple[Kind, ...] = (
+    Kind("kill", 3, 0.01, 1.5),  # kill -9, and started again after that time
+    Kind("power", 2, 0.05, 1.5),  # power cut, likewise; `amount` is not used
+    Kind("tear", 2, 0.05, 1.5),  # power cut in the middle of the (`amount`+1)-th change to the disk from then on
+    Kind("freeze", 3, 0.01, 2.5),  # SIGSTOP and SIGCONT
+    Kind("cut", 3, 0.05, 2.5),  # nothing passes from the node to the others
+    Kind("deaf", 2, 0.05, 2.5),  # nothing passes from the others to the node
+    Kind("isolate", 3, 0.05, 2.5),  # both
+    Kind("split", 2, 0.1, 2.5),  # the node and `others` on one side, the rest on the other side
+    Kind("reset", 2, 0.0, 0.0),  # its connections with the others break
+    Kind("slow-disk", 1, 0.1, 2.0),  # syncs take up to 0.3 s
+    Kind("full-disk", 1, 0.05, 1.0),  # nothing may grow
+    Kind("sync-error", 0.7, 0.05, 1.0),  # fsync fails with EIO; then it is killed and started again
+    Kind("rot", 0.4, 0.05, 1.0),  # killed, a bit on its platter flips, started again
+    Kind("clock", 0.5, 0.1, 3.0),  # its wall clock is `amount` seconds off
+    Kind("transfer", 0.7, 0.0, 0.0),  # the leader is asked to hand over to `others`
+)
+BY_NAME = {kind.name: kind for kind in KINDS}
+
+DAMAGES = ("sync-error", "rot")
+"""What may cost a node its data for good: not for a majority, and `Plan.damage_max` says how many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What schedules of a kind of run look like. Seconds, and how many faults."""
+
+    nodes: int
+    first: float
+    last: float
+    fewest: int
+    most: int
+    kinds: tuple[str, ...]
+    damage_max: int
+
+
+def schedule(random: Random, plan: Plan) -> list[Fault]:
+    """A schedule, by time. Each run has some kinds of faults and not others: the rare ones meet more often so."""
+    chosen = [kind for name in plan.kinds for kind in (BY_NAME[name],) if random.random() < 0.5]
+    kinds = chosen or [BY_NAME[name] for name in plan.kinds]
+    weights = [kind.weight for kind in kinds]
+    damaged: list[int] = []
+    faults = []
+    for _ in range(random.randint(plan.fewest, plan.most)):
+        kind = random.choices(kinds, weights)[0]
+        node = LEADER if random.random() < 0.4 else random.randint(1, plan.nodes)
+        if kind.name in DAMAGES:
+            node = _damageable(random, plan, damaged)
+            if node == LEADER:
+                continue
+        others = _others(random, plan, node, kind.name)
+        seconds = kind.shortest + (kind.longest - kind.shortest) * random.random() ** 2
+        amount = {"tear": random.randint(0, 8), "clock": random.randint(-3600, 3600)}.get(kind.name, 0)
+        at = plan.first + (plan.last - plan.first) * random.random()
+        faults.append(Fault(round(at, 3), kind.name, node, round(seconds, 3), others, amount))
+    return sorted(faults, key=lambda fault: (fault.at, fault.kind, fault.node))
+
+
+def _damageable(random: Random, plan: Plan, damaged: list[int]) -> int:
+    """A node that may be damaged, or LEADER when no more may."""
+    if len(damaged) < plan.damage_max:
+        free = [node for node in range(1, plan.nodes + 1) if node not in damaged]
+        damaged.append(random.choice(free))
+        return damaged[-1]
+    return random.choice(damaged) if damaged else LEADER
+
+
+def _others(random: Random, plan: Plan, node: int, kind: str) -> tuple[int, ...]:
+    rest = [other for other in range(1, plan.nodes + 1) if other != node]
+    if kind == "split":
+        return tuple(sorted(random.sample(rest, random.randint(0, len(rest) - 1))))
+    if kind in ("cut", "deaf") and random.random() < 0.6:
+        return (random.choice(rest),)
+    if kind in ("cut", "deaf", "isolate", "reset"):
+        return tuple(rest)
+    return (random.choice(rest),) if kind == "transfer" else ()
+
+
+def printed(faults: Sequence[Fault]) -> str:
+    """One line for each."""
+    return "\n".join(map(str, faults))

@@ -1,0 +1,214 @@
+"""Carries out a schedule of faults on a world.
+
+Knows what each kind of fault does to machines and links, and counts those that had an effect. Refuses to know why, and
+what the machines run: who leads is asked of the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from raftlog.linearizability.simulator.faults import DAMAGES, LEADER, Fault
+from raftlog.linearizability.simulator.world import Machine, World
+
+
+class Injector:
+    """Faults on their way. A link that several faults cut heals when the last of them is over.
+
+    `leader()` is the node that leads now, or None. `may_cut_power(machine)`: a power cut that the promise does not
+    cover becomes a kill. `rotten_part`: which files rot.
+    """
+
+    def __init__(self, world: World, nodes: Sequence[int], leader: Callable[[], int | None]) -> None:
+        self.world = world
+        self.nodes = nodes
+        self.leader = leader
+        self.may_cut_power: Callable[[Machine], bool] = lambda _: True
+        self.transfer: Callable[[Machine, int], None] = lambda machine, to: None
+        self.rotten_part = ""
+        self.done: dict[str, int] = {}
+        self.damaged: dict[int, str] = {}
+        self.over = False
+        self._cuts: dict[tuple[int, int], int] = {}
+        self._stalls: dict[int, int] = {}
+
+    def schedule(self, faults: Iterable[Fault]) -> None:
+        """Let all of them happen at their times."""
+        for fault in faults:
+            self.world.scheduler.at(fault.at, self._happen, fault)
+
+    def _happen(self, fault: Fault) -> None:
+        node = fault.node
+        if node == LEADER:
+            leader = self.leader()
+            if leader is None:
+                return
+            node = leader
+        machine = self.world.machines[node]
+        act = getattr(self, "_" + fault.kind.replace("-", "_"))
+        if act(machine, fault):
+            self.done[fault.kind] = self.done.get(fault.kind, 0) + 1
+            self.world.trace.add(self.world.now, "fault", fault.kind, node)
+
+    def heal(self) -> None:
+        """No fault lasts longer than this moment; everybody who can is started again."""
+        self.over = True
+        self._cuts.clear()
+        self.world.network.heal_all()
+        for node in self.nodes:
+            machine = self.world.machines[node]
+            machine.disk.full = False
+            machine.disk.failing.clear()
+            machine.disk.countdown = None
+            machine.syncs.slow_until = 0.0
+            machine.clock_offset = 0.0
+            self._stalls.clear()
+            machine.thaw()
+            self.restart(machine)
+
+    def restart(self, machine: Machine) -> None:
+        """Start a machine that is down, unless its disk is known to be damaged."""
+        if not machine.running and machine.node not in self.damaged:
+            machine.start()
+
+    def restart_after(self, machine: Machine, seconds: float) -> None:
+        """The same, later."""
+        self.world.scheduler.at(self.world.now + seconds, self.restart, machine)
+
+    # Processes -----------------------------------------------------------------------------------------------
+
+    def _kill(self, machine: Machine, fault: Fault) -> bool:
+        if not machine.running:
+            return False
+        machine.thaw()
+        machine.kill()
+        self.restart_after(machine, fault.seconds)
+        return True
+
+    def _power(self, machine: Machine, fault: Fault) -> bool:
+        if not machine.running:
+            return False
+        if not self.may_cut_power(machine):
+            return self._kill(machine, fault)
+        machine.thaw()
+        machine.power_cut()
+        self.restart_after(machine, fault.seconds)
+        return True
+
+    def _tear(self, machine: Machine, fault: Fault) -> bool:
+        if not machine.running or not self.may_cut_power(machine):
+            return False
+        machine.disk.countdown = fault.amount
+        # Whether or not it comes to that.
+        self.world.scheduler.at(self.world.now + 0.3, self._calm, machine)
+        self.restart_after(machine, 0.3 + fault.seconds)
+        return True
+
+    @staticmethod
+    def _calm(machine: Machine) -> None:
+        machine.disk.countdown = None
+
+    def _freeze(self, machine: Machine, fault: Fault) -> bool:
+        if not machine.running:
+            return False
+        machine.freeze()
+        self._stalls[machine.node] = stall = self._stalls.get(machine.node, 0) + 1
+        self.world.scheduler.at(self.world.now + fault.seconds, self._thaw, machine, stall)
+        return True
+
+    def _thaw(self, machine: Machine, stall: int) -> None:
+        if self._stalls.get(machine.node) == stall:
+            machine.thaw()
+
+    def _clock(self, machine: Machine, fault: Fault) -> bool:
+        machine.clock_offset = float(fault.amount)
+        return True
+
+    def _transfer(self, machine: Machine, fault: Fault) -> bool:
+        leader = self.leader()
+        if leader is None:
+            return False
+        self.transfer(self.world.machines[leader], fault.others[0])
+        return True
+
+    # Links -----------------------------------------------------------------------------------------------------
+
+    def _hold(self, links: Iterable[tuple[int, int]], seconds: float) -> bool:
+        links = list(links)
+        for link in links:
+            self._cuts[link] = self._cuts.get(link, 0) + 1
+            self.world.network.cut(*link)
+        self.world.scheduler.at(self.world.now + seconds, self._release, links)
+        return True
+
+    def _release(self, links: list[tuple[int, int]]) -> None:
+        for link in links:
+            left = self._cuts.get(link, 1) - 1
+            self._cuts[link] = left
+            if left <= 0:
+                self.world.network.heal(*link)
+
+    def _sides(self, machine: Machine, fault: Fault) -> list[int]:
+        return [node for node in fault.others if node != machine.node]
+
+    def _cut(self, machine: Machine, fault: Fault) -> bool:
+        return self._hold([(machine.node, other) for other in self._sides(machine, fault)], fault.seconds)
+
+    def _deaf(self, machine: Machine, fault: Fault) -> bool:
+        return self._hold([(other, machine.node) for other in self._sides(machine, fault)], fault.seconds)
+
+    def _isolate(self, machine: Machine, fault: Fault) -> bool:
+        others = self._sides(machine, fault)
+        both = [(machine.node, other) for other in others] + [(other, machine.node) for other in others]
+        return self._hold(both, fault.seconds)
+
+    def _split(self, machine: Machine, fault: Fault) -> bool:
+        here = {machine.node, *fault.others}
+        across = [(a, b) for a in self.nodes for b in self.nodes if (a in here) != (b in here)]
+        return self._hold(across, fault.seconds)
+
+    def _reset(self, machine: Machine, fault: Fault) -> bool:
+        broken = 0
+        for other in fault.others:
+            broken += self.world.network.reset_connections(machine.node, other)
+            broken += self.world.network.reset_connections(other, machine.node)
+        return broken > 0
+
+    # Disks -----------------------------------------------------------------------------------------------------
+
+    def _slow_disk(self, machine: Machine, fault: Fault) -> bool:
+        machine.syncs.slow_until = self.world.now + fault.seconds
+        return True
+
+    def _full_disk(self, machine: Machine, fault: Fault) -> bool:
+        machine.disk.full = True
+        self.world.scheduler.at(self.world.now + fault.seconds, self._room, machine)
+        return True
+
+    def _room(self, machine: Machine) -> None:
+        machine.disk.full = False
+
+    def _sync_error(self, machine: Machine, fault: Fault) -> bool:
+        assert fault.kind in DAMAGES
+        machine.disk.failing["sync"] = self.rotten_part
+        self.world.scheduler.at(self.world.now + fault.seconds, self._mend, machine)
+        return True
+
+    def _mend(self, machine: Machine) -> None:
+        """The disk is exchanged with what it holds, and the process started again: only that makes it sure of it."""
+        machine.disk.failing.clear()
+        if machine.running and not self.over:
+            machine.thaw()
+            machine.kill()
+        self.restart(machine)
+
+    def _rot(self, machine: Machine, fault: Fault) -> bool:
+        if machine.node in self.damaged:
+            return False
+        machine.thaw()
+        machine.kill()
+        path = machine.disk.rot(self.world.disk_random, self.rotten_part)
+        if path is not None:
+            self.world.trace.add(self.world.now, "rot", machine.node, path)
+        self.restart_after(machine, fault.seconds)
+        return path is not None
