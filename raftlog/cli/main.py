@@ -31,7 +31,7 @@ GROUPS: tuple[tuple[str, dict[str, Command]], ...] = (
         "Brokers",
         {
             "dev": Command(
-                "raftlog.cli.dev", "start a broker for development, on a free port, in a throw-away directory"
+                "raftlog.cli.dev", "start brokers for development, on free ports, in a throw-away directory"
             ),
             "broker": Command("raftlog.cli.broker", "run one broker until it is told to stop"),
         },
@@ -49,6 +49,14 @@ GROUPS: tuple[tuple[str, dict[str, Command]], ...] = (
             "topic": Command("raftlog.cli.topic", "create, list, describe, alter or delete topics"),
             "group": Command("raftlog.cli.group", "list, describe, reset or delete consumer groups"),
             "config": Command("raftlog.cli.config", "list or set the settings of a topic or a broker"),
+        },
+    ),
+    (
+        "Clusters",
+        {
+            "cluster": Command("raftlog.cli.cluster", "show how brokers and partitions are, forget a broker"),
+            "quorum": Command("raftlog.cli.quorum", "show and change who votes on the metadata"),
+            "partition": Command("raftlog.cli.partition", "move partitions between brokers, elect leaders"),
         },
     ),
 )

@@ -37,12 +37,6 @@ if TYPE_CHECKING:
     from tests.traps.sensible import Names
 
 NOBODY = 4711
-NOT_YET = {
-    ApiKey.ELECT_LEADERS,
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS,
-    ApiKey.UPDATE_FEATURES,
-    ApiKey.UNREGISTER_BROKER,
-}
 
 # What they are answered with where it is not NONE.
 CLUSTER_ERRORS: dict[ApiKey, set[ErrorCode]] = {
@@ -111,5 +105,3 @@ CLUSTER_BUILDERS: dict[ApiKey, Callable[[int, Names], Message]] = {
     ApiKey.ADD_RAFT_VOTER: _add_raft_voter,
     ApiKey.REMOVE_RAFT_VOTER: _remove_raft_voter,
 }
-for key in NOT_YET:
-    del CLUSTER_BUILDERS[key]

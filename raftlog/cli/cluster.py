@@ -1,0 +1,177 @@
+"""`raftlog cluster`: how the brokers and their partitions are, and forgetting a broker that is gone.
+
+Knows what an operator looks for first; refuses to know the protocol (raftlog.client does).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from raftlog.cli.arguments import Parser, Verbs, add_connection, add_json, not_negative
+from raftlog.cli.connected import connected
+from raftlog.cli.output import plural, print_json, table
+from raftlog.client import cluster
+from raftlog.client.router import Client
+from raftlog.wire.messages.describe_cluster import DescribeClusterBroker
+from raftlog.wire.messages.metadata import MetadataResponse
+
+VERBS = Verbs("cluster", "The cluster as a whole: its brokers, and whether every partition is well.")
+VERBS.add("status", "show brokers, quorum, and partitions that are not well")
+VERBS.add("unregister", "forget a broker that will not come back")
+
+SHOWN_PARTITIONS_MAX = 20
+"""How many ailing partitions are shown to people; --json has all."""
+
+
+def run(arguments: list[str]) -> int:
+    verb, rest = VERBS.choose(arguments)
+    return {"status": status, "unregister": unregister}[verb](rest)
+
+
+def verb_parser(verb: str, description: str, epilog: str) -> Parser:
+    parser = Parser(prog=f"raftlog cluster {verb}", description=description, epilog="example:\n  " + epilog)
+    add_json(parser)
+    add_connection(parser)
+    return parser
+
+
+def status(arguments: list[str]) -> int:
+    parser = verb_parser(
+        "status", "Show brokers, quorum, and partitions that are not well.", "raftlog cluster status --json"
+    )
+    options = parser.parse(arguments)
+    with connected(options) as client:
+        described = describe(client)
+    if options.json:
+        print_json(described)
+    else:
+        print(text_of(described))
+    return 0
+
+
+def describe(client: Client) -> dict[str, Any]:
+    """All that `status` says, as one document."""
+    brokers = cluster.describe_cluster(client)
+    quorum = cluster.describe_quorum(client)
+    metadata = client.retrying(client.metadata)
+    members = {member.node_id: member for member in quorum.members}
+    led, held, in_sync = counts(metadata)
+
+    def broker(each: DescribeClusterBroker) -> dict[str, Any]:
+        member = members.get(each.broker_id)
+        is_leader = each.broker_id == quorum.leader
+        return {
+            "id": each.broker_id,
+            "address": f"{each.host}:{each.port}",
+            "rack": each.rack,
+            "fenced": each.is_fenced,
+            "leaders": led[each.broker_id],
+            "replicas": held[each.broker_id],
+            "in_sync": in_sync[each.broker_id],
+            "quorum": None if member is None else "leader" if is_leader else "voter" if member.is_voter else "observer",
+            "metadata_lag": None if member is None or member.log_end < 0 else max(0, quorum.committed - member.log_end),
+        }
+
+    partitions = [ailment(topic.name or "", each) for topic in metadata.topics for each in topic.partitions]
+    return {
+        "cluster_id": brokers.cluster_id,
+        "quorum": {
+            "leader": quorum.leader,
+            "term": quorum.term,
+            "committed": quorum.committed,
+            "voters": [member.node_id for member in quorum.voters],
+            "observers": [member.node_id for member in quorum.members if not member.is_voter],
+        },
+        "brokers": [broker(each) for each in sorted(brokers.brokers, key=lambda each: each.broker_id)],
+        "partitions": {
+            "total": len(partitions),
+            "under_replicated": [each for each in partitions if len(each["isr"]) < len(each["replicas"])],
+            "offline": [each for each in partitions if each["leader"] is None],
+        },
+    }
+
+
+def counts(metadata: MetadataResponse) -> tuple[Counter[int], Counter[int], Counter[int]]:
+    """How many partitions each broker leads, holds, and holds in sync."""
+    led: Counter[int] = Counter()
+    held: Counter[int] = Counter()
+    in_sync: Counter[int] = Counter()
+    for topic in metadata.topics:
+        for partition in topic.partitions:
+            led[partition.leader_id] += 1
+            held.update(partition.replica_nodes)
+            in_sync.update(partition.isr_nodes)
+    return led, held, in_sync
+
+
+def ailment(topic: str, partition: Any) -> dict[str, Any]:
+    return {
+        "topic": topic,
+        "partition": partition.partition_index,
+        "leader": partition.leader_id if partition.leader_id >= 0 else None,
+        "replicas": partition.replica_nodes,
+        "isr": partition.isr_nodes,
+    }
+
+
+def text_of(described: dict[str, Any]) -> str:
+    quorum, partitions = described["quorum"], described["partitions"]
+    leader = f"broker {quorum['leader']} leads" if quorum["leader"] >= 0 else "NO LEADER"
+    columns = ["BROKER", "ADDRESS", "RACK", "STATE", "LEADS", "REPLICAS", "IN SYNC", "QUORUM", "METADATA LAG"]
+    rows = [
+        [
+            each["id"],
+            each["address"],
+            each["rack"] or "",
+            "fenced" if each["fenced"] else "up",
+            each["leaders"],
+            each["replicas"],
+            each["in_sync"],
+            each["quorum"] or "not in it",
+            each["metadata_lag"],
+        ]
+        for each in described["brokers"]
+    ]
+    lines = [
+        f"cluster {described['cluster_id']}",
+        f"quorum: {leader}, term {quorum['term']}, committed {quorum['committed']}",
+        "",
+        table(columns, rows),
+        "",
+        f"{plural(partitions['total'], 'partition')}, {len(partitions['under_replicated'])} under-replicated, "
+        f"{len(partitions['offline'])} offline",
+    ]
+    for title, ailing in (("offline", partitions["offline"]), ("under-replicated", partitions["under_replicated"])):
+        if ailing:
+            lines += ["", f"{title}:", ailing_table(ailing[:SHOWN_PARTITIONS_MAX])]
+        if len(ailing) > SHOWN_PARTITIONS_MAX:
+            lines.append(f"  and {len(ailing) - SHOWN_PARTITIONS_MAX:,} more: --json shows all")
+    return "\n".join(lines)
+
+
+def ailing_table(ailing: list[dict[str, Any]]) -> str:
+    rows = [
+        [each["topic"], each["partition"], each["leader"], commas(each["replicas"]), commas(each["isr"])]
+        for each in ailing
+    ]
+    return table(["TOPIC", "PARTITION", "LEADER", "REPLICAS", "ISR"], rows, indent="  ")
+
+
+def commas(numbers: list[int]) -> str:
+    return ",".join(map(str, numbers))
+
+
+def unregister(arguments: list[str]) -> int:
+    parser = verb_parser(
+        "unregister", "Forget a broker that will not come back.", "raftlog cluster unregister 4"
+    )
+    parser.add_argument("broker", type=not_negative, metavar="ID", help="its number")
+    options = parser.parse(arguments)
+    with connected(options) as client:
+        cluster.unregister(client, options.broker)
+    if options.json:
+        print_json({"unregistered": options.broker})
+    else:
+        print(f"broker {options.broker} is forgotten")
+    return 0
