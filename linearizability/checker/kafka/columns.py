@@ -92,6 +92,7 @@ class Facts:
         self.fetch_offset = array("q")
         # Who owns what: (operation, group, generation, member, keys).
         self.assignments: list[tuple[int, int, int, int, tuple[int, ...]]] = []
+        self.member_epochs: set[int] = set()  # groups in which a generation is a member's own epoch (KIP-848)
         # Initialised producers: (operation, producer, epoch).
         self.initialised: list[tuple[int, int, int]] = []
         # Metadata read: one row per (operation, key, kind of question).

@@ -4,9 +4,12 @@ Knows: commits (also those inside transactions) and fetches, in real time and by
 polled (see `progress`).
 
 A fetch that answers v is explained by a commit of v that began before the fetch ended and was not certainly replaced
-before the fetch began. A commit is certainly replaced by one that began after it was over and had been acknowledged,
-or had been seen by a fetch; and by an acknowledged one of a newer generation, whenever it itself ended, because a
-member of an older generation is fenced.
+before the fetch began. What was over before the register certainly held another value is replaced: the register held
+w at some time after an acknowledged commit of w began, and at some time after a fetch that answered w began. A commit
+is over when it was acknowledged, and, if it is the only one of its value, when a fetch had answered it. An
+acknowledged commit of a newer generation replaces all of older ones, whenever those ended, because a member of an
+older generation is fenced. Kafka never orders the offsets themselves, so going back is an error only where the
+group's rules make it one, and not after a deliberate seek or reset.
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ from raftlog.linearizability.checker.kafka.findings import Example, Judgement
 _NO_GENERATION = -1
 _ANY_GENERATION = NEVER  # a commit that names no generation may be of any
 _LONG_AGO = -NEVER
+_UNOWNED = -2  # an offset that no operation ever answers
 
 
 class _Value(NamedTuple):
@@ -40,18 +44,42 @@ class _Value(NamedTuple):
     first_call: int
     last_end: int
     generation: int  # the newest
+    commits: int = 1
+
+
+class _Evidence(NamedTuple):
+    """The register certainly held `offset` at some time after `since`, as this operation shows."""
+
+    since: int = _LONG_AGO
+    operation: int = NOBODY
+    offset: int = _UNOWNED
+
+
+_NO_EVIDENCE = _Evidence()
 
 
 @dataclass(slots=True)
 class _Known:
     """What is certain of a register at one moment of the walk."""
 
-    latest_call: int = _LONG_AGO  # every commit over before this is certainly replaced …
-    evidence: int = NOBODY  # … as this operation shows
-    evidence_offset: int = NOWHERE
+    held: _Evidence = _NO_EVIDENCE  # the latest
+    held_before: _Evidence = _NO_EVIDENCE  # the latest of another offset
     highest: tuple[int, int] = (NOWHERE, NOBODY)  # the greatest offset certainly in place since the last reset; its row
     generation: tuple[int, int] = (_NO_GENERATION, NOBODY)  # the newest acknowledged, and its row
     resets_until: int = _LONG_AGO  # an operation that began after this cannot have been overtaken by a reset
+
+    def note(self, evidence: _Evidence) -> None:
+        """Keep the latest evidence, and the latest of any other offset."""
+        if evidence.offset == self.held.offset:
+            self.held = max(self.held, evidence)
+        elif evidence.since > self.held.since:
+            self.held, self.held_before = evidence, self.held
+        elif evidence.since > self.held_before.since:
+            self.held_before = evidence
+
+    def against(self, offset: int) -> _Evidence:
+        """The latest evidence of another offset than this one."""
+        return self.held_before if self.held.offset == offset else self.held
 
 
 def check_commits(context: Context) -> None:
@@ -74,16 +102,27 @@ class _Rewinds:
 
     def __init__(self, columns: Columns) -> None:
         self._calls: dict[int, list[int]] = {}
+        self._seeks: dict[tuple[int, int], list[int]] = {}  # (process, key)
         for number in [*columns.subscriptions, *columns.seeks]:
             self._calls.setdefault(columns.process[number], []).append(columns.call[number])
-        for calls in self._calls.values():
+        for number, places in columns.seeks.items():
+            for key in [key for key, _ in places] or range(len(columns.keys.names)):
+                self._seeks.setdefault((columns.process[number], key), []).append(columns.call[number])
+        for calls in [*self._calls.values(), *self._seeks.values()]:
             calls.sort()
 
     def between(self, process: int, start: int, end: int) -> bool:
         """Whether the process did so in the closed interval."""
-        calls = self._calls.get(process, [])
-        place = bisect_left(calls, start)
-        return place < len(calls) and calls[place] <= end
+        return _any_between(self._calls.get(process, []), start, end)
+
+    def sought(self, process: int, key: int, start: int, end: int) -> bool:
+        """Whether the process chose another place in the key in the closed interval."""
+        return _any_between(self._seeks.get((process, key), []), start, end)
+
+
+def _any_between(calls: list[int], start: int, end: int) -> bool:
+    place = bisect_left(calls, start)
+    return place < len(calls) and calls[place] <= end
 
 
 class _Register:
@@ -98,13 +137,15 @@ class _Register:
         self.failed: dict[int, int] = {}  # offset -> row of a commit that certainly failed
         self.known = _Known()
         columns = context.columns
+        self.deliberate = self._deliberate()
         for row in commits:
             number, offset = columns.commit_operation[row], columns.commit_offset[row]
             if columns.outcome[number] == FAIL:
-                self.failed.setdefault(offset, row)
+                if offset != NOWHERE:
+                    self.failed.setdefault(offset, row)
                 continue
             call = columns.call[number]
-            end = columns.returned[number] if columns.outcome[number] == OK else NEVER
+            end = self._end(number)
             generation = columns.commit_generation[row]
             if generation == _NO_GENERATION:
                 generation = _ANY_GENERATION
@@ -113,8 +154,38 @@ class _Register:
                 self.values[offset] = _Value(call, end, generation)
             else:
                 self.values[offset] = _Value(
-                    min(call, before.first_call), max(end, before.last_end), max(generation, before.generation)
+                    min(call, before.first_call),
+                    max(end, before.last_end),
+                    max(generation, before.generation),
+                    before.commits + 1,
                 )
+
+    def _end(self, number: int) -> int:
+        """The latest time at which a commit can have taken effect.
+
+        A transaction's offsets may become visible a moment after its commit is acknowledged.
+        """
+        columns = self.context.columns
+        if columns.outcome[number] != OK:
+            return NEVER
+        wait = self.context.options.transaction_visibility if columns.function[number] == TXN else 0
+        return NEVER if wait is None else columns.returned[number] + wait
+
+    def _deliberate(self) -> set[int]:
+        """The rows that set the offset on purpose: resets, and a process's first commit after it sought the key."""
+        columns = self.context.columns
+        found = {row for row in self.commits if columns.commit_operation[row] in columns.resets}
+        if not columns.seeks:
+            return found
+        last_call: dict[int, int] = {}
+        for row in sorted(self.commits, key=lambda row: columns.call[columns.commit_operation[row]]):
+            number = columns.commit_operation[row]
+            process, call = columns.process[number], columns.call[number]
+            if self.rewinds.sought(process, columns.commit_key[row], last_call.get(process, _LONG_AGO), call):
+                found.add(row)
+            if columns.outcome[number] != FAIL:
+                last_call[process] = call
+        return found
 
     def walk(self) -> None:
         """Walk the register's operations in the order of time: what returned before a call is known to it."""
@@ -127,12 +198,9 @@ class _Register:
             for row in rows:
                 number = operations[row]
                 events.append((columns.call[number], 0, row, is_fetch))
-                if columns.outcome[number] != OK:
-                    continue
-                # A transaction's offsets may become visible a moment after its commit is acknowledged.
-                wait = self.context.options.transaction_visibility if columns.function[number] == TXN else 0
-                if wait is not None:
-                    events.append((columns.returned[number] + wait, 1, row, is_fetch))
+                end = columns.returned[number] if is_fetch else self._end(number)
+                if columns.outcome[number] == OK and end != NEVER:
+                    events.append((end, 1, row, is_fetch))
         events.sort(key=_event_order)
         for _, kind, row, is_fetch in events:
             if is_fetch:
@@ -143,9 +211,8 @@ class _Register:
     def _commit_called(self, row: int) -> None:
         columns = self.context.columns
         number = columns.commit_operation[row]
-        if number in columns.resets and columns.outcome[number] != FAIL:
-            end = columns.returned[number] if columns.outcome[number] == OK else NEVER
-            self.known.resets_until = max(self.known.resets_until, end)
+        if row in self.deliberate and columns.outcome[number] != FAIL:
+            self.known.resets_until = max(self.known.resets_until, self._end(number))
         elif columns.outcome[number] == OK and columns.commit_offset[row] < self.known.highest[0]:
             if self.known.resets_until >= columns.call[number]:
                 return
@@ -158,9 +225,8 @@ class _Register:
         columns, known = self.context.columns, self.known
         number, offset = columns.commit_operation[row], columns.commit_offset[row]
         call = columns.call[number]
-        if call > known.latest_call:
-            known.latest_call, known.evidence, known.evidence_offset = call, number, offset
-        if number in columns.resets or (offset > known.highest[0] and call > known.resets_until):
+        known.note(_Evidence(call, number, offset))
+        if row in self.deliberate or (offset > known.highest[0] and call > known.resets_until):
             known.highest = (offset, row)
         generation = columns.commit_generation[row]
         if generation > known.generation[0]:
@@ -171,9 +237,10 @@ class _Register:
         offset = columns.fetch_offset[row]
         number = columns.fetch_operation[row]
         value = self.values.get(offset)
+        other = known.against(offset)
         if value is not None and value.first_call <= columns.returned[number]:
-            if value.last_end < known.latest_call:
-                self._replaced(row)
+            if value.last_end < other.since:
+                self._replaced(row, other)
             elif value.generation < known.generation[0]:
                 newer = known.generation[1]
                 self.context.findings.add(
@@ -184,31 +251,31 @@ class _Register:
             self.context.findings.add(
                 "aborted-commit-read", Judgement.ERROR, 1, _tell_aborted, self.context, row, self.failed[offset]
             )
-        elif known.evidence != NOBODY and offset < known.evidence_offset:
-            self._replaced(row)
+        elif other.operation != NOBODY and offset < other.offset:
+            self._replaced(row, other)
 
-    def _replaced(self, row: int) -> None:
+    def _replaced(self, row: int, other: _Evidence) -> None:
         """The fetch answers something that was certainly replaced before it began."""
-        columns, known = self.context.columns, self.known
-        weight = abs(known.evidence_offset - columns.fetch_offset[row])
-        by_fetch = columns.function[known.evidence] == columns.function[columns.fetch_operation[row]]
+        columns = self.context.columns
+        weight = abs(other.offset - columns.fetch_offset[row])
         name = "lost-commit"
-        if by_fetch and columns.functions.get(known.evidence) == "committed":
+        if columns.functions.get(other.operation) == "committed":
             name = "nonmonotonic-committed-read"
-        found = (row, known.evidence, known.evidence_offset)
-        self.context.findings.add(name, Judgement.ERROR, weight, _tell_replaced, self.context, found)
+        self.context.findings.add(name, Judgement.ERROR, weight, _tell_replaced, self.context, row, other)
 
     def _fetch_returned(self, row: int) -> None:
-        """What a fetch saw was in place: whatever was over before its commit began is replaced."""
+        """What a fetch saw was in place then: whatever else was over before it began is replaced."""
         columns, known = self.context.columns, self.known
         offset = columns.fetch_offset[row]
         value = self.values.get(offset)
         number = columns.fetch_operation[row]
-        if value is not None and value.first_call > known.latest_call:
-            known.latest_call, known.evidence, known.evidence_offset = value.first_call, number, offset
-        elif value is None and offset not in self.failed and known.evidence_offset < offset:
+        if value is not None:
+            known.note(_Evidence(max(value.first_call, columns.call[number]), number, offset))
+            if value.commits == 1 and columns.returned[number] < value.last_end:
+                self.values[offset] = value._replace(last_end=columns.returned[number])
+        elif offset != NOWHERE and offset not in self.failed:
             # Committed by something that the history does not show, such as automatic commits.
-            known.evidence, known.evidence_offset = number, offset
+            known.note(_Evidence(columns.call[number], number, offset))
 
 
 def _event_order(event: tuple[int, int, int, bool]) -> tuple[int, int]:
@@ -229,29 +296,40 @@ def _ordered(columns: Columns, rewinds: _Rewinds, before: int, after: int) -> bo
 
 
 def _fenced_by_clock(context: Context) -> None:
-    """fenced-commit: an acknowledged commit of an older generation began after a newer one was known."""
+    """fenced-commit: an acknowledged commit of an older generation began after a newer one was known.
+
+    In the classic protocol a generation is the group's, so any sign of a newer one fences all members. Where members
+    have epochs of their own (KIP-848), only whoever owned or committed the same key with a newer epoch does.
+    """
     columns = context.columns
-    signs: dict[int, list[tuple[int, int]]] = {}  # group -> (operation, generation)
-    for number, group, generation, _, _ in columns.assignments:
-        signs.setdefault(group, []).append((number, generation))
-    commits: dict[int, list[int]] = {}
+    signs: dict[tuple[int, int], list[tuple[int, int]]] = {}  # group, key or any -> (operation, generation)
+    for number, group, generation, _, keys in columns.assignments:
+        for key in keys if group in columns.member_epochs else (NOBODY,):
+            signs.setdefault((group, key), []).append((number, generation))
+    commits: dict[tuple[int, int], list[int]] = {}
     for row, generation in enumerate(columns.commit_generation):
         if generation >= 0 and columns.outcome[columns.commit_operation[row]] == OK:
-            commits.setdefault(columns.commit_group[row], []).append(row)
-    for group, rows in commits.items():
-        known = signs.get(group, [])
-        known += [(columns.commit_operation[row], columns.commit_generation[row]) for row in rows]
-        known.sort(key=lambda sign: columns.returned[sign[0]])
-        rows.sort(key=lambda row: columns.call[columns.commit_operation[row]])
-        done, newest = 0, (NOBODY, _NO_GENERATION)
-        for row in rows:
-            number = columns.commit_operation[row]
-            while done < len(known) and columns.returned[known[done][0]] < columns.call[number]:
-                newest = max(newest, known[done], key=lambda sign: sign[1])
-                done += 1
-            if columns.commit_generation[row] < newest[1]:
-                weight = newest[1] - columns.commit_generation[row]
-                context.findings.add("fenced-commit", Judgement.ERROR, weight, _tell_fenced, context, row, newest)
+            group = columns.commit_group[row]
+            key = columns.commit_key[row] if group in columns.member_epochs else NOBODY
+            commits.setdefault((group, key), []).append(row)
+    for register, rows in commits.items():
+        _fenced(context, rows, signs.get(register, []))
+
+
+def _fenced(context: Context, rows: list[int], known: list[tuple[int, int]]) -> None:
+    columns = context.columns
+    known += [(columns.commit_operation[row], columns.commit_generation[row]) for row in rows]
+    known.sort(key=lambda sign: columns.returned[sign[0]])
+    rows.sort(key=lambda row: columns.call[columns.commit_operation[row]])
+    done, newest = 0, (NOBODY, _NO_GENERATION)
+    for row in rows:
+        number = columns.commit_operation[row]
+        while done < len(known) and columns.returned[known[done][0]] < columns.call[number]:
+            newest = max(newest, known[done], key=lambda sign: sign[1])
+            done += 1
+        if columns.commit_generation[row] < newest[1]:
+            weight = newest[1] - columns.commit_generation[row]
+            context.findings.add("fenced-commit", Judgement.ERROR, weight, _tell_fenced, context, row, newest)
 
 
 # What is told
@@ -291,9 +369,9 @@ def _answer(columns: Columns, row: int) -> str:
     return "no committed offset" if offset == NOWHERE else str(offset)
 
 
-def _tell_replaced(context: Context, found: tuple[int, int, int]) -> Example:
+def _tell_replaced(context: Context, row: int, other: _Evidence) -> Example:
     columns, words = context.columns, context.words
-    row, evidence, offset = found
+    evidence, offset = other.operation, other.offset
     number, key = columns.fetch_operation[row], columns.fetch_key[row]
     verb = "answered" if columns.functions.get(evidence) == "committed" else "committed"
     text = (

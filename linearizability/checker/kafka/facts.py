@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 from raftlog.linearizability.checker.history import Operation, Outcome
 from raftlog.linearizability.checker.kafka.columns import ASSIGN, CRASH, NOWHERE, SEEK, SUBSCRIBE, Columns, Subscription
 from raftlog.linearizability.checker.kafka.fields import (
+    EPOCHS,
     BadField,
     integer,
     items,
@@ -29,13 +30,14 @@ _SUBSCRIPTION = frozenset({"keys", "group", "isolation", "position"})
 _POSITIONS = ("beginning", "committed", "end")
 _COMMIT = frozenset({"group", "offsets", "member", "generation", "reset"})
 _FETCH = frozenset({"group", "keys"})
-_JOIN_INPUT = frozenset({"group", "member"})
+_JOIN_INPUT = frozenset({"group", "member", "protocol"})
+_DESCRIBE_INPUT = frozenset({"group", "protocol"})
+_PROTOCOLS = ("classic", "consumer")
 _JOIN_OUTPUT = frozenset({"member", "generation", "keys"})
 _DESCRIBE_OUTPUT = frozenset({"generation", "members"})
 _PRODUCER = frozenset({"producer", "producer_id", "epoch"})
 _LIST_OFFSETS = frozenset({"keys", "at", "isolation"})
 _LEADER = frozenset({"leader", "epoch"})
-_EPOCHS = 1 << 16  # an epoch is a 16-bit number; a producer id that is used up is followed by a larger one
 
 
 def isolation(value: Any) -> str:
@@ -62,24 +64,24 @@ def producer_of(columns: Columns, fields: Any) -> tuple[int, int]:
         raise BadField('"producer" and "epoch" must come together')
     epoch = integer(fields["epoch"], "epoch")
     identity = integer(fields.get("producer_id"), "producer_id", 0)
-    if not 0 <= epoch < _EPOCHS or not 0 <= identity < 2**46:
+    if not 0 <= epoch < EPOCHS or not 0 <= identity < 2**46:
         raise BadField(f"producer id {identity} with epoch {epoch} is out of range")
-    return columns.producers.number(text(fields["producer"], "producer")), identity * _EPOCHS + epoch
+    return columns.producers.number(text(fields["producer"], "producer")), identity * EPOCHS + epoch
 
 
 def commit_rows(columns: Columns, key: KeyNumber, number: int, commit: tuple[str, Any, str, int]) -> None:
-    """One row for every key of a commit of (group, offsets, member, generation)."""
+    """One row for every key of a commit of (group, offsets, member, generation). Only a reset takes an offset away."""
     group_name, offsets, member_name, generation = commit
     group = columns.groups.number(group_name)
     member = columns.members.number(member_name)
     for name, value in items(offsets, "offsets"):
         offset = offset_of(value)
-        if offset is None:
+        if offset is None and number not in columns.resets:
             raise BadField(f"the offset committed for {show(name)} is {show(value)}")
         columns.commit_operation.append(number)
         columns.commit_group.append(group)
         columns.commit_key.append(key(name))
-        columns.commit_offset.append(offset)
+        columns.commit_offset.append(NOWHERE if offset is None else offset)
         columns.commit_member.append(member)
         columns.commit_generation.append(generation)
 
@@ -118,6 +120,8 @@ def _process(columns: Columns, key: KeyNumber, number: int, operation: Operation
 
 def _commit(columns: Columns, key: KeyNumber, number: int, operation: Operation) -> None:
     fields = named(operation.input, _COMMIT, "the input")
+    if fields.get("reset"):
+        columns.resets.add(number)
     commit_rows(
         columns,
         key,
@@ -129,8 +133,6 @@ def _commit(columns: Columns, key: KeyNumber, number: int, operation: Operation)
             integer(fields.get("generation"), "generation", -1),
         ),
     )
-    if fields.get("reset"):
-        columns.resets.add(number)
 
 
 def _committed(columns: Columns, key: KeyNumber, number: int, operation: Operation) -> None:
@@ -148,7 +150,7 @@ def _committed(columns: Columns, key: KeyNumber, number: int, operation: Operati
 
 def _join(columns: Columns, key: KeyNumber, number: int, operation: Operation) -> None:
     fields = named(operation.input, _JOIN_INPUT, "the input")
-    group = columns.groups.number(text(fields.get("group", ""), "group"))
+    group = _group(columns, fields)
     if operation.outcome is not Outcome.OK:
         return
     answer = named(operation.output, _JOIN_OUTPUT, "the output")
@@ -158,9 +160,19 @@ def _join(columns: Columns, key: KeyNumber, number: int, operation: Operation) -
     columns.assignments.append((number, group, generation, columns.members.number(member), keys))
 
 
-def _describe_group(columns: Columns, key: KeyNumber, number: int, operation: Operation) -> None:
-    fields = named(operation.input, _FETCH, "the input")
+def _group(columns: Columns, fields: Any) -> int:
+    """The group of a question about its members, and whether generations are theirs or its own."""
+    protocol = fields.get("protocol", "classic")
+    if protocol not in _PROTOCOLS:
+        raise BadField(f"protocol is {show(protocol)}, not one of {', '.join(_PROTOCOLS)}")
     group = columns.groups.number(text(fields.get("group", ""), "group"))
+    if protocol == "consumer":
+        columns.member_epochs.add(group)
+    return group
+
+
+def _describe_group(columns: Columns, key: KeyNumber, number: int, operation: Operation) -> None:
+    group = _group(columns, named(operation.input, _DESCRIBE_INPUT, "the input"))
     if operation.outcome is not Outcome.OK:
         return
     answer = named(operation.output, _DESCRIBE_OUTPUT, "the output")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+EPOCHS = 1 << 16  # a producer's epoch is a 16-bit number; an id that is used up is followed by a larger one
 OFFSET_LIMIT = 2**63 - 1  # Kafka's offsets are signed 64-bit integers, and the largest stands for never
 
 

@@ -45,6 +45,7 @@ _OK = Outcome.OK  # compared by identity: hashing an enumeration's member is a c
 _FAIL = Outcome.FAIL
 _DATA = {"send": SEND, "poll": POLL, "txn": TXN}
 _INPUT_FIELDS = frozenset({"ops", "producer", "producer_id", "epoch", "isolation", "transactional"})
+_COMMIT_FIELDS = frozenset({"member", "generation"})
 _OUTPUT_FIELDS = frozenset({"ops", "rebalance", "producer", "producer_id", "epoch"})
 
 
@@ -182,8 +183,8 @@ class Intake:
                     self._poll(micro[1])
                 if len(micro) == 3 and micro[2]:
                     self._ends(number, micro[2])
-            elif name == "commit" and len(micro) == 3:
-                facts.commit_rows(self.columns, self.key, number, (text(micro[1], "group"), micro[2], "", -1))
+            elif name == "commit" and 3 <= len(micro) <= 4:
+                self._commit(number, micro)
             else:
                 raise BadField(_wrong_micro(micro, function))
 
@@ -200,11 +201,18 @@ class Intake:
             if name == "send" and function != POLL and len(micro) == 3:
                 if self._known(micro[1], micro[2]) not in already:
                     self._send(number, micro[1], micro[2], None, outcome)
-            elif name == "commit" and len(micro) == 3:
+            elif name == "commit" and 3 <= len(micro) <= 4:
                 if not commits_known:
-                    facts.commit_rows(columns, self.key, number, (text(micro[1], "group"), micro[2], "", -1))
+                    self._commit(number, micro)
             elif name != "poll" or function == SEND:
                 raise BadField(_wrong_micro(micro, function))
+
+    def _commit(self, number: int, micro: Sequence[Any]) -> None:
+        """Offsets that a transaction commits for a group."""
+        fields = named(micro[3] if len(micro) == 4 else None, _COMMIT_FIELDS, "a commit's member")
+        member = text(fields.get("member", ""), "member")
+        generation = integer(fields.get("generation"), "generation", -1)
+        facts.commit_rows(self.columns, self.key, number, (text(micro[1], "group"), micro[2], member, generation))
 
     def _known(self, key: Any, value: Any) -> int | None:
         return self._elements[self.key(key)].get(hashable(value))

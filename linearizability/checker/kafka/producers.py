@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from raftlog.linearizability.checker.kafka.columns import NEVER, NOBODY, OK, Columns
 from raftlog.linearizability.checker.kafka.context import Context
+from raftlog.linearizability.checker.kafka.fields import EPOCHS
 from raftlog.linearizability.checker.kafka.findings import Example, Judgement
-
-_EPOCH_MASK = (1 << 16) - 1
 
 
 def check_producers(context: Context) -> None:
@@ -80,8 +79,8 @@ def _reused(context: Context) -> None:
 
 
 def _epoch(epoch: int) -> str:
-    identity = epoch >> 16
-    return f"epoch {epoch & _EPOCH_MASK}" + (f" of producer id {identity}" if identity else "")
+    identity = epoch // EPOCHS
+    return f"epoch {epoch % EPOCHS}" + (f" of producer id {identity}" if identity else "")
 
 
 def _name(columns: Columns, producer: int) -> str:
@@ -95,7 +94,7 @@ def _tell_clock(context: Context, found: tuple[int, tuple[int, int], tuple[int, 
         f"Producer {_name(context.columns, producer)}: {words.who(number)} succeeded with {_epoch(epoch)}, although "
         f"{words.who(newer)} had succeeded with {_epoch(newer_epoch)} {words.gap(newer, number)} before it began."
     )
-    details = {"producer": _name(context.columns, producer), "epochs": [newer_epoch & _EPOCH_MASK, epoch & _EPOCH_MASK]}
+    details = {"producer": _name(context.columns, producer), "epochs": [newer_epoch % EPOCHS, epoch % EPOCHS]}
     return Example(text, (newer, number), None, details)
 
 
@@ -109,7 +108,7 @@ def _tell_place(context: Context, before: int, element: int) -> Example:
     )
     details = {
         "producer": _name(columns, columns.producer[older]),
-        "epochs": [columns.epoch[newer] & _EPOCH_MASK, columns.epoch[older] & _EPOCH_MASK],
+        "epochs": [columns.epoch[newer] % EPOCHS, columns.epoch[older] % EPOCHS],
     }
     return Example(text, (newer, older), words.key(columns.element_key[element]), details)
 
@@ -119,4 +118,4 @@ def _tell_reused(context: Context, found: tuple[int, int, int, int]) -> Example:
     words = context.words
     name = _name(context.columns, producer)
     text = f"Producer {name} was given {_epoch(epoch)} twice: to {words.who(first)} and to {words.who(second)}."
-    return Example(text, (first, second), None, {"producer": name, "epoch": epoch & _EPOCH_MASK})
+    return Example(text, (first, second), None, {"producer": name, "epoch": epoch % EPOCHS})
