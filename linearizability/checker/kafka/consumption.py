@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from raftlog.linearizability.checker.kafka.columns import (
@@ -21,9 +20,11 @@ from raftlog.linearizability.checker.kafka.columns import (
     SUBSCRIBED,
     TRANSACTIONAL,
     TXN,
+    Columns,
 )
 from raftlog.linearizability.checker.kafka.context import Context
 from raftlog.linearizability.checker.kafka.findings import Example, Judgement
+from raftlog.linearizability.checker.kafka.subscriptions import with_groups
 
 _MOST_SHOWN = 100
 
@@ -81,14 +82,19 @@ def check_exactly_once(context: Context) -> None:
     if committing:
         _never(context, committing)
     if judged:
-        _twice(context, NOBODY, [number for number in _subscribed(context) if number not in claimed])
+        for group, numbers in _subscribed(context).items():
+            _twice(context, group, [number for number in numbers if number not in claimed])
 
 
-def _subscribed(context: Context) -> Iterator[int]:
+def _subscribed(context: Context) -> dict[int, list[int]]:
+    """Group -> the ok operations of its subscribed consumers that may have polled."""
     columns = context.columns
-    for number, flags in enumerate(columns.flags):
-        if flags & SUBSCRIBED and columns.outcome[number] == OK and columns.function[number] in (POLL, TXN):
-            yield number
+    found: dict[int, list[int]] = {}
+    for number, group in with_groups(columns, context.options, context.by_call):
+        polls = columns.outcome[number] == OK and columns.function[number] in (POLL, TXN)
+        if polls and columns.flags[number] & SUBSCRIBED:
+            found.setdefault(group, []).append(number)
+    return found
 
 
 def _twice(context: Context, group: int, numbers: list[int]) -> None:
@@ -109,13 +115,15 @@ def _twice(context: Context, group: int, numbers: list[int]) -> None:
 def _never(context: Context, committing: dict[int, list[int]]) -> None:
     """Committed records between the first that a group's committers polled and the last offset they committed.
 
-    A poll counts even outside the transaction, as long as its process commits to the group.
+    A poll counts even outside the transaction, as long as its process commits to the group. Keys in which the group
+    was sent forward on purpose, by a reset or a seek, are not judged.
     """
     columns, order = context.columns, context.order
     groups_of: dict[int, dict[int, None]] = {}
     for group, rows in committing.items():
         for row in rows:
             groups_of.setdefault(columns.process[columns.commit_operation[row]], {})[group] = None
+    moved = _moved(context, groups_of)
     polls: dict[int, array[int]] = {group: array("i") for group in committing}
     for number, process in enumerate(columns.process):
         if process in groups_of and not (columns.function[number] == TXN and columns.outcome[number] == FAIL):
@@ -130,16 +138,41 @@ def _never(context: Context, committing: dict[int, list[int]]) -> None:
                 key, place = columns.element_key[element], order.position[element]
                 if place != NOWHERE and place < first.get(key, len(order.elements)):
                     first[key] = place
-        last: dict[int, int] = {}  # key -> row of the greatest offset certainly committed
-        for row in rows:
-            key = columns.commit_key[row]
-            if columns.committed[columns.commit_operation[row]] and (
-                key not in last or columns.commit_offset[row] > columns.commit_offset[last[key]]
-            ):
-                last[key] = row
-        for key, row in last.items():
-            if key in first:
+        for key, row in _furthest(columns, rows).items():
+            if key in first and (group, key) not in moved:
                 _passed_over(context, row, first[key], seen)
+
+
+def _furthest(columns: Columns, rows: list[int]) -> dict[int, int]:
+    """Key -> the row of the greatest offset that was certainly committed."""
+    last: dict[int, int] = {}
+    for row in rows:
+        key = columns.commit_key[row]
+        if columns.committed[columns.commit_operation[row]] and (
+            key not in last or columns.commit_offset[row] > columns.commit_offset[last[key]]
+        ):
+            last[key] = row
+    return last
+
+
+def _moved(context: Context, groups_of: dict[int, dict[int, None]]) -> set[tuple[int, int]]:
+    """The (group, key) whose offset was reset, or in which a member sought to beyond what the group had polled."""
+    columns, highest = context.columns, context.segments.highest
+    moved = {
+        (columns.commit_group[row], columns.commit_key[row])
+        for row, number in enumerate(columns.commit_operation)
+        if number in columns.resets
+    }
+    reached: dict[tuple[int, int], int] = {}
+    for number in context.by_call if columns.seeks else ():
+        for group in groups_of.get(columns.process[number], ()):
+            for key, offset in columns.seeks.get(number, ()):
+                if offset == NOWHERE or offset > reached.get((group, key), NOWHERE) + 1:
+                    moved.add((group, key))
+            for segment in range(columns.segment_start[number], columns.segment_start[number + 1]):
+                register = (group, columns.segment_key[segment])
+                reached[register] = max(highest[segment], reached.get(register, NOWHERE))
+    return moved
 
 
 def _passed_over(context: Context, row: int, first: int, seen: bytearray) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from raftlog.linearizability.checker.kafka.columns import FAIL, INFO, NEVER, NOBODY, NOWHERE, OK, Columns
 from raftlog.linearizability.checker.kafka.context import Context
 from raftlog.linearizability.checker.kafka.findings import Example, Judgement
+from raftlog.linearizability.checker.kafka.subscriptions import with_groups
 
 
 def check_groups(context: Context) -> None:
@@ -67,6 +68,10 @@ class _Progress:
 
     def _collect(self) -> None:
         columns = self.context.columns
+        resets: dict[int, list[int]] = {}  # operation -> rows of offsets set on purpose: that far the group may be
+        for row, number in enumerate(columns.commit_operation):
+            if number in columns.resets and columns.outcome[number] != FAIL:
+                resets.setdefault(number, []).append(row)
         marks = {group for number, group in self._groups() if number in columns.processed}
         for number, group in self._groups():
             for key, first, after in columns.segments_of(number):
@@ -78,22 +83,13 @@ class _Progress:
                 self._step(group, key, number, offset)
             for key, offset in columns.seeks.get(number, ()):
                 self._step(group, key, number, offset - 1)
+            for row in resets.get(number, ()):
+                register = (columns.commit_group[row], columns.commit_key[row])
+                if register in self.reached:
+                    self._step(*register, number, columns.commit_offset[row] - 1)
 
     def _groups(self) -> Iterator[tuple[int, int]]:
-        """Every operation in the order of calls with the group of its process at that time.
-
-        It is the group that the last subscription named, else the one the process commits to, else the default.
-        """
-        columns = self.context.columns
-        group_of = [columns.groups.number(self.context.options.group)] * len(columns.processes)
-        for row in range(len(columns.commit_group) - 1, -1, -1):
-            group_of[columns.process[columns.commit_operation[row]]] = columns.commit_group[row]
-        for number in self.context.by_call:
-            process = columns.process[number]
-            subscription = columns.subscriptions.get(number)
-            if subscription is not None and subscription.group is not None:
-                group_of[process] = columns.groups.number(subscription.group)
-            yield number, group_of[process]
+        return with_groups(self.context.columns, self.context.options, self.context.by_call)
 
     def _step(self, group: int, key: int, number: int, offset: int) -> None:
         register = (group, key)

@@ -1,11 +1,11 @@
-"""Under which isolation level and subscription mode each operation ran.
+"""Under which isolation level, subscription mode and group each operation ran.
 
 Knows: assign and subscribe, and what an operation says of itself. Refuses to know: what follows from it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from raftlog.linearizability.checker.kafka.columns import (
     ASSIGN,
@@ -48,3 +48,19 @@ def mark_subscriptions(columns: Columns, options: KafkaOptions, by_call: Sequenc
         if own is not None:
             now = now | READ_UNCOMMITTED if own == "read_uncommitted" else now & ~READ_UNCOMMITTED
         flags[number] |= now
+
+
+def with_groups(columns: Columns, options: KafkaOptions, by_call: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Every operation in the order of calls with the group of its process at that time.
+
+    It is the group that the last subscription named, else the one the process commits to, else the default.
+    """
+    group_of = [columns.groups.number(options.group)] * len(columns.processes)
+    for row in range(len(columns.commit_group) - 1, -1, -1):
+        group_of[columns.process[columns.commit_operation[row]]] = columns.commit_group[row]
+    for number in by_call:
+        process = columns.process[number]
+        subscription = columns.subscriptions.get(number)
+        if subscription is not None and subscription.group is not None:
+            group_of[process] = columns.groups.number(subscription.group)
+        yield number, group_of[process]
