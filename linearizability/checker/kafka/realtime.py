@@ -6,6 +6,8 @@ record each poll was. Refuses to know: the order of one process's operations, an
 An operation's facts count from its return on, and are held against operations that began strictly later. A fact is
 an acknowledged send or a polled record. The lag of a process in a key is the time from when the highest offset that
 the process had seen ceased to be the newest known one to the beginning of the poll: a lower bound of its staleness.
+For the lag only facts count that readers of committed data can have seen: in keys with transactions, an open one may
+hide what was acknowledged, so there only what such readers polled counts.
 """
 
 from __future__ import annotations
@@ -21,9 +23,12 @@ from raftlog.linearizability.checker.kafka.columns import (
     NOBODY,
     NOWHERE,
     OK,
+    READ_UNCOMMITTED,
     SEEK,
     SUBSCRIBE,
+    TRANSACTIONAL,
     TXN,
+    Columns,
 )
 from raftlog.linearizability.checker.kafka.context import Context
 from raftlog.linearizability.checker.kafka.findings import Example, Judgement
@@ -44,7 +49,7 @@ class Lag:
 
 
 class _KeyHistory:
-    """When each key's known end moved: times, ends (the highest known offset + 1) and the operations that showed it."""
+    """When a key's known end moved: times, ends (the highest known offset + 1) and the operations that showed it."""
 
     __slots__ = ("ends", "operations", "times")
 
@@ -52,6 +57,27 @@ class _KeyHistory:
         self.times = array("q")
         self.ends = array("q")
         self.operations = array("i")
+
+
+class _KnownEnds:
+    """The known end of every key now, and how it came there."""
+
+    __slots__ = ("columns", "end", "keys")
+
+    def __init__(self, columns: Columns) -> None:
+        self.columns = columns
+        self.keys = [_KeyHistory() for _ in columns.keys.names]
+        self.end = array("q", [0]) * len(columns.keys.names)
+
+    def advance(self, number: int, key: int, end: int) -> None:
+        """An operation that is over shows an end; nothing if a higher one is known."""
+        if end <= self.end[key]:
+            return
+        self.end[key] = end
+        known = self.keys[key]
+        known.times.append(self.columns.returned[number])
+        known.ends.append(end)
+        known.operations.append(number)
 
 
 class _Tracked:
@@ -75,8 +101,10 @@ class RealTime:
         self.context = context
         columns = context.columns
         self.lag = Lag([(0, NOBODY)] * len(columns.keys.names), [(0, NOBODY)] * len(columns.processes))
-        self._known = [_KeyHistory() for _ in columns.keys.names]
-        self._end = array("q", [0]) * len(columns.keys.names)
+        self._known = self._visible = _KnownEnds(columns)
+        self._hiding = _hiding_keys(columns)
+        if self._hiding:
+            self._visible = _KnownEnds(columns)
         self._tracked = [_Tracked() for _ in columns.processes]
         self._sends = lay_out_sends(columns)
         self._start = min(columns.call, default=0)
@@ -90,7 +118,7 @@ class RealTime:
         by_returned = context.by_returned
         count, done = len(columns), 0
         segment_start, send_start = columns.segment_start, columns.send_start
-        send_offset, send_key, ends = self._sends.offset, self._sends.key, self._end
+        send_offset, send_key, ends = self._sends.offset, self._sends.key, self._known.end
         for number in context.by_call:
             called = calls[number]
             while done < count and returns[by_returned[done]] < called:
@@ -113,26 +141,32 @@ class RealTime:
 
     def _learn(self, number: int) -> None:
         """The operation is over: what it showed is known from now on."""
-        columns, ends, sends = self.context.columns, self._end, self._sends
+        columns, known, sends, ends = self.context.columns, self._known, self._sends, self._known.end
         for row in range(columns.send_start[number], columns.send_start[number + 1]):
             key = sends.key[row]
             if sends.acknowledged[row] >= ends[key]:
-                self._advance(number, key, sends.acknowledged[row] + 1)
+                known.advance(number, key, sends.acknowledged[row] + 1)
         first, after = columns.segment_start[number], columns.segment_start[number + 1]
-        if first == after:
-            return
         keys, highest = columns.segment_key, self.context.segments.highest
         for segment in range(first, after):
             key = keys[segment]
             if highest[segment] >= ends[key]:
-                self._advance(number, key, highest[segment] + 1)
+                known.advance(number, key, highest[segment] + 1)
+        if self._hiding:
+            self._learn_visible(number)
 
-    def _advance(self, number: int, key: int, end: int) -> None:
-        self._end[key] = end
-        known = self._known[key]
-        known.times.append(self.context.columns.returned[number])
-        known.ends.append(end)
-        known.operations.append(number)
+    def _learn_visible(self, number: int) -> None:
+        """The same of what no open transaction can hide."""
+        columns, visible, hiding, sends = self.context.columns, self._visible, self._hiding, self._sends
+        for row in range(columns.send_start[number], columns.send_start[number + 1]):
+            if sends.key[row] not in hiding:
+                visible.advance(number, sends.key[row], sends.acknowledged[row] + 1)
+        dirty = columns.flags[number] & READ_UNCOMMITTED
+        highest = self.context.segments.highest
+        for segment in range(columns.segment_start[number], columns.segment_start[number + 1]):
+            key = columns.segment_key[segment]
+            if not dirty or key not in hiding:
+                visible.advance(number, key, highest[segment] + 1)
 
     def _late_append(self, number: int, row: int) -> None:
         """A send began when its key's known end was already beyond the offset that it got, if it got one."""
@@ -141,8 +175,8 @@ class RealTime:
         offset = columns.offset[element]
         if offset == NOWHERE or columns.writer[element] != number or element in columns.extra_offsets:
             return
-        evidence = self._known[key].operations[-1]
-        weight = self._end[key] - offset
+        evidence = self._known.keys[key].operations[-1]
+        weight = self._known.end[key] - offset
         self.context.findings.add(
             "realtime-append", Judgement.ERROR, weight, _tell_append, self.context, element, evidence
         )
@@ -154,7 +188,7 @@ class RealTime:
         columns = self.context.columns
         tracked = self._tracked[columns.process[number]]
         seen, measured, last_poll = tracked.seen, tracked.measured, tracked.last_poll
-        highest_of, ends = self.context.segments.highest, self._end
+        highest_of, ends = self.context.segments.highest, self._visible.end
         for segment in range(first, after):
             key = columns.segment_key[segment]
             highest = highest_of[segment]
@@ -172,7 +206,7 @@ class RealTime:
 
     def _measure(self, number: int, key: int, highest: int) -> None:
         """How long before the poll `highest` had ceased to be the newest known offset of the key."""
-        known = self._known[key]
+        known = self._visible.keys[key]
         ends = known.ends
         place = len(ends) - 1
         if place < 0 or ends[place] <= highest + 1:
@@ -243,7 +277,7 @@ class RealTime:
             if question not in asked:
                 continue
             number, key = columns.metadata_operation[row], columns.metadata_key[row]
-            known = self._known[key]
+            known = self._known.keys[key]
             place = bisect_right(known.ends, columns.metadata_offset[row])
             if place < len(known.ends):
                 lag = columns.call[number] - known.times[place]
@@ -258,6 +292,16 @@ class RealTime:
                         seen,
                         known.operations[place],
                     )
+
+
+def _hiding_keys(columns: Columns) -> frozenset[int]:
+    """The keys in which some transaction may be open at some time."""
+    found = set()
+    for number, flags in enumerate(columns.flags):
+        if flags & TRANSACTIONAL:
+            for element in columns.sends_of(number):
+                found.add(columns.element_key[element])
+    return frozenset(found)
 
 
 def _tell_append(context: Context, element: int, evidence: int) -> Example:
