@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,7 @@ from raftlog.linearizability.checker.kafka.order import Order, settle
 from raftlog.linearizability.checker.kafka.producers import check_producers
 from raftlog.linearizability.checker.kafka.realtime import Lag, RealTime
 from raftlog.linearizability.checker.kafka.report import Anomaly, AnomalyExample, KafkaReport, Measurements
+from raftlog.linearizability.checker.kafka.restore import restored
 from raftlog.linearizability.checker.kafka.segments import lay_out
 from raftlog.linearizability.checker.kafka.series import Unseen, unseen_over_time
 from raftlog.linearizability.checker.kafka.sessions import check_sessions
@@ -49,7 +51,7 @@ from raftlog.linearizability.checker.kafka.subscriptions import mark_subscriptio
 from raftlog.linearizability.checker.kafka.transactions import check_transactions
 from raftlog.linearizability.checker.kafka.values import check_values
 from raftlog.linearizability.checker.kafka.words import Words
-from raftlog.linearizability.checker.verdict import Status
+from raftlog.linearizability.checker.verdict import Limit, Status
 
 _CHECK_EVERY = 4096  # operations between two looks at the budget
 _ORDER_BYTES = 40  # what the steps need per operation and element beyond the columns, about
@@ -109,9 +111,12 @@ class _Analysis:
         self.counts = ConsumeCounts()
         self.unseen = Unseen()
         self.out: OutOfBudget | None = None
+        self.original: Callable[[int], Operation] = partial(restored, self.columns)
 
     def run(self, operations: Iterable[Operation], reader: JsonLinesReader | None = None) -> KafkaReport:
         """Read, judge, report. Out of budget, what was found until then still counts."""
+        if isinstance(operations, History):
+            self.original = operations.operations.__getitem__
         complete = self._read(operations)
         if reader is not None:
             self.columns.time_unit = reader.time_unit
@@ -153,6 +158,7 @@ class _Analysis:
             self.options,
             self.findings,
             Words(columns),
+            self.meter,
             by_call,
             by_returned,
             shows_subscribe(columns, self.options),
@@ -192,22 +198,23 @@ class _Analysis:
         words = Words(columns)
         if self.out is not None:
             self.findings.add("cycle-search-timeout", Judgement.UNDECIDED, 1, _tell_out, self.out.reason)
-        status = Status.VALID
+        anomalies = tuple(_anomaly(found, words, self.original) for found in self.findings.sorted())
+        undecided = [one for one in anomalies if one.judgement is Judgement.UNDECIDED]
+        status = Status.UNKNOWN if undecided else Status.VALID
         if self.findings.has(Judgement.ERROR):
             status = Status.INVALID
-        elif self.findings.has(Judgement.UNDECIDED):
-            status = Status.UNKNOWN
+        limit: Limit | None = "configurations" if undecided else None
         return KafkaReport(
             status,
-            tuple(_anomaly(found, words) for found in self.findings.sorted()),
+            anomalies,
             self._measurements(words),
             columns.time_unit,
             columns.source,
             tuple(columns.annotations),
             len(columns),
             self.meter.elapsed(),
-            None if self.out is None else self.out.limit,
-            None if self.out is None else self.out.reason,
+            limit if self.out is None else self.out.limit,
+            undecided[0].examples[0].text if undecided else None,
         )
 
     def _measurements(self, words: Words) -> Measurements:
@@ -310,13 +317,13 @@ def _causes(columns: Columns) -> dict[str, int]:
     return dict(causes.most_common())
 
 
-def _anomaly(found: Found, words: Words) -> Anomaly:
+def _anomaly(found: Found, words: Words, original: Callable[[int], Operation]) -> Anomaly:
     definition: Definition = found.definition
     examples = tuple(
         AnomalyExample(
             example.text,
             example.key,
-            tuple(words.as_operation(number) for number in example.operations),
+            tuple(original(number) for number in example.operations),
             tuple(words.operation(number) for number in example.operations),
             example.details,
         )

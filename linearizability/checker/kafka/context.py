@@ -9,6 +9,7 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from raftlog.linearizability.checker.budget import Meter
 from raftlog.linearizability.checker.kafka.columns import Columns
 from raftlog.linearizability.checker.kafka.findings import Findings, Judgement
 from raftlog.linearizability.checker.kafka.options import KafkaOptions
@@ -27,6 +28,7 @@ class Context:
     options: KafkaOptions
     findings: Findings
     words: Words
+    meter: Meter
     by_call: Sequence[int]
     by_returned: Sequence[int]
     subscribes: bool

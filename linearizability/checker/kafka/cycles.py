@@ -14,7 +14,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass
 
-from raftlog.linearizability.checker.kafka.columns import TXN
+from raftlog.linearizability.checker.kafka.columns import READ_UNCOMMITTED, TXN
 from raftlog.linearizability.checker.kafka.context import Context, allowed_if
 from raftlog.linearizability.checker.kafka.dependencies import (
     Suspects,
@@ -87,7 +87,7 @@ class _Search:
         self.context = context
         self.suspects = suspects
         self.observed = observed
-        self.steps = Steps(context.options.cycle_steps)
+        self.steps = Steps(context.options.cycle_steps, context.meter)
         self.classes = {one.name: one for one in _classes(observed)}
         self.found: dict[str, int] = {}
 
@@ -99,7 +99,7 @@ class _Search:
                     raise OutOfSteps
                 self._component(component)
             except OutOfSteps:
-                self._left("PL-2-cycle-exists", len(component))
+                self._left("PL-2-cycle-exists", component, component)
         regions = sorted(self._regions(), key=lambda region: len(region[0]))
         for members, late in regions:
             try:
@@ -107,19 +107,23 @@ class _Search:
                     raise OutOfSteps
                 self._region(members, late)
             except OutOfSteps:
-                if late:
-                    self._left("strong-PL-2-cycle-exists", len(late))
+                reach, returned = self.suspects.reach, self.context.columns.returned
+                self._left("strong-PL-2-cycle-exists", [one for one in late if reach[one] > returned[one]], members)
 
-    def _left(self, name: str, count: int) -> None:
-        """Something that was not looked into: of the graph without inferred writes it is an error."""
-        columns = self.context.columns
-        dirty = self.context.options.isolation == "read_uncommitted" or any(
-            subscription.isolation == "read_uncommitted" for subscription in columns.subscriptions.values()
-        )
+    def _left(self, name: str, certain: list[int], members: list[int]) -> None:
+        """Something that was not looked into, with the operations that are certainly on a cycle.
+
+        In the graph without inferred writes that is an error, unless reads of uncommitted data may excuse the cycle.
+        """
+        flags, findings, count = self.context.columns.flags, self.context.findings, len(certain)
         if not self.observed:
-            self.context.findings.add(name.replace("PL-2", "PL-1"), Judgement.ALLOWED, count, _tell_left, count)
-        judgement = allowed_if(not self.observed or dirty)
-        self.context.findings.add(name, judgement, count, _tell_left, count)
+            if count:
+                findings.add(name.replace("PL-2", "PL-1"), Judgement.ALLOWED, count, _tell_left, count)
+                findings.add(name, Judgement.ALLOWED, count, _tell_left, count)
+        elif not count or any(flags[number] & READ_UNCOMMITTED for number in members):
+            findings.add("cycle-search-timeout", Judgement.UNDECIDED, len(members), _tell_undecided, len(members))
+        else:
+            findings.add(name, Judgement.ERROR, count, _tell_left, count)
 
     # Cycles of dependencies alone
 
@@ -264,6 +268,10 @@ class _Search:
             judgement = Judgement.ERROR if self.observed else Judgement.ALLOWED
             if self.context.findings.holds(name, judgement):
                 self.context.findings.more(name, judgement, count)
+
+
+def _tell_undecided(count: int) -> Example:
+    return Example(f"The steps for searching cycles ran out before {count:,} suspicious operations were looked at.")
 
 
 def _tell_left(count: int) -> Example:

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
+from raftlog.linearizability.checker.budget import Meter
 from raftlog.linearizability.checker.kafka.columns import (
     NOBODY,
     NOWHERE,
@@ -32,24 +33,31 @@ PROCESS = 8  # the same process, one operation after the other
 REALTIME = 16  # was over before the other began
 DIRTY = 32  # WR out of a transaction, to a reader of uncommitted data
 
+_ASK_EVERY = 50_000  # steps between two looks at the budget
+
 
 class OutOfSteps(Exception):
     """The searches have walked as many edges as they may."""
 
 
 class Steps:
-    """How many edges may still be walked."""
+    """How many edges may still be walked. From time to time the budget of the whole analysis is asked too."""
 
-    __slots__ = ("left",)
+    __slots__ = ("ask_at", "left", "meter")
 
-    def __init__(self, left: int) -> None:
+    def __init__(self, left: int, meter: Meter) -> None:
         self.left = left
+        self.meter = meter
+        self.ask_at = left - _ASK_EVERY
 
     def take(self, count: int) -> None:
-        """Account for edges walked. Raises OutOfSteps."""
+        """Account for edges walked. Raises OutOfSteps, or OutOfBudget."""
         self.left -= count
         if self.left < 0:
             raise OutOfSteps
+        if self.left < self.ask_at:
+            self.ask_at = self.left - _ASK_EVERY
+            self.meter.check(0, 0)
 
 
 class Neighbourhood:

@@ -12,6 +12,7 @@ from typing import Any
 
 from raftlog.linearizability.checker.history import Annotation, Operation, TimeUnit
 from raftlog.linearizability.checker.kafka.catalogue import Severity
+from raftlog.linearizability.checker.kafka.describe import describe, keys_of
 from raftlog.linearizability.checker.kafka.findings import Judgement
 from raftlog.linearizability.checker.verdict import (
     Invalid,
@@ -33,7 +34,7 @@ class AnomalyExample:
 
     text: str
     key: str | None
-    operations: tuple[Operation, ...]
+    operations: tuple[Operation, ...]  # the history's own where one was given, else made again from what was kept
     descriptions: tuple[str, ...]  # what each of these operations did, on one line
     details: Mapping[str, Any]
 
@@ -123,22 +124,30 @@ class KafkaModel:
 
     name = "kafka"
 
+    def part(self, operation: Operation) -> str | None:
+        """The first key that the operation is about."""
+        return next(iter(keys_of(operation)), None)
+
+    def initial_states(self) -> tuple[()]:
+        """There are none."""
+        return ()
+
     def describe_state(self, state: Any) -> str:
         """There are none."""
         return str(state)
 
     def describe_operation(self, operation: Operation) -> str:
         """The operation in short."""
-        what = operation.output if operation.output is not None else operation.input
-        return f"{operation.function} {what!r}"
+        return describe(operation)
 
 
 @dataclass(frozen=True, slots=True)
 class KafkaReport:
     """The answer of the Kafka analysis.
 
-    `status` is INVALID with any error, UNKNOWN without one when something could not be judged (`limit` and `reason`
-    say what ran out, where that was the cause), else VALID. `anomalies` hold errors first, then by severity.
+    `status` is INVALID with any error, UNKNOWN without one when something could not be judged, else VALID. `limit`
+    and `reason` tell what could not be judged: a budget or the steps of the cycle search ran out, or there is nothing.
+    `anomalies` hold errors first, then by severity.
     """
 
     status: Status
@@ -171,8 +180,8 @@ class KafkaReport:
         if self.status is Status.VALID:
             return Valid(model, (), self.operation_count, self.seconds)
         if self.status is Status.UNKNOWN:
-            reason = self.reason or "nothing in this history can be judged"
-            return Unknown(model, (), self.operation_count, self.seconds, limit=self.limit or "time", reason=reason)
+            limit, reason = self.limit or "configurations", self.reason or ""
+            return Unknown(model, (), self.operation_count, self.seconds, limit=limit, reason=reason)
         parts = tuple(
             PartVerdict(anomaly.name, Status.INVALID, example.operations, "kafka", witness=_witness(anomaly, example))
             for anomaly in self.errors
@@ -184,7 +193,7 @@ class KafkaReport:
 
     def text(self, examples: int = _TEXT_EXAMPLES) -> str:
         """The report for a terminal, with at most so many examples of each anomaly."""
-        lines = [self._headline()]
+        lines = [self.headline]
         for anomaly in self.anomalies:
             if anomaly.judgement is Judgement.ALLOWED:
                 continue
@@ -199,7 +208,9 @@ class KafkaReport:
         lines += self._measured()
         return "\n".join(lines)
 
-    def _headline(self) -> str:
+    @property
+    def headline(self) -> str:
+        """The answer in one sentence."""
         measured = self.measurements
         scope = (
             f"{self.operation_count:,} operations of {measured.processes:,} processes on {measured.keys:,} keys "
@@ -209,11 +220,11 @@ class KafkaReport:
             count = len({anomaly.name for anomaly in self.errors})
             head = f"INVALID: {count} kind{'s' if count != 1 else ''} of error in {scope}."
         elif self.status is Status.UNKNOWN:
-            head = f"UNKNOWN: {self.reason or 'nothing in this history can be judged'}; {scope}."
+            head = f"UNKNOWN: no error in {scope}, but not everything could be judged. {self.reason}"
         else:
             head = f"VALID: no error in {scope}."
         if self.status is Status.INVALID and self.reason:
-            head += f" Not everything was looked at: {self.reason}."
+            head += f" {self.reason}"
         return head
 
     def _measured(self) -> list[str]:
