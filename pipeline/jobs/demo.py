@@ -1,8 +1,8 @@
-"""`make demo`: a year of flights through a broker that is killed in the middle, and the books balanced afterwards.
+"""`make demo`: a year of flights through three brokers whose leaders are killed, and the books balanced afterwards.
 
 Everything is done with unmodified confluent-kafka: an idempotent producer, a group of two consumer processes that
-commit, and at the end a reader of the whole log. Knows the story and the accounts; refuses to know how a broker is
-started (raftlog.testing) or a flight looks (flights.py).
+commit, and at the end a reader of the whole log. Knows the story; refuses to know how a broker is started
+(raftlog.testing), a flight looks (flights.py) and the books are kept (accounts.py).
 
 Exit code 0 only when nothing that was acknowledged is missing and nothing is in the log twice.
 """
@@ -12,66 +12,36 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
+from raftlog.pipeline.jobs.accounts import Accounts, Kill, report
 from raftlog.pipeline.jobs.display import Display
+from raftlog.pipeline.jobs.flight_load import Load
 from raftlog.pipeline.jobs.flights import Flight, load, row_of
 from raftlog.pipeline.jobs.group_reader import CLIENT, GroupReader
-from raftlog.testing import BrokerDied, Cluster, cluster
+from raftlog.testing import BrokerDied, BrokerProcess, Cluster, cluster
 
 TOPIC = "flights"
 GROUP = "arrivals-board"
 PARTITIONS = 6
 READERS = 2
+BROKERS = 1
+REPLICAS_MAX = 3
+KILLS_IN_A_CLUSTER = 2
 TICK_SECONDS = 0.05
 PRODUCE_CHUNK = 2000
+TRICKLE = 100
+"""Rows a tick while a killed broker is not yet in sync again: the next leader must not be killed before it is."""
 STALL_SECONDS = 20.0
+LOOK_SECONDS = 0.1
 
 
 class Overdue(Exception):
     """The demo did not get on; the message says what it was waiting for."""
-
-
-@dataclass
-class Accounts:
-    """What was counted. Times in seconds."""
-
-    rows: int = 0
-    bytes: int = 0
-    broker_start: float = 0.0
-    broker_restart: float = 0.0
-    killed_at_acknowledged: int = 0
-    killed_at_consumed: int = 0
-    acknowledged: int = 0
-    failed: int = 0
-    produce_seconds: float = 0.0
-    produce_pause: float = 0.0
-    consumed: int = 0
-    consume_seconds: float = 0.0
-    consume_pause: float = 0.0
-    commits: int = 0
-    committed: int = 0
-    in_log: Counter[int] = field(default_factory=Counter)
-    consumed_twice: int = 0
-    never_consumed: int = 0
-
-    @property
-    def lost(self) -> int:
-        """Rows that are not in the log although every row was acknowledged in the end."""
-        return self.rows - len(self.in_log)
-
-    @property
-    def twice_in_log(self) -> int:
-        return sum(count - 1 for count in self.in_log.values())
-
-    @property
-    def balanced(self) -> bool:
-        wrong = self.lost or self.twice_in_log or self.never_consumed or self.failed
-        return not wrong and self.committed == len(self.in_log)
 
 
 class Deadline:
@@ -90,63 +60,70 @@ class Deadline:
             raise Overdue(f"gave up after {self._seconds:g} s, waiting for {waiting_for}")
 
 
-class Load:
-    """The producer, and what it has heard back."""
+def admin_client(bootstrap: str) -> Any:
+    from confluent_kafka.admin import AdminClient
 
-    def __init__(self, bootstrap: str) -> None:
-        from confluent_kafka import Producer
-
-        self.acknowledged = 0
-        self.failed = 0
-        self.longest_pause = 0.0
-        self._last = 0.0
-        self._producer = Producer(
-            {
-                "bootstrap.servers": bootstrap,
-                "enable.idempotence": True,
-                "linger.ms": 10,
-                "compression.type": "lz4",
-                **CLIENT,
-            }
-        )
-
-    def _delivered(self, error: Any, _message: Any) -> None:
-        now = time.monotonic()
-        if error is not None:
-            self.failed += 1
-            return
-        if self.acknowledged:
-            self.longest_pause = max(self.longest_pause, now - self._last)
-        self.acknowledged += 1
-        self._last = now
-
-    def send(self, flights: list[Flight]) -> int:
-        """Queue as many as the client takes now; says how many."""
-        for count, flight in enumerate(flights):
-            try:
-                self._producer.produce(TOPIC, key=flight.key, value=flight.value, on_delivery=self._delivered)
-            except BufferError:
-                return count
-        return len(flights)
-
-    def listen(self, seconds: float = 0.0) -> None:
-        self._producer.poll(seconds)
-
-    @property
-    def waiting(self) -> int:
-        return len(self._producer)
+    return AdminClient({"bootstrap.servers": bootstrap, **CLIENT})
 
 
-def create_topic(bootstrap: str, deadline: Deadline) -> None:
-    from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+def create_topic(admin: Any, replicas: int, deadline: Deadline) -> None:
+    from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
-    admin = AdminClient({"bootstrap.servers": bootstrap, **CLIENT})
-    (created,) = admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)]).values()
+    (created,) = admin.create_topics([NewTopic(TOPIC, PARTITIONS, replicas)]).values()
     try:
         created.result(timeout=deadline.left)
     except TimeoutError:
         deadline.check("the topic to be created")
         raise
+
+
+def partitions_of(admin: Any) -> list[Any]:
+    """The topic's partitions as a broker describes them; none while nobody answers."""
+    from confluent_kafka import KafkaException
+
+    try:
+        topic = admin.list_topics(TOPIC, timeout=2).topics.get(TOPIC)
+    except KafkaException:
+        return []
+    return [] if topic is None or topic.error is not None else list(topic.partitions.values())
+
+
+class Restart(threading.Thread):
+    """Starts a killed broker once the others have taken over, and ends when every replica is in sync again.
+
+    In a thread, because the producer must be listened to meanwhile: it is the one that measures.
+    """
+
+    def __init__(
+        self, broker: BrokerProcess, kill: Kill, admin: Any, replicas: int, get_on: Callable[[], bool]
+    ) -> None:
+        """`get_on`: whether the producer has got on since the kill."""
+        super().__init__(name=f"restart of broker {broker.node_id}", daemon=True)
+        self.failure: BrokerDied | None = None
+        self._broker = broker
+        self._kill = kill
+        self._admin = admin
+        self._replicas = replicas
+        self._get_on = get_on
+
+    def run(self) -> None:
+        # With no other broker there is nobody to take over.
+        end = time.monotonic() + (STALL_SECONDS if self._replicas > 1 else 0)
+        while not self._get_on() and time.monotonic() < end:
+            time.sleep(LOOK_SECONDS)
+        began = time.monotonic()
+        try:
+            self._broker.start()
+        except BrokerDied as died:
+            self.failure = died
+            return
+        self._kill.restart = time.monotonic() - began
+        while not self._in_sync():
+            time.sleep(LOOK_SECONDS)
+
+    def _in_sync(self) -> bool:
+        found = partitions_of(self._admin)
+        return len(found) == PARTITIONS and all(len(each.isrs) == self._replicas for each in found)
 
 
 class Story:
@@ -160,9 +137,16 @@ class Story:
         self._display: Display | None = None
         context = multiprocessing.get_context("spawn")
         bootstrap = brokers.bootstrap_servers
+        self._replicas = min(len(brokers.brokers), REPLICAS_MAX)
+        self._kills = KILLS_IN_A_CLUSTER if self._replicas == REPLICAS_MAX else 1
+        self._admin = admin_client(bootstrap)
         self._readers = [GroupReader(context, len(flights), bootstrap, TOPIC, GROUP) for _ in range(READERS)]
-        self._load = Load(bootstrap)
-        self.accounts = Accounts(rows=len(flights), bytes=sum(len(each.value) for each in flights))
+        self._load = Load(bootstrap, TOPIC)
+        self._restart: Restart | None = None
+        self._began = 0.0
+        self.accounts = Accounts(
+            rows=len(flights), bytes=sum(len(each.value) for each in flights), brokers=len(brokers.brokers)
+        )
 
     @property
     def _consumed(self) -> int:
@@ -170,13 +154,16 @@ class Story:
 
     def run(self, display: Display) -> None:
         self._display = display
-        create_topic(self._brokers.bootstrap_servers, self._deadline)
+        create_topic(self._admin, self._replicas, self._deadline)
         for reader in self._readers:
             reader.start()
         try:
             while not all(reader.tally.assigned for reader in self._readers):
                 self._tick("both consumers to be given partitions")
-            self._say(f"topic {TOPIC}: {PARTITIONS} partitions; group {GROUP}: {READERS} consumer processes")
+            self._say(
+                f"topic {TOPIC}: {PARTITIONS} partitions, replication factor {self._replicas}; "
+                f"group {GROUP}: {READERS} consumer processes"
+            )
             self._produce_and_kill()
             self._drain()
         finally:
@@ -185,30 +172,57 @@ class Story:
         self._close_accounts()
 
     def _produce_and_kill(self) -> None:
-        began = time.monotonic()
-        sent, killed = 0, False
+        self._began = time.monotonic()
+        sent = 0
         while sent < len(self._flights) or self._load.waiting:
-            sent += self._load.send(self._flights[sent : sent + PRODUCE_CHUNK])
+            sent += self._load.send(self._flights[sent : sent + self._chunk(sent)])
             self._tick(f"the producer ({self._load.acknowledged:,} of {len(self._flights):,} acknowledged)")
-            if not killed and self._load.acknowledged >= len(self._flights) // 3 and self._consumed:
-                self._kill_and_restart()
-                killed = True
-        self.accounts.produce_seconds = time.monotonic() - began
-        self._began = began
+            due = len(self._flights) * (len(self.accounts.kills) + 1) // (self._kills + 1)
+            is_due = len(self.accounts.kills) < self._kills and self._load.acknowledged >= due
+            if is_due and self._consumed and self._is_well():
+                self._kill_leader()
+        self.accounts.produce_seconds = time.monotonic() - self._began
+        while not self._is_well():
+            self._tick("every replica to be in sync again")
+        self.accounts.kills[-1].pause = self._load.pause_since_mark
 
-    def _kill_and_restart(self) -> None:
-        accounts = self.accounts
-        (broker,) = self._brokers.brokers
-        accounts.killed_at_acknowledged, accounts.killed_at_consumed = self._load.acknowledged, self._consumed
-        broker.kill()
+    def _chunk(self, sent: int) -> int:
+        """How many rows to send now: a trickle when the next kill is due and cannot be yet."""
+        if len(self.accounts.kills) >= self._kills:
+            return PRODUCE_CHUNK
+        due = len(self._flights) * (len(self.accounts.kills) + 1) // (self._kills + 1)
+        return PRODUCE_CHUNK if sent < due or self._kills == 1 else TRICKLE
+
+    def _is_well(self) -> bool:
+        """Whether no restart is under way."""
+        if self._restart is None or self._restart.is_alive():
+            return self._restart is None
+        if self._restart.failure is not None:
+            raise self._restart.failure
+        kill = self.accounts.kills[-1]
+        self._say(f"broker {kill.broker} serves again {kill.restart * 1000:,.0f} ms after its start, and is in sync")
+        self._restart = None
+        return True
+
+    def _kill_leader(self) -> None:
+        if self.accounts.kills:
+            self.accounts.kills[-1].pause = self._load.pause_since_mark
+        leads = Counter(each.leader for each in partitions_of(self._admin))
+        victim = self._brokers.broker(max(sorted(leads), key=lambda node: leads[node]) if leads else 1)
+        kill = Kill(victim.node_id, self._load.acknowledged, self._consumed)
+        self.accounts.kills.append(kill)
+        self._load.mark()
+        victim.kill()
         self._say(
-            f"killed the broker with -9 at {accounts.killed_at_acknowledged:,} acknowledged, "
-            f"{accounts.killed_at_consumed:,} consumed"
+            f"killed broker {kill.broker} with -9, the leader of {leads[kill.broker]} of {PARTITIONS} partitions, "
+            f"at {kill.acknowledged:,} acknowledged, {kill.consumed:,} consumed"
         )
-        began = time.monotonic()
-        broker.start()
-        accounts.broker_restart = time.monotonic() - began
-        self._say(f"it serves again after {accounts.broker_restart * 1000:,.0f} ms, same port, same data directory")
+        enough = kill.acknowledged + PRODUCE_CHUNK
+        get_on = self._load
+        self._restart = Restart(
+            victim, kill, self._admin, self._replicas, lambda: get_on.acknowledged > enough or not get_on.waiting
+        )
+        self._restart.start()
 
     def _drain(self) -> None:
         """Wait until every row was consumed, or nothing has come for so long that nothing will."""
@@ -274,45 +288,25 @@ def read_back(bootstrap: str, deadline: Deadline) -> tuple[Counter[int], int]:
     return rows, committed
 
 
-def report(accounts: Accounts) -> str:
-    megabytes = accounts.bytes / 1e6
-    lines = [
-        ("produced", f"{accounts.acknowledged:,} records acknowledged, {megabytes:.0f} MB, "
-                     f"{accounts.acknowledged / accounts.produce_seconds:,.0f} records/s"),
-        ("consumed", f"{accounts.consumed:,} records in {accounts.commits} commits, "
-                     f"{accounts.consumed / accounts.consume_seconds:,.0f} records/s"),
-        ("lost", f"{accounts.lost + accounts.never_consumed} "
-                 f"({accounts.lost} not in the log, {accounts.never_consumed} never consumed)"),
-        ("twice", f"{accounts.twice_in_log} in the log, {accounts.consumed_twice} consumed again after the crash "
-                  "(allowed since the last commit)"),
-        ("committed", f"offset {accounts.committed:,} of {sum(accounts.in_log.values()):,}"),
-        ("longest pause", f"{accounts.produce_pause:.2f} s between acknowledgements, "
-                          f"{accounts.consume_pause:.2f} s between records consumed"),
-        ("broker", f"serves {accounts.broker_start * 1000:,.0f} ms after its start, "
-                   f"{accounts.broker_restart * 1000:,.0f} ms after kill -9 and start"),
-    ]  # fmt: skip
-    return "\n".join(f"{name:>14}  {text}" for name, text in lines)
-
-
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--timeout", type=float, default=180.0, metavar="SECONDS", help="give up after (default 180)")
     parser.add_argument("--rows", type=int, metavar="N", help="only the first N flights")
+    parser.add_argument("--brokers", type=int, default=BROKERS, metavar="N", help=f"how many (default {BROKERS})")
     options = parser.parse_args(arguments)
     deadline = Deadline(options.timeout)
     print("reading the flights ...", flush=True)
     try:
         flights = load(options.rows)
         began = time.monotonic()
-        with cluster() as brokers:
+        with cluster(options.brokers) as brokers:
             started = time.monotonic() - began
             with Display(["produced", "consumed"], len(flights)) as display:
-                display.say(
-                    f"{len(flights):,} flights; broker at {brokers.bootstrap_servers} "
-                    f"serves {started * 1000:,.0f} ms after its start"
-                )
+                them = "broker" if options.brokers == 1 else f"{options.brokers} brokers"
+                where = f"{them} at {brokers.bootstrap_servers}, ready {started * 1000:,.0f} ms after the start"
+                display.say(f"{len(flights):,} flights; {where}")
                 story = Story(flights, brokers, deadline, display.say)
-                story.accounts.broker_start = started
+                story.accounts.start = started
                 story.run(display)
     except ImportError as error:
         print(f"demo: {error}; pip install 'raftlog[demo]' brings what it needs", file=sys.stderr)

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from raftlog.pipeline.jobs import demo
-from raftlog.pipeline.jobs.demo import Accounts, report
+from raftlog.pipeline.jobs.accounts import Accounts, report
 from raftlog.pipeline.jobs.flights import PREFIX, Flight, row_of
 
 ROWS = 30_000
@@ -30,10 +30,10 @@ def test_nothing_is_lost_when_the_broker_is_killed_in_the_middle(
 ) -> None:
     pytest.importorskip("confluent_kafka")
     monkeypatch.setattr(demo, "load", some_flights)
-    code = demo.main(["--timeout", "60"])
+    code = demo.main(["--timeout", "60", "--brokers", "1"])
     out, err = capsys.readouterr()
     assert code == 0, out + err
-    assert "killed the broker with -9 at" in out and "it serves again after" in out
+    assert "killed broker 1 with -9" in out and "broker 1 serves again" in out
     assert "lost  0 (0 not in the log, 0 never consumed)" in out and "twice  0 in the log" in out
     assert f"committed  offset {ROWS:,} of {ROWS:,}" in out
     assert out.endswith("nothing was lost\n")
