@@ -199,6 +199,10 @@ class FaultyDisk:
         """Whether the descriptor is one of this disk's."""
         return descriptor in self._open
 
+    def path_of(self, descriptor: int) -> str:
+        """Under which name the descriptor was opened."""
+        return self._opened(descriptor)[1]
+
     def write_at(self, descriptor: int, data: bytes | bytearray | memoryview, position: int, /) -> int:
         """See Disk."""
         file, path = self._opened(descriptor)

@@ -1,0 +1,461 @@
+"""The Raft core alone under a seed: messages are lost, doubled, delayed and swapped, which TCP would not allow.
+
+A node here is a small shell around `raftlog.raft.core.raft.Raft` with a real journal on a simulated disk. The shell
+that is shipped runs in `quorum_run`. Knows how the core is driven. Refuses to know rules of Raft.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from random import Random
+from zlib import crc32
+
+from raftlog.linearizability.simulator.faults import Fault, Plan, schedule
+from raftlog.linearizability.simulator.injector import Injector
+from raftlog.linearizability.simulator.journals import Mirror, WatchedFiles
+from raftlog.linearizability.simulator.loop import Timer
+from raftlog.linearizability.simulator.raft_invariants import RaftInvariants
+from raftlog.linearizability.simulator.runs import BaseSimulation
+from raftlog.linearizability.simulator.violation import Violation
+from raftlog.linearizability.simulator.world import Machine
+from raftlog.raft.core.configuration import Configuration
+from raftlog.raft.core.entries import Entry, Kind, application_data, kind_of
+from raftlog.raft.core.leadership import Own, Peer
+from raftlog.raft.core.log import Base, RaftLog
+from raftlog.raft.core.messages import Message, to_wire
+from raftlog.raft.core.progress import Outgoing
+from raftlog.raft.core.raft import Raft
+from raftlog.raft.core.snapshot import SnapshotContent
+from raftlog.raft.core.state import HardState, Role, Timing, Writes
+from raftlog.raft.core.entries import Entry as JournalEntry
+from raftlog.raft.journal import Journal, JournalDamaged, JournalFailed
+
+DIRECTORY = "/meta"
+SETTLE_SECONDS = 12.0
+"""After the last fault a quorum must be well again within this time."""
+TIMING = Timing(heartbeat=0.1, election_min=0.4, election_max=0.8, hurry_min=0.005, hurry_max=0.05)
+
+KINDS = (
+    "kill", "power", "tear", "freeze", "cut", "deaf", "isolate", "split", "reset", "slow-disk", "full-disk",
+    "sync-error", "rot", "transfer",
+)  # fmt: skip
+
+
+@dataclass(slots=True)
+class Unreliable:
+    """Probabilities for each message."""
+
+    lost: float
+    doubled: float
+    delayed: float
+
+
+class CoreNode:
+    """The process of one node: drives a Raft machine."""
+
+    def __init__(self, run: CoreRun, machine: Machine) -> None:
+        self.run = run
+        self.machine = machine
+        self.node = machine.node
+        self.loop = machine.loop
+        self.state: list[tuple[int, int]] = []  # (index, checksum) of each application entry
+        self.journal = Journal(DIRECTORY, run.files[self.node], segment_bytes=2_000)
+        recovered = self.journal.recovered
+        base = Base(configuration=run.configuration)
+        if recovered.snapshot is not None:
+            content = SnapshotContent.of_chunks(*recovered.snapshot)
+            base = content.base
+            self._restore(content)
+        entries = [Entry(*entry) for entry in recovered.entries]
+        directory = b"%d" % self.node
+        self.raft = Raft(
+            Own(self.node, Peer(directory, machine.host, 1)),
+            RaftLog(base, entries),
+            HardState(recovered.term, recovered.voted_for),
+            TIMING,
+            machine.random.random,
+            now=self.loop.time(),
+        )
+        self.applied = base.index
+        self.snapshot = recovered.snapshot
+        self.writing = False
+        self.stopped: asyncio.Future[None] = self.loop.create_future()
+        self._timer: Timer | None = None
+        self._number = 0
+
+    # Events --------------------------------------------------------------------------------------------------
+
+    def receive(self, sender: int, message: Message) -> None:
+        """A message has come."""
+        self.raft.step(sender, message, self.loop.time())
+        self.pump()
+
+    def connected(self, peer: int) -> None:
+        """A peer is there."""
+        self.raft.connected(peer, Peer(b"%d" % peer, f"host{peer}", 1), self.loop.time())
+        self.pump()
+
+    def disconnected(self, peer: int) -> None:
+        """A peer's connection broke."""
+        self.raft.disconnected(peer, self.loop.time())
+        self.pump()
+
+    def tick(self) -> None:
+        """Time has passed."""
+        self.raft.tick(self.loop.time())
+        self.pump()
+
+    def propose(self) -> None:
+        """Somebody wants something written."""
+        if self.raft.may_propose:
+            self._number += 1
+            payload = b"%d.%d.%d" % (self.node, self.machine.incarnation, self._number)
+            index = self.raft.propose([application_data(self.node, self._number, payload)])
+            self.run.proposed(self, index)
+            self.pump()
+
+    # Effects -------------------------------------------------------------------------------------------------
+
+    def pump(self) -> None:
+        """Send, write and replay what the machine wants."""
+        raft = self.raft
+        self._send(raft.take_messages(self.loop.time()))
+        if not self.writing:
+            writes = raft.take_writes()
+            if writes.on_disk:
+                self.writing = True
+                self.loop.run_in_executor(None, self._write, writes).add_done_callback(partial(self._written, writes))
+            elif writes.held:
+                self._send(raft.written(writes, self.loop.time()))
+        self._replay()
+        self.run.looked_at(self)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self.loop.call_at(max(raft.deadline, self.loop.time() + 0.001), self.tick)
+
+    def _send(self, messages: Sequence[tuple[int, Message]]) -> None:
+        for target, message in messages:
+            self.run.send(self.node, target, message)
+
+    def _write(self, writes: Writes) -> None:
+        journal = self.journal
+        if writes.snapshot is not None:
+            base = writes.snapshot.base
+            if writes.cut_after and journal.last_index > base.index:
+                journal.replace_from(base.index + 1, base.term, [])
+            journal.save_snapshot(base.index, base.term, writes.snapshot.all_chunks())
+        if writes.hard_state is not None:
+            journal.vote(*writes.hard_state)
+        entries = [JournalEntry(*entry) for entry in writes.entries]
+        if writes.cut_from:
+            journal.replace_from(writes.cut_from, writes.cut_previous_term, entries)
+        else:
+            journal.append(entries)
+
+    def _written(self, writes: Writes, done: asyncio.Future[None]) -> None:
+        self.writing = False
+        error = done.exception()
+        if isinstance(error, JournalFailed):
+            # As a broker whose metadata disk fails: it stops, and is started again.
+            if not self.stopped.done():
+                self.stopped.set_result(None)
+            return
+        if error is not None:
+            raise error
+        self._send(self.raft.written(writes, self.loop.time()))
+        self.pump()
+
+    def _replay(self) -> None:
+        raft = self.raft
+        if raft.installed is not None:
+            self._restore(raft.installed)
+            self.applied = max(self.applied, raft.installed.base.index)
+            raft.installed = None
+        while self.applied < raft.appliable:
+            self.applied += 1
+            if self.applied <= raft.log.base.index:
+                continue
+            entry = raft.log.entry(self.applied)
+            self.run.invariants.replay(self.node, entry.index, entry.data)
+            if kind_of(entry.data) is Kind.APPLICATION:
+                self.state.append((entry.index, crc32(entry.data)))
+            self.run.replayed(self, entry)
+        leadership = raft.leadership
+        if leadership is not None and leadership.snapshot_wanted and not self.writing:
+            self.take_snapshot()
+
+    def _restore(self, content: SnapshotContent) -> None:
+        self.state = [(int(row[0]), int(row[1])) for row in (chunk.split(b" ") for chunk in content.chunks)]
+
+    def take_snapshot(self) -> None:
+        """Of what is replayed; offered to followers that need it."""
+        raft = self.raft
+        index = min(self.applied, raft.log.last_index)
+        term = raft.log.term_at(index)
+        if index == 0 or term is None or self.writing:
+            return
+        configuration_index, configuration = raft.log.configuration_at(index)
+        base = Base(index, term, configuration, configuration_index, raft.log.internal_up_to(index))
+        content = SnapshotContent(base, b"", [b"%d %d" % row for row in self.state])
+        try:
+            self.journal.save_snapshot(index, term, content.all_chunks())
+        except JournalFailed:
+            return
+        raft.log.compact(index - 3)
+        if raft.leadership is not None:
+            raft.leadership.offer_snapshot(Outgoing(index, term, content.encode()))
+
+
+class Place:
+    """Where a node is, whether or not it runs: what the invariants look at."""
+
+    def __init__(self, run: CoreRun, node: int) -> None:
+        self.run = run
+        self.node = node
+        self.process: CoreNode | None = None
+
+    @property
+    def raft(self) -> Raft | None:
+        """See Watched."""
+        return self.process.raft if self.process is not None else None
+
+    @property
+    def mirror(self) -> Mirror:
+        """See Watched."""
+        return self.run.files[self.node].mirror
+
+
+class CoreRun(BaseSimulation):
+    """One run of the core."""
+
+    part = "core"
+
+    def __init__(self, seed: int, faults: Sequence[Fault] | None, kept_lines: int | None) -> None:
+        super().__init__(seed, kept_lines)
+        random = self.random
+        self.size = random.choice((3, 3, 3, 5, 5, 2, 4))
+        nodes = range(1, self.size + 1)
+        seconds = 3.0 if self.size <= 3 else 2.5
+        plan = Plan(self.size, 0.1, seconds, 3, 14, KINDS, (self.size - 1) // 2)
+        self.faults = schedule(random, plan) if faults is None else list(faults)
+        self.last_fault = seconds
+        self.unreliable = Unreliable(*(random.choice((0.0, 0.0, 0.02, 0.1)) for _ in range(3)))
+        self.chance = Random(f"{seed} messages")
+        self.configuration = Configuration.of_addresses({node: (f"host{node}", 1) for node in nodes})
+        self.files: dict[int, WatchedFiles] = {}
+        self.places = [Place(self, node) for node in nodes]
+        self.invariants = RaftInvariants(self.places, self.failed)
+        self.acknowledged: dict[int, int] = {}
+        self._proposed: dict[tuple[int, int], bytes] = {}
+        self.connected: dict[tuple[int, int], bool] = {}
+        for node in nodes:
+            machine = self.world.add_machine(node, f"host{node}")
+            files = self.files[node] = WatchedFiles(machine.disk)
+            files.on_frame = partial(self.invariants.wrote, node)
+        self.world.on_death = self._died
+        self.world.on_refusal = self._refused
+        self.injector = Injector(self.world, list(nodes), self._leader)
+        self.injector.rotten_part = DIRECTORY + "/"
+        self.injector.transfer = self._transfer
+
+    # Life of nodes ---------------------------------------------------------------------------------------------
+
+    async def _program(self, machine: Machine) -> None:
+        place = self.places[machine.node - 1]
+        self.files[machine.node].begin(DIRECTORY)
+        node = CoreNode(self, machine)
+        self.files[machine.node].begin(DIRECTORY)
+        place.process = node
+        self.invariants.disk_settled(machine.node, self._copy(machine))
+        for other in self.places:
+            if other.process is not None and other.node != machine.node:
+                self._connect_later(machine.node, other.node)
+        node.pump()
+        machine.loop.call_later(0.02, self._work, node)
+        await node.stopped
+
+    def _copy(self, machine: Machine) -> Mirror:
+        watched = WatchedFiles(machine.disk)
+        watched.begin(DIRECTORY)
+        return watched.mirror
+
+    def _work(self, node: CoreNode) -> None:
+        node.propose()
+        if self.chance.random() < 0.02:
+            node.take_snapshot()
+        machine = node.machine
+        machine.loop.call_later(0.005 + 0.05 * machine.random.random(), self._work, node)
+
+    def _died(self, machine: Machine, power: bool) -> None:
+        place = self.places[machine.node - 1]
+        if place.process is None and not power:
+            return
+        place.process = None
+        if power:
+            self.files[machine.node].begin(DIRECTORY)
+            self.invariants.disk_settled(machine.node, self._copy(machine))
+        for other in self.places:
+            self._disconnect_later(other.node, machine.node, silent=power)
+
+    def _refused(self, machine: Machine, error: BaseException) -> None:
+        if isinstance(error, Violation):
+            self.failed(error)
+        elif isinstance(error, JournalDamaged) and self.injector.done.get("rot", 0) + self.injector.done.get(
+            "sync-error", 0
+        ):
+            self.injector.damaged[machine.node] = str(error)
+            self.invariants.lost_disks[machine.node] = True
+        elif not isinstance(error, JournalFailed | OSError):
+            self.failed(Violation("bug", f"node {machine.node} does not start: {error!r}"))
+
+    # Messages and connections ------------------------------------------------------------------------------------
+
+    def _connect_later(self, a: int, b: int) -> None:
+        delay = 0.001 + 0.01 * self.chance.random()
+        self.world.scheduler.at(self.world.now + delay, self._try_to_connect, a, b)
+
+    def _try_to_connect(self, a: int, b: int) -> None:
+        first, second = self.places[a - 1].process, self.places[b - 1].process
+        if first is None or second is None:
+            return
+        if self.world.network.blocked(a, b) or self.world.network.blocked(b, a):
+            self.world.scheduler.at(self.world.now + 0.1, self._try_to_connect, a, b)
+            return
+        for here, there in ((first, b), (second, a)):
+            if self.connected.get((here.node, there)):
+                here.loop.call_soon(here.disconnected, there)
+            self.connected[here.node, there] = True
+            here.loop.call_soon(here.connected, there)
+
+    def _disconnect_later(self, node: int, lost: int, *, silent: bool) -> None:
+        self.connected[lost, node] = False
+        if not silent:
+            self.world.scheduler.at(self.world.now + 0.001, self._disconnect, node, lost)
+
+    def _disconnect(self, node: int, lost: int) -> None:
+        process = self.places[node - 1].process
+        if process is not None and self.connected.get((node, lost)):
+            self.connected[node, lost] = False
+            process.loop.call_soon(process.disconnected, lost)
+
+    def reset(self, a: int, b: int) -> int:
+        """Both ends lose their connection and make a new one."""
+        if not self.connected.get((a, b)):
+            return 0
+        self._disconnect(a, b)
+        self._disconnect(b, a)
+        self._connect_later(a, b)
+        return 1
+
+    def send(self, source: int, target: int, message: Message) -> None:
+        """A message leaves; it may be lost, come twice, late, and before others."""
+        world, chance = self.world, self.chance
+        if not self.connected.get((source, target)):
+            return
+        world.trace.add(world.now, source, target, crc32(repr(to_wire(message)).encode()))
+        unreliable = self.unreliable
+        copies = 1
+        if unreliable.lost and chance.random() < unreliable.lost:
+            copies = 0
+        if unreliable.doubled and chance.random() < unreliable.doubled:
+            copies += 1
+        leaves = self.places[source - 1].process
+        now = leaves.loop.time() if leaves is not None else world.now
+        for _ in range(copies):
+            delay = world.network.delays.draw(chance)
+            if unreliable.delayed and chance.random() < unreliable.delayed:
+                delay += 0.5 * chance.random() ** 2
+            world.scheduler.at(now + delay, self._arrive, source, target, message)
+
+    def _arrive(self, source: int, target: int, message: Message) -> None:
+        process = self.places[target - 1].process
+        if process is not None and not self.world.network.blocked(source, target):
+            process.loop.call_soon(process.receive, source, message)
+
+    # What is watched ---------------------------------------------------------------------------------------------
+
+    def looked_at(self, node: CoreNode) -> None:
+        """After each step of a node."""
+        self.invariants.check(self.places[node.node - 1])
+
+    def proposed(self, node: CoreNode, index: int) -> None:
+        """A leader took an entry."""
+        self._proposed[index, node.raft.term] = node.raft.log.entry(index).data
+
+    def replayed(self, node: CoreNode, entry: Entry) -> None:
+        """A leader that replays its own entry answers who asked for it."""
+        if self._proposed.get((entry.index, entry.term)) == entry.data and node.raft.leadership is not None:
+            self.acknowledged.setdefault(entry.index, crc32(entry.data))
+
+    def _leader(self) -> int | None:
+        leading = [
+            (place.raft.term, place.node)
+            for place in self.places
+            if place.raft is not None and place.raft.role is Role.LEADER
+        ]
+        return max(leading)[1] if leading else None
+
+    def _transfer(self, machine: Machine, to: int) -> None:
+        process = self.places[machine.node - 1].process
+        if process is not None and process.raft.leadership is not None and to in process.raft.peers:
+            raft, leadership = process.raft, process.raft.leadership
+            leadership.hand_over(to, raft.committed, machine.loop.time())
+            machine.loop.call_soon(process.pump)
+
+    # The run -------------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """See Simulation."""
+        self.world.network.reset_connections = self.reset  # type: ignore[method-assign]
+        self.injector.schedule(self.faults)
+        for machine in self.world.machines.values():
+            machine.start(self._program)
+        self.advance(self.last_fault + 0.5)
+        self.injector.heal()
+        self.unreliable = Unreliable(0.0, 0.0, 0.0)
+        self.advance(self.world.now + 0.2)
+        # Who stopped meanwhile because of its disk, and connections that power cuts left half open.
+        for machine in self.world.machines.values():
+            self.injector.restart(machine)
+        for a in range(1, self.size + 1):
+            for b in range(a + 1, self.size + 1):
+                self._connect_later(a, b)
+        self._settle()
+
+    def _settle(self) -> None:
+        end = self.world.now + SETTLE_SECONDS
+        wanted = self.invariants.last_committed + 3
+        alive = [place for place in self.places if place.node not in self.injector.damaged]
+        while self.world.now < end:
+            self.advance(self.world.now + 0.25)
+            if all(place.process is not None and place.process.applied >= wanted for place in alive):
+                break
+        else:
+            reached = {place.node: place.process.applied if place.process else None for place in self.places}
+            raise Violation("liveness", f"entry {wanted} is not replayed everywhere after all is well: {reached}")
+        self._check_states([place.process for place in alive if place.process is not None])
+
+    def _check_states(self, processes: list[CoreNode]) -> None:
+        longest = max((process.state for process in processes), key=len)
+        for process in processes:
+            if process.state != longest[: len(process.state)]:
+                raise Violation("state machine safety", f"node {process.node} has another state than others")
+        states = dict(longest)
+        for index, checksum in sorted(self.acknowledged.items()):
+            if states.get(index) != checksum and index <= longest[-1][0]:
+                raise Violation("durability", f"entry {index} was acknowledged and is not in the final state")
+
+    def counts(self) -> dict[str, int]:
+        """See Simulation."""
+        return {
+            "committed": self.invariants.last_committed,
+            "acknowledged": len(self.acknowledged),
+            "elections": self.invariants.elections,
+        }
+
+    def done(self) -> dict[str, int]:
+        """See Simulation."""
+        return self.injector.done

@@ -1,0 +1,139 @@
+"""What the journals of all nodes hold, as bytes on their disks say it: the ground that invariants stand on.
+
+A mirror follows every frame that a node writes and every sync, and is read anew from the disk when a process begins.
+Knows the journal's frames. Refuses to know what the node believes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from raftlog.linearizability.simulator.disk import FaultyDisk, FilesOnDisk
+from raftlog.raft.frames import Frame, read_frames
+from raftlog.raft.journal import CUT, ENTRY, NOBODY, SEGMENT, VOTE
+from raftlog.raft.snapshot_file import Snapshot, read_snapshot
+
+
+class Held(NamedTuple):
+    """An entry in a journal."""
+
+    term: int
+    data: bytes
+
+
+class Mirror:
+    """One node's journal: `entries` by index, behind a snapshot that ends at `base`."""
+
+    __slots__ = ("base", "base_term", "entries", "last", "term", "voted_for")
+
+    def __init__(self) -> None:
+        self.base = 0
+        self.base_term = 0
+        self.entries: dict[int, Held] = {}
+        self.last = 0
+        self.term = 0
+        self.voted_for = NOBODY
+
+    def term_at(self, index: int) -> int | None:
+        """The term of the entry at `index`; None when it is not there (or only in the snapshot)."""
+        if index == self.base:
+            return self.base_term
+        held = self.entries.get(index)
+        return None if held is None else held.term
+
+    def has(self, index: int, term: int) -> bool:
+        """Whether this entry is there, itself or in the snapshot."""
+        return index <= self.base or self.term_at(index) == term
+
+    def apply(self, items: Sequence[Any]) -> None:
+        """Take one frame."""
+        for item in items:
+            kind = item[0]
+            if kind == ENTRY:
+                self.entries[item[1]] = Held(item[2], item[3])
+                self.last = item[1]
+            elif kind == VOTE:
+                self.term, self.voted_for = item[1], item[2]
+            elif kind == CUT:
+                self._cut(item[1])
+            elif kind == SEGMENT:
+                self._cut(item[2])
+                self.term, self.voted_for = item[4], item[5]
+
+    def _cut(self, index: int) -> None:
+        for gone in range(index, self.last + 1):
+            self.entries.pop(gone, None)
+        self.last = min(self.last, max(index - 1, self.base))
+
+    def snapshot(self, index: int, term: int) -> None:
+        """A snapshot is in force."""
+        if index > self.base:
+            for covered in range(self.base, index + 1):
+                self.entries.pop(covered, None)
+            self.base, self.base_term = index, term
+            self.last = max(self.last, index)
+
+
+def read_mirror(disk: FaultyDisk, directory: str, *, durable: bool) -> Mirror:
+    """What is in the journal, on the platter alone or also in the cache. Damage ends it early."""
+    mirror = Mirror()
+    prefix = directory + "/"
+    files = {path: file for path, file in disk.names.items() if path.startswith(prefix)}
+    for path in sorted(path for path in files if path.endswith(".snapshot")):
+        read = read_snapshot(bytes(files[path].durable if durable else files[path].content))
+        if isinstance(read, Snapshot):
+            mirror.snapshot(read.index, read.term)
+    for path in sorted(path for path in files if path.endswith(".journal")):
+        for frame in read_frames(bytes(files[path].durable if durable else files[path].content)):
+            if not isinstance(frame, Frame):
+                break
+            mirror.apply([item for item in frame.items if item[0] != ENTRY or item[1] > mirror.base])
+    return mirror
+
+
+class WatchedFiles(FilesOnDisk):
+    """The journal's files, with a mirror of what was synced; `on_frame(items)` is told of each write, and
+    `on_synced()` after what was written is safe.
+    """
+
+    def __init__(self, disk: FaultyDisk) -> None:
+        super().__init__(disk)
+        self.mirror = Mirror()
+        self.on_frame: Callable[[Sequence[Any]], None] = _ignore
+        self.on_synced: Callable[[], None] = _ignore
+        self._unsynced: dict[int, list[Sequence[Any]]] = {}
+
+    def begin(self, directory: str) -> None:
+        """A process starts: what the disk shows it is what it will make safe before it acts."""
+        self._unsynced.clear()
+        self.mirror = read_mirror(self._disk, directory, durable=False)
+
+    def write(self, descriptor: int, data: bytes) -> None:
+        """See Files."""
+        super().write(descriptor, data)
+        if not self._disk.path_of(descriptor).endswith(".journal"):
+            return
+        for frame in read_frames(data):
+            if isinstance(frame, Frame):
+                self._unsynced.setdefault(descriptor, []).append(frame.items)
+                self.on_frame(frame.items)
+
+    def sync(self, descriptor: int) -> None:
+        """See Files."""
+        super().sync(descriptor)
+        for items in self._unsynced.pop(descriptor, ()):
+            self.mirror.apply(items)
+        self.on_synced()
+
+    def rename(self, source: str, target: str) -> None:
+        """See Files."""
+        super().rename(source, target)
+        if target.endswith(".snapshot"):
+            read = read_snapshot(self.read(target))
+            assert isinstance(read, Snapshot)
+            self.mirror.snapshot(read.index, read.term)
+
+
+def _ignore(*_: object) -> None:
+    pass
