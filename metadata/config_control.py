@@ -5,7 +5,7 @@ Knows which resources have settings and how each operation changes one. What val
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from raftlog.metadata.commands import (
     AlterConfigs,
@@ -25,15 +25,19 @@ from raftlog.metadata.configs import (
 )
 from raftlog.metadata.decision import Decision, Environment
 from raftlog.metadata.image import MetadataImage
-from raftlog.metadata.records import ConfigRecord, ResourceType
+from raftlog.metadata.records import ConfigRecord, PartitionChangeRecord, Record, ResourceType
 from raftlog.metadata.topic_control import Refused
 from raftlog.metadata.topic_names import topic_name_error
 from raftlog.wire.errors import ErrorCode
 
 
+MIN_ISR = "min.insync.replicas"
+
+
 def alter_configs(image: MetadataImage, command: AlterConfigs, environment: Environment) -> Decision[ConfigsAltered]:
     """Decide AlterConfigs: each resource changes as a whole or not at all."""
-    records: list[ConfigRecord] = []
+    records: list[Record] = []
+    altered = False
     results: list[tuple[int, str, ErrorCode, str | None]] = []
     seen: set[tuple[int, str]] = set()
     repeated: set[tuple[int, str]] = set()
@@ -47,10 +51,35 @@ def alter_configs(image: MetadataImage, command: AlterConfigs, environment: Envi
             record = _alter_resource(image, resource, environment)
             if record is not None:
                 records.append(record)
+                altered |= MIN_ISR in record.changes
             results.append((resource.resource_type, resource.name, ErrorCode.NONE, None))
         except Refused as refused:
             results.append((resource.resource_type, resource.name, refused.error, refused.message))
-    return Decision(() if command.validate_only else tuple(records), ConfigsAltered(tuple(results)))
+    response = ConfigsAltered(tuple(results))
+    if command.validate_only:
+        return Decision((), response)
+    if altered and image.topics:
+        records += _with_another_min_isr(image, records, environment)
+    return Decision(tuple(records), response)
+
+
+def _with_another_min_isr(
+    image: MetadataImage, records: list[Record], environment: Environment
+) -> Iterator[PartitionChangeRecord]:
+    """Eligible leaders go where min.insync.replicas was lowered to what the ISR has: more gets committed there from now
+    on, and they do not have that (KIP-966).
+    """
+    # Imported here: elections belong to clusters of several brokers.
+    from raftlog.metadata.delta import MetadataDelta
+    from raftlog.metadata.elections import Electorate
+    from raftlog.metadata.partition_records import change_partitions
+
+    delta = MetadataDelta(image)
+    for record in records:
+        delta.replay(record)
+    after = delta.apply(image.version)
+    electorate = Electorate(after, environment)
+    yield from change_partitions(after, electorate, lambda state: bool(state.eligible_leader_replicas))
 
 
 def _alter_resource(image: MetadataImage, resource: AlterResource, environment: Environment) -> ConfigRecord | None:

@@ -26,8 +26,10 @@ second in which clients shall have a new leader.
 """
 
 TICK_MS = 40
-PAUSE_TOLERANCE_MS = 20
-"""A tick that comes no later than this is on time."""
+PAUSE_TOLERANCE_MS = 100
+"""A tick that comes no later than this is on time: on a loaded machine many are a little late, and if all of that were
+forgiven, the dead would live for ever.
+"""
 
 
 class Silence(NamedTuple):
