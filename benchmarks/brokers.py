@@ -31,12 +31,12 @@ def free_port() -> int:
     Below the range from which the system gives ports to clients, so that none is taken between look and use.
     """
     for port in random.sample(range(20_000, 32_000, 2), 100):
-        if all(_is_free(candidate) for candidate in (port, port + 1)):
+        if all(is_free(candidate) for candidate in (port, port + 1)):
             return port
     raise RuntimeError("no free port between 20000 and 32000")
 
 
-def _is_free(port: int) -> bool:
+def is_free(port: int) -> bool:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -173,12 +173,14 @@ def wait_for_topic(bootstrap: str, topic: str, seconds_max: float = 30) -> None:
     raise TimeoutError(f"topic {topic} has no leader after {seconds_max} s")
 
 
-def create_topic(bootstrap: str, topic: str, partitions: int = 1, config: dict[str, str] | None = None) -> None:
-    """Create a topic with one replica and wait until it can be used."""
+def create_topic(
+    bootstrap: str, topic: str, partitions: int = 1, config: dict[str, str] | None = None, *, replicas: int = 1
+) -> None:
+    """Create a topic and wait until it can be used."""
     from confluent_kafka.admin import AdminClient, NewTopic
 
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=config or {})
+    new = NewTopic(topic, num_partitions=partitions, replication_factor=replicas, config=config or {})
     for future in admin.create_topics([new], request_timeout=60).values():
         future.result()
     wait_for_topic(bootstrap, topic)

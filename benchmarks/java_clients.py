@@ -24,14 +24,14 @@ def produce(broker: Broker, topic: str, records: int, size: int, settings: tuple
     return Sample(rate, gigabytes=records * size / 1e9)
 
 
-def producing(brokers: list[Broker], rounds: int, scale: float) -> list[Row]:
+def producing(brokers: list[Broker], rounds: int, scale: float, *, replicas: int = 1) -> list[Row]:
     """100 B and 1 KB records, default and large batches, acks=all."""
     rows = []
     for size, records in ((100, 3_000_000), (1000, 600_000)):
         for label, settings in (("default batching", ()), ("large batches", LARGE_BATCHES)):
             topic = f"java-{size}-{len(settings)}"
             for broker in brokers:
-                create_topic(broker.bootstrap, topic)
+                create_topic(broker.bootstrap, topic, replicas=replicas)
             row = Row(f"producer-perf {size} B, {label}", "records/s", higher_is_better=True)
             count = int(records * scale)
 

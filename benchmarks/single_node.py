@@ -48,10 +48,10 @@ def one_at_a_time(broker: Broker, topic: str, seconds: float, per_second: int = 
     return latencies
 
 
-def latency(brokers: list[Broker], rounds: int) -> list[Row]:
+def latency(brokers: list[Broker], rounds: int, *, replicas: int = 1) -> list[Row]:
     """p50 and p99 of 1,000 single records a second."""
     for broker in brokers:
-        create_topic(broker.bootstrap, "latency")
+        create_topic(broker.bootstrap, "latency", replicas=replicas)
     p50 = Row("one record at a time, 1,000/s: p50", "ms", higher_is_better=False)
     p99 = Row("one record at a time, 1,000/s: p99", "ms", higher_is_better=False)
 

@@ -1,0 +1,152 @@
+"""How long clients wait when a broker dies, stops or stands still, and how soon 3,000 partitions have new leaders.
+
+Knows the clients that feel it; refuses to know how brokers are started.
+"""
+
+from __future__ import annotations
+
+import itertools
+import signal
+import threading
+import time
+
+from benchmarks.cluster_brokers import BrokerSet, admin
+from benchmarks.measure import Row, Sample, progress
+
+RECORDS_PER_SECOND = 200
+STANDSTILL_SECONDS = 25.0
+SETTLE_SECONDS = 3.0
+
+
+class Ticker(threading.Thread):
+    """One record every few milliseconds to one partition, acks=all, and when each was acknowledged."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        super().__init__(daemon=True)
+        from confluent_kafka import Producer
+
+        self.acknowledged: list[float] = []
+        self.failed = 0
+        self._topic = topic
+        self._ending = threading.Event()
+        self._producer = Producer(
+            {"bootstrap.servers": bootstrap, "acks": "all", "enable.idempotence": True, "linger.ms": 0, "log_level": 0}
+        )
+
+    def run(self) -> None:
+        def delivered(error: object, _: object) -> None:
+            if error is None:
+                self.acknowledged.append(time.perf_counter())
+            else:
+                self.failed += 1
+
+        begin, number = time.perf_counter(), 0
+        while not self._ending.is_set():
+            due = begin + number / RECORDS_PER_SECOND
+            self._producer.poll(max(0.0, due - time.perf_counter()))
+            if time.perf_counter() >= due:
+                self._producer.produce(self._topic, b"x" * 100, partition=0, on_delivery=delivered)
+                number += 1
+        self._producer.flush(60)
+
+    def end(self) -> None:
+        self._ending.set()
+        self.join(90)
+
+    def longest_gap(self, since: float) -> float:
+        """Seconds between two acknowledgements, at most, from the last one before `since` on."""
+        before = [at for at in self.acknowledged if at <= since][-1:]
+        times = before + [at for at in self.acknowledged if at > since]
+        return max((after - at for at, after in itertools.pairwise(times)), default=float("inf"))
+
+
+def gap(brokers: BrokerSet, number: signal.Signals, topic: str, watch_seconds: float) -> float:
+    """Do something to the leader of a partition; the longest time without an acknowledgement, in seconds."""
+    brokers.wait_until_in_sync(topic)
+    ticker = Ticker(brokers.bootstrap, topic)
+    ticker.start()
+    time.sleep(SETTLE_SECONDS)
+    leader = brokers.leader(topic)
+    since = time.perf_counter()
+    brokers.signal(leader, number)
+    if number == signal.SIGSTOP:
+        time.sleep(STANDSTILL_SECONDS)
+        brokers.signal(leader, signal.SIGCONT)
+        time.sleep(watch_seconds)
+    else:
+        deadline = time.perf_counter() + 90
+        time.sleep(watch_seconds)
+        while ticker.longest_gap(since) == float("inf") and time.perf_counter() < deadline:
+            time.sleep(0.1)
+    ticker.end()
+    found = ticker.longest_gap(since)
+    if ticker.failed:
+        progress(f"{brokers.name}: {ticker.failed} records were refused")
+    if number != signal.SIGSTOP:
+        brokers.restart(leader)
+    brokers.wait_until_in_sync(topic)
+    return found
+
+
+def gaps(sets: list[BrokerSet], rounds: int) -> list[Row]:
+    """The longest time without an acknowledgement after kill -9, SIGTERM and SIGSTOP of the leader."""
+    rows = []
+    for number, what, watch in (
+        (signal.SIGKILL, "killed with -9", 3.0),
+        (signal.SIGTERM, "told to stop (SIGTERM)", 3.0),
+        (signal.SIGSTOP, f"standing still for {STANDSTILL_SECONDS:g} s (SIGSTOP)", 5.0),
+    ):
+        row = Row(f"longest gap between acks, leader {what}", "s", higher_is_better=False)
+        for brokers in sets:
+            create(brokers, "gap")
+            times = 1 if number == signal.SIGSTOP else rounds
+            for _ in range(times):
+                seconds = gap(brokers, number, "gap", watch)
+                row.samples.setdefault(brokers.name, []).append(Sample(seconds))
+                progress(f"{row.work}: {brokers.name} {seconds:.3f} s")
+        rows.append(row)
+    return rows
+
+
+def create(brokers: BrokerSet, topic: str, partitions: int = 1) -> None:
+    """A topic with three replicas, unless it is there."""
+    from confluent_kafka.admin import NewTopic
+
+    client = admin(brokers.bootstrap)
+    if topic not in client.list_topics(timeout=10).topics:
+        client.create_topics([NewTopic(topic, partitions, min(3, brokers.nodes))])[topic].result(60)
+    brokers.wait_until_in_sync(topic)
+
+
+def many_leaders(brokers: BrokerSet, count: int = 3000) -> float:
+    """Kill the broker that leads `count` partitions; seconds until a client sees a new leader for each."""
+    from confluent_kafka.admin import NewTopic
+
+    victim, others = 1, [2, 3]
+    assignment = [[victim, *others]] * count
+    client = admin(brokers.bootstrap)
+    client.create_topics([NewTopic("many", replica_assignment=assignment)], request_timeout=120)["many"].result(180)
+    brokers.wait_until_in_sync("many", 300)
+    elsewhere = ",".join(address for at, address in enumerate(brokers.bootstrap.split(","), 1) if at != victim)
+    watcher = admin(elsewhere)
+    watcher.list_topics("many", timeout=30)
+    begin = time.perf_counter()
+    brokers.signal(victim, signal.SIGKILL)
+    while True:
+        partitions = watcher.list_topics("many", timeout=30).topics["many"].partitions.values()
+        if all(p.leader not in (victim, -1) for p in partitions):
+            break
+        if time.perf_counter() - begin > 120:
+            raise TimeoutError("partitions have no leaders after two minutes")
+    seconds = time.perf_counter() - begin
+    brokers.restart(victim)
+    return seconds
+
+
+def leaders(sets: list[BrokerSet], count: int = 3000) -> Row:
+    """One row of `many_leaders`."""
+    row = Row(f"broker that leads {count:,} partitions killed: all have new leaders", "s", higher_is_better=False)
+    for brokers in sets:
+        row.samples[brokers.name] = [Sample(many_leaders(brokers, count))]
+        progress(f"{row.work}: {brokers.name} {row.median(brokers.name):.2f} s")
+    return row
