@@ -126,6 +126,11 @@ _LISTENERS = (
         "Where /health and /ready are served over HTTP, as host:port; by default nowhere. Kafka has no such setting.",
     ),
     _fixed(
+        "raftlog.standstill.timeout.ms", _INT, 1000, at_least(0),
+        "How long a broker of a cluster may stand still (stopped by a signal or a debugger) before its clients are let"
+        " go, so that they find the new leaders; 0 means for ever. Kafka has no such setting.",
+    ),
+    _fixed(
         "socket.request.max.bytes", _INT, 104_857_600, at_least(1),
         "The largest request; a connection that announces a larger one is closed.",
     ),
