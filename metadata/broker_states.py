@@ -121,12 +121,22 @@ def fence_brokers(image: MetadataImage, command: FenceBrokers, environment: Envi
 def unregister(
     image: MetadataImage, command: UnregisterBroker, environment: Environment
 ) -> Decision[BrokerUnregistered]:
-    """Decide UnregisterBroker. Its replicas stay where they are assigned until they are reassigned."""
+    """Decide UnregisterBroker. Its replicas stay where they are assigned until they are reassigned.
+
+    Unlike in Kafka a broker that is running is refused: it would lose its partitions, and come back at once.
+    """
     broker = image.brokers.get(command.broker_id)
     if broker is None:
         message = f"Broker ID {command.broker_id} is not currently registered"
         return Decision((), BrokerUnregistered(ErrorCode.BROKER_ID_NOT_REGISTERED, message))
+    if not broker.fenced:
+        # Kafka lets go of a running broker too. Here a mistyped number would take its partitions from their readers.
+        message = f"broker {command.broker_id} is running: stop it first, or move its partitions to others"
+        return Decision((), BrokerUnregistered(ErrorCode.INVALID_REQUEST, message))
     broker_id = command.broker_id
+    if not broker.fenced:
+        message = f"Broker {broker_id} is running: stop it first, then unregister it."
+        return Decision((), BrokerUnregistered(ErrorCode.INVALID_REQUEST, message))
     brokers = {other_id: other for other_id, other in image.brokers.items() if other_id != broker_id}
     changes = change_partitions(
         image,

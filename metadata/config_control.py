@@ -30,7 +30,6 @@ from raftlog.metadata.topic_control import Refused
 from raftlog.metadata.topic_names import topic_name_error
 from raftlog.wire.errors import ErrorCode
 
-
 MIN_ISR = "min.insync.replicas"
 
 

@@ -1,8 +1,9 @@
 """The metadata controller of a running broker: commands in, committed changes out, listeners told.
 
-Knows the order of things: decide on the newest image (with what is proposed but not committed), propose, replay,
-tell the listeners, answer. Refuses to know what commands mean (`raftlog.metadata`) and how entries get committed
-(`raftlog.raft`).
+Knows the order of things: where this node leads, decide on the newest image (with what is proposed but not
+committed), propose, replay, tell the listeners, answer; where it does not, let the leader do so and wait until its
+change has arrived here. Refuses to know what commands mean (`raftlog.metadata`), how entries get committed
+(`raftlog.raft`), and what the leader does unasked (`controller_duties`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import logging
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from raftlog.broker.config import BrokerConfig
 from raftlog.metadata.codec import decode_records, encode_records
@@ -31,11 +32,15 @@ from raftlog.metadata.controller import Environment, decide, refuse
 from raftlog.metadata.delta import MetadataDelta
 from raftlog.metadata.image import MetadataImage
 from raftlog.metadata.records import Record
-from raftlog.metadata.snapshot import encode_snapshot, snapshot_records
+from raftlog.metadata.snapshot import decode_snapshot, encode_snapshot, snapshot_records
 from raftlog.metadata.topic_names import INTERNAL_TOPICS
 from raftlog.raft.local import LocalLog
 from raftlog.raft.seam import MetadataLog, NotLeader, ProposalFailed, QuorumStatus
 from raftlog.wire.errors import ErrorCode, InvariantViolation
+
+if TYPE_CHECKING:
+    from raftlog.broker.runtime.forwarding import Forwarding
+    from raftlog.metadata.cluster_commands import IsrProposal, PartitionsAltered
 
 log = logging.getLogger("raftlog.controller")
 
@@ -52,10 +57,20 @@ FEATURES = {"raftlog.metadata.version": 1}
 """The features of a new cluster and their levels (KIP-584)."""
 
 
+COMMAND_SECONDS_MAX = 15.0
+"""For how long a command is tried again while the quorum changes its leader."""
+
+RETRY_SECONDS = 0.02
+
+CATCH_UP_SECONDS_MAX = 5.0
+"""For how long an answer from the leader waits for its change to arrive here, so that who asked sees what it did."""
+
+
 class _Pending(NamedTuple):
     """A change that is proposed and not yet committed."""
 
     entry_index: int
+    entry: bytes
     delta: MetadataDelta
     image: MetadataImage
 
@@ -79,8 +94,12 @@ class Controller:
         metadata_log: MetadataLog,
         environment: Environment,
         internal_topics: Mapping[str, InternalTopic] | None = None,
+        *,
+        alone: bool = True,
     ) -> None:
-        """`internal_topics`: how `ensure_internal_topic` makes each topic that it knows."""
+        """`internal_topics`: how `ensure_internal_topic` makes each topic that it knows. `alone`: the log is on this
+        node and nowhere else, so this node always leads and nobody asks.
+        """
         self._log = metadata_log
         self._environment = environment
         self._internal_topics = internal_topics or {}
@@ -96,6 +115,23 @@ class Controller:
         self._next_producer_id = 0
         self._end_of_producer_ids = 0
         self._producer_ids = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._catching_up: list[tuple[int, asyncio.Future[None]]] = []
+        self._isr_proposals: list[tuple[Sequence[IsrProposal], asyncio.Future[PartitionsAltered]]] = []
+        # Looks at a command before this node, leading, decides it: what the leader hears of brokers comes in here.
+        self.before_deciding: Callable[[Command[Any]], Command[Any]] | None = None
+        self._forwarding: Forwarding | None = None
+        if not alone:
+            # Imported here: a broker alone starts without what only several brokers need.
+            from raftlog.broker.runtime.forwarding import Forwarding
+
+            self._forwarding = Forwarding(metadata_log, self._execute_here)
+            metadata_log.on_leadership(self._leadership_changed)
+
+    @property
+    def log(self) -> MetadataLog:
+        """The log behind it, for those who follow leadership and peers."""
+        return self._log
 
     @property
     def image(self) -> MetadataImage:
@@ -134,6 +170,11 @@ class Controller:
         """Let go of the log."""
         await self._log.close()
 
+    def _leadership_changed(self, leads: bool) -> None:
+        if not leads:
+            # Decided and not committed: their proposals fail, and what follows is decided by another node.
+            self._pending.clear()
+
     async def initialize(self, cluster_id: str) -> str:
         """Give a new cluster its id; the answer is the cluster's id, which may be an older one."""
         answer = await self.execute(InitializeCluster(cluster_id, FEATURES))
@@ -142,7 +183,8 @@ class Controller:
     async def register(self, command: RegisterBroker) -> BrokerRegistered:
         """Register this broker and remember its epoch."""
         answer = await self.execute(command)
-        self._broker_epoch = answer.broker_epoch
+        if answer.error is ErrorCode.NONE:
+            self._broker_epoch = answer.broker_epoch
         if self._wants_snapshot:
             self._wants_snapshot = False
             await self._take_snapshot()
@@ -168,21 +210,99 @@ class Controller:
 
     # -- commands ----------------------------------------------------------------------------------
 
-    async def execute(self, command: Command[R]) -> R:
-        """Carry out a command. Failures to commit are error codes in the answer, as everything else is."""
-        try:
-            decision = decide(self._newest(), command, self._environment)
-            if decision.records:
-                await self._propose(decision.records)
-            elif self._pending:
-                # The answer rests on changes that are not yet committed, and must not be given before they are.
-                await self._log.propose(())
-        except NotLeader as error:
-            return refuse(command, ErrorCode.NOT_CONTROLLER, str(error))
-        except ProposalFailed as error:
-            log.error("metadata not changed: %s", error)
-            return refuse(command, ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+    async def execute(self, command: Command[R], timeout_seconds: float = COMMAND_SECONDS_MAX) -> R:
+        """Carry out a command, here or at the node that leads. Failures to commit are error codes in the answer, as
+        everything else is: NOT_CONTROLLER when no leader was found in time, REQUEST_TIMED_OUT when nobody knows
+        whether it was carried out, KAFKA_STORAGE_ERROR when the leader's disk failed.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_seconds
+        while True:
+            try:
+                if self._forwarding is None or self._log.is_leader:
+                    return await self._execute_here(command)
+                return await self._execute_there(self._forwarding, command, deadline - loop.time())
+            except NotLeader as error:
+                failure: ProposalFailed = error
+            except ProposalFailed as error:
+                failure = error
+                if not self._may_try_again(command, error):
+                    break
+            if loop.time() + RETRY_SECONDS >= deadline:
+                break
+            await asyncio.sleep(RETRY_SECONDS)
+        if isinstance(failure, NotLeader):
+            return refuse(command, ErrorCode.NOT_CONTROLLER, str(failure))
+        log.error("metadata not changed: %s", failure)
+        # A node that leads on after a failure has a disk that failed; else somebody else may have carried it out.
+        code = ErrorCode.KAFKA_STORAGE_ERROR if self._log.is_leader else ErrorCode.REQUEST_TIMED_OUT
+        return refuse(command, code, str(failure))
+
+    def _may_try_again(self, command: Command[Any], failure: ProposalFailed) -> bool:
+        if self._forwarding is None:
+            return False
+        from raftlog.broker.runtime.forwarding import may_repeat
+
+        return not failure.outcome_unknown or may_repeat(command)
+
+    async def _execute_here(self, command: Command[R]) -> R:
+        """Decide and commit on this node. Raises NotLeader, ProposalFailed."""
+        if self._forwarding is not None and not self._log.is_leader:
+            raise NotLeader(self._log.leader_id)
+        if self.before_deciding is not None:
+            command = self.before_deciding(command)
+        decision = decide(self._newest(), command, self._environment)
+        if decision.records:
+            await self._propose(decision.records)
+        elif self._pending:
+            # The answer rests on changes that are not yet committed, and must not be given before they are.
+            await self._log.propose(())
         return decision.response
+
+    async def _execute_there(self, forwarding: Forwarding, command: Command[R], timeout_seconds: float) -> R:
+        answered = await forwarding.command(command, timeout_seconds)
+        await self.caught_up_to(answered.log_index)
+        return cast(R, answered.answer)
+
+    async def caught_up_to(self, index: int) -> None:
+        """Wait until this node has replayed a log entry, or for CATCH_UP_SECONDS_MAX."""
+        if self._image.version >= index:
+            return
+        arrived: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._catching_up.append((index, arrived))
+        await asyncio.wait([arrived], timeout=CATCH_UP_SECONDS_MAX)
+        if not arrived.done():
+            arrived.cancel()
+
+    async def alter_partitions(self, proposals: Sequence[IsrProposal]) -> PartitionsAltered:
+        """Propose ISR changes of partitions that this broker leads; results in the order of `proposals`.
+
+        What is proposed in one turn of the loop goes out as one command.
+        """
+        loop = asyncio.get_running_loop()
+        if not self._isr_proposals:
+            loop.call_soon(lambda: self._keep(loop.create_task(self._send_isr_proposals())))
+        done: asyncio.Future[PartitionsAltered] = loop.create_future()
+        self._isr_proposals.append((proposals, done))
+        return await done
+
+    async def _send_isr_proposals(self) -> None:
+        from raftlog.metadata.cluster_commands import AlterPartitions, PartitionsAltered
+
+        waiting, self._isr_proposals = self._isr_proposals, []
+        everything = tuple(proposal for proposals, _ in waiting for proposal in proposals)
+        answer = await self.execute(AlterPartitions(self._log.node_id, self._broker_epoch, everything))
+        position = 0
+        for proposals, done in waiting:
+            results = answer.results[position : position + len(proposals)]
+            position += len(proposals)
+            if not done.done():
+                done.set_result(PartitionsAltered(answer.error, results))
+
+    def _keep(self, task: asyncio.Task[None]) -> None:
+        """The loop holds tasks weakly: somebody has to hold them."""
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def _newest(self) -> MetadataImage:
         last = self._pending[-1] if self._pending else None
@@ -199,30 +319,48 @@ class Controller:
         if delta.anomalies:
             raise InvariantViolation(f"a decision contradicts the metadata: {'; '.join(delta.anomalies)}")
         index = self._log.last_index + 1
+        entry = encode_records(records)
         self._pending_term = self._log.term
-        self._pending.append(_Pending(index, delta, delta.apply(index)))
-        await self._log.propose((encode_records(records),))
+        self._pending.append(_Pending(index, entry, delta, delta.apply(index)))
+        await self._log.propose((entry,))
 
     # -- what the log calls -------------------------------------------------------------------------
 
     def _restore(self, index: int, chunks: Iterable[bytes]) -> None:
         if self._starting is None:
-            raise InvariantViolation("a snapshot arrived in a running broker")  # the quorum's matter, later
+            self._restore_running(decode_snapshot(chunks, index))
+            return
         for chunk in chunks:
             for record in decode_records(chunk):
                 self._starting.replay(record)
         self._restored_partitions = self._starting.partitions_replayed
+
+    def _restore_running(self, newer: MetadataImage) -> None:
+        """This node was too far behind for entries, and is given the state as a whole: listeners see it as one change
+        from what they know.
+        """
+        from raftlog.metadata.difference import records_between
+
+        self._pending.clear()
+        delta = MetadataDelta(self._image)
+        for record in records_between(self._image, newer):
+            delta.replay(record)
+        log.info("metadata taken over from a snapshot up to entry %d", newer.version)
+        self._publish(delta, delta.apply(newer.version))
 
     def _replay(self, index: int, entry: bytes) -> None:
         if self._starting is not None:
             for record in decode_records(entry):
                 self._starting.replay(record)
             return
-        if self._pending and self._pending[0].entry_index == index:
-            pending = self._pending.popleft()
-            self._publish(pending.delta, pending.image)
-            return
-        self._pending.clear()
+        if self._pending:
+            first = self._pending[0]
+            # The bytes are compared: after a change of leaders another entry may stand in this place.
+            if first.entry_index == index and first.entry == entry:
+                self._pending.popleft()
+                self._publish(first.delta, first.image)
+                return
+            self._pending.clear()
         delta = MetadataDelta(self._image)
         for record in decode_records(entry):
             delta.replay(record)
@@ -237,6 +375,13 @@ class Controller:
         self._image = image
         for listener in self._listeners:
             listener(delta, image)
+        if self._catching_up:
+            waiting, self._catching_up = self._catching_up, []
+            for index, arrived in waiting:
+                if image.version < index:
+                    self._catching_up.append((index, arrived))
+                elif not arrived.done():
+                    arrived.set_result(None)
 
     # -- what brokers need of it ----------------------------------------------------------------------
 
@@ -289,19 +434,19 @@ class Controller:
 
     async def quorum_status(self) -> QuorumStatus:
         """The quorum as its leader sees it. Raises NotLeader, ProposalFailed."""
-        return self._log.status()
+        return self._log.status() if self._forwarding is None else await self._forwarding.quorum_status()
 
     async def add_voter(self, node_id: int, host: str, port: int) -> None:
         """Give an observer a vote, once it has caught up. Raises NotLeader, ProposalFailed."""
-        await self._log.add_voter(node_id, host, port)
+        await (self._forwarding or self._log).add_voter(node_id, host, port)
 
     async def remove_voter(self, node_id: int) -> None:
         """Take a node's vote. Raises NotLeader, ProposalFailed."""
-        await self._log.remove_voter(node_id)
+        await (self._forwarding or self._log).remove_voter(node_id)
 
     async def transfer_leadership(self, to: int) -> None:
         """Make another voter the leader. Raises NotLeader, ProposalFailed."""
-        await self._log.transfer_leadership(to)
+        await (self._forwarding or self._log).transfer_leadership(to)
 
 
 # -- putting it together ------------------------------------------------------------------------------
