@@ -13,10 +13,13 @@ from typing import Generic, Protocol, TypeVar
 # the network's time anyway.
 TICK_SECONDS = 0.005
 
-# A long wait may end later by this many ticks, a twentieth of it at the most: the more of them end together, the
-# fewer wake-ups they cost.
-LONG_WAIT_SECONDS = 0.5
-LONG_WAIT_TICKS = 5
+# A lazy deadline of half a second or more may be late by up to this many ticks, a fifth of it at the most: the more of
+# them end together, the fewer wake-ups they cost.
+LAZY_FROM_SECONDS = 0.5
+LAZY_TICKS = 20
+
+# After so many the event loop serves others first: a thousand idle consumers must not hold up a produce.
+EXPIRED_PER_TURN = 32
 
 
 class Expiring(Protocol):
@@ -29,7 +32,7 @@ T = TypeVar("T", bound=Expiring)
 
 
 class Deadlines(Generic[T]):
-    """Calls `expire()` on each item at the first tick at or after its deadline, in the order of adding."""
+    """Calls `expire()` on each item at the first tick at or after its deadline; those of one tick in any order."""
 
     __slots__ = ("_buckets", "_loop")
 
@@ -37,11 +40,11 @@ class Deadlines(Generic[T]):
         self._loop = loop
         self._buckets: dict[int, dict[T, None]] = {}
 
-    def add(self, item: T, seconds: float) -> int:
-        """Expire `item` after `seconds`; returns the tick, which `remove` wants back."""
+    def add(self, item: T, seconds: float, *, lazy: bool = False) -> int:
+        """Expire `item` after `seconds`, later if `lazy`; returns the tick, which `remove` wants back."""
         tick = int((self._loop.time() + seconds) / TICK_SECONDS) + 1
-        if seconds >= LONG_WAIT_SECONDS:
-            tick += -tick % LONG_WAIT_TICKS
+        if lazy and seconds >= LAZY_FROM_SECONDS:
+            tick += -tick % LAZY_TICKS
         bucket = self._buckets.get(tick)
         if bucket is None:
             bucket = self._buckets[tick] = {}
@@ -56,10 +59,18 @@ class Deadlines(Generic[T]):
             bucket.pop(item, None)
 
     def _expire(self, tick: int) -> None:
-        # Taken out first: an item that is removed while others expire must not be called any more, so look again.
+        # Taken out one at a time: an item that is removed while others expire must not be called any more.
         bucket = self._buckets[tick]
-        while bucket:
-            item = next(iter(bucket))
-            del bucket[item]
-            item.expire()
-        del self._buckets[tick]
+        for _ in range(EXPIRED_PER_TURN):
+            if not bucket:
+                del self._buckets[tick]
+                return
+            bucket.popitem()[0].expire()
+        self._loop.call_soon(self._expire, tick)
+
+    def expire_all(self) -> None:
+        """Expire every item now, the earliest first."""
+        for tick in sorted(self._buckets):
+            bucket = self._buckets[tick]
+            while bucket:
+                bucket.popitem()[0].expire()

@@ -52,6 +52,8 @@ class FetchTerms(NamedTuple):
 
 Finish: TypeAlias = Callable[[list[PartitionRead]], None]
 
+_NOT_PARKED = -1
+
 
 class FetchService:
     """The fetch sessions of this broker, and the fetches that wait. `bytes_max`: fetch.max.bytes."""
@@ -67,13 +69,12 @@ class FetchService:
         self.partitions = partitions
         self.sessions = sessions
         self.bytes_max = bytes_max
-        self.parked: dict[ParkedFetch, None] = {}
+        self.parked_count = 0
         self.deadlines: Deadlines[ParkedFetch] = Deadlines(loop)
 
     def answer_all(self) -> None:
         """Answer every fetch that waits with what there is: the broker stops."""
-        for parked in list(self.parked):
-            parked.expire()
+        self.deadlines.expire_all()
 
     def resolve(self, entry: Entry) -> Partition | None:
         """The partition to read from; sets `entry.error` when there is none, and watches it when there is."""
@@ -123,9 +124,7 @@ class FetchService:
     @staticmethod
     def _has_news(read: PartitionRead) -> bool:
         entry = read.entry
-        return (
-            read.high_watermark != entry.sent_high_watermark or read.log_start_offset != entry.sent_log_start_offset
-        )
+        return read.high_watermark != entry.sent_high_watermark or read.log_start_offset != entry.sent_log_start_offset
 
     def _read(self, entry: Entry, terms: FetchTerms, budget: int, min_one: bool) -> PartitionRead:
         partition = self.resolve(entry)
@@ -182,7 +181,7 @@ class FetchService:
             or total >= terms.bytes_min
             or terms.wait_ms_max <= 0
             or not session.partitions
-            or len(self.parked) >= PARKED_FETCHES_MAX
+            or self.parked_count >= PARKED_FETCHES_MAX
         ):
             finish(reads)
             return None
@@ -190,9 +189,24 @@ class FetchService:
 
 
 class ParkedFetch:
-    """A fetch that waits for enough bytes or for its time. It ends once: by answering or by being cancelled."""
+    """A fetch that waits for enough bytes or for its time. It ends once: by answering or by being cancelled.
 
-    __slots__ = ("_finish", "_looking", "_service", "_session", "_terms", "_tick")
+    When its session asks the same again, it may be used again (`wait_again`): an idle consumer's polls then cost no
+    new objects.
+    """
+
+    __slots__ = (
+        "_due",
+        "_finish",
+        "_looking",
+        "_punctual",
+        "_seconds",
+        "_service",
+        "_session",
+        "_terms",
+        "_tick",
+        "_wake_session",
+    )
 
     def __init__(self, service: FetchService, session: Session, terms: FetchTerms, finish: Finish) -> None:
         self._service = service
@@ -200,9 +214,27 @@ class ParkedFetch:
         self._terms = terms
         self._finish = finish
         self._looking = False
-        service.parked[self] = None
-        session.wake = self._wake
-        self._tick = service.deadlines.add(self, terms.wait_ms_max / 1000)
+        self._seconds = terms.wait_ms_max / 1000
+        self._wake_session = self._wake
+        self._tick = _NOT_PARKED
+        self._park()
+
+    def _park(self) -> None:
+        service = self._service
+        service.parked_count += 1
+        self._session.wake = self._wake_session
+        # While there is nothing to send, nobody minds if the answer that says so is late.
+        self._punctual = bool(self._session.ready)
+        self._due = service.loop.time() + self._seconds
+        self._tick = service.deadlines.add(self, self._seconds, lazy=not self._punctual)
+
+    def wait_again(self) -> bool:
+        """Wait once more on the same terms. False, and nothing is changed, if there is something to say at once."""
+        service = self._service
+        if self._tick != _NOT_PARKED or self._session.ready or service.parked_count >= PARKED_FETCHES_MAX:
+            return False
+        self._park()
+        return True
 
     def _wake(self) -> None:
         # Looked at once per turn of the loop: one request may append to many of the session's partitions.
@@ -212,22 +244,31 @@ class ParkedFetch:
 
     def _look(self) -> None:
         self._looking = False
-        if self in self._service.parked:
+        if self._tick != _NOT_PARKED:
             reads, total, urgent = self._service.read_all(self._session, self._terms)
             if urgent or total >= self._terms.bytes_min:
                 self.cancel()
                 self._finish(reads)
+            elif total and not self._punctual:
+                self._punctual = True
+                service = self._service
+                service.deadlines.remove(self, self._tick)
+                self._tick = service.deadlines.add(self, self._due - service.loop.time())
 
     def expire(self) -> None:
-        """Answer with what there is."""
-        if self in self._service.parked:
-            self.cancel()
-            session = self._session
-            idle = not session.ready and not self._terms.whole_answer
-            self._finish([] if idle else self._service.read_all(session, self._terms)[0])
+        """Answer with what there is. Called when the deadline has let go of it."""
+        self._ended()
+        session = self._session
+        idle = not session.ready and not self._terms.whole_answer
+        self._finish([] if idle else self._service.read_all(session, self._terms)[0])
 
     def cancel(self) -> None:
         """Nobody waits for the answer any more."""
-        if self._service.parked.pop(self, self) is None:
+        if self._tick != _NOT_PARKED:
             self._service.deadlines.remove(self, self._tick)
-            self._session.wake = None
+            self._ended()
+
+    def _ended(self) -> None:
+        self._tick = _NOT_PARKED
+        self._service.parked_count -= 1
+        self._session.wake = None

@@ -16,7 +16,7 @@ import logging
 import os
 import socket
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import TYPE_CHECKING
 
@@ -77,6 +77,7 @@ class Connection:
         "local_address",
         "peer_host",
         "peer_port",
+        "recognise",
     )
 
     def __init__(self, sock: socket.socket, peer: tuple[str, int], local: tuple[str, int], server: Server) -> None:
@@ -92,6 +93,8 @@ class Connection:
         self.arriving_since = 0.0
         # What a client said about itself (client software), by name.
         self.facts: dict[str, str] = {}
+        # Asked first about each request: serves the one that it expects, and says whether it did.
+        self.recognise: Callable[[memoryview], bool] | None = None
         self._stash = b""
         self._arriving: bytearray | None = None
         self._arriving_size = 0
@@ -218,7 +221,9 @@ class Connection:
                 stop = position + 4 + size
                 if stop > end or self._at_limit():
                     break
-                server.dispatch(self, view[position + 4 : stop])
+                frame = view[position + 4 : stop]
+                if self.recognise is None or not self.recognise(frame):
+                    server.dispatch(self, frame)
                 if self.closed:
                     return
                 position = stop
@@ -312,10 +317,21 @@ class Connection:
         self._places.append(place)
         return place
 
+    def park_again(self, place: PendingReply) -> None:
+        """Keep a place that was completed for one more reply."""
+        place.renew(self)
+        self._places.append(place)
+
     def reply_ready(self, pieces: Sequence[Piece]) -> None:
         """A place was filled: send what is now at the head. May be called from any connection's turn."""
-        self._count_unsent(pieces)
         places = self._places
+        if len(places) == 1 == len(pieces) and not (self._out or self._corked or self._paused or self.closed):
+            piece = pieces[0]
+            if isinstance(piece, _MEMORY):
+                places.clear()
+                self._send_alone(piece)
+                return
+        self._count_unsent(pieces)
         if self.closed or not places or places[0].pieces is None:
             return
         while places and (head := places[0].pieces) is not None:
@@ -325,6 +341,23 @@ class Connection:
             self._flush_guarded()
             if self._paused and not self._out:
                 self._server.loop.call_soon(self.resume)
+
+    def _send_alone(self, piece: Buffer) -> None:
+        """Send the only reply that is outstanding; the queue is for what the socket does not take."""
+        sent = 0
+        try:
+            sent = self._socket.send(piece)
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            self._failed(error)
+            return
+        if sent != len(piece):
+            self._out.append(piece)
+            self._sent_of_first = sent
+            self._unsent_bytes += len(piece)
+            self._set_writer(True)
+            self._consider_pausing()
 
     def _count_unsent(self, pieces: Sequence[Piece]) -> None:
         # From when a reply is known: behind one that is not, it takes as much memory as in the queue.
@@ -428,6 +461,7 @@ class Connection:
         places, self._places = self._places, deque()
         self._out.clear()
         self._stash = b""
+        self.recognise = None
         self._socket.close()
         log.log(level, "connection=%r closed reason=%r", self, reason)
         self._server.forget(self)

@@ -65,6 +65,11 @@ class PendingReply:
         self._connection = None
         connection.reply_ready(pieces)
 
+    def renew(self, connection: ReplySink) -> None:
+        """Use it again for a later reply, after it was completed."""
+        self._connection = connection
+        self.pieces = None
+
     def abandon(self) -> None:
         """The connection is gone: a late completion does nothing."""
         self._connection = None

@@ -165,6 +165,62 @@ def test_a_session_answers_about_what_changed_and_nothing_else(connection: RawCo
     assert values_of(only_partition(answer).records) == [b"news"]
 
 
+def quiet_polls(session_id: int, names: Names, epochs: range, wait_ms: int) -> list[FetchRequest]:
+    """What an idle consumer sends, again and again."""
+    polls = [session_request(names, session_id=session_id, epoch=epoch, partitions=False) for epoch in epochs]
+    for poll in polls:
+        poll.max_wait_ms = wait_ms
+    return polls
+
+
+@pytest.mark.parametrize("version", range(7, 19))
+def test_an_idle_consumer_s_polls_are_all_answered_until_there_is_news(
+    broker: RunningBroker, connection: RawConnection, names: Names, version: int
+) -> None:
+    session_id = connection.ask(session_request(names, version=version), version).session_id
+    for poll in quiet_polls(session_id, names, range(1, 5), 10):
+        quiet = connection.ask(poll, version)
+        assert (quiet.error_code, quiet.session_id, quiet.responses) == (ErrorCode.NONE, session_id, [])
+    (last,) = quiet_polls(session_id, names, range(5, 6), LONG_MS)
+    connection.send_request(last, version)
+    with RawConnection(broker.bootstrap_servers) as other:
+        send(other, names, plain_batch(b"news"))
+    _, news = connection.receive(ApiKey.FETCH, version)
+    assert values_of(only_partition(news).records) == [b"news"]
+
+
+def test_polls_sent_without_waiting_for_the_last_are_answered_in_their_order(
+    connection: RawConnection, names: Names
+) -> None:
+    session_id = connection.ask(session_request(names), FETCH_VERSION).session_id
+    polls = quiet_polls(session_id, names, range(1, 6), 10)
+    connection.ask(polls[0], FETCH_VERSION)
+    sent = [connection.send_request(poll, FETCH_VERSION) for poll in polls[1:]]
+    received = [connection.receive(ApiKey.FETCH, FETCH_VERSION) for _ in sent]
+    assert [correlation_id for correlation_id, _ in received] == sent
+    assert all(response.error_code == ErrorCode.NONE for _, response in received)
+
+
+def test_an_idle_consumer_whose_session_was_closed_elsewhere_is_told(
+    broker: RunningBroker, connection: RawConnection, names: Names
+) -> None:
+    session_id = connection.ask(session_request(names), FETCH_VERSION).session_id
+    first, second, third = quiet_polls(session_id, names, range(1, 4), 10)
+    connection.ask(first, FETCH_VERSION)
+    connection.ask(second, FETCH_VERSION)
+    with RawConnection(broker.bootstrap_servers) as other:
+        other.ask(session_request(names, session_id=session_id, epoch=-1), FETCH_VERSION)
+    assert connection.ask(third, FETCH_VERSION).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+def test_a_poll_repeated_with_an_old_epoch_is_refused(connection: RawConnection, names: Names) -> None:
+    session_id = connection.ask(session_request(names), FETCH_VERSION).session_id
+    first, second = quiet_polls(session_id, names, range(1, 3), 10)
+    for poll in (first, second):
+        connection.ask(poll, FETCH_VERSION)
+    assert connection.ask(second, FETCH_VERSION).error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+
+
 def test_a_session_forgets_a_partition_when_told_to(connection: RawConnection, names: Names) -> None:
     first = connection.ask(session_request(names), FETCH_VERSION)
     send(connection, names, plain_batch(b"x"))

@@ -170,6 +170,18 @@ class FetchSessions(Generic[P]):
         self._sessions[session_id] = session
         return session
 
+    def is_open(self, session: FetchSession[P]) -> bool:
+        """Whether the session can be resumed."""
+        return self._sessions.get(session.session_id) is session
+
+    def use(self, session: FetchSession[P], now_ms: int) -> None:
+        """Resume an open session with the epoch that it expects."""
+        session.last_used_ms = now_ms
+        session_id = session.session_id
+        del self._sessions[session_id]
+        self._sessions[session_id] = session
+        session.epoch = 1 if session.epoch >= _EPOCH_MAX else session.epoch + 1
+
     def advance(self, session: FetchSession[P]) -> None:
         """The request was accepted: the next one carries the next epoch (1 follows the highest)."""
         session.epoch = 1 if session.epoch >= _EPOCH_MAX else session.epoch + 1

@@ -1,0 +1,119 @@
+"""Deadlines of long polls: never early, a bit late together, and never so many at once that others wait."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, cast
+
+from raftlog.broker.runtime.deadlines import EXPIRED_PER_TURN, LAZY_TICKS, TICK_SECONDS, Deadlines
+
+
+class Wheel:
+    """An event loop whose time is moved by hand. Only what Deadlines uses is there."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.timers: list[tuple[float, Callable[..., Any], tuple[Any, ...]]] = []
+        self.soon: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
+
+    def time(self) -> float:
+        return self.now
+
+    def call_at(self, when: float, callback: Callable[..., Any], *args: Any, context: Any = None) -> Any:
+        self.timers.append((when, callback, args))
+
+    def call_soon(self, callback: Callable[..., Any], *args: Any, context: Any = None) -> Any:
+        self.soon.append((callback, args))
+
+    def turn(self) -> None:
+        """One turn of the loop."""
+        ready, self.soon = self.soon, []
+        due = [timer for timer in self.timers if timer[0] <= self.now]
+        self.timers = [timer for timer in self.timers if timer[0] > self.now]
+        for callback, args in [*ready, *((callback, args) for _, callback, args in due)]:
+            callback(*args)
+
+    def advance_to(self, moment: float) -> None:
+        """Let all timers until then run, and what follows from them."""
+        while self.soon or any(when <= moment for when, _, _ in self.timers):
+            self.now = max(self.now, min((when for when, _, _ in self.timers), default=moment))
+            self.turn()
+        self.now = moment
+
+
+class Item:
+    """Notes when it expires."""
+
+    def __init__(self, wheel: Wheel) -> None:
+        self.wheel = wheel
+        self.expired_at: float | None = None
+
+    def expire(self) -> None:
+        assert self.expired_at is None, "it expires once"
+        self.expired_at = self.wheel.now
+
+
+def test_a_deadline_is_met_within_a_tick_and_never_early() -> None:
+    wheel = Wheel()
+    deadlines: Deadlines[Item] = Deadlines(cast(asyncio.AbstractEventLoop, wheel))
+    items = {seconds: Item(wheel) for seconds in (0.0, 0.001, 0.3, 0.5, 1.0)}
+    for seconds, item in items.items():
+        deadlines.add(item, seconds)
+    wheel.advance_to(102.0)
+    for seconds, item in items.items():
+        assert item.expired_at is not None and 0 <= item.expired_at - 100.0 - seconds <= TICK_SECONDS + 1e-9
+
+
+def test_lazy_deadlines_end_together_and_at_most_a_fifth_late() -> None:
+    wheel = Wheel()
+    deadlines: Deadlines[Item] = Deadlines(cast(asyncio.AbstractEventLoop, wheel))
+    items = [Item(wheel) for _ in range(40)]
+    due = []
+    for item in items:
+        wheel.advance_to(wheel.now + 0.013)
+        due.append(wheel.now + 0.5)
+        deadlines.add(item, 0.5, lazy=True)
+    wheel.advance_to(110.0)
+    moments = [item.expired_at for item in items if item.expired_at is not None]
+    late = [moment - when for moment, when in zip(moments, due, strict=True)]
+    assert all(0 <= seconds <= LAZY_TICKS * TICK_SECONDS + 1e-9 for seconds in late)
+    assert len({round(moment, 6) for moment in moments}) <= 8, "forty polls, half a second: a few wake-ups"
+
+
+def test_many_that_are_due_together_leave_turns_to_others() -> None:
+    wheel = Wheel()
+    deadlines: Deadlines[Item] = Deadlines(cast(asyncio.AbstractEventLoop, wheel))
+    items = [Item(wheel) for _ in range(3 * EXPIRED_PER_TURN)]
+    for item in items:
+        deadlines.add(item, 0.1)
+    wheel.now = 100.2
+    for turns in (1, 2, 3):
+        wheel.turn()
+        assert sum(item.expired_at is not None for item in items) == turns * EXPIRED_PER_TURN
+
+
+def test_what_is_removed_while_others_expire_is_left_alone() -> None:
+    wheel = Wheel()
+    deadlines: Deadlines[Any] = Deadlines(cast(asyncio.AbstractEventLoop, wheel))
+    kept = Item(wheel)
+    tick = deadlines.add(kept, 0.1)
+
+    class Remover:
+        def expire(self) -> None:
+            deadlines.remove(kept, tick)
+
+    deadlines.add(Remover(), 0.1)
+    wheel.advance_to(101.0)
+    assert kept.expired_at is None
+
+
+def test_all_can_be_ended_at_once() -> None:
+    wheel = Wheel()
+    deadlines: Deadlines[Item] = Deadlines(cast(asyncio.AbstractEventLoop, wheel))
+    items = [Item(wheel) for _ in range(100)]
+    for number, item in enumerate(items):
+        deadlines.add(item, number / 50)
+    deadlines.expire_all()
+    assert all(item.expired_at == 100.0 for item in items)
+    wheel.advance_to(110.0)
