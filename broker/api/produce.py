@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING, TypeAlias
 from raftlog.broker.api.context import RawRequest, Services
 from raftlog.broker.core.log.results import AppendResult
 from raftlog.broker.core.log.validation import MAX_RECORD_ERRORS, check_api_version, is_transactional
+from raftlog.broker.server.limits import PRODUCE_ENTRIES_MAX
 from raftlog.broker.server.reply import Piece, frame
 from raftlog.wire.codec import encode
 from raftlog.wire.errors import ErrorCode, RemoteProtocolError
+from raftlog.wire.primitives import TAGGED_FIELDS_MAX
 
 if TYPE_CHECKING:
     import asyncio
@@ -211,6 +213,7 @@ def parse_classic(request: memoryview, position: int, version: int) -> tuple[int
     (topic_count,) = _INT32.unpack_from(request, position + 6)
     position += 10
     topics: Wanted = []
+    entries = _admitted(topic_count)
     for _ in range(_plausible(topic_count, request, position)):
         (length,) = _INT16.unpack_from(request, position)
         if length < 0:
@@ -219,6 +222,7 @@ def parse_classic(request: memoryview, position: int, version: int) -> tuple[int
         position += 2 + length
         (partition_count,) = _INT32.unpack_from(request, position)
         position += 4
+        entries = _admitted(entries + partition_count)
         partitions: list[tuple[int, memoryview | None]] = []
         for _ in range(_plausible(partition_count, request, position)):
             index, size = _INDEX_LENGTH.unpack_from(request, position)
@@ -240,6 +244,7 @@ def parse_flexible(request: memoryview, position: int, version: int) -> tuple[in
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(request, position)
     topic_count, position = _varint(request, position + 6)
     topics: Wanted = []
+    entries = _admitted(topic_count)
     for _ in range(_plausible(topic_count - 1, request, position)):
         if version >= _IDS_FROM:
             key = bytes(request[position : position + 16])
@@ -251,6 +256,7 @@ def parse_flexible(request: memoryview, position: int, version: int) -> tuple[in
             key = bytes(request[position : position + length - 1])
             position += length - 1
         partition_count, position = _varint(request, position)
+        entries = _admitted(entries + partition_count)
         partitions: list[tuple[int, memoryview | None]] = []
         for _ in range(_plausible(partition_count - 1, request, position)):
             (index,) = _INT32.unpack_from(request, position)
@@ -288,11 +294,20 @@ def _skip_tags(request: memoryview, position: int) -> int:
     if request[position] == 0:
         return position + 1
     count, position = _varint(request, position)
+    if count > TAGGED_FIELDS_MAX:
+        raise RemoteProtocolError(f"Produce: {count} tagged fields")
     for _ in range(_plausible(count, request, position)):
         _, position = _varint(request, position)
         size, position = _varint(request, position)
         position += size
     return position
+
+
+def _admitted(entries: int) -> int:
+    """The number of topics and partitions so far, if a request may have so many."""
+    if entries > PRODUCE_ENTRIES_MAX:
+        raise RemoteProtocolError(f"Produce: {entries} topics and partitions, above {PRODUCE_ENTRIES_MAX}")
+    return entries
 
 
 def _plausible(count: int, request: memoryview, position: int) -> int:

@@ -39,6 +39,10 @@ REQUEST_ARRIVAL_SECONDS_MAX = 60
 # so this is what bounds the memory and the time that one request of lies can cost.
 DECODED_REQUEST_BYTES_MAX = 8 * MIB
 
+# Topics and partitions, together, of one Produce request. It may be large for its records, not for its list: two
+# hundred bytes are kept for each entry while it is served.
+PRODUCE_ENTRIES_MAX = 100_000
+
 # Bytes sent to one connection before the others get their turn.
 SEND_BYTES_PER_TURN = 4 * MIB
 

@@ -19,6 +19,7 @@ Buffer = bytes | bytearray | memoryview
 
 VARINT_BYTES_MAX = 5
 LENGTH_MAX = 0x7FFF_FFFF
+TAGGED_FIELDS_MAX = 1000  # unknown ones in one section; each takes time and nothing else
 STRING_BYTES_MAX = 0x7FFF  # also where the length is a varint
 ERROR_MESSAGE_CHARACTERS_MAX = STRING_BYTES_MAX // 4  # whatever they are in UTF-8
 SMALL_ARRAY = 64  # arrays with fewer elements find their reader in a table
@@ -75,6 +76,8 @@ def finish_varint(data: Buffer, position: int, first: int) -> tuple[int, int]:
 def skip_tagged_fields(data: Buffer, position: int, end: int, first: int) -> int:
     """The position after tagged fields none of which is known. `first` is the first byte of their count."""
     count, position = (first, position) if first < 128 else finish_varint(data, position, first)
+    if count > TAGGED_FIELDS_MAX:
+        raise Malformed(f"{count} tagged fields, more than {TAGGED_FIELDS_MAX}")
     for _ in range(count):
         _, position = read_varint(data, position)
         size, position = read_varint(data, position)

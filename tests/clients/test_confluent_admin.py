@@ -117,7 +117,8 @@ def test_settings_of_a_topic_are_described_altered_and_given_back(admin: AdminCl
 def test_settings_of_the_broker_are_described_with_their_sources(admin: AdminClient) -> None:
     described = only(admin.describe_configs([ConfigResource(ResourceType.BROKER, "1")]))
     assert described["node.id"].value == "1" and described["node.id"].is_read_only
-    assert described["offsets.topic.num.partitions"].source == ConfigSource.STATIC_BROKER_CONFIG.value
+    assert described["group.initial.rebalance.delay.ms"].source == ConfigSource.STATIC_BROKER_CONFIG.value
+    assert described["log.retention.hours"].source == ConfigSource.DEFAULT_CONFIG.value
 
 
 def test_the_cluster_is_described(admin: AdminClient, broker: RunningBroker) -> None:
@@ -138,7 +139,6 @@ def test_deleted_records_are_gone_and_offsets_say_so(
         return int(only(listed).offset)
 
     assert (offset(OffsetSpec.earliest()), offset(OffsetSpec.latest())) == (6, 10)
-    assert offset(OffsetSpec.max_timestamp()) >= 6
     messages = read_all(broker.bootstrap_servers, topic, 4, auto_offset_reset="earliest")
     assert [message.offset() for message in messages] == [6, 7, 8, 9]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import struct
 
 import pytest
 
@@ -12,6 +13,7 @@ from raftlog.wire.apis import ApiKey
 from raftlog.wire.batch import BatchHeader, assemble_batch
 from raftlog.wire.compression import Compression, compress
 from raftlog.wire.errors import ErrorCode
+from raftlog.wire.headers import encode_request_header
 from raftlog.wire.messages import describe_producers, describe_topic_partitions
 from raftlog.wire.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from raftlog.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -37,7 +39,7 @@ from raftlog.wire.schema import Message
 from tests.fuzz.test_bad_batches import minimal_records
 from tests.fuzz.watch import MIB, Watch, resident_bytes
 from tests.traps.batches import TIME_MS, plain_batch, send
-from tests.traps.raw import RawConnection, create_topic, request_frame
+from tests.traps.raw import RawConnection, create_topic, framed, request_frame
 from tests.traps.sensible import Names, produce, sensible_request
 
 TIMES = 10_000
@@ -135,6 +137,40 @@ def test_partitions_that_nobody_could_pay_for_are_refused(connection: RawConnect
     topics = [CreatableTopic(name="x", num_partitions=-1, replication_factor=-1, assignments=assignments)]
     (result,) = connection.ask(CreateTopicsRequest(topics=topics), 7).topics
     assert result.error_code != ErrorCode.NONE
+
+
+@pytest.mark.parametrize("version", [8, 9])
+@pytest.mark.parametrize("kind", ["topics", "partitions"])
+def test_a_produce_request_may_be_large_for_its_records_and_not_for_its_list(
+    watch: Watch, kind: str, version: int
+) -> None:
+    count = 2_000_000
+    flexible = version >= 9
+    array = b"\x81\x89\x7a" if flexible else struct.pack(">i", count)  # a compact length is one more
+    topic, none = (b"\x01", b"\x01") if flexible else (b"\0\0", bytes(4))
+    partition = (bytes(4) + b"\0\0") if flexible else struct.pack(">ii", 0, -1)
+    end = b"\0" if flexible else b""
+    one = b"\x02" if flexible else struct.pack(">i", 1)
+    body = (b"\0" if flexible else b"\xff\xff") + struct.pack(">hi", 1, 1000)
+    if kind == "topics":
+        body += array + (topic + none + end) * count + end
+    else:
+        body += one + topic + array + partition * count + end + end
+    before = resident_bytes(watch.process.pid)
+    with RawConnection(watch.address) as connection:
+        connection.send(framed(encode_request_header(ApiKey.PRODUCE, version, 1, "large") + body))
+        assert connection.wait_until_closed() == b""
+    watch.log.wait_for_closed_lines(1)
+    assert any("topics and partitions" in line for line in watch.process.log().splitlines()[-3:])
+    assert resident_bytes(watch.process.pid) - before < GROWTH_BYTES_MAX
+
+
+def test_tagged_fields_without_end_are_refused(watch: Watch) -> None:
+    header = encode_request_header(ApiKey.PRODUCE, 9, 1, "tags")[:-1]
+    with RawConnection(watch.address) as connection:
+        connection.send(framed(header + b"\x81\x89\x7a" + b"\0\0" * 2_000_000))
+        assert connection.wait_until_closed() == b""
+    watch.log.wait_for_closed_lines(1)
 
 
 def test_refused_records_are_listed_up_to_a_bound_for_the_whole_request(
