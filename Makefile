@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 WORKERS ?= 2
 
-.PHONY: help demo test check lint format bench fuzz check-deep clean
+.PHONY: help demo test check lint format bench fuzz check-deep sim sim-swarm sim-board clean
 
 help:
 	@echo "make demo        start a broker, run the main job on real data, kill it half-way, count"
@@ -13,6 +13,9 @@ help:
 	@echo "make check       lint, types and the quick tests, no servers"
 	@echo "make bench       measure against Apache Kafka, side by side, as one table of ratios"
 	@echo "make fuzz        a million mutated frames against a broker"
+	@echo "make sim SEED=n  one simulated run of each kind from a seed, twice"
+	@echo "make sim-swarm MINUTES=n  simulated runs on all cores; failing seeds are told and shortened"
+	@echo "make sim-board   each hazard put back into the code, and after how many seeds it is noticed"
 	@echo "make check-deep  the checker against brute force, 100,000 histories a model"
 
 $(READY): pyproject.toml
@@ -50,6 +53,21 @@ fuzz: compiled
 
 check-deep: $(READY)
 	RAFTLOG_CHECK_DEEP=1 $(BIN)/pytest -q tests/checker
+
+SEED ?= 1
+MINUTES ?= 5
+PART ?=
+SIMULATOR := $(BIN)/python -m raftlog.linearizability.simulator
+PARTS := $(addprefix --part ,$(PART))
+
+sim: compiled
+	$(SIMULATOR) run $(SEED) --shrink $(PARTS)
+
+sim-swarm: compiled
+	$(SIMULATOR) swarm --minutes $(MINUTES) $(PARTS)
+
+sim-board: compiled
+	$(SIMULATOR) board $(PARTS)
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

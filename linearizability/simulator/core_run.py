@@ -30,13 +30,16 @@ from raftlog.raft.core.progress import Outgoing
 from raftlog.raft.core.raft import Raft
 from raftlog.raft.core.snapshot import SnapshotContent
 from raftlog.raft.core.state import HardState, Role, Timing, Writes
-from raftlog.raft.core.entries import Entry as JournalEntry
 from raftlog.raft.journal import Journal, JournalDamaged, JournalFailed
 
 DIRECTORY = "/meta"
 SETTLE_SECONDS = 12.0
 """After the last fault a quorum must be well again within this time."""
-TIMING = Timing(heartbeat=0.1, election_min=0.4, election_max=0.8, hurry_min=0.005, hurry_max=0.05)
+TIMINGS = (
+    Timing(heartbeat=0.1, election_min=0.4, election_max=0.8, hurry_min=0.005, hurry_max=0.05),
+    # Everybody stands at about the same moment, and votes are split.
+    Timing(heartbeat=0.1, election_min=0.3, election_max=0.31, hurry_min=0.005, hurry_max=0.006),
+)
 
 KINDS = (
     "kill", "power", "tear", "freeze", "cut", "deaf", "isolate", "split", "reset", "slow-disk", "full-disk",
@@ -69,13 +72,13 @@ class CoreNode:
             content = SnapshotContent.of_chunks(*recovered.snapshot)
             base = content.base
             self._restore(content)
-        entries = [Entry(*entry) for entry in recovered.entries]
+        entries = recovered.entries
         directory = b"%d" % self.node
         self.raft = Raft(
             Own(self.node, Peer(directory, machine.host, 1)),
             RaftLog(base, entries),
             HardState(recovered.term, recovered.voted_for),
-            TIMING,
+            run.timing,
             machine.random.random,
             now=self.loop.time(),
         )
@@ -149,7 +152,7 @@ class CoreNode:
             journal.save_snapshot(base.index, base.term, writes.snapshot.all_chunks())
         if writes.hard_state is not None:
             journal.vote(*writes.hard_state)
-        entries = [JournalEntry(*entry) for entry in writes.entries]
+        entries = writes.entries
         if writes.cut_from:
             journal.replace_from(writes.cut_from, writes.cut_previous_term, entries)
         else:
@@ -242,7 +245,8 @@ class CoreRun(BaseSimulation):
         plan = Plan(self.size, 0.1, seconds, 3, 14, KINDS, (self.size - 1) // 2)
         self.faults = schedule(random, plan) if faults is None else list(faults)
         self.last_fault = seconds
-        self.unreliable = Unreliable(*(random.choice((0.0, 0.0, 0.02, 0.1)) for _ in range(3)))
+        self.unreliable = Unreliable(*(random.choice((0.0, 0.0, 0.02, 0.1, 0.3)) for _ in range(3)))
+        self.timing = random.choice(TIMINGS)
         self.chance = Random(f"{seed} messages")
         self.configuration = Configuration.of_addresses({node: (f"host{node}", 1) for node in nodes})
         self.files: dict[int, WatchedFiles] = {}
@@ -255,6 +259,7 @@ class CoreRun(BaseSimulation):
             machine = self.world.add_machine(node, f"host{node}")
             files = self.files[node] = WatchedFiles(machine.disk)
             files.on_frame = partial(self.invariants.wrote, node)
+            files.on_snapshot = partial(self.invariants.wrote_snapshot, node)
         self.world.on_death = self._died
         self.world.on_refusal = self._refused
         self.injector = Injector(self.world, list(nodes), self._leader)
@@ -367,7 +372,7 @@ class CoreRun(BaseSimulation):
         for _ in range(copies):
             delay = world.network.delays.draw(chance)
             if unreliable.delayed and chance.random() < unreliable.delayed:
-                delay += 0.5 * chance.random() ** 2
+                delay += 2.0 * chance.random() ** 3
             world.scheduler.at(now + delay, self._arrive, source, target, message)
 
     def _arrive(self, source: int, target: int, message: Message) -> None:

@@ -98,8 +98,32 @@ class Plan:
     damage_max: int
 
 
+HUNTED = ("kill", "power", "tear", "isolate", "cut", "freeze", "transfer")
+"""What is done to one leader after the other in runs that leave no leader in peace."""
+
+
 def schedule(random: Random, plan: Plan) -> list[Fault]:
     """A schedule, by time. Each run has some kinds of faults and not others: the rare ones meet more often so."""
+    faults = _hunt(random, plan) if random.random() < 0.25 else _mixture(random, plan)
+    return sorted(faults, key=lambda fault: (fault.at, fault.kind, fault.node))
+
+
+def _hunt(random: Random, plan: Plan) -> list[Fault]:
+    faults = []
+    names = [name for name in HUNTED if name in plan.kinds]
+    at = plan.first
+    while at < plan.last:
+        at += 0.05 + 0.4 * random.random()
+        kind = BY_NAME[random.choice(names)]
+        seconds = 0.02 + 0.8 * random.random() ** 2
+        others = _others(random, plan, random.randint(1, plan.nodes), kind.name)
+        if kind.name == "isolate":
+            others = tuple(range(1, plan.nodes + 1))
+        faults.append(Fault(round(at, 3), kind.name, LEADER, round(seconds, 3), others, random.randint(0, 5)))
+    return faults
+
+
+def _mixture(random: Random, plan: Plan) -> list[Fault]:
     chosen = [kind for name in plan.kinds for kind in (BY_NAME[name],) if random.random() < 0.5]
     kinds = chosen or [BY_NAME[name] for name in plan.kinds]
     weights = [kind.weight for kind in kinds]
@@ -117,7 +141,7 @@ def schedule(random: Random, plan: Plan) -> list[Fault]:
         amount = {"tear": random.randint(0, 8), "clock": random.randint(-3600, 3600)}.get(kind.name, 0)
         at = plan.first + (plan.last - plan.first) * random.random()
         faults.append(Fault(round(at, 3), kind.name, node, round(seconds, 3), others, amount))
-    return sorted(faults, key=lambda fault: (fault.at, fault.kind, fault.node))
+    return faults
 
 
 def _damageable(random: Random, plan: Plan, damaged: list[int]) -> int:

@@ -93,15 +93,16 @@ def read_mirror(disk: FaultyDisk, directory: str, *, durable: bool) -> Mirror:
 
 
 class WatchedFiles(FilesOnDisk):
-    """The journal's files, with a mirror of what was synced; `on_frame(items)` is told of each write, and
-    `on_synced()` after what was written is safe.
+    """The journal's files, with a mirror of what was synced.
+
+    `on_frame(items)` is told of each write, `on_snapshot(index, term)` of each snapshot that comes into force.
     """
 
     def __init__(self, disk: FaultyDisk) -> None:
         super().__init__(disk)
         self.mirror = Mirror()
         self.on_frame: Callable[[Sequence[Any]], None] = _ignore
-        self.on_synced: Callable[[], None] = _ignore
+        self.on_snapshot: Callable[[int, int], None] = _ignore
         self._unsynced: dict[int, list[Sequence[Any]]] = {}
 
     def begin(self, directory: str) -> None:
@@ -124,7 +125,6 @@ class WatchedFiles(FilesOnDisk):
         super().sync(descriptor)
         for items in self._unsynced.pop(descriptor, ()):
             self.mirror.apply(items)
-        self.on_synced()
 
     def rename(self, source: str, target: str) -> None:
         """See Files."""
@@ -133,6 +133,7 @@ class WatchedFiles(FilesOnDisk):
             read = read_snapshot(self.read(target))
             assert isinstance(read, Snapshot)
             self.mirror.snapshot(read.index, read.term)
+            self.on_snapshot(read.index, read.term)
 
 
 def _ignore(*_: object) -> None:

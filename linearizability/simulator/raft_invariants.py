@@ -162,6 +162,14 @@ class RaftInvariants:
                 self._fail("durability", f"node {node} cuts its log at {item[1]}, below the committed entry")
             mirror.apply((item,))
 
+    def wrote_snapshot(self, node: int, index: int, term: int) -> None:
+        """A snapshot takes the place of a node's entries up to `index`."""
+        if self.committed.get(index, term) != term:
+            self._fail("state machine safety", f"node {node} has a snapshot at {index} of term {term}")
+        mirror = self._written.get(node)
+        if mirror is not None:
+            mirror.snapshot(index, term)
+
     def _covers(self, mirror: Mirror, index: int) -> bool:
         """Whether the entry at `index` in the journal is the committed one."""
         return mirror.term_at(index) == self.committed.get(index, -1)

@@ -1,0 +1,107 @@
+"""The simulator from the command line: one seed, many seeds, or the board of hazards.
+
+Knows options and what is printed. Refuses to know what runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+
+from raftlog.linearizability.simulator.catalogue import PARTS, hazards, maker
+from raftlog.linearizability.simulator.faults import printed, read_schedule
+from raftlog.linearizability.simulator.runs import execute
+from raftlog.linearizability.simulator.swarm import board, campaign, shortened
+from raftlog.linearizability.simulator.violation import RunResult
+
+BOARD_SEEDS_MAX = 1500
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """0 when all is well, 1 when an invariant failed or a hazard was missed."""
+    options = _parser().parse_args(arguments)
+    parts = options.part or list(PARTS)
+    status: int = options.run(options, parts)
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="raftlog.linearizability.simulator", description=__doc__)
+    commands = parser.add_subparsers(required=True)
+    run = commands.add_parser("run", help="one seed, twice, and whether both runs were the same")
+    run.add_argument("seed", type=int)
+    run.add_argument("--hazard", default="", choices=["", *hazards()])
+    run.add_argument("--trace", type=Path, help="write every step to this file")
+    run.add_argument("--schedule", type=Path, help="faults from this file in place of the seed's own")
+    run.add_argument("--shrink", action="store_true", help="shorten the schedule of faults when the run fails")
+    run.set_defaults(run=_run)
+    swarm = commands.add_parser("swarm", help="many seeds on all cores")
+    swarm.add_argument("--minutes", type=float)
+    swarm.add_argument("--seeds", type=int)
+    swarm.add_argument("--first", type=int, default=0)
+    swarm.set_defaults(run=_swarm)
+    hazard_board = commands.add_parser("board", help="put each hazard back and see that it is noticed")
+    hazard_board.add_argument("--seeds", type=int, default=BOARD_SEEDS_MAX)
+    hazard_board.set_defaults(run=_board)
+    for command in (run, swarm, hazard_board):
+        command.add_argument("--part", action="append", choices=list(PARTS), help="this kind of run; may be repeated")
+    return parser
+
+
+def _tell(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def _run(options: argparse.Namespace, parts: Sequence[str]) -> int:
+    failed = False
+    for part in parts:
+        if options.hazard and part not in hazards()[options.hazard].parts:
+            continue
+        faults = read_schedule(options.schedule.read_text().splitlines()) if options.schedule else None
+        with hazards()[options.hazard].apply() if options.hazard else nullcontext():
+            first = execute(maker(part), options.seed, faults, kept_lines=None if options.trace else 0)
+            second = execute(maker(part), options.seed, faults)
+        _describe(first)
+        if options.trace:
+            options.trace.write_text("\n".join(first.lines) + "\n")
+        if first.digest != second.digest:
+            _tell(f"NOT THE SAME TWICE: {first.digest} and {second.digest}")
+            failed = True
+        if first.failed:
+            failed = True
+            if options.shrink:
+                kept, again, runs = shortened(part, options.seed, options.hazard)
+                _tell(f"{len(kept)} of {len(first.faults)} faults are enough (after {runs} runs):\n{printed(kept)}")
+                _tell(f"{again.invariant}: {again.violation}")
+    return 1 if failed else 0
+
+
+def _describe(result: RunResult) -> None:
+    counts = ", ".join(f"{count} {what}" for what, count in sorted(result.counts.items()))
+    _tell(f"{result.part} seed {result.seed}: {result.seconds:.3f} s, {result.events} events, {counts}")
+    _tell(f"trace {result.digest}")
+    _tell(printed(result.faults))
+    if result.failed:
+        _tell(f"FAILED at {result.at:.3f} s: {result.invariant}: {result.violation}")
+
+
+def _swarm(options: argparse.Namespace, parts: Sequence[str]) -> int:
+    minutes = options.minutes / len(parts) if options.minutes else None
+    if minutes is None and options.seeds is None:
+        options.seeds = 1000
+    failing = 0
+    for part in parts:
+        failing += len(campaign(part, options.first, minutes=minutes, seeds=options.seeds, tell=_tell).failing)
+    return 1 if failing else 0
+
+
+def _board(options: argparse.Namespace, parts: Sequence[str]) -> int:
+    return 1 if board(parts, options.seeds, _tell) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,26 @@
+"""The kinds of run and the hazards, by name. Knows names only; what is named is loaded when it is asked for."""
+
+from __future__ import annotations
+
+import importlib
+from typing import cast
+
+from raftlog.linearizability.simulator.hazards import RAFT_HAZARDS, Hazard
+from raftlog.linearizability.simulator.runs import SimulationMaker
+
+_PACKAGE = "raftlog.linearizability.simulator"
+PARTS: dict[str, tuple[str, str]] = {
+    "core": ("core_run", "CoreRun"),
+}
+"""Kind of run -> its module and class."""
+
+
+def maker(part: str) -> SimulationMaker:
+    """What makes runs of this kind."""
+    module, name = PARTS[part]
+    return cast(SimulationMaker, getattr(importlib.import_module(f"{_PACKAGE}.{module}"), name))
+
+
+def hazards() -> dict[str, Hazard]:
+    """All hazards by name."""
+    return {hazard.name: hazard for hazard in RAFT_HAZARDS}

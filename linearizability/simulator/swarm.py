@@ -1,0 +1,148 @@
+"""Many runs on all cores, and the board of hazards.
+
+Knows how seeds are shared out and what is told of them. Refuses to know what runs.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+
+from raftlog.linearizability.simulator.catalogue import hazards, maker
+from raftlog.linearizability.simulator.faults import Fault
+from raftlog.linearizability.simulator.runs import execute
+from raftlog.linearizability.simulator.shrink import shrink
+from raftlog.linearizability.simulator.violation import RunResult
+
+SEEDS_PER_BATCH = 10
+FAILURES_SHRUNK_MAX = 5
+"""So many failing seeds are shortened in one campaign; of the others the seed is told."""
+
+Batch = tuple[str, int, int, str]
+"""(kind of run, first seed, seed behind the last, hazard or "")."""
+
+
+def run_seed(part: str, seed: int, hazard: str = "", *, faults: Sequence[Fault] | None = None) -> RunResult:
+    """One run, with a hazard put back if one is named."""
+    with hazards()[hazard].apply() if hazard else nullcontext():
+        return execute(maker(part), seed, faults)
+
+
+def shortened(part: str, seed: int, hazard: str = "") -> tuple[list[Fault], RunResult, int]:
+    """The shortest failing schedule found for a seed that fails, the run with it, and how many runs that took."""
+    with hazards()[hazard].apply() if hazard else nullcontext():
+        make = maker(part)
+        first = execute(make, seed)
+        kept, runs = shrink(first.faults, lambda faults: execute(make, seed, faults).failed)
+        return kept, execute(make, seed, kept), runs
+
+
+def _run_batch(batch: Batch) -> list[RunResult]:
+    part, first, behind, hazard = batch
+    results = []
+    for seed in range(first, behind):
+        result = run_seed(part, seed, hazard)
+        result.lines.clear()
+        results.append(result)
+        if hazard and result.failed:
+            break
+    return results
+
+
+@dataclass(slots=True)
+class Campaign:
+    """What many runs came to."""
+
+    part: str
+    seeds: int = 0
+    failing: list[RunResult] = field(default_factory=list)
+    events: int = 0
+    virtual_seconds: float = 0.0
+    done: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def add(self, result: RunResult) -> None:
+        """One more."""
+        self.seeds += 1
+        self.events += result.events
+        self.virtual_seconds += result.seconds
+        self.done.update(result.done)
+        self.counts.update(result.counts)
+        if result.failed:
+            self.failing.append(result)
+
+    def __str__(self) -> str:
+        faults = ", ".join(f"{count} {kind}" for kind, count in sorted(self.done.items()))
+        counts = ", ".join(f"{count} {what}" for what, count in sorted(self.counts.items()))
+        return (
+            f"{self.part}: {self.seeds} seeds, {len(self.failing)} failing; {self.virtual_seconds / 3600:.1f} hours"
+            f" of virtual time, {self.events} events; {counts}; faults: {faults or 'none'}"
+        )
+
+
+def campaign(
+    part: str, first: int, *, minutes: float | None, seeds: int | None, tell: Callable[[str], None]
+) -> Campaign:
+    """Run seeds from `first` on, on all cores, for so many minutes or so many seeds. Failing ones are told at once."""
+    whole = Campaign(part)
+    began = time.monotonic()
+
+    def batches() -> Iterator[Batch]:
+        seed = first
+        while True:
+            behind = seed + SEEDS_PER_BATCH
+            if seeds is not None:
+                behind = min(behind, first + seeds)
+            if seed >= behind or (minutes is not None and time.monotonic() - began > minutes * 60):
+                return
+            yield part, seed, behind, ""
+            seed = behind
+
+    with multiprocessing.get_context("fork").Pool(os.cpu_count(), maxtasksperchild=50) as pool:
+        # A generator that is read as results come: a plain imap would read all of an endless one.
+        for results in _windowed(pool.apply_async, batches(), 2 * (os.cpu_count() or 1)):
+            for result in results:
+                whole.add(result)
+                if result.failed:
+                    tell(f"{part} seed {result.seed}: {result.invariant}: {result.violation} (at {result.at:.3f} s)")
+    for result in whole.failing[:FAILURES_SHRUNK_MAX]:
+        kept, again, runs = shortened(part, result.seed)
+        tell(f"{part} seed {result.seed}, {len(kept)} of {len(result.faults)} faults after {runs} runs:")
+        for fault in kept:
+            tell(f"    {fault}")
+        tell(f"    {again.invariant}: {again.violation}")
+    tell(str(whole))
+    return whole
+
+
+def _windowed(submit: Callable[..., object], batches: Iterator[Batch], window: int) -> Iterator[list[RunResult]]:
+    waiting: list[object] = []
+    for batch in batches:
+        waiting.append(submit(_run_batch, (batch,)))
+        if len(waiting) >= window:
+            yield waiting.pop(0).get()  # type: ignore[attr-defined]
+    for result in waiting:
+        yield result.get()  # type: ignore[attr-defined]
+
+
+def board(parts: Sequence[str], seeds_max: int, tell: Callable[[str], None]) -> list[str]:
+    """Run with each hazard until it is noticed; the names of those that were not."""
+    missed = []
+    for hazard in hazards().values():
+        for part in (part for part in hazard.parts if part in parts):
+            began = time.monotonic()
+            results = _run_batch((part, 0, seeds_max, hazard.name))
+            last = results[-1]
+            seconds = time.monotonic() - began
+            if last.failed:
+                found = f"seed {last.seed} of {part} ({len(results)} runs, {seconds:.1f} s): {last.invariant}"
+            else:
+                found = f"NOT noticed in {len(results)} runs of {part} ({seconds:.1f} s)"
+                missed.append(hazard.name)
+            tell(f"{hazard.name:28} {found}")
+    return missed

@@ -1,0 +1,89 @@
+"""Runs from seeds: they hold, they repeat byte for byte, and they notice what is wrong."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from random import Random
+
+import pytest
+
+from raftlog.linearizability.simulator.catalogue import PARTS, hazards, maker
+from raftlog.linearizability.simulator.faults import KINDS, Fault, Plan, printed, read_schedule, schedule
+from raftlog.linearizability.simulator.runs import execute
+from raftlog.linearizability.simulator.shrink import shrink
+from raftlog.linearizability.simulator.swarm import run_seed, shortened
+
+SEEDS = {"core": 40, "quorum": 20, "cluster": 8}
+"""How many seeds of each kind of run belong to the suite; `make sim-swarm` runs as many as there is time for."""
+
+# (kind of run, seed): what once failed. Kept for good.
+REGRESSIONS: tuple[tuple[str, int], ...] = ()
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_the_first_seeds_hold(part: str) -> None:
+    for seed in range(SEEDS[part]):
+        result = run_seed(part, seed)
+        assert not result.failed, f"{part} seed {seed}: {result.invariant}: {result.violation}"
+        assert result.counts["acknowledged"] > 0
+
+
+@pytest.mark.parametrize(("part", "seed"), REGRESSIONS)
+def test_what_once_failed_holds(part: str, seed: int) -> None:
+    result = run_seed(part, seed)
+    assert not result.failed, f"{part} seed {seed}: {result.invariant}: {result.violation}"
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_one_seed_gives_one_trace_in_every_process(part: str) -> None:
+    """Twice here, and in processes whose hashes of strings differ."""
+    seeds = (1, 2)
+    here = [[run_seed(part, seed).digest for seed in seeds] for _ in range(2)]
+    assert here[0] == here[1] and len(set(here[0])) == len(seeds)
+    script = (
+        "from raftlog.linearizability.simulator.swarm import run_seed\n"
+        f"print(*[run_seed({part!r}, seed).digest for seed in {seeds}])"
+    )
+    for hash_seed in ("0", "1", "31337"):
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+        done = subprocess.run(
+            [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True, timeout=120
+        )
+        assert done.stdout.split() == here[0], f"PYTHONHASHSEED={hash_seed}"
+
+
+@pytest.mark.parametrize("name", ["truncate-on-overlap", "vote-twice", "ack-before-fsync", "no-fsync"])
+def test_a_hazard_put_back_is_noticed(name: str) -> None:
+    hazard = hazards()[name]
+    assert any(run_seed(hazard.parts[0], seed, name).failed for seed in range(20))
+
+
+def test_a_hazard_is_gone_after_its_run() -> None:
+    assert run_seed("core", 0, "truncate-on-overlap").failed
+    assert not run_seed("core", 0).failed
+
+
+def test_the_trace_can_be_read() -> None:
+    result = execute(maker("core"), 1, kept_lines=None)
+    assert len(result.lines) > 500 and result.lines[0].split()[1] == "start"
+
+
+def test_a_failing_schedule_is_shortened_to_one_that_still_fails() -> None:
+    results = (run_seed("core", seed, "no-fsync") for seed in range(50))
+    failing = next(result for result in results if result.failed and len(result.faults) > 3)
+    kept, again, _ = shortened("core", failing.seed, "no-fsync")
+    assert again.failed and len(kept) < len(failing.faults)
+
+
+def test_shortening_finds_the_two_faults_that_matter() -> None:
+    faults = [Fault(float(number), "kill", 1, 1.0, (), number) for number in range(16)]
+    kept, runs = shrink(faults, lambda tried: {3, 11} <= {fault.amount for fault in tried})
+    assert [fault.amount for fault in kept] == [3, 11] and runs < 60
+
+
+def test_a_schedule_can_be_printed_and_read_back() -> None:
+    plan = Plan(5, 0.1, 3.0, 20, 40, tuple(kind.name for kind in KINDS), 2)
+    faults = schedule(Random(7), plan)
+    assert read_schedule(printed(faults).splitlines()) == faults and len(faults) >= 5
