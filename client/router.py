@@ -158,9 +158,11 @@ class Client:
     def _any_connection(self) -> Connection:
         reasons: list[str] = []
         addresses = list(dict.fromkeys([*self._bootstrap, *self._brokers.values()]))
+        # One that stands still takes connections and answers nothing: the others have to get their turn.
+        patience = self.timeout / len(addresses) if len(addresses) > 1 else self.timeout
         for address in addresses:
             try:
-                connection = Connection(address, self._client_id, self.timeout)
+                connection = Connection(address, self._client_id, patience)
             except (BrokerUnreachable, TimedOut) as error:
                 reasons.append(error.reason if isinstance(error, BrokerUnreachable) else str(error))
                 continue

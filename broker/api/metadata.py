@@ -132,7 +132,9 @@ def client_brokers(context: RequestContext, image: MetadataImage) -> list[tuple[
             continue
         endpoint = broker.endpoint(context.listener_name)
         if endpoint is not None:
-            brokers.append((broker.broker_id, endpoint.host, endpoint.port, broker.rack))
+            # A broker that listens everywhere and says nothing else is most likely where this one was found.
+            host = endpoint.host or context.advertised[0]
+            brokers.append((broker.broker_id, host, endpoint.port, broker.rack))
     return brokers
 
 

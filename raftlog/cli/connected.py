@@ -28,6 +28,15 @@ HINTS: dict[ErrorCode, str] = {
     ErrorCode.GROUP_ID_NOT_FOUND: "`raftlog group list` shows the groups there are",
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "`raftlog topic list` shows the topics there are",
     ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: "choose another codec with -z",
+    ErrorCode.NOT_CONTROLLER: "the metadata quorum has no leader: are most of its voters up?",
+    ErrorCode.LEADER_NOT_AVAILABLE: "are most brokers up? `raftlog cluster status` tells, if one of them is",
+    ErrorCode.NOT_ENOUGH_REPLICAS: "`raftlog cluster status` shows which brokers are missing",
+    ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE: "it is down or not in sync yet: `raftlog cluster status` shows it",
+    ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE: "no replica that has everything is up; --unclean takes one that has not",
+    ErrorCode.INVALID_REPLICA_ASSIGNMENT: "`raftlog cluster status` shows the brokers there are",
+    ErrorCode.BROKER_ID_NOT_REGISTERED: "`raftlog cluster status` shows the brokers there are",
+    ErrorCode.DUPLICATE_VOTER: "`raftlog quorum status` shows the voters",
+    ErrorCode.VOTER_NOT_FOUND: "`raftlog quorum status` shows the voters",
     ErrorCode.KAFKA_STORAGE_ERROR: "the partition is offline on its broker; the broker's log says why and what to do",
 }
 
