@@ -12,12 +12,13 @@ docs/CHECKER_KAFKA.md. Both raise HistoryError, with file and line, for what is 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from raftlog.linearizability.checker.budget import Meter, OutOfBudget
+from raftlog.linearizability.checker.budget import Budget, Meter, OutOfBudget
 from raftlog.linearizability.checker.history import Annotation, EventType, History, Operation
 from raftlog.linearizability.checker.jsonl import JsonLinesReader
 from raftlog.linearizability.checker.kafka.catalogue import Definition
@@ -38,15 +39,22 @@ from raftlog.linearizability.checker.kafka.findings import Example, Findings, Fo
 from raftlog.linearizability.checker.kafka.groups import check_groups
 from raftlog.linearizability.checker.kafka.intake import Intake
 from raftlog.linearizability.checker.kafka.metadata import check_metadata
-from raftlog.linearizability.checker.kafka.options import KafkaOptions
+from raftlog.linearizability.checker.kafka.options import KafkaOptions, Mode
 from raftlog.linearizability.checker.kafka.order import Order, settle
 from raftlog.linearizability.checker.kafka.producers import check_producers
 from raftlog.linearizability.checker.kafka.realtime import Lag, RealTime
-from raftlog.linearizability.checker.kafka.report import Anomaly, AnomalyExample, KafkaReport, Measurements
+from raftlog.linearizability.checker.kafka.report import (
+    Anomaly,
+    AnomalyExample,
+    Explainer,
+    KafkaReport,
+    Measurements,
+)
 from raftlog.linearizability.checker.kafka.restore import restored
 from raftlog.linearizability.checker.kafka.segments import lay_out
 from raftlog.linearizability.checker.kafka.series import Unseen, unseen_over_time
 from raftlog.linearizability.checker.kafka.sessions import check_sessions
+from raftlog.linearizability.checker.kafka.shrink import smallest
 from raftlog.linearizability.checker.kafka.subscriptions import mark_subscriptions, shows_subscribe
 from raftlog.linearizability.checker.kafka.transactions import check_transactions
 from raftlog.linearizability.checker.kafka.values import check_values
@@ -215,7 +223,20 @@ class _Analysis:
             self.meter.elapsed(),
             limit if self.out is None else self.out.limit,
             undecided[0].examples[0].text if undecided else None,
+            self._explainer(),
         )
+
+    def _explainer(self) -> Explainer:
+        """Finds the smallest part of an error's best example that shows it by itself, without the rest of this."""
+        modes: frozenset[Mode] = frozenset({"subscribe" if shows_subscribe(self.columns, self.options) else "assign"})
+        options = replace(self.options, budget=Budget(megabytes=None), subscription_modes=modes)
+        unit = self.columns.time_unit
+
+        def shows(name: str, operations: Sequence[Operation]) -> bool:
+            found = analyze(History.of([replace(one) for one in operations], time_unit=unit), options)
+            return any(error.name == name for error in found.errors)
+
+        return lambda anomaly: smallest(anomaly.examples[0].operations, partial(shows, anomaly.name))
 
     def _measurements(self, words: Words) -> Measurements:
         columns, unseen = self.columns, self.unseen
@@ -319,17 +340,13 @@ def _causes(columns: Columns) -> dict[str, int]:
 
 def _anomaly(found: Found, words: Words, original: Callable[[int], Operation]) -> Anomaly:
     definition: Definition = found.definition
-    examples = tuple(
-        AnomalyExample(
-            example.text,
-            example.key,
-            tuple(original(number) for number in example.operations),
-            tuple(words.operation(number) for number in example.operations),
-            example.details,
-        )
-        for example in found.examples
-    )
-    return Anomaly(definition.name, definition.text, definition.severity, found.judgement, found.count, examples)
+    examples = []
+    for example in found.examples:
+        numbers = tuple(dict.fromkeys(example.operations))
+        operations = tuple(original(number) for number in numbers)
+        descriptions = tuple(words.operation(number) for number in numbers)
+        examples.append(AnomalyExample(example.text, example.key, operations, descriptions, example.details))
+    return Anomaly(definition.name, definition.text, definition.severity, found.judgement, found.count, tuple(examples))
 
 
 def _tell_empty() -> Example:

@@ -131,13 +131,13 @@ def _never(context: Context, committing: dict[int, list[int]]) -> None:
                 polls[group].append(number)
     for group, rows in committing.items():
         seen = bytearray(len(columns.values))
-        first: dict[int, int] = {}
+        first: dict[int, tuple[int, int]] = {}  # key -> the first place polled, and by which operation
         for number in polls.pop(group):
             for element in columns.polled_by(number):
                 seen[element] = 1
                 key, place = columns.element_key[element], order.position[element]
-                if place != NOWHERE and place < first.get(key, len(order.elements)):
-                    first[key] = place
+                if place != NOWHERE and (key not in first or place < first[key][0]):
+                    first[key] = (place, number)
         for key, row in _furthest(columns, rows).items():
             if key in first and (group, key) not in moved:
                 _passed_over(context, row, first[key], seen)
@@ -175,8 +175,9 @@ def _moved(context: Context, groups_of: dict[int, dict[int, None]]) -> set[tuple
     return moved
 
 
-def _passed_over(context: Context, row: int, first: int, seen: bytearray) -> None:
+def _passed_over(context: Context, row: int, begun: tuple[int, int], seen: bytearray) -> None:
     columns, order = context.columns, context.order
+    first, poll = begun
     offset = columns.commit_offset[row]
     for place in range(first, order.key_start[columns.commit_key[row] + 1]):
         element = order.elements[place]
@@ -185,7 +186,7 @@ def _passed_over(context: Context, row: int, first: int, seen: bytearray) -> Non
         writer = columns.writer[element]
         if seen[element] or writer == NOBODY or not columns.committed[writer] or element in order.doubled:
             continue
-        context.findings.add("consumed-never", Judgement.ERROR, 1, _tell_never, context, row, element)
+        context.findings.add("consumed-never", Judgement.ERROR, 1, _tell_never, context, row, element, poll)
 
 
 def _name(context: Context, group: int) -> str:
@@ -206,7 +207,7 @@ def _tell_twice(context: Context, found: tuple[int, int, int, int]) -> Example:
     return Example(text, (first, second), key, {"value": columns.values[element], "offset": columns.offset[element]})
 
 
-def _tell_never(context: Context, row: int, element: int) -> Example:
+def _tell_never(context: Context, row: int, element: int, poll: int) -> Example:
     words, columns = context.words, context.columns
     number, offset = columns.commit_operation[row], columns.commit_offset[row]
     key = words.key(columns.element_key[element])
@@ -215,4 +216,5 @@ def _tell_never(context: Context, row: int, element: int) -> Example:
         f"{words.who(columns.writer[element])}, although {words.who(number)} committed offset {offset} of {key}."
     )
     details = {"value": columns.values[element], "offset": columns.offset[element], "committed": offset}
-    return Example(text, (columns.writer[element], number), key, details)
+    operations = dict.fromkeys((columns.writer[element], number, poll, *words.shows(element)))
+    return Example(text, tuple(operations), key, details)

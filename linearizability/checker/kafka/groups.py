@@ -49,6 +49,7 @@ class _Progress:
         # (group, key) -> when each step forward began, and the offset reached with it
         self.times: dict[tuple[int, int], array[int]] = {}
         self.reached: dict[tuple[int, int], array[int]] = {}
+        self.steps: dict[tuple[int, int], array[int]] = {}  # … and by which operation
         self.visible: dict[int, array[int]] = {}  # key -> offsets of committed records, ascending
 
     def check(self) -> None:
@@ -99,9 +100,11 @@ class _Progress:
         if reached is None:
             reached = self.reached[register] = array("q")
             self.times[register] = array("q")
+            self.steps[register] = array("i")
         if not reached or offset > reached[-1]:
             reached.append(offset)
             self.times[register].append(self.context.columns.call[number])
+            self.steps[register].append(number)
 
     def _judge(self, register: tuple[int, int], offset: int, number: int) -> None:
         """Is there a committed record below `offset` and beyond all that the group had reached by the return?"""
@@ -120,7 +123,7 @@ class _Progress:
         place = bisect_right(visible, reached)
         if place < len(visible) and visible[place] < offset:
             skipped = bisect_left(visible, offset) - place
-            found = (register, (number, offset), (reached, visible[place], skipped))
+            found = (register, (number, self.steps[register][step], offset), (reached, visible[place], skipped))
             self.context.findings.add(
                 "commit-past-processed", Judgement.ERROR, skipped, _tell_past, self.context, found
             )
@@ -159,13 +162,17 @@ def _tell_owners(
     return Example(text, tuple(dict.fromkeys((shown, also))), words.key(key), details)
 
 
-def _tell_past(context: Context, found: tuple[tuple[int, int], tuple[int, int], tuple[int, int, int]]) -> Example:
-    columns, words = context.columns, context.words
-    (group, key), (number, offset), (reached, missed, skipped) = found
+def _tell_past(context: Context, found: tuple[tuple[int, int], tuple[int, int, int], tuple[int, int, int]]) -> Example:
+    columns, words, order = context.columns, context.words, context.order
+    (group, key), (number, furthest, offset), (reached, missed, skipped) = found
+    places = range(order.key_start[key], order.key_start[key + 1])
+    place = bisect_left(places, missed, key=lambda place: columns.offset[order.elements[place]])
+    operations = (number, furthest, *words.shows(order.elements[places[place]]))
     verb = "answered" if columns.functions.get(number) == "committed" else "committed"
     text = (
         f"{_group_words(columns, group)}, {words.key(key)}: {words.who(number)} {verb} {offset}, although the group "
-        f"had come no further than offset {reached} by then: it passed over {skipped} committed "
-        f"record{'s' if skipped > 1 else ''}, from offset {missed} on."
+        f"had come no further than offset {reached} by then, with {words.who(furthest)}: it passed over {skipped} "
+        f"committed record{'s' if skipped > 1 else ''}, from offset {missed} on."
     )
-    return Example(text, (number,), words.key(key), {"committed": offset, "reached": reached, "passed": skipped})
+    details = {"committed": offset, "reached": reached, "passed": skipped}
+    return Example(text, tuple(dict.fromkeys(operations)), words.key(key), details)

@@ -307,16 +307,24 @@ def _hiding_keys(columns: Columns) -> frozenset[int]:
 def _tell_append(context: Context, element: int, evidence: int) -> Example:
     words, columns = context.words, context.columns
     writer, key = columns.writer[element], columns.element_key[element]
-    highest = NOBODY
-    for other in [*columns.sends_of(evidence), *columns.polled_by(evidence)]:
-        if columns.element_key[other] == key and (highest == NOBODY or columns.offset[other] > columns.offset[highest]):
-            highest = other
+    highest = _highest_of(context, evidence, key)
     text = (
         f"{words.who(writer)} sent {words.element(element)}, although {words.who(evidence)} had shown "
         f"{words.element(highest)} {words.gap(evidence, writer)} before that send began."
     )
     details = {"offset": columns.offset[element], "known": columns.offset[highest]}
-    return Example(text, (evidence, writer), words.key(key), details)
+    operations = dict.fromkeys((evidence, writer, *words.shows(element), *words.shows(highest)))
+    return Example(text, tuple(operations), words.key(key), details)
+
+
+def _highest_of(context: Context, number: int, key: int) -> int:
+    """The element of the highest offset that an operation sent to a key or polled of it."""
+    columns = context.columns
+    highest = NOBODY
+    for other in [*columns.sends_of(number), *columns.polled_by(number)]:
+        if columns.element_key[other] == key and (highest == NOBODY or columns.offset[other] > columns.offset[highest]):
+            highest = other
+    return highest
 
 
 def _tell_stale(context: Context, seen: tuple[int, int, int, int], evidence: int) -> Example:
@@ -328,7 +336,24 @@ def _tell_stale(context: Context, seen: tuple[int, int, int, int], evidence: int
         f"{words.who(number)} had seen {place} when it began {words.called(number)}; {words.who(evidence)} had shown "
         f"a higher offset {words.duration(lag)} earlier (the bound is {bound})."
     )
-    return Example(text, (evidence, number), words.key(key), {"offset": highest, "lag": lag})
+    shown = words.shows(_highest_of(context, evidence, key))
+    operations = dict.fromkeys((evidence, number, *_place_of(context, number, key), *shown))
+    return Example(text, tuple(operations), words.key(key), {"offset": highest, "lag": lag})
+
+
+def _place_of(context: Context, number: int, key: int) -> tuple[int, ...]:
+    """The last operation of a poll's process, up to itself, that set or moved its place in a key."""
+    columns = context.columns
+    process, called = columns.process[number], columns.call[number]
+    best = NOBODY
+    for other in range(len(columns)):
+        if columns.process[other] != process or columns.call[other] > called:
+            continue
+        polled = columns.segment_key[columns.segment_start[other] : columns.segment_start[other + 1]]
+        moved = key in polled or other in columns.subscriptions
+        if moved and (best == NOBODY or columns.call[other] >= columns.call[best]):
+            best = other
+    return () if best == NOBODY else (best,)
 
 
 def _tell_watermark(context: Context, seen: tuple[int, int, int, int], evidence: int) -> Example:
@@ -339,4 +364,5 @@ def _tell_watermark(context: Context, seen: tuple[int, int, int, int], evidence:
         f"record at or beyond it {words.duration(lag)} before it began "
         f"(the bound is {words.duration(context.options.max_staleness or 0)})."
     )
-    return Example(text, (evidence, number), words.key(key), {"offset": answer, "lag": lag})
+    operations = dict.fromkeys((evidence, number, *words.shows(_highest_of(context, evidence, key))))
+    return Example(text, tuple(operations), words.key(key), {"offset": answer, "lag": lag})

@@ -6,14 +6,15 @@ false: asking for its truth raises, because Unknown is neither.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from raftlog.linearizability.checker.history import Annotation, Operation, TimeUnit
 from raftlog.linearizability.checker.kafka.catalogue import Severity
 from raftlog.linearizability.checker.kafka.describe import describe, keys_of
 from raftlog.linearizability.checker.kafka.findings import Judgement
+from raftlog.linearizability.checker.kafka.shrink import Smallest, uncertain
 from raftlog.linearizability.checker.verdict import (
     Invalid,
     Limit,
@@ -84,6 +85,9 @@ class Anomaly:
         }
 
 
+Explainer: TypeAlias = Callable[[Anomaly], Smallest | None]
+
+
 @dataclass(frozen=True, slots=True)
 class Measurements:
     """What was measured and is no anomaly by itself. Times and lags are in the history's time unit."""
@@ -132,6 +136,10 @@ class KafkaModel:
         """There are none."""
         return ()
 
+    def uncertain(self, operation: Operation) -> Operation | None:
+        """The operation as one that may have happened or not; None if it only looked."""
+        return uncertain(operation)
+
     def describe_state(self, state: Any) -> str:
         """There are none."""
         return str(state)
@@ -160,6 +168,7 @@ class KafkaReport:
     seconds: float = 0.0
     limit: Limit | None = None
     reason: str | None = None
+    explain: Explainer | None = field(default=None, repr=False, compare=False)
 
     def __bool__(self) -> bool:
         raise TypeError("a report is valid, invalid or unknown, never true or false: look at its status")
@@ -183,12 +192,12 @@ class KafkaReport:
             limit, reason = self.limit or "configurations", self.reason or ""
             return Unknown(model, (), self.operation_count, self.seconds, limit=limit, reason=reason)
         parts = tuple(
-            PartVerdict(anomaly.name, Status.INVALID, example.operations, "kafka", witness=_witness(anomaly, example))
+            PartVerdict(anomaly.name, Status.INVALID, witness.operations, "kafka", witness=witness)
             for anomaly in self.errors
-            for example in anomaly.examples[:1]
+            for witness in (_witness(model, anomaly, None if self.explain is None else self.explain(anomaly)),)
         )
-        first = self.errors[0]
-        witness = _witness(first, first.examples[0])
+        witness = parts[0].witness
+        assert witness is not None
         return Invalid(model, parts, self.operation_count, self.seconds, witness=witness)
 
     def text(self, examples: int = _TEXT_EXAMPLES) -> str:
@@ -263,8 +272,12 @@ def _times(count: int) -> str:
     return "found once" if count == 1 else f"found {count:,} times"
 
 
-def _witness(anomaly: Anomaly, example: AnomalyExample) -> Witness:
-    operations = tuple(sorted(example.operations, key=lambda operation: operation.call))
+def _witness(model: KafkaModel, anomaly: Anomaly, smallest: Smallest | None) -> Witness:
+    example = anomaly.examples[0]
+    if smallest is None:
+        smallest = Smallest(tuple(sorted(example.operations, key=lambda operation: operation.call)), False)
+    operations = smallest.operations
     refused = max(operations, key=lambda one: (one.returned is not None, one.returned or 0))
     end = refused.returned if refused.returned is not None else refused.call
-    return Witness(example.key, operations, refused, end, (), (), f"{anomaly.name}: {example.text}", False)
+    words = f"{anomaly.name}: {example.text}"
+    return Witness(example.key, operations, refused, end, (), (), words, smallest.minimal, model=model)

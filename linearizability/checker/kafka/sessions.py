@@ -207,18 +207,20 @@ def _tell(context: Context, elements: tuple[int, int], operations: tuple[int, in
     delta = order.position[second] - order.position[first]
     then = ", and next " if earlier == later else f"; {words.who(later)} next began with "
     text = f"{words.who(earlier)} {verb}{then}{words.element(second)}"
+    involved = [later] if earlier == later else [earlier, later]
     if delta > 1:
         between = order.elements[order.position[first] + 1 : order.position[second]]
         shown = ", ".join(words.element(element) for element in between[:3]) + (", …" if len(between) > 3 else "")
+        involved += [number for element in between[:1] for number in words.shows(element)]
         text += f", past {delta - 1} known record{'s' if delta > 2 else ''}: {shown}"
     elif delta == 0:
         text += ", the same place again"
     else:
         text += f", {-delta} record{'s' if delta < -1 else ''} back"
-    involved = (later,) if earlier == later else (earlier, later)
+    involved += [number for element in elements for number in words.shows(element)]
     details = {
         "values": [columns.values[first], columns.values[second]],
         "offsets": [columns.offset[first], columns.offset[second]],
         "delta": delta,
     }
-    return Example(text + ".", involved, words.key(columns.element_key[first]), details)
+    return Example(text + ".", tuple(dict.fromkeys(involved)), words.key(columns.element_key[first]), details)

@@ -54,8 +54,9 @@ def _jumped_over(context: Context) -> None:
 
 def _jumps(context: Context, number: int, segment: int, polled: set[int]) -> None:
     columns, order = context.columns, context.order
-    rows = columns.polled[columns.segment_row[segment] : columns.segment_row[segment + 1]]
-    known = [order.position[element] for element in rows if order.position[element] != NOWHERE]
+    rows = range(columns.segment_row[segment], columns.segment_row[segment + 1])
+    places = [order.first(columns.polled[row]) for row in rows]  # also where another value stands
+    known = [place for place in places if place != NOWHERE]
     if not known:
         return
     reached = set(known)
@@ -145,5 +146,13 @@ def _tell_torn(context: Context, found: tuple[int, int, int], end: int | None) -
         f"{words.who(writer)} sent {words.element(seen)} and {words.element(hidden)}; "
         f"{words.who(number)} saw the first and not the second: {how}."
     )
+    shown = [seen, hidden]
+    if end is not None:  # nothing that is open stands between the visible end and the hidden part
+        place = context.order.position[hidden]
+        shown += context.order.elements[max(place - (columns.offset[hidden] - end), 0) : place]
+    involved = [writer, number]
+    for element in shown:
+        involved += [columns.writer[element], *words.shows(element)]
+    operations = tuple(dict.fromkeys(other for other in involved if other != NOBODY))
     details = {"visible": columns.values[seen], "hidden": columns.values[hidden], "end": end}
-    return Example(text, (writer, number), words.key(columns.element_key[hidden]), details)
+    return Example(text, operations, words.key(columns.element_key[hidden]), details)

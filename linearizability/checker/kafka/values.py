@@ -179,7 +179,8 @@ def _tell_rivals(context: Context, place: tuple[int, int], claimants: list[int])
 def _tell_doubled(context: Context, element: int, offsets: list[int]) -> Example:
     words, columns = context.words, context.columns
     writer, reader = columns.writer[element], columns.first_reader[element]
-    operations = tuple(number for number in (writer, reader) if number != NOBODY)
+    found = [number for number in (writer, reader) if number != NOBODY]
+    operations = tuple(dict.fromkeys([*found, *words.pollers_elsewhere(element)]))
     key = words.key(columns.element_key[element])
     sent = f", sent once by {words.who(writer)}" if writer != NOBODY else ""
     text = f"{words.value(element)}{sent}, stands at {len(offsets)} offsets of {key}: {_listed(offsets)}."

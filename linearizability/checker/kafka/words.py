@@ -9,6 +9,7 @@ from raftlog.linearizability.checker.history import TimeUnit
 from raftlog.linearizability.checker.kafka.columns import (
     FUNCTION_NAME,
     NEVER,
+    NOBODY,
     NOWHERE,
     OUTCOME_NAME,
     Columns,
@@ -17,6 +18,8 @@ from raftlog.linearizability.checker.kafka.describe import describe
 from raftlog.linearizability.checker.kafka.fields import show
 from raftlog.linearizability.checker.kafka.restore import restored
 
+_MOST_SHOWN = 8  # operations that show the same thing
+
 
 class Words:
     """Describes the rows of columns. Times are told from the start of the history."""
@@ -24,6 +27,7 @@ class Words:
     def __init__(self, columns: Columns) -> None:
         self.columns = columns
         self._start = min(columns.call, default=0)
+        self._elsewhere: dict[int, list[int]] | None = None
 
     def duration(self, length: int) -> str:
         """A length of time, in the unit in which it is easily read."""
@@ -79,6 +83,24 @@ class Words:
         ended = "" if outcome == 0 else f", {OUTCOME_NAME[outcome]}"
         where = f"line {line}" if line else self.called(number)
         return f"{self.process(number)}'s {self.function(number)} ({where}{ended})"
+
+    def shows(self, element: int) -> tuple[int, ...]:
+        """An operation that shows where an element stands: who polled it first, else who sent it."""
+        columns = self.columns
+        for number in (columns.first_reader[element], columns.writer[element]):
+            if number != NOBODY:
+                return (number,)
+        return ()
+
+    def pollers_elsewhere(self, element: int) -> tuple[int, ...]:
+        """The operations that polled an element at another offset than its first."""
+        columns = self.columns
+        if self._elsewhere is None:
+            self._elsewhere = {}
+            for row in columns.polled_offset:
+                self._elsewhere.setdefault(columns.polled[row], []).append(row)
+        rows = self._elsewhere.get(element, [])[:_MOST_SHOWN]
+        return tuple(columns.operation_of_row(row) for row in rows)
 
     def gap(self, earlier: int, later: int) -> str:
         """How long one operation had been over when another began."""
