@@ -60,7 +60,9 @@ class BrokerConfig(Mapping[str, Any]):
         self.peer_endpoints: tuple[Endpoint, ...] = ()
         self.advertised: Mapping[str, tuple[str, int]] = {}
         self.voters: tuple[Voter, ...] = ()
-        for step in (self._read_node, self._read_directories, self._read_listeners, self._read_voters):
+        self.peer_listen: tuple[str, int] | None = None
+        steps = (self._read_node, self._read_directories, self._read_listeners, self._read_voters, self._read_times)
+        for step in steps:
             try:
                 step()
             except InvalidConfig as error:
@@ -92,8 +94,8 @@ class BrokerConfig(Mapping[str, Any]):
             raise InvalidConfig(f"node.id is {node_id} and broker.id is {broker_id}: set only node.id")
         self.node_id: int = node_id
         self._values["node.id"] = node_id
-        if set(self["process.roles"]) != {"broker", "controller"}:
-            raise InvalidConfig("process.roles must be broker,controller: every raftlog node is both")
+        if "broker" not in self["process.roles"]:
+            raise InvalidConfig("process.roles must have broker in it: every raftlog node is one")
 
     def _read_directories(self) -> None:
         directories = self["log.dirs"] or self["log.dir"]
@@ -133,26 +135,63 @@ class BrokerConfig(Mapping[str, Any]):
 
     def _read_voters(self) -> None:
         self.voters = tuple(_voter(text) for text in self["controller.quorum.voters"])
-        others = [voter.node_id for voter in self.voters if voter.node_id != self.node_id]
-        if others:
+        _refuse_repeated_voters(self.voters)
+        own = next((voter for voter in self.voters if voter.node_id == self.node_id), None)
+        votes = "controller" in self["process.roles"]
+        if not votes and own is not None:
             raise InvalidConfig(
-                f"controller.quorum.voters names other nodes ({', '.join(map(str, others))}): raftlog runs one broker"
-                " alone so far, leave it out"
+                f"controller.quorum.voters names node {self.node_id}, and process.roles lacks controller: a node that"
+                " votes is both; to follow without a vote, leave it out of controller.quorum.voters on all nodes"
             )
+        if not votes and not self.voters:
+            raise InvalidConfig("process.roles lacks controller: say in controller.quorum.voters who decides then")
+        for endpoint in self.endpoints:
+            if own is not None and endpoint.port == own.port and endpoint.host in (own.host, "", "0.0.0.0", "::"):
+                raise InvalidConfig(
+                    f"controller.quorum.voters has {own.host}:{own.port} for this node, where its listener"
+                    f" {endpoint.listener_name} is: other brokers need a port of their own"
+                )
+        peer = self.peer_endpoints[0] if self.peer_endpoints else None
+        if peer is not None:
+            self.peer_listen = (peer.host, peer.port)
+        elif own is not None:
+            self.peer_listen = (own.host, own.port)
+
+    def _read_times(self) -> None:
+        heartbeat, session = self["broker.heartbeat.interval.ms"], self["broker.session.timeout.ms"]
+        if heartbeat < 1 or session < 2 * heartbeat:
+            raise InvalidConfig(
+                f"broker.session.timeout.ms is {session} and broker.heartbeat.interval.ms is {heartbeat}: a session has"
+                " to have room for two heartbeats, or a broker is fenced for one that is late"
+            )
+
+    @property
+    def has_peers(self) -> bool:
+        """Whether this broker is one of a cluster; else it is the whole cluster."""
+        return bool(self.voters)
+
+    @property
+    def is_observer(self) -> bool:
+        """Whether this node follows the quorum without a vote."""
+        return self.has_peers and all(voter.node_id != self.node_id for voter in self.voters)
 
     def is_given(self, name: str) -> bool:
         """Whether somebody set this, rather than leaving it at its default."""
         return name in self.static
 
-    def registered_endpoints(self) -> tuple[Endpoint, ...]:
-        """What other brokers and their clients are told. An empty host: the address the client connected to."""
-        return tuple(
-            endpoint._replace(
-                host=self.advertised.get(endpoint.listener_name, ("", 0))[0],
-                port=self.advertised.get(endpoint.listener_name, ("", endpoint.port))[1],
-            )
-            for endpoint in self.endpoints
-        )
+    def registered_endpoints(self, bound_ports: Mapping[str, int] | None = None) -> tuple[Endpoint, ...]:
+        """What other brokers and their clients are told. `bound_ports`: by listener name, where port 0 was asked for.
+
+        An empty host: the address that the client connected to. Only a broker alone may say that of itself, or one that
+        listens everywhere.
+        """
+        return tuple(self._registered(endpoint, bound_ports or {}) for endpoint in self.endpoints)
+
+    def _registered(self, endpoint: Endpoint, bound_ports: Mapping[str, int]) -> Endpoint:
+        own_host = endpoint.host if self.has_peers and endpoint.host not in ("0.0.0.0", "::") else ""
+        port = endpoint.port or bound_ports.get(endpoint.listener_name, 0)
+        host, port = self.advertised.get(endpoint.listener_name, (own_host, port))
+        return endpoint._replace(host=host, port=port)
 
 
 # -- parts of settings -----------------------------------------------------------------------------
@@ -207,6 +246,18 @@ def _check_advertised(endpoint: Endpoint, names: Iterable[str]) -> None:
             f"advertised.listeners has {endpoint.host}:{endpoint.port}, which no client can connect to:"
             " give a host and a port, or leave it out to advertise the address that the client connected to"
         )
+
+
+def _refuse_repeated_voters(voters: Iterable[Voter]) -> None:
+    ids: set[int] = set()
+    addresses: set[tuple[str, int]] = set()
+    for voter in voters:
+        if voter.node_id in ids:
+            raise InvalidConfig(f"controller.quorum.voters names node {voter.node_id} twice")
+        if (voter.host, voter.port) in addresses:
+            raise InvalidConfig(f"controller.quorum.voters has the address {voter.host}:{voter.port} twice")
+        ids.add(voter.node_id)
+        addresses.add((voter.host, voter.port))
 
 
 def _voter(text: str) -> Voter:

@@ -46,6 +46,10 @@ DIFFERENT_DEFAULTS: Mapping[str, DifferentDefault] = {
     "metadata.log.max.record.bytes.between.snapshots": DifferentDefault(
         20_971_520, "a start reads what follows the snapshot, and a start has to be quick"
     ),
+    "broker.session.timeout.ms": DifferentDefault(
+        9000, "clients of a stopped broker should not wait longer than they must"
+    ),
+    "broker.heartbeat.interval.ms": DifferentDefault(2000, "several heartbeats have to fit into the shorter session"),
     "metadata.log.segment.bytes": DifferentDefault(
         1_073_741_824, "snapshots cut the metadata log long before it has that size"
     ),
@@ -91,6 +95,29 @@ _NODE = (
     _fixed(
         "metadata.log.segment.bytes", _INT, 8_388_608, at_least(8 * 1024 * 1024),
         "At which size a new segment of the metadata log begins.",
+    ),
+)  # fmt: skip
+
+_MEMBERSHIP = (
+    _fixed(
+        "broker.session.timeout.ms", _INT, 2000, None,
+        "A broker that the controller has not heard for this long is fenced: others lead its partitions.",
+    ),
+    _fixed(
+        "broker.heartbeat.interval.ms", _INT, 300, None,
+        "How often a broker tells the controller that it is there.",
+    ),
+    _fixed(
+        "controlled.shutdown.enable", _BOOLEAN, True, None,
+        "Whether a broker that is told to stop has its partitions led by others first.",
+    ),
+    _fixed(
+        "auto.leader.rebalance.enable", _BOOLEAN, True, None,
+        "Whether partitions go back to their preferred leaders by themselves.",
+    ),
+    _fixed(
+        "leader.imbalance.check.interval.seconds", _LONG, 300, at_least(1),
+        "How often the controller looks for partitions that are not led by their preferred leaders.",
     ),
 )  # fmt: skip
 
@@ -324,7 +351,7 @@ _GROUPS = (
 
 SUPPORTED_BROKER_CONFIGS: Mapping[str, ConfigDefinition] = {
     definition.name: definition
-    for definition in sorted((*_NODE, *_LISTENERS, *_TOPICS, *_LOGS, *_GROUPS), key=lambda d: d.name)
+    for definition in sorted((*_NODE, *_MEMBERSHIP, *_LISTENERS, *_TOPICS, *_LOGS, *_GROUPS), key=lambda d: d.name)
 }
 """All supported broker settings by name, in alphabetical order."""
 

@@ -288,8 +288,6 @@ _PLUGINS: tuple[_Row, ...] = (
 )  # fmt: skip
 
 _QUORUM: tuple[_Row, ...] = (
-    ("broker.heartbeat.interval.ms", _INT, 2000),
-    ("broker.session.timeout.ms", _INT, 9000),
     ("controller.quorum.append.linger.ms", _INT, 25),
     ("controller.quorum.auto.join.enable", _BOOLEAN, False),
     ("controller.quorum.bootstrap.servers", _LIST, ()),
@@ -311,10 +309,7 @@ _QUORUM: tuple[_Row, ...] = (
 )  # fmt: skip
 
 _REPLICATION: tuple[_Row, ...] = (
-    ("auto.leader.rebalance.enable", _BOOLEAN, True),
-    ("controlled.shutdown.enable", _BOOLEAN, True),
     ("cordoned.log.dirs", _LIST, ()),
-    ("leader.imbalance.check.interval.seconds", _LONG, 300),
     ("log.dir.failure.timeout.ms", _LONG, 30000),
     ("num.replica.fetchers", _INT, 1),
     ("replica.fetch.backoff.ms", _INT, 1000),

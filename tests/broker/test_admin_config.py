@@ -97,9 +97,14 @@ def test_listeners_are_read() -> None:
         ({"inter_broker_listener_name": "X"}, "no listener has that name"),
         ({"security_inter_broker_protocol": "SSL"}, "must be PLAINTEXT"),
         ({"listener_security_protocol_map": "X"}, "expected NAME:PROTOCOL"),
-        ({"process_roles": "broker"}, "every raftlog node is both"),
+        ({"process_roles": "controller"}, "process.roles must have broker in it"),
+        ({"process_roles": "broker"}, "say in controller.quorum.voters who decides"),
+        ({"process_roles": "broker", "controller_quorum_voters": "1@h:1"}, "a node that votes is both"),
         ({"log_dirs": "/a,/a"}, "names a directory twice"),
-        ({"controller_quorum_voters": "2@h:1"}, "names other nodes (2)"),
+        ({"controller_quorum_voters": "1@h:1,1@h:2"}, "names node 1 twice"),
+        ({"controller_quorum_voters": "1@h:1,2@h:1"}, "has the address h:1 twice"),
+        ({"controller_quorum_voters": "1@h:9092", "listeners": "PLAINTEXT://h:9092"}, "need a port of their own"),
+        ({"broker_session_timeout_ms": "500"}, "has to have room for two heartbeats"),
         ({"controller_quorum_voters": "h:1"}, "expected id@host:port"),
     ],
 )  # fmt: skip
@@ -109,7 +114,25 @@ def test_combinations_that_make_no_sense_are_refused_in_words(settings: dict[str
 
 
 def test_a_quorum_of_this_node_alone_is_fine() -> None:
-    assert config(controller_quorum_voters="1@127.0.0.1:9093").voters == (Voter(1, "127.0.0.1", 9093),)
+    found = config(controller_quorum_voters="1@127.0.0.1:9093")
+    assert found.voters == (Voter(1, "127.0.0.1", 9093),)
+    assert (found.peer_listen, found.is_observer) == (("127.0.0.1", 9093), False)
+
+
+def test_a_node_that_the_voters_do_not_name_is_an_observer() -> None:
+    found = config(controller_quorum_voters="2@h:1,3@h:2")
+    assert found.has_peers and found.is_observer and found.peer_listen is None
+    assert not config().has_peers and not config().is_observer
+
+
+def test_a_broker_among_others_says_where_it_is_and_one_alone_tells_each_client_the_address_it_came_by() -> None:
+    alone = config(listeners="PLAINTEXT://10.0.0.1:9092")
+    assert alone.registered_endpoints()[0].host == ""
+    among = config(listeners="PLAINTEXT://10.0.0.1:0", controller_quorum_voters="1@10.0.0.1:1,2@h:2")
+    (endpoint,) = among.registered_endpoints({"PLAINTEXT": 4711})
+    assert (endpoint.host, endpoint.port) == ("10.0.0.1", 4711)
+    everywhere = config(listeners="PLAINTEXT://0.0.0.0:9092", controller_quorum_voters="1@10.0.0.1:1,2@h:2")
+    assert everywhere.registered_endpoints()[0].host == ""
 
 
 def test_properties_files_are_read_as_java_reads_them() -> None:

@@ -1,0 +1,254 @@
+"""A broker's membership in its cluster: registration, heartbeats, and leaving in order.
+
+Knows what a broker tells the controller about itself and what follows from the answers. Refuses to know what the
+controller does with it (`raftlog.metadata`), and how messages travel.
+
+```
+ registering ──registered──▶ fenced ──unfenced──▶ serving ──leave()──▶ leaving ──▶ left
+      ▲                        │                     │
+      └──────── the epoch is stale: somebody forgot or replaced us ───┘
+```
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from enum import Enum
+from typing import NamedTuple
+
+from raftlog.broker.runtime.controller import Controller
+from raftlog.metadata.cluster_commands import (
+    AssignDirectories,
+    BrokerHeartbeat,
+    DirectoryAssignment,
+    HeartbeatAnswer,
+)
+from raftlog.metadata.commands import NO_EPOCH, RegisterBroker
+from raftlog.wire.errors import ErrorCode
+
+log = logging.getLogger("raftlog.lifecycle")
+
+REGISTRATION_RETRY_SECONDS = 0.1
+DUPLICATE_SECONDS_MAX = 10.0
+"""A broker that was cut off may count as alive until its session ends. After this time somebody really has our id."""
+
+ANSWER_SECONDS_MAX = 1.0
+"""A heartbeat that is not answered by then is followed by the next one."""
+
+LEAVE_SECONDS_MAX = 5.0
+"""A broker that cannot hand over by then (nobody leads the quorum) stops all the same: it is fenced for its silence."""
+
+ASSIGNMENT_RETRY_SECONDS = 1.0
+
+
+class State(Enum):
+    """Where a broker is in its life."""
+
+    REGISTERING = "registering"
+    FENCED = "fenced"
+    SERVING = "serving"
+    LEAVING = "leaving"
+    LEFT = "left"
+
+
+class CannotJoin(Exception):
+    """The cluster refuses this broker for good; the text says why and what to do."""
+
+
+class LifecycleSettings(NamedTuple):
+    """Times in seconds."""
+
+    heartbeat_seconds: float = 0.3
+    duplicate_seconds_max: float = DUPLICATE_SECONDS_MAX
+
+
+class BrokerLifecycle:
+    """One broker's way through its states.
+
+    Invariant: after `left`, and while `registering`, no heartbeat asks to be unfenced.
+    """
+
+    def __init__(
+        self,
+        controller: Controller,
+        registration: RegisterBroker,
+        settings: LifecycleSettings,
+        offline_directories: Callable[[], tuple[bytes, ...]],
+    ) -> None:
+        """`registration`: what this broker says of itself, also when it has to register again."""
+        self._controller = controller
+        self._registration = registration
+        self._settings = settings
+        self._offline_directories = offline_directories
+        self._loop = asyncio.get_running_loop()
+        self.state = State.REGISTERING
+        self._serving = asyncio.Event()
+        self._wake = asyncio.Event()
+        self._left: asyncio.Future[None] = self._loop.create_future()
+        self._task: asyncio.Task[None] | None = None
+        self._assignments: dict[tuple[bytes, int], bytes] = {}
+        self._assigning: asyncio.Task[None] | None = None
+
+    # -- joining -----------------------------------------------------------------------------------
+
+    async def register(self) -> int:
+        """Register until the cluster takes this broker; its epoch. Raises CannotJoin."""
+        deadline: float | None = None
+        told = ""
+        while True:
+            answer = await self._controller.register(self._registration)
+            match answer.error:
+                case ErrorCode.NONE:
+                    self.state = State.FENCED
+                    # What was true of the last stop is not true of the next registration.
+                    self._registration = _without_previous(self._registration)
+                    return answer.broker_epoch
+                case ErrorCode.DUPLICATE_BROKER_REGISTRATION:
+                    deadline = deadline or self._loop.time() + self._settings.duplicate_seconds_max
+                    if self._loop.time() > deadline:
+                        raise CannotJoin(answer.message or answer.error.message)
+                case ErrorCode.INCONSISTENT_CLUSTER_ID | ErrorCode.INVALID_REGISTRATION | ErrorCode.UNSUPPORTED_VERSION:
+                    raise CannotJoin(answer.message or answer.error.message)
+                case _:
+                    pass
+            if told != answer.error.name:
+                told = answer.error.name
+                log.info("not registered yet: %s: %s", told, answer.message)
+            await asyncio.sleep(REGISTRATION_RETRY_SECONDS)
+
+    def start(self) -> None:
+        """Begin to send heartbeats; call it when the broker can serve."""
+        self._task = self._loop.create_task(self._run())
+
+    async def wait_until_serving(self) -> None:
+        """Return when the cluster counts on this broker for the first time. Raises what ended its membership."""
+        assert self._task is not None
+        serving = self._loop.create_task(self._serving.wait())
+        await asyncio.wait([serving, self._task], return_when=asyncio.FIRST_COMPLETED)
+        if not serving.done():
+            serving.cancel()
+            await self._task
+
+    @property
+    def task(self) -> asyncio.Task[None] | None:
+        """The heartbeats. It ends by itself only when the cluster refuses the broker (CannotJoin)."""
+        return self._task
+
+    # -- heartbeats ---------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        while not self._left.done():
+            answer = await self._controller.execute(self._heartbeat(), ANSWER_SECONDS_MAX)
+            if answer.error is ErrorCode.STALE_BROKER_EPOCH and self.state is not State.LEAVING:
+                await self._register_again(answer)
+                continue
+            self._take(answer)
+            if not self._left.done():
+                await self._pause(answer)
+
+    def _heartbeat(self) -> BrokerHeartbeat:
+        image, epoch = self._controller.image, self._controller.broker_epoch
+        own = image.brokers.get(self._registration.broker_id)
+        caught_up = own is not None and own.epoch == epoch
+        return BrokerHeartbeat(
+            broker_id=self._registration.broker_id,
+            broker_epoch=epoch,
+            metadata_offset=image.version,
+            want_fence=not caught_up,
+            want_shut_down=self.state is State.LEAVING,
+            offline_directories=self._offline_directories(),
+        )
+
+    def _take(self, answer: HeartbeatAnswer) -> None:
+        if answer.error is ErrorCode.STALE_BROKER_EPOCH:
+            # We are leaving, and nobody counts on us any more.
+            self._leave_now()
+        if answer.error is not ErrorCode.NONE:
+            return
+        if answer.should_shut_down and self.state is State.LEAVING:
+            self._leave_now()
+        elif self.state is State.FENCED and not answer.is_fenced:
+            self.state = State.SERVING
+            self._serving.set()
+            log.info("serving as epoch %d of broker %d", self._controller.broker_epoch, self._registration.broker_id)
+        elif self.state is State.SERVING and answer.is_fenced:
+            self.state = State.FENCED
+            log.warning("fenced by the controller; asking to come back")
+
+    def _leave_now(self) -> None:
+        self.state = State.LEFT
+        if not self._left.done():
+            self._left.set_result(None)
+
+    async def _register_again(self, answer: HeartbeatAnswer) -> None:
+        log.warning("registering again: %s", answer.message)
+        self.state = State.REGISTERING
+        await self.register()
+
+    async def _pause(self, answer: HeartbeatAnswer) -> None:
+        # Fenced, or leaving: every round counts.
+        waiting = self.state is not State.SERVING and answer.error is ErrorCode.NONE
+        seconds = self._settings.heartbeat_seconds / (10 if waiting else 1)
+        self._wake.clear()
+        try:
+            await asyncio.wait_for(self._wake.wait(), seconds)
+        except TimeoutError:
+            pass
+
+    def hurry(self) -> None:
+        """Send the next heartbeat now: a directory failed, or the broker is to leave."""
+        self._wake.set()
+
+    # -- leaving ------------------------------------------------------------------------------------
+
+    async def leave(self, seconds_max: float = LEAVE_SECONDS_MAX) -> bool:
+        """Have the controller move all leaders away; whether it did so in time. Serve on until this returns."""
+        if self.state not in (State.SERVING, State.FENCED) or self._task is None:
+            return False
+        self.state = State.LEAVING
+        self.hurry()
+        done, _ = await asyncio.wait([self._left], timeout=seconds_max)
+        if not done:
+            log.warning("leaders could not be handed over in %.1f s: nobody leads the quorum", seconds_max)
+        return bool(done)
+
+    async def close(self) -> None:
+        """Stop the heartbeats."""
+        self.state = State.LEFT
+        for task in (self._task, self._assigning):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+
+    # -- directories ---------------------------------------------------------------------------------
+
+    def assign_directory(self, topic_id: bytes, index: int, directory_id: bytes) -> None:
+        """Tell the controller in which directory a replica lies (KIP-858). With one directory there is nothing to
+        tell.
+        """
+        if len(self._registration.directories) < 2:
+            return
+        self._assignments[topic_id, index] = directory_id
+        if self._assigning is None or self._assigning.done():
+            self._assigning = self._loop.create_task(self._send_assignments())
+
+    async def _send_assignments(self) -> None:
+        await asyncio.sleep(0)  # all that are made in this turn of the loop go out together
+        while self._assignments:
+            sent = dict(self._assignments)
+            assignments = tuple(DirectoryAssignment(*key, directory) for key, directory in sent.items())
+            command = AssignDirectories(self._registration.broker_id, self._controller.broker_epoch, assignments)
+            answer = await self._controller.execute(command)
+            if answer.error is not ErrorCode.NONE:
+                await asyncio.sleep(ASSIGNMENT_RETRY_SECONDS)
+                continue
+            for key, directory in sent.items():
+                if self._assignments.get(key) == directory:
+                    del self._assignments[key]
+
+
+def _without_previous(registration: RegisterBroker) -> RegisterBroker:
+    fields = {name: getattr(registration, name) for name in registration.__slots__}
+    return RegisterBroker(**{**fields, "previous_broker_epoch": NO_EPOCH, "log_survived": True})
