@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 from raftlog.broker.api.context import RawRequest, Services
 from raftlog.broker.core.fetch.session import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, FetchSession, TopicKey
-from raftlog.broker.runtime.fetching import FetchTerms, PartitionRead
+from raftlog.broker.runtime.fetching import FetchTerms
+from raftlog.broker.runtime.partition_read import PartitionRead
 from raftlog.broker.server.limits import DECODED_REQUEST_BYTES_MAX
 from raftlog.broker.server.reply import Piece
 from raftlog.wire.codec import decode
@@ -92,7 +93,7 @@ def _serve_unchanged(services: Services, raw: RawRequest) -> bool:
     if epoch <= INITIAL_EPOCH:
         return False
     sessions = services.fetches.sessions
-    session = sessions.resume(session_id, epoch, raw.version >= _IDS_SINCE, services.clock.now_ms())
+    session = sessions.resume(session_id, epoch, raw.version >= _IDS_SINCE, _now_ms(services))
     if isinstance(session, ErrorCode):
         return False
     sessions.advance(session)
@@ -180,7 +181,7 @@ class _Answer:
         sessions = services.fetches.sessions
         if not sessions.is_open(session) or not parked.wait_again():
             return False
-        sessions.use(session, services.clock.now_ms())
+        sessions.use(session, _now_ms(services))
         (self._correlation_id,) = _INT32.unpack(correlation_id)
         self._connection.park_again(place)
         place.on_abandon = self.abandon
@@ -194,11 +195,16 @@ class _Answer:
             self._services.fetches.sessions.dissolve(self._session)
 
 
+def _now_ms(services: Services) -> int:
+    """A clock that only goes forward: sessions and lagging followers are judged by it."""
+    return int(services.loop.time() * 1000)
+
+
 def _session_of(services: Services, request: FetchRequest, version: int) -> Session | ErrorCode:
     """The session that the request names, updated with what it says; or one that lives for this request."""
     sessions = services.fetches.sessions
     uses_ids = version >= 13
-    now_ms = services.clock.now_ms()
+    now_ms = _now_ms(services)
     epoch = request.session_epoch
     session: Session | ErrorCode
     if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
@@ -207,6 +213,7 @@ def _session_of(services: Services, request: FetchRequest, version: int) -> Sess
         # A new session is worth its memory only for a client that has partitions to fetch.
         wants_session = epoch == INITIAL_EPOCH and request.topics
         session = sessions.open(uses_ids, now_ms) if wants_session else FetchSession(NO_SESSION, uses_ids, now_ms)
+        session.replica_id, session.replica_epoch = _replica_of(request, version)
     else:
         session = sessions.resume(request.session_id, epoch, uses_ids, now_ms)
         if isinstance(session, ErrorCode):
@@ -224,6 +231,13 @@ def _session_of(services: Services, request: FetchRequest, version: int) -> Sess
     return session
 
 
+def _replica_of(request: FetchRequest, version: int) -> tuple[int, int]:
+    """The follower that fetches, and its broker epoch (KIP-903); -1 each for a consumer."""
+    if version < _NO_REPLICA_ID_SINCE:
+        return request.replica_id, -1
+    return request.replica_state.replica_id, request.replica_state.replica_epoch
+
+
 def _update(session: Session, request: FetchRequest) -> None:
     for topic in request.topics:
         key = TopicKey(topic.topic, topic.topic_id)
@@ -232,6 +246,8 @@ def _update(session: Session, request: FetchRequest) -> None:
             entry.fetch_offset = wanted.fetch_offset
             entry.leader_epoch = wanted.current_leader_epoch
             entry.last_fetched_epoch = wanted.last_fetched_epoch
+            entry.log_start_offset = wanted.log_start_offset
+            entry.acknowledged = False
             entry.partition_bytes_max = wanted.partition_max_bytes
 
 

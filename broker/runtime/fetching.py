@@ -10,33 +10,20 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from raftlog.broker.core.fetch.session import FetchedPartition, FetchSession, FetchSessions
+from raftlog.broker.core.fetch.session import CONSUMER, FetchSession, FetchSessions
 from raftlog.broker.core.log.results import LogUnavailable
 from raftlog.broker.runtime.deadlines import Deadlines
+from raftlog.broker.runtime.partition_read import Entry, PartitionRead
+from raftlog.broker.runtime.replica_fetching import read_for_replica
 from raftlog.broker.server.limits import PARKED_FETCHES_MAX
 from raftlog.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from raftlog.broker.runtime.partition import Partition
     from raftlog.broker.runtime.partition_manager import PartitionManager
-    from raftlog.broker.store.partition_log import AbortedTransaction, FileSlice
+    from raftlog.broker.store.partition_log import AbortedTransaction
 
-Entry: TypeAlias = "FetchedPartition[Partition]"
 Session: TypeAlias = "FetchSession[Partition]"
-
-
-class PartitionRead(NamedTuple):
-    """What one partition contributes to a reply. `records` is None for nothing."""
-
-    entry: Entry
-    error: ErrorCode
-    high_watermark: int
-    last_stable_offset: int
-    log_start_offset: int
-    records: FileSlice | None
-    aborted: Sequence[AbortedTransaction] | None
-    diverging: tuple[int, int] | None = None  # epoch, end offset (KIP-595)
-    more: bool = False  # there is something to read, though the limits left no room for it
 
 
 class FetchTerms(NamedTuple):
@@ -90,7 +77,8 @@ class FetchService:
         if found is not target:
             self.release(entry)
             entry.target = found
-            found.watchers[entry] = None
+            watchers = found.watchers if entry.session.replica_id == CONSUMER else found.replica_watchers
+            watchers[entry] = None
         return found
 
     @staticmethod
@@ -98,6 +86,7 @@ class FetchService:
         """Stop watching."""
         if entry.target is not None:
             entry.target.watchers.pop(entry, None)
+            entry.target.replica_watchers.pop(entry, None)
             entry.target = None
 
     def read_all(self, session: Session, terms: FetchTerms) -> tuple[list[PartitionRead], int, bool]:
@@ -106,8 +95,15 @@ class FetchService:
         total = 0
         urgent = False
         entries = session.partitions.values() if terms.whole_answer else list(session.ready)
+        of_replica = session.replica_id != CONSUMER
+        if of_replica and session.news and not terms.whole_answer:
+            entries = [*entries, *(entry for entry in session.news if entry not in session.ready)]
         for entry in entries:
-            read = self._read(entry, terms, terms.bytes_max - total, terms.min_one and total == 0)
+            budget, min_one = terms.bytes_max - total, terms.min_one and total == 0
+            if of_replica:
+                read = read_for_replica(self, session, entry, budget, min_one)
+            else:
+                read = self._read(entry, terms, budget, min_one)
             session.ready.pop(entry, None)
             if read.records is not None or read.more:
                 # To the end of the line, so that the next fetch begins with somebody else.
@@ -117,6 +113,7 @@ class FetchService:
                 urgent = True
                 session.ready[entry] = None
             elif read.records is None and not terms.whole_answer and not self._has_news(read):
+                session.news.pop(entry, None)
                 continue
             reads.append(read)
         return reads, total, urgent
@@ -175,6 +172,8 @@ class FetchService:
 
     def fetch(self, session: Session, terms: FetchTerms, finish: Finish) -> ParkedFetch | None:
         """Answer through `finish` at once when there is enough; otherwise park, and return what is parked."""
+        if session.give_way is not None:
+            session.give_way()
         reads, total, urgent = self.read_all(session, terms)
         if (
             urgent
@@ -223,6 +222,8 @@ class ParkedFetch:
         service = self._service
         service.parked_count += 1
         self._session.wake = self._wake_session
+        if self._session.replica_id != CONSUMER:
+            self._session.give_way = self.give_way
         # While there is nothing to send, nobody minds if the answer that says so is late.
         self._punctual = bool(self._session.ready)
         self._due = service.loop.time() + self._seconds
@@ -259,8 +260,13 @@ class ParkedFetch:
         """Answer with what there is. Called when the deadline has let go of it."""
         self._ended()
         session = self._session
-        idle = not session.ready and not self._terms.whole_answer
+        idle = not session.ready and not session.news and not self._terms.whole_answer
         self._finish([] if idle else self._service.read_all(session, self._terms)[0])
+
+    def give_way(self) -> None:
+        """The next request of the session is here: nothing, so that it is not held up. What there is it will get."""
+        self.cancel()
+        self._finish([])
 
     def cancel(self) -> None:
         """Nobody waits for the answer any more."""
@@ -272,3 +278,4 @@ class ParkedFetch:
         self._tick = _NOT_PARKED
         self._service.parked_count -= 1
         self._session.wake = None
+        self._session.give_way = None

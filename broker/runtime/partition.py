@@ -1,8 +1,8 @@
-"""One partition that this broker hosts: its log, its epoch, and who waits for it to move.
+"""One partition that this broker hosts: its log, its role, and who waits for it to move.
 
-Knows when an append is committed and whom to tell. Refuses to know requests and files. With one replica the
-high watermark follows the log's end (or, with flush.messages, what is on the disk); with followers it will
-follow the slowest of the in-sync replicas, and nothing that uses this class will notice.
+Knows when an append is committed and whom to tell. Refuses to know requests, connections and files. With one replica
+the high watermark follows the log's end (or, with flush.messages, what is on the disk); with followers it follows the
+slowest of the in-sync replicas, as `broker/core/replica/leadership.py` says.
 """
 
 from __future__ import annotations
@@ -10,11 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from raftlog.broker.core.log.results import AppendOrigin
+from raftlog.broker.core.log.results import AppendOrigin, AppendResult
+from raftlog.metadata.records import NO_LEADER
 from raftlog.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from raftlog.broker.store.partition_log import AppendResult, PartitionLog
+    from raftlog.broker.core.replica.leadership import Follower, Leadership
+    from raftlog.broker.store.partition_log import PartitionLog
+    from raftlog.metadata.cluster_commands import IsrProposal
+    from raftlog.metadata.records import PartitionState
 
 
 class Watcher(Protocol):
@@ -23,16 +27,39 @@ class Watcher(Protocol):
     def on_progress(self) -> None: ...
 
 
+class ReplicaWatcher(Watcher, Protocol):
+    """A follower: told of every append by `on_progress`."""
+
+    def on_committed(self) -> None:
+        """The high watermark moved, which is no reason to wake a follower."""
+
+
+class PartitionOwner(Protocol):
+    """What a partition asks of the one that manages it."""
+
+    def flush(self, partition: Partition) -> None:
+        """Bring the log to the disk, and call `flushed` as that goes on."""
+
+    def steady_ms(self) -> int:
+        """Milliseconds since some moment; never goes back."""
+
+    def propose(self, partition: Partition, proposal: IsrProposal) -> None:
+        """Ask the controller for another ISR."""
+
+
 class Partition:
     """A hosted partition.
 
-    Invariants: log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset; `error` is NONE
-    exactly when this broker leads the partition and its log can be used.
+    Invariants: log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset; `error` is NONE exactly
+    when this broker leads the partition and its log can be used, `read_error` when its log can be read; `leadership` is
+    None unless this broker leads and there are followers.
     """
 
     __slots__ = (
         "_commit_waiters",
-        "_flush",
+        "_flush_waiters",
+        "_owner",
+        "_safe_end",
         "error",
         "error_message",
         "flushing",
@@ -40,21 +67,25 @@ class Partition:
         "internal",
         "isr_size",
         "leader_epoch",
+        "leader_id",
+        "leadership",
         "log",
         "min_isr",
+        "read_error",
+        "replica_watchers",
         "topic",
         "topic_id",
         "watchers",
     )
 
-    def __init__(
-        self, topic: str, topic_id: bytes, index: int, log: PartitionLog, flush: Callable[[Partition], None]
-    ) -> None:
+    def __init__(self, topic: str, topic_id: bytes, index: int, log: PartitionLog, owner: PartitionOwner) -> None:
         self.topic = topic
         self.topic_id = topic_id
         self.index = index
         self.log = log
         self.leader_epoch = 0
+        self.leader_id = NO_LEADER
+        self.leadership: Leadership | None = None
         # A topic of the broker's own, which clients read and do not write.
         self.internal = False
         self.isr_size = 1
@@ -62,14 +93,22 @@ class Partition:
         # A flush is under way, and what was appended is not acknowledged before it ends.
         self.flushing = False
         self.error = ErrorCode.NONE
+        self.read_error = ErrorCode.NONE
         self.error_message: str | None = None
-        # Insertion-ordered, so that who waits longest is told first.
+        # Insertion-ordered, so that who waits longest is told first. Replicas are told of every append, the others of
+        # what is committed.
         self.watchers: dict[Watcher, None] = {}
+        self.replica_watchers: dict[ReplicaWatcher, None] = {}
         self._commit_waiters: list[tuple[int, Callable[[ErrorCode], None]]] = []
-        self._flush = flush
+        self._flush_waiters: list[Callable[[], None]] = []
+        # Below this our own copy counts: the log end, or what is on the disk while flush.messages asks for that.
+        self._safe_end = log.log_end_offset
+        self._owner = owner
 
     def __repr__(self) -> str:
         return f"{self.topic}-{self.index}"
+
+    # Appending ---------------------------------------------------------------------------------------
 
     def append_from_client(self, records: memoryview, now_ms: int) -> AppendResult:
         """Append what a produce request brought; it is readable once it is committed.
@@ -78,27 +117,76 @@ class Partition:
         """
         result = self.log.append_as_leader(records, self.leader_epoch, now_ms)
         if result.error is ErrorCode.NONE:
-            self._appended()
+            self._appended(result)
         return result
 
     def append(self, records: bytes, now_ms: int) -> AppendResult:
-        """Append for a coordinator of this broker."""
+        """Append for a coordinator of this broker: as with acks=all, enough replicas must be in sync."""
+        if self.error is not ErrorCode.NONE or self.isr_size < self.min_isr:
+            error = self.error if self.error is not ErrorCode.NONE else ErrorCode.NOT_ENOUGH_REPLICAS
+            return AppendResult(error, -1, -1, -1, -1)
         result = self.log.append_as_leader(records, self.leader_epoch, now_ms, origin=AppendOrigin.COORDINATOR)
         if result.error is ErrorCode.NONE:
-            self._appended()
+            self._appended(result)
         return result
 
-    def _appended(self) -> None:
+    def _appended(self, result: AppendResult) -> None:
         log = self.log
-        if log.flush_due:
-            self._flush(self)
+        leadership = self.leadership
+        if leadership is not None:
+            if not result.duplicate:
+                self._append_replicated(leadership, result.base_offset)
+        elif log.flush_due:
+            self._owner.flush(self)
         else:
             self.advance(log.log_end_offset)
+
+    def _append_replicated(self, leadership: Leadership, end_offset_before: int) -> None:
+        log = self.log
+        leadership.appended(end_offset_before)
+        if log.flush_due or self.flushing:
+            self._owner.flush(self)
+        else:
+            self._safe_end = log.log_end_offset
+            if len(leadership.isr) == 1:
+                self.recount()
+        for watcher in self.replica_watchers:
+            watcher.on_progress()
+
+    def flushed(self, recovery_point: int) -> None:
+        """All below `recovery_point` is on the disk."""
+        if self.leadership is None:
+            if self.error is ErrorCode.NONE:
+                self.advance(recovery_point)
+        else:
+            self._safe_end = max(self._safe_end, recovery_point)
+            self.recount()
+        waiters, self._flush_waiters = self._flush_waiters, []
+        for callback in waiters:
+            callback()
+
+    def when_flushed(self, callback: Callable[[], None]) -> None:
+        """Flush, and call back once that is done or has failed."""
+        self._flush_waiters.append(callback)
+        self._owner.flush(self)
+
+    # Committing --------------------------------------------------------------------------------------
 
     def advance(self, committed_offset: int) -> None:
         """Move the high watermark to what is committed and tell who waits."""
         self.log.update_high_watermark(committed_offset)
         self.notify()
+
+    def recount(self) -> None:
+        """Followers, the ISR or the own disk have moved: so may the high watermark."""
+        leadership = self.leadership
+        if leadership is not None:
+            high_watermark = self.log.high_watermark
+            committed = leadership.committed_end(self._safe_end, high_watermark, self._owner.steady_ms())
+            if committed > high_watermark:
+                self.advance(committed)
+                for watcher in self.replica_watchers:
+                    watcher.on_committed()
 
     def notify(self) -> None:
         """Something that readers or committers wait for has changed."""
@@ -108,34 +196,107 @@ class Partition:
             for watcher in list(self.watchers):
                 watcher.on_progress()
 
+    def notify_all(self) -> None:
+        """As `notify`; replicas too."""
+        self.notify()
+        for watcher in list(self.replica_watchers):
+            watcher.on_progress()
+
     def when_committed(self, end_offset: int, callback: Callable[[ErrorCode], None]) -> None:
         """Call back with NONE once the high watermark is at least `end_offset`, or with why it never will be."""
         if self.error is not ErrorCode.NONE:
             callback(self.error)
         elif self.log.high_watermark >= end_offset:
-            callback(ErrorCode.NONE)
+            callback(self._verdict())
         else:
             self._commit_waiters.append((end_offset, callback))
 
-    def fail(self, error: ErrorCode, message: str) -> None:
-        """Take it out of service; everybody who waits hears why."""
-        self.error = error
-        self.error_message = message
-        self.notify()
+    def _verdict(self) -> ErrorCode:
+        """What is below the high watermark was replicated as often as was asked for, or not any more (KIP-966)."""
+        return ErrorCode.NONE if self.isr_size >= self.min_isr else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
 
     def _complete_commits(self) -> None:
         high_watermark = self.log.high_watermark
         waiters, self._commit_waiters = self._commit_waiters, []
+        verdict = self._verdict()
         for end_offset, callback in waiters:
             if self.error is not ErrorCode.NONE:
                 callback(self.error)
-            elif high_watermark >= end_offset:
-                callback(ErrorCode.NONE)
+            elif high_watermark >= end_offset or verdict is not ErrorCode.NONE:
+                # Below min.insync.replicas nothing is committed, perhaps for long: the producer hears so at once.
+                callback(verdict)
             else:
                 self._commit_waiters.append((end_offset, callback))
+
+    # Roles -------------------------------------------------------------------------------------------
+
+    def lead(self, state: PartitionState, leadership: Leadership | None) -> None:
+        """Lead in a new epoch. `leadership` is None without followers."""
+        self.take(state)
+        if self.log.offline_reason is not None:
+            return
+        self.leadership = leadership
+        self.log.assign_epoch(state.leader_epoch)
+        self.error = self.read_error = ErrorCode.NONE
+        self.error_message = None
+        if not self.flushing:
+            self._safe_end = self.log.log_end_offset
+        if leadership is None:
+            self.advance(self._safe_end)
+        else:
+            self.recount()
+        self.notify_all()
+
+    def be_led(self, state: PartitionState) -> None:
+        """Another broker leads, or none: who waits for a commit has to ask there."""
+        self.take(state)
+        self.leadership = None
+        if self.log.offline_reason is None:
+            self.error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            self.read_error = ErrorCode.NONE
+            self.error_message = None
+        self.notify_all()
+
+    def take(self, state: PartitionState) -> None:
+        """The metadata have changed, and the role has not."""
+        self.leader_epoch = state.leader_epoch
+        self.leader_id = state.leader
+        self.isr_size = len(state.isr)
+
+    def fail(self, error: ErrorCode, message: str) -> None:
+        """Take it out of service; everybody who waits hears why."""
+        self.error = self.read_error = error
+        self.error_message = message
+        self.leadership = None
+        self.notify_all()
 
     def check_leader_epoch(self, epoch: int) -> ErrorCode:
         """Compare an epoch that a client knows (-1: none) with ours (KIP-320)."""
         if epoch < 0 or epoch == self.leader_epoch:
             return ErrorCode.NONE
         return ErrorCode.FENCED_LEADER_EPOCH if epoch < self.leader_epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
+
+    # Followers ---------------------------------------------------------------------------------------
+
+    def acknowledged(self, follower: Follower, offset: int, log_start_offset: int) -> None:
+        """A follower fetches from `offset`: it has all below, and the epochs agree."""
+        leadership = self.leadership
+        assert leadership is not None
+        log = self.log
+        leadership.fetched(follower, offset, log_start_offset, log.log_end_offset, self._owner.steady_ms())
+        if offset > log.high_watermark:
+            self.recount()
+        if not follower.counts:
+            proposal = leadership.expand(follower, log.high_watermark)
+            if proposal is not None:
+                self._owner.propose(self, proposal)
+
+    def follow_leader(self, high_watermark: int, log_start_offset: int) -> None:
+        """Take over what the leader says of its log. Raises LogUnavailable."""
+        log = self.log
+        if high_watermark > log.high_watermark:
+            log.update_high_watermark(high_watermark)
+            if self.watchers:
+                self.notify()
+        if log_start_offset > log.log_start_offset:
+            log.delete_records_before(min(log_start_offset, log.high_watermark))

@@ -1,7 +1,8 @@
-"""The partitions that this broker hosts: from the metadata image to open logs.
+"""The partitions that this broker hosts: from the metadata image to open logs and roles.
 
-Knows which topics exist, which of their partitions are led here, and keeps their logs' settings true. Refuses to
-know requests. A partition's log is opened when it is first used, so that ten thousand idle ones cost nothing.
+Knows which topics exist, which of their partitions are led or followed here, and keeps their logs' settings true.
+Refuses to know requests, and how followers fetch. The log of a partition without followers is opened when it is first
+used, so that ten thousand idle ones cost nothing; replicated ones are opened soon after the metadata name them.
 """
 
 from __future__ import annotations
@@ -17,12 +18,18 @@ from raftlog.broker.runtime.partition import Partition
 from raftlog.wire.errors import ErrorCode, RemoteProtocolError
 
 if TYPE_CHECKING:
+    from raftlog.broker.runtime.replication.replication import Replication
     from raftlog.broker.store.log_manager import LogManager
     from raftlog.broker.store.managed_log import ManagedLog
+    from raftlog.metadata.cluster_commands import IsrProposal
     from raftlog.metadata.delta import MetadataDelta
     from raftlog.metadata.image import MetadataImage, TopicImage
+    from raftlog.metadata.records import PartitionState
 
 log = logging.getLogger("raftlog.partitions")
+
+OPENING_SECONDS = 0.005
+"""How long opening replicated partitions may hold the event loop at a time."""
 
 
 class HostedTopic:
@@ -35,11 +42,16 @@ class HostedTopic:
         self.name_bytes = image.name.encode()
         self.partitions: dict[int, Partition] = {}
 
+    def replicas_of(self, index: int) -> tuple[int, ...]:
+        """Who has the partition."""
+        return self.image.partitions[index].replicas
+
 
 class PartitionManager:
     """All hosted partitions, by name and by id.
 
-    `topic_config` resolves a topic's settings (topic, then broker, then default).
+    `topic_config` resolves a topic's settings (topic, then broker, then default). Without `replication` only
+    partitions without followers can be hosted.
     """
 
     def __init__(
@@ -47,7 +59,9 @@ class PartitionManager:
         node_id: int,
         logs: LogManager,
         topic_config: Callable[[str], LogConfig],
+        replication: Replication | None = None,
     ) -> None:
+        self._replication = replication
         self._node_id = node_id
         self._logs = logs
         self._topic_config = topic_config
@@ -55,6 +69,8 @@ class PartitionManager:
         self._image: MetadataImage | None = None
         self._by_name: dict[bytes, HostedTopic] = {}
         self._by_id: dict[bytes, HostedTopic] = {}
+        # Replicated partitions that are to be opened: (topic id, index).
+        self._to_open: dict[tuple[bytes, int], None] = {}
 
     # ── looking up ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -97,6 +113,28 @@ class PartitionManager:
             return self.find_by_name(name.encode(), index)
         return self.find_by_id(topic_id, index)
 
+    def find_replica(self, name: str, topic_id: bytes | None, index: int) -> Partition | ErrorCode:
+        """The partition, if it can be read here, led or followed (KIP-392)."""
+        found = self.find(name, topic_id, index)
+        if found is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            topic = self._by_id.get(topic_id) if topic_id and not name else self._by_name.get(name.encode())
+            partition = topic.partitions.get(index) if topic is not None else None
+            if partition is not None:
+                return partition if partition.read_error is ErrorCode.NONE else partition.read_error
+        return found
+
+    def leader_of(self, name: str, topic_id: bytes | None, index: int) -> tuple[int, int]:
+        """(leader, leader epoch) as the metadata have them, -1 where there is none: what a client is told that asked
+        the wrong broker (KIP-951)."""
+        if self._image is None:
+            return -1, -1
+        by_name = name or topic_id is None
+        topic = self._image.topics.get(name) if by_name else self._image.topics_by_id.get(topic_id or b"")
+        if topic is None or not 0 <= index < len(topic.partitions):
+            return -1, -1
+        state = topic.partitions[index]
+        return state.leader, state.leader_epoch
+
     def is_on_disk(self, name: str, index: int) -> bool:
         """Whether the partition has a log in a directory of ours. One that has none yet is empty."""
         return self._logs.get(name, index) is not None
@@ -117,7 +155,7 @@ class PartitionManager:
         if not 0 <= index < len(image.partitions):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         state = image.partitions[index]
-        if state.leader != self._node_id:
+        if self._node_id not in state.replicas:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         config = self._topic_config(image.name)
         try:
@@ -125,19 +163,83 @@ class PartitionManager:
         except LogUnavailable as failure:
             log.error("partition=%s-%d cannot be opened: %s", image.name, index, failure)
             return ErrorCode.KAFKA_STORAGE_ERROR
-        partition = Partition(image.name, image.topic_id, index, partition_log, self._flush)
-        partition.leader_epoch = state.leader_epoch
-        partition_log.assign_epoch(state.leader_epoch)
+        partition = Partition(image.name, image.topic_id, index, partition_log, self)
         partition.internal = image.internal
-        partition.isr_size = len(state.isr)
-        partition.min_isr = config.min_insync_replicas
+        partition.min_isr = min(config.min_insync_replicas, len(state.replicas))
         topic.partitions[index] = partition
-        partition.advance(partition_log.log_end_offset)
-        return partition
+        self._take_role(partition, state)
+        return partition if partition.error is ErrorCode.NONE else partition.error
+
+    # ── roles ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _take_role(self, partition: Partition, state: PartitionState) -> None:
+        """Be what the metadata say: a new leader, a new follower, or the same in a new leader epoch."""
+        replication = self._replication
+        if state.leader == self._node_id:
+            leadership = None
+            if len(state.replicas) > 1 and replication is not None and partition.log.offline_reason is None:
+                leadership = replication.lead(partition, state)
+            elif replication is not None:
+                replication.forget(partition)
+            partition.lead(state, leadership)
+            if leadership is not None and replication is not None:
+                log.info("partition=%r leads epoch=%d from=%d", partition, state.leader_epoch, leadership.start_offset)
+                replication.recover(partition)
+        else:
+            partition.be_led(state)
+            if replication is not None and partition.log.offline_reason is None:
+                replication.follow(partition, state)
+
+    def _change_role(self, partition: Partition, state: PartitionState) -> None:
+        if (state.leader, state.leader_epoch) != (partition.leader_id, partition.leader_epoch):
+            self._take_role(partition, state)
+            return
+        leadership = partition.leadership
+        if (leadership is None) is (state.leader != self._node_id or len(state.replicas) == 1):
+            partition.take(state)
+            if leadership is not None and leadership.change(state, self.steady_ms()):
+                partition.recount()
+                partition.notify()
+        else:
+            # The first follower was added, or the last one removed.
+            self._take_role(partition, state)
+
+    def _open_soon(self, image: TopicImage) -> None:
+        """Open the partitions of a topic that have replicas here and elsewhere."""
+        if self._replication is None:
+            return
+        waiting = bool(self._to_open)
+        for state in image.partitions:
+            if len(state.replicas) > 1 and self._node_id in state.replicas:
+                self._to_open[image.topic_id, state.index] = None
+        if self._to_open and not waiting:
+            asyncio.get_running_loop().call_soon(self._open_some)
+
+    def _open_some(self) -> None:
+        """In slices: ten thousand partitions take seconds."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + OPENING_SECONDS
+        while self._to_open and loop.time() < until:
+            topic_id, index = next(iter(self._to_open))
+            del self._to_open[topic_id, index]
+            # Those that fail are told of, and tried again when somebody asks for them.
+            self.find_by_id(topic_id, index)
+        if self._to_open:
+            loop.call_soon(self._open_some)
+
+    def steady_ms(self) -> int:
+        """Milliseconds since some moment; never goes back."""
+        return self._replication.steady_ms() if self._replication is not None else 0
+
+    def propose(self, partition: Partition, proposal: IsrProposal) -> None:
+        """Ask the controller for another ISR."""
+        assert self._replication is not None
+        self._replication.propose(partition, proposal)
 
     # ── flushing before an acknowledgement (flush.messages) ───────────────────────────────────────────────
 
-    def _flush(self, partition: Partition) -> None:
+    def flush(self, partition: Partition) -> None:
+        """Bring the log to the disk; the partition is told as that goes on."""
         if not partition.flushing:
             partition.flushing = True
             task = asyncio.get_running_loop().create_task(self._flush_until_done(partition))
@@ -147,21 +249,26 @@ class PartitionManager:
     async def _flush_until_done(self, partition: Partition) -> None:
         """What is appended meanwhile shares the next sync."""
         try:
-            while partition.log.flush_due and partition.error is ErrorCode.NONE:
+            while partition.log.flush_due and partition.read_error is ErrorCode.NONE:
                 await self._logs.flush(partition.log)
-                partition.advance(partition.log.recovery_point)
+                partition.flushed(partition.log.recovery_point)
         except LogUnavailable as failure:
             self.storage_failed(partition, failure)
         finally:
             partition.flushing = False
+            partition.flushed(0)
 
     # ── following the metadata ────────────────────────────────────────────────────────────────────────────
 
     def publish(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Take a new image: called after each commit, in order."""
         self._image = image
+        if self._replication is not None:
+            self._replication.publish(delta, image)
         for deleted in delta.deleted_topics:
             self._delete(deleted)
+        for created in delta.created_topics:
+            self._open_soon(created)
         for name in delta.changed_topics:
             self._change(image.topics[name])
         for name in delta.topics_with_changed_configs(image):
@@ -173,22 +280,34 @@ class PartitionManager:
         if topic is not None and topic.image.topic_id == image.topic_id:
             del self._by_name[name]
             for partition in topic.partitions.values():
-                partition.fail(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted")
+                self._drop(partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted")
         self._by_id.pop(image.topic_id, None)
         for state in image.partitions:
             self._logs.delete(image.name, state.index, image.topic_id)
 
+    def _drop(self, partition: Partition, error: ErrorCode, reason: str) -> None:
+        if self._replication is not None:
+            self._replication.forget(partition)
+        partition.fail(error, reason)
+
     def _change(self, image: TopicImage) -> None:
         topic = self._by_id.get(image.topic_id)
-        if topic is None:
+        if topic is not None:
+            topic.image = image
+            for index, partition in list(topic.partitions.items()):
+                self._change_partition(topic, partition, image.partitions[index])
+        self._open_soon(image)
+
+    def _change_partition(self, topic: HostedTopic, partition: Partition, state: PartitionState) -> None:
+        if self._node_id in state.replicas:
+            min_isr = self._topic_config(partition.topic).min_insync_replicas
+            self._set_min_isr(partition, min(min_isr, len(state.replicas)))
+            self._change_role(partition, state)
             return
-        topic.image = image
-        for index, partition in topic.partitions.items():
-            state = image.partitions[index]
-            partition.leader_epoch = state.leader_epoch
-            partition.log.assign_epoch(state.leader_epoch)
-            partition.isr_size = len(state.isr)
-            partition.notify()
+        # A reassignment has moved it away.
+        del topic.partitions[partition.index]
+        self._drop(partition, ErrorCode.NOT_LEADER_OR_FOLLOWER, "the partition is on other brokers now")
+        self._logs.delete(partition.topic, partition.index, partition.topic_id)
 
     def _configure(self, image: TopicImage) -> None:
         config = self._topic_config(image.name)
@@ -200,7 +319,16 @@ class PartitionManager:
         topic = self._by_name.get(image.name.encode())
         if topic is not None:
             for partition in topic.partitions.values():
-                partition.min_isr = config.min_insync_replicas
+                self._set_min_isr(partition, min(config.min_insync_replicas, len(topic.replicas_of(partition.index))))
+
+    @staticmethod
+    def _set_min_isr(partition: Partition, min_isr: int) -> None:
+        if min_isr != partition.min_isr:
+            partition.min_isr = min_isr
+            if partition.leadership is not None:
+                partition.leadership.min_isr = min_isr
+                partition.recount()
+                partition.notify()
 
     # ── failures ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -213,7 +341,7 @@ class PartitionManager:
 
     def storage_failed(self, partition: Partition, failure: BaseException) -> None:
         """The log cannot be used any more; who waits is told, and the other partitions go on."""
-        if partition.error is not ErrorCode.NONE:
+        if partition.read_error is not ErrorCode.NONE:
             return
         log.error("partition=%r offline: %s", partition, failure)
-        partition.fail(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
+        self._drop(partition, ErrorCode.KAFKA_STORAGE_ERROR, str(failure))

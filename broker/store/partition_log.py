@@ -454,9 +454,11 @@ class PartitionLog(ManagedLog):
 
         The log then ends where its last batch does, which may be lower. Raises LogUnavailable.
         """
-        if end_offset >= self.log_end_offset:
-            return
         opened = self.opened
+        if end_offset >= self.log_end_offset:
+            # An epoch that this broker led without writing is forgotten all the same: its new leader may not know it.
+            opened.epochs.truncate_from(self.log_end_offset)
+            return
         if end_offset <= opened.segments[0].base_offset:
             self.truncate_fully_and_start_at(end_offset)
             return

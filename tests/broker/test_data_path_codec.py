@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from raftlog.broker.api import fetch as fetch_api
 from raftlog.broker.api.produce import encode_outcome, parse_classic, parse_flexible
-from raftlog.broker.core.fetch.session import FetchedPartition, TopicKey
+from raftlog.broker.core.fetch.session import FetchedPartition, FetchSession, TopicKey
 from raftlog.broker.core.log.results import AppendResult, FileSlice, RecordError
-from raftlog.broker.runtime.fetching import PartitionRead
+from raftlog.broker.runtime.partition_read import PartitionRead
 from raftlog.wire.codec import decode, encode
 from raftlog.wire.errors import ErrorCode, RemoteProtocolError
 from raftlog.wire.messages.fetch import FetchResponse
@@ -127,7 +127,7 @@ def test_the_fetch_response_is_encoded_as_the_codec_would(version: int, length: 
         other = TopicKey("", b"j" * 16) if version >= 13 else TopicKey("other", bytes(16))
 
         def entry(topic: TopicKey, index: int) -> FetchedPartition[Any]:
-            return FetchedPartition(topic, index, lambda _: None)
+            return FetchedPartition(topic, index, FetchSession(0, True, 0))
 
         aborted = [Transaction(5, 70), Transaction(6, 80)]
         reads = [

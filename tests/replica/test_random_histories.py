@@ -83,7 +83,7 @@ class History:
     def drop(self) -> str:
         for messages in (self.requests, self.answers):
             if messages and self.random.random() < 0.5:
-                messages.pop(self.random.randrange(len(messages)))  # type: ignore[attr-defined]
+                messages.pop(self.random.randrange(len(messages)))
         return ""
 
     def learn(self) -> str:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from raftlog.broker.core.log.epochs import LeaderEpochs
 from raftlog.broker.core.replica.following import UNDEFINED, Follows, diverging, meet, reaction_to, truncation_offset
-from raftlog.broker.core.replica.leadership import LeaderTerms, Leadership, Reaction
+from raftlog.broker.core.replica.leadership import Leadership, LeaderTerms, Reaction
 from raftlog.metadata.cluster_commands import IsrProposal
 from raftlog.metadata.records import NO_LEADER, PartitionState
 from raftlog.wire.errors import ErrorCode

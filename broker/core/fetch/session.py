@@ -17,6 +17,7 @@ from raftlog.wire.errors import ErrorCode
 FINAL_EPOCH = -1
 INITIAL_EPOCH = 0
 NO_SESSION = 0
+CONSUMER = -1
 _EPOCH_MAX = 2**31 - 1
 
 # A session that was used within this time is not evicted for a new one. Kafka:
@@ -38,23 +39,30 @@ class TopicKey(NamedTuple):
 
 
 class FetchedPartition(Generic[P]):
-    """One partition of a fetch. `target` is whom we read from, None when it does not exist here."""
+    """One partition of a fetch. `target` is whom we read from, None when it does not exist here.
+
+    Of a follower: `log_start_offset` is its log's, and `acknowledged` says whether the leader has noted where it
+    is.
+    """
 
     __slots__ = (
+        "acknowledged",
         "error",
         "fetch_offset",
         "index",
         "last_fetched_epoch",
         "leader_epoch",
-        "on_ready",
+        "log_start_offset",
         "partition_bytes_max",
         "sent_high_watermark",
         "sent_log_start_offset",
+        "session",
         "target",
         "topic",
     )
 
-    def __init__(self, topic: TopicKey, index: int, on_ready: Callable[[FetchedPartition[P]], None]) -> None:
+    def __init__(self, topic: TopicKey, index: int, session: FetchSession[P]) -> None:
+        self.session = session
         self.topic = topic
         self.index = index
         self.target: P | None = None
@@ -65,11 +73,16 @@ class FetchedPartition(Generic[P]):
         self.partition_bytes_max = 0
         self.sent_high_watermark = -1
         self.sent_log_start_offset = -1
-        self.on_ready = on_ready
+        self.log_start_offset = -1
+        self.acknowledged = False
 
     def on_progress(self) -> None:
         """The partition moved."""
-        self.on_ready(self)
+        self.session.mark_ready(self)
+
+    def on_committed(self) -> None:
+        """The high watermark moved: a follower hears of it with its next answer, and is not woken for that."""
+        self.session.news[self] = None
 
 
 class FetchSession(Generic[P]):
@@ -77,10 +90,24 @@ class FetchSession(Generic[P]):
 
     `ready` holds, oldest first, the partitions that may have something to send; a partition leaves it when a
     read found nothing, and comes back when the partition or the client's position moves. `wake` is set while a
-    request of the session is parked.
+    request of the session is parked. A follower's session has its broker's id and epoch (KIP-903), and in `news` the
+    partitions of which only the high watermark moved; `give_way` ends the request that is parked.
     """
 
-    __slots__ = ("counted", "epoch", "last_used_ms", "partitions", "ready", "session_id", "uses_ids", "wake")
+    __slots__ = (
+        "counted",
+        "epoch",
+        "give_way",
+        "last_used_ms",
+        "news",
+        "partitions",
+        "ready",
+        "replica_epoch",
+        "replica_id",
+        "session_id",
+        "uses_ids",
+        "wake",
+    )
 
     def __init__(self, session_id: int, uses_ids: bool, now_ms: int) -> None:
         self.session_id = session_id
@@ -91,7 +118,11 @@ class FetchSession(Generic[P]):
         self.counted = 0
         self.partitions: dict[tuple[TopicKey, int], FetchedPartition[P]] = {}
         self.ready: dict[FetchedPartition[P], None] = {}
+        self.news: dict[FetchedPartition[P], None] = {}
+        self.replica_id = CONSUMER
+        self.replica_epoch = -1
         self.wake: Callable[[], None] | None = None
+        self.give_way: Callable[[], None] | None = None
 
     def mark_ready(self, partition: FetchedPartition[P]) -> None:
         """Look at `partition` at the next read."""
@@ -104,7 +135,7 @@ class FetchSession(Generic[P]):
         key = (topic, index)
         partition = self.partitions.get(key)
         if partition is None:
-            partition = self.partitions[key] = FetchedPartition(topic, index, self.mark_ready)
+            partition = self.partitions[key] = FetchedPartition(topic, index, self)
         self.ready[partition] = None
         return partition
 
@@ -113,6 +144,7 @@ class FetchSession(Generic[P]):
         partition = self.partitions.pop((topic, index), None)
         if partition is not None:
             self.ready.pop(partition, None)
+            self.news.pop(partition, None)
         return partition
 
 
@@ -216,3 +248,4 @@ class FetchSessions(Generic[P]):
             self._release(partition)
         session.partitions.clear()
         session.ready.clear()
+        session.news.clear()

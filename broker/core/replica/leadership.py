@@ -362,7 +362,7 @@ class Leadership:
         self, proposal: IsrProposal, error: ErrorCode, partition: PartitionState | None, now_ms: int
     ) -> Reaction:
         """What became of a proposal. One that is no longer pending changes nothing."""
-        if isinstance(self.state, Settled) or self.state.proposal is not proposal:
+        if not self.awaits(proposal):
             return Reaction.DONE
         if error is ErrorCode.NONE:
             if partition is None or partition.leader_epoch != self.leader_epoch or self.change(partition, now_ms):
@@ -376,6 +376,10 @@ class Leadership:
             self._settle()
             return Reaction.DONE
         return Reaction.WAIT if error in _WAITS else Reaction.RETRY
+
+    def awaits(self, proposal: IsrProposal) -> bool:
+        """Whether this proposal is pending."""
+        return not isinstance(self.state, Settled) and self.state.proposal is proposal
 
     def _settle(self) -> None:
         self.state = SETTLED

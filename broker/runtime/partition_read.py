@@ -1,0 +1,31 @@
+"""What one partition contributes to the answer to a fetch.
+
+Knows the shape only; refuses to know who reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+if TYPE_CHECKING:
+    from raftlog.broker.core.fetch.session import FetchedPartition
+    from raftlog.broker.runtime.partition import Partition
+    from raftlog.broker.store.partition_log import AbortedTransaction, FileSlice
+    from raftlog.wire.errors import ErrorCode
+
+Entry: TypeAlias = "FetchedPartition[Partition]"
+
+
+class PartitionRead(NamedTuple):
+    """What one partition contributes to a reply. `records` is None for nothing."""
+
+    entry: Entry
+    error: ErrorCode
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    records: FileSlice | None
+    aborted: Sequence[AbortedTransaction] | None
+    diverging: tuple[int, int] | None = None  # epoch, end offset (KIP-595)
+    more: bool = False  # there is something to read, though the limits left no room for it

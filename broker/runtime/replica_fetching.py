@@ -1,0 +1,83 @@
+"""Fetches of followers: what they say of themselves, and what they are given.
+
+Knows that a follower's offset is its acknowledgement, and that it reads up to the log's end. Refuses to know the rules
+of acknowledging (`broker/core/replica/leadership.py`), sessions and replies (`fetching.py`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from raftlog.broker.core.log.results import LogUnavailable
+from raftlog.broker.core.replica.following import UNDEFINED, diverging
+from raftlog.broker.runtime.partition_read import Entry, PartitionRead
+from raftlog.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from raftlog.broker.runtime.fetching import FetchService, Session
+    from raftlog.broker.runtime.partition import Partition
+
+
+def read_for_replica(
+    service: FetchService, session: Session, entry: Entry, bytes_max: int, min_one: bool
+) -> PartitionRead:
+    """What a follower is sent of one partition; its offset is taken as acknowledgement when it is new."""
+    partition = service.resolve(entry)
+    if partition is None:
+        return _refused(entry, entry.error)
+    error = partition.check_leader_epoch(entry.leader_epoch)
+    if error is not ErrorCode.NONE:
+        return _refused(entry, error)
+    log = partition.log
+    if not entry.acknowledged:
+        refusal = _acknowledge(session, entry, partition)
+        if refusal is not None:
+            return refusal
+    start, end = entry.fetch_offset, log.log_end_offset
+    records = None
+    bytes_max = min(entry.partition_bytes_max, bytes_max)
+    if start < end and (bytes_max > 0 or min_one):
+        try:
+            records = log.read(start, bytes_max, end, min_one=min_one)
+        except LogUnavailable as failure:
+            service.partitions.storage_failed(partition, failure)
+            return _refused(entry, ErrorCode.KAFKA_STORAGE_ERROR)
+    return PartitionRead(
+        entry,
+        ErrorCode.NONE,
+        log.high_watermark,
+        log.last_stable_offset,
+        log.log_start_offset,
+        records,
+        None,
+        more=start < end,
+    )
+
+
+def _refused(entry: Entry, error: ErrorCode) -> PartitionRead:
+    return PartitionRead(entry, error, -1, -1, -1, None, None)
+
+
+def _acknowledge(session: Session, entry: Entry, partition: Partition) -> PartitionRead | None:
+    """Take note of where the follower is, unless it is where we have never been; then what to tell it."""
+    leadership = partition.leadership
+    if leadership is None:
+        # It knows of followers and we do not, yet.
+        return _refused(entry, ErrorCode.UNKNOWN_LEADER_EPOCH)
+    follower = leadership.follower(session.replica_id, session.replica_epoch)
+    if isinstance(follower, ErrorCode):
+        return _refused(entry, follower)
+    log, offset = partition.log, entry.fetch_offset
+    if entry.last_fetched_epoch >= 0:
+        epoch, end_offset = log.end_offset_for_epoch(entry.last_fetched_epoch)
+        if epoch == UNDEFINED or offset < log.log_start_offset:
+            return _refused(entry, ErrorCode.OFFSET_OUT_OF_RANGE)
+        if diverging(epoch, end_offset, entry.last_fetched_epoch, offset):
+            marks = (log.high_watermark, log.last_stable_offset, log.log_start_offset)
+            return PartitionRead(entry, ErrorCode.NONE, *marks, None, None, (epoch, end_offset))
+    if not log.log_start_offset <= offset <= log.log_end_offset:
+        return _refused(entry, ErrorCode.OFFSET_OUT_OF_RANGE)
+    entry.acknowledged = True
+    follower.contact = session
+    partition.acknowledged(follower, offset, entry.log_start_offset)
+    return None

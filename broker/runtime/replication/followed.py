@@ -1,0 +1,164 @@
+"""A partition that this broker follows: what was told to its leader, and what is done with an answer.
+
+Knows how a log is appended to, cut and begun again. Refuses to know connections and sessions: that is `fetcher.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from raftlog.broker.core.log.results import LogUnavailable
+from raftlog.broker.core.replica.following import UNDEFINED, Backoff, Follows, meet, reaction_to, truncation_offset
+from raftlog.broker.runtime.replication.fetch_codec import FetchedRecords, WantedPartition
+from raftlog.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from raftlog.broker.runtime.partition import Partition
+    from raftlog.broker.store.partition_log import PartitionLog
+
+log = logging.getLogger("raftlog.replication")
+
+
+class Followed:
+    """One partition under one leader, in one leader epoch.
+
+    `told` is the position that the leader knows: log end and epoch of the last record. An answer counts only while
+    both are what they were, because a request may have overtaken the answer to the one before it.
+    """
+
+    __slots__ = (
+        "backoff",
+        "in_session",
+        "leader_epoch",
+        "leader_id",
+        "partition",
+        "state",
+        "timer",
+        "told_end_offset",
+        "told_epoch",
+        "told_start_offset",
+    )
+
+    def __init__(self, partition: Partition, leader_id: int, leader_epoch: int, backoff: Backoff) -> None:
+        self.partition = partition
+        self.leader_id = leader_id
+        self.leader_epoch = leader_epoch
+        self.backoff = backoff
+        self.state = Follows.FETCHING
+        self.in_session = False
+        self.timer: asyncio.TimerHandle | None = None
+        self.told_end_offset = UNDEFINED
+        self.told_epoch = UNDEFINED
+        self.told_start_offset = UNDEFINED
+
+    def __repr__(self) -> str:
+        return f"{self.partition!r} of {self.leader_id} in epoch {self.leader_epoch}"
+
+    @property
+    def key(self) -> tuple[bytes, int]:
+        """Topic id and index."""
+        return self.partition.topic_id, self.partition.index
+
+    def wanted(self, bytes_max: int) -> WantedPartition:
+        """What to tell the leader now; from here on it counts as told."""
+        partition_log = self.partition.log
+        self.told_end_offset = end = partition_log.log_end_offset
+        self.told_epoch = epoch = partition_log.latest_epoch
+        self.in_session = True
+        self.told_start_offset = start = partition_log.log_start_offset
+        return WantedPartition(self.partition.index, self.leader_epoch, end, epoch, start, bytes_max)
+
+    @property
+    def has_news(self) -> bool:
+        """Whether the leader knows less than there is."""
+        partition_log = self.partition.log
+        return (
+            partition_log.log_end_offset != self.told_end_offset
+            or partition_log.log_start_offset != self.told_start_offset
+            or partition_log.latest_epoch != self.told_epoch
+        )
+
+    def take(self, fetched: FetchedRecords) -> Follows:
+        """Do what the answer asks; the state afterwards. FETCHING, and another position than told: tell it."""
+        partition_log = self.partition.log
+        if self.told_end_offset != partition_log.log_end_offset or self.told_epoch != partition_log.latest_epoch:
+            return Follows.FETCHING
+        if fetched.error:
+            return self._refused(ErrorCode.of(fetched.error))
+        try:
+            if fetched.diverging is not None:
+                self._diverged(partition_log, *fetched.diverging)
+            elif len(fetched.records):
+                result = partition_log.append_as_follower(fetched.records, self.leader_epoch)
+                if result.error is not ErrorCode.NONE:
+                    return self._not_appended(result.error, result.message)
+        except LogUnavailable as failure:
+            return self._failed(str(failure))
+        self.backoff.reset()
+        self.partition.follow_leader(fetched.high_watermark, fetched.log_start_offset)
+        return Follows.FETCHING
+
+    def _refused(self, error: ErrorCode) -> Follows:
+        state = reaction_to(error)
+        if self.backoff.is_fresh:
+            log.info("partition=%r the leader answers %s: %s", self, error.name, state.value)
+        return state
+
+    def _not_appended(self, error: ErrorCode, message: str | None) -> Follows:
+        log.error("partition=%r cannot append what the leader sent: %s %s", self, error.name, message)
+        if error is ErrorCode.OFFSET_OUT_OF_RANGE:
+            # Offsets that do not go on where our log ends are a bug of one of the two; more of them will not help.
+            return self._failed(message or error.name)
+        if self.partition.log.offline_reason is not None:
+            return Follows.FAILED
+        return Follows.WAITING
+
+    def _failed(self, reason: str) -> Follows:
+        log.error("partition=%r is not followed any more: %s", self, reason)
+        return Follows.FAILED
+
+    def _diverged(self, partition_log: PartitionLog, epoch: int, end_offset: int) -> None:
+        before = partition_log.log_end_offset
+        target = truncation_offset(partition_log, before, epoch, end_offset)
+        self._cut(target, f"the leader's epoch {epoch} ends at {end_offset}")
+
+    def _cut(self, target: int, why: str) -> None:
+        """Drop what the leader has not. Below the high watermark it is loss, which only an unclean election causes."""
+        partition_log = self.partition.log
+        before, high_watermark = partition_log.log_end_offset, partition_log.high_watermark
+        partition_log.truncate_to(target)
+        after = partition_log.log_end_offset
+        if after < high_watermark:
+            log.error(
+                "partition=%r committed records at offsets %d to %d are lost: %s", self, after, high_watermark - 1, why
+            )
+        if after < before:
+            log.warning("partition=%r cut from %d to %d: %s", self, before, after, why)
+
+    def located(self, leader_start: int, leader_end: int) -> Follows:
+        """The leader has said where its log begins and ends."""
+        partition_log = self.partition.log
+        own_end = partition_log.log_end_offset
+        meeting = meet(leader_start, leader_end, own_end)
+        try:
+            if meeting.truncate_to != UNDEFINED:
+                self._cut(meeting.truncate_to, f"the leader's log ends at {leader_end}")
+            elif meeting.restart_at != UNDEFINED:
+                log.warning(
+                    "partition=%r begins again at %d: the leader's log begins behind ours, which ends at %d",
+                    self,
+                    leader_start,
+                    own_end,
+                )
+                partition_log.truncate_fully_and_start_at(meeting.restart_at)
+        except LogUnavailable as failure:
+            return self._failed(str(failure))
+        return Follows.FETCHING
+
+    def stop(self) -> None:
+        """Nothing more is to be done."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None

@@ -1,0 +1,231 @@
+"""A connection to another broker: frames out, answers in, in the order of the requests.
+
+Knows framing, correlation ids and reconnecting. Refuses to know what is asked. One asyncio Protocol, so that it runs on
+any event loop. A frame that came whole is handed on as it lies in what the loop received, without a copy; one that
+arrives in pieces is put together in a buffer of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from struct import Struct
+from typing import cast
+
+from raftlog.broker.core.replica.following import Backoff
+from raftlog.wire.errors import RemoteProtocolError
+
+log = logging.getLogger("raftlog.replication")
+
+_SIZE = Struct(">i")
+
+FRAME_BYTES_MAX = 256 * 1024 * 1024
+"""An answer that is larger is a lie: replica.fetch.response.max.bytes and one batch are far below."""
+
+CONNECT_SECONDS_MAX = 5.0
+"""How long connecting may take: on one network the other end answers within milliseconds or not at all."""
+
+Answered = Callable[[memoryview], None]
+
+
+class _Connection(asyncio.Protocol):
+    """One life of a link. What comes of an earlier life is passed over."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports are no asyncio.Transport, and work as one.
+        self._link.opened(self, cast("asyncio.WriteTransport", transport))
+
+    def data_received(self, data: bytes) -> None:
+        self._link.received(self, data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._link.lost(self, exc)
+
+
+class Link:
+    """A connection that comes back when it is lost.
+
+    `on_open()` is called when requests can be sent, `on_lost()` when those that were sent will not be answered.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        name: str,
+        *,
+        backoff: Backoff,
+        on_open: Callable[[], None],
+        on_lost: Callable[[], None],
+    ) -> None:
+        self._loop = loop
+        self._name = name
+        self._backoff = backoff
+        self._on_open = on_open
+        self._on_lost = on_lost
+        self._address: tuple[str, int] | None = None
+        self._connection: _Connection | None = None
+        self._transport: asyncio.WriteTransport | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self._retry: asyncio.TimerHandle | None = None
+        self._waiting: deque[tuple[int, Answered]] = deque()
+        self._correlation_id = 0
+        self._rest = b""
+        self._frame: bytearray | None = None
+        self._filled = 0
+        self.oldest_request_at = 0.0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether requests can be sent."""
+        return self._transport is not None
+
+    # Connecting --------------------------------------------------------------------------------------
+
+    def connect(self, address: tuple[str, int]) -> None:
+        """Keep a connection to this address; one to another address is given up."""
+        if address != self._address:
+            self._drop("the address has changed")
+            self._address = address
+        if self._transport is None and self._connecting is None and self._retry is None:
+            self._begin()
+
+    def close(self) -> None:
+        """Let go of the connection, for good or until `connect` is called."""
+        self._drop("not needed any more")
+        self._address = None
+
+    def _drop(self, reason: str) -> None:
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
+        if self._connecting is not None:
+            self._connecting.cancel()
+            self._connecting = None
+        if self._transport is not None:
+            log.debug("leader=%s connection closed: %s", self._name, reason)
+            self._transport.abort()
+            self._end()
+
+    def _begin(self) -> None:
+        self._retry = None
+        self._connecting = self._loop.create_task(self._connect())
+
+    async def _connect(self) -> None:
+        assert self._address is not None
+        host, port = self._address
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS_MAX):
+                await self._loop.create_connection(lambda: _Connection(self), host, port)
+        except (OSError, TimeoutError) as error:
+            if self._backoff.is_fresh:
+                log.info("leader=%s at %s:%d cannot be reached: %s", self._name, host, port, error or "timed out")
+            self._connecting = None
+            self._retry = self._loop.call_later(self._backoff.next_ms() / 1000, self._begin)
+        else:
+            self._connecting = None
+
+    def opened(self, connection: _Connection, transport: asyncio.WriteTransport) -> None:
+        """It is there."""
+        if self._connecting is None:
+            # It came after it was given up.
+            transport.abort()
+            return
+        self._connection, self._transport = connection, transport
+        self._rest, self._frame = b"", None
+        self._on_open()
+
+    def lost(self, connection: _Connection, reason: Exception | None) -> None:
+        """The other end has closed it, or it broke."""
+        if connection is not self._connection:
+            return
+        log.info("leader=%s connection lost: %s", self._name, reason or "closed by the other end")
+        self._end()
+        self._retry = self._loop.call_later(self._backoff.next_ms() / 1000, self._begin)
+
+    def _end(self) -> None:
+        self._connection = self._transport = None
+        self._waiting.clear()
+        self._on_lost()
+
+    # Asking and answers ------------------------------------------------------------------------------
+
+    def next_correlation_id(self) -> int:
+        """The one for the next request."""
+        self._correlation_id = self._correlation_id + 1 & 0x7FFFFFFF
+        return self._correlation_id
+
+    def send(self, correlation_id: int, frame: bytes | bytearray, answered: Answered) -> None:
+        """Send a request; `answered` gets the frame of the answer, valid only during the call."""
+        assert self._transport is not None
+        if not self._waiting:
+            self.oldest_request_at = self._loop.time()
+        self._waiting.append((correlation_id, answered))
+        self._transport.write(frame)
+
+    def is_overdue(self, seconds: float) -> bool:
+        """Whether an answer is outstanding for so long."""
+        return bool(self._waiting) and self._loop.time() - self.oldest_request_at > seconds
+
+    def give_up(self, reason: str) -> None:
+        """The connection does not do: another one is made."""
+        address = self._address
+        log.warning("leader=%s connection given up: %s", self._name, reason)
+        self._drop(reason)
+        if address is not None:
+            self._retry = self._loop.call_later(self._backoff.next_ms() / 1000, self._begin)
+
+    def received(self, connection: _Connection, data: bytes) -> None:
+        """Bytes have come."""
+        if connection is not self._connection:
+            return
+        try:
+            self._receive(data)
+        except RemoteProtocolError as error:
+            self.give_up(str(error))
+
+    def _receive(self, data: bytes) -> None:
+        view = memoryview(data)
+        if self._frame is not None:
+            view = self._fill(self._frame, view)
+        elif self._rest:
+            view = memoryview(self._rest + data)
+            self._rest = b""
+        while len(view) >= _SIZE.size and self._transport is not None:
+            (size,) = _SIZE.unpack_from(view)
+            if not _SIZE.size <= size <= FRAME_BYTES_MAX:
+                raise RemoteProtocolError(f"an answer of {size} bytes")
+            end = _SIZE.size + size
+            if end > len(view):
+                self._frame = bytearray(size)
+                self._filled = 0
+                view = self._fill(self._frame, view[_SIZE.size :])
+                continue
+            self._dispatch(view[_SIZE.size : end])
+            view = view[end:]
+        self._rest = bytes(view)
+
+    def _fill(self, frame: bytearray, view: memoryview) -> memoryview:
+        """Put what has come into the frame that is arriving; what is left over."""
+        taken = min(len(frame) - self._filled, len(view))
+        frame[self._filled : self._filled + taken] = view[:taken]
+        self._filled += taken
+        if self._filled == len(frame):
+            self._frame = None
+            self._dispatch(memoryview(frame))
+        return view[taken:]
+
+    def _dispatch(self, frame: memoryview) -> None:
+        if not self._waiting:
+            raise RemoteProtocolError("an answer that nobody waits for")
+        correlation_id, answered = self._waiting.popleft()
+        self.oldest_request_at = self._loop.time()
+        if _SIZE.unpack_from(frame)[0] != correlation_id:
+            raise RemoteProtocolError("answers out of order")
+        if not self._backoff.is_fresh:
+            self._backoff.reset()
+        answered(frame)

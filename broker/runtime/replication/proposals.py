@@ -1,0 +1,114 @@
+"""ISR proposals on their way to the controller and back.
+
+Knows batching, retries and whom to tell. Refuses to know when an ISR should change: that is
+`broker/core/replica/leadership.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from raftlog.broker.core.replica.leadership import Leadership, Reaction
+from raftlog.metadata.cluster_commands import AlteredPartition, IsrProposal, PartitionsAltered
+from raftlog.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from raftlog.broker.runtime.partition import Partition
+
+log = logging.getLogger("raftlog.replication")
+
+RETRY_SECONDS = 0.05
+"""How soon a proposal that found no controller is made again: an election takes some hundred milliseconds."""
+
+ANSWER_SECONDS_MAX = 10.0
+"""A proposal that is not answered within this time is made again: the controller fences it if it was carried out."""
+
+AlterPartitions = Callable[[Sequence[IsrProposal]], Awaitable[PartitionsAltered]]
+"""Carries proposals to the controller; results in the order of the proposals."""
+
+
+class _Outgoing(NamedTuple):
+    partition: Partition
+    leadership: Leadership
+    proposal: IsrProposal
+
+
+class IsrProposals:
+    """All proposals of this broker. Those of one turn of the loop travel together.
+
+    `settled(partition)` is called when a partition's proposal has been answered.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        steady_ms: Callable[[], int],
+        settled: Callable[[Partition], None],
+    ) -> None:
+        self._loop = loop
+        self._steady_ms = steady_ms
+        self._settled = settled
+        self.alter: AlterPartitions | None = None
+        self._outgoing: list[_Outgoing] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def submit(self, partition: Partition, proposal: IsrProposal) -> None:
+        """Propose, with what else is proposed in this turn."""
+        assert partition.leadership is not None
+        isr = ",".join(str(member.broker_id) for member in proposal.isr)
+        log.info("partition=%r epoch=%d.%d proposes isr=%s", partition, *proposal[2:4], isr)
+        self._add(_Outgoing(partition, partition.leadership, proposal))
+
+    def _add(self, outgoing: _Outgoing) -> None:
+        if not self._outgoing:
+            self._loop.call_soon(self._post)
+        self._outgoing.append(outgoing)
+
+    def _post(self) -> None:
+        batch, self._outgoing = self._outgoing, []
+        task = self._loop.create_task(self._carry(batch))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _carry(self, batch: list[_Outgoing]) -> None:
+        if self.alter is None:
+            return
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS_MAX):
+                answer = await self.alter([outgoing.proposal for outgoing in batch])
+        except TimeoutError:
+            answer = PartitionsAltered(ErrorCode.REQUEST_TIMED_OUT)
+        again: list[_Outgoing] = []
+        for number, outgoing in enumerate(batch):
+            if answer.error is ErrorCode.NONE:
+                result = answer.results[number]
+            else:
+                result = AlteredPartition(outgoing.proposal.topic_id, outgoing.proposal.index, answer.error)
+            if self._answered(outgoing, result) is Reaction.RETRY:
+                again.append(outgoing)
+        if again:
+            self._loop.call_later(RETRY_SECONDS, self._repeat, again)
+
+    def _repeat(self, again: list[_Outgoing]) -> None:
+        for outgoing in again:
+            if outgoing.partition.leadership is outgoing.leadership and outgoing.leadership.awaits(outgoing.proposal):
+                self._add(outgoing)
+
+    def _answered(self, outgoing: _Outgoing, result: AlteredPartition) -> Reaction:
+        partition, leadership, proposal = outgoing
+        if partition.leadership is not leadership:
+            return Reaction.DONE
+        if result.error is not ErrorCode.NONE:
+            log.info("partition=%r isr not changed: %s", partition, result.error.name)
+        reaction = leadership.answered(proposal, result.error, result.state, self._steady_ms())
+        if reaction is Reaction.DONE:
+            self._settled(partition)
+        return reaction
+
+    def close(self) -> None:
+        """Nobody waits for answers any more."""
+        for task in list(self._tasks):
+            task.cancel()

@@ -1,0 +1,245 @@
+"""Replication of a running broker: whom it follows, and the ISRs of what it leads.
+
+Knows the fetchers, one for each broker that leads something we follow, where brokers are, and when to look for
+followers that lag. Refuses to know the rules (`broker/core/replica`) and which partitions there are
+(`partition_manager.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from raftlog.broker.core.replica.leadership import NO_EPOCH, Leadership, LeaderTerms
+from raftlog.broker.runtime.replication.fetcher import Fetcher, FetcherSettings
+from raftlog.broker.runtime.replication.proposals import IsrProposals
+from raftlog.metadata.records import NO_LEADER
+
+if TYPE_CHECKING:
+    from raftlog.broker.runtime.partition import Partition
+    from raftlog.broker.runtime.replication.followed import Followed
+    from raftlog.metadata.cluster_commands import IsrProposal
+    from raftlog.metadata.delta import MetadataDelta
+    from raftlog.metadata.image import MetadataImage
+    from raftlog.metadata.records import PartitionState
+
+log = logging.getLogger("raftlog.replication")
+
+CHECK_SECONDS = 1.0
+"""How often overdue answers are looked for; lagging followers are looked for every half replica.lag.time.max.ms."""
+
+
+class ReplicationSettings(NamedTuple):
+    """What an operator sets, by Kafka's names; `listener_name` is inter.broker.listener.name."""
+
+    listener_name: str
+    lag_time_max_ms: int = 30_000
+    fetcher: FetcherSettings = FetcherSettings()
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any], listener_name: str) -> ReplicationSettings:
+        """From resolved broker settings."""
+        return cls(
+            listener_name,
+            config["replica.lag.time.max.ms"],
+            FetcherSettings(*(config[f"replica.{name.replace('_', '.')}"] for name in FetcherSettings._fields)),
+        )
+
+
+class Replication:
+    """The fetchers and ISRs of a broker.
+
+    Invariant: a partition is followed under the leader and in the epoch of the newest metadata, or not at all.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, node_id: int, settings: ReplicationSettings) -> None:
+        self._loop = loop
+        self._node_id = node_id
+        self._settings = settings
+        self._image: MetadataImage | None = None
+        self._fetchers: dict[int, Fetcher] = {}
+        self._followed: dict[Partition, Followed] = {}
+        # Those with followers that we lead.
+        self._led: dict[Partition, None] = {}
+        self.proposals = IsrProposals(loop, self.steady_ms, self._settled)
+        self._terms = LeaderTerms(node_id, settings.lag_time_max_ms, self._is_eligible, self._broker_epoch)
+        self._next_look_ms = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def steady_ms(self) -> int:
+        """Milliseconds since some moment; never goes back."""
+        return int(self._loop.time() * 1000)
+
+    # What the metadata say ---------------------------------------------------------------------------
+
+    def publish(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """Take new metadata: before the partitions do."""
+        self._image = image
+        if not delta.changed_brokers:
+            return
+        for leader_id in list(self._fetchers):
+            if leader_id in delta.changed_brokers:
+                self._connect(self._fetchers[leader_id])
+        # Who was fenced may be eligible now, and an idle follower does not fetch again for that.
+        if self._led:
+            self._loop.call_soon(self._look_for_joining)
+
+    def _is_eligible(self, broker_id: int, broker_epoch: int) -> bool:
+        image = self._image
+        if image is None or not image.is_usable(broker_id):
+            return False
+        return broker_epoch in (NO_EPOCH, image.brokers[broker_id].epoch)
+
+    def _broker_epoch(self, broker_id: int) -> int:
+        broker = self._image.brokers.get(broker_id) if self._image is not None else None
+        return NO_EPOCH if broker is None else broker.epoch
+
+    def _address_of(self, broker_id: int) -> tuple[str, int] | None:
+        broker = self._image.brokers.get(broker_id) if self._image is not None else None
+        endpoint = broker.endpoint(self._settings.listener_name) if broker is not None else None
+        if endpoint is None:
+            return None
+        # Without a host brokers are told what clients are told: that they are on one machine.
+        return endpoint.host or "localhost", endpoint.port
+
+    # Following ---------------------------------------------------------------------------------------
+
+    def follow(self, partition: Partition, state: PartitionState) -> None:
+        """Fetch a partition from its leader, if it has one."""
+        before = self._followed.get(partition)
+        if before is not None and (before.leader_id, before.leader_epoch) == (state.leader, state.leader_epoch):
+            return
+        self.stop_following(partition)
+        self._led.pop(partition, None)
+        if state.leader in (NO_LEADER, self._node_id):
+            return
+        fetcher = self._fetchers.get(state.leader)
+        if fetcher is None:
+            fetcher = self._fetchers[state.leader] = Fetcher(
+                self._loop, self._node_id, state.leader, self._settings.fetcher, self._own_epoch
+            )
+        self._followed[partition] = fetcher.follow(partition, state.leader_epoch)
+        self._connect(fetcher)
+        self._start_looking()
+
+    def _own_epoch(self) -> int:
+        return self._broker_epoch(self._node_id)
+
+    def _connect(self, fetcher: Fetcher) -> None:
+        address = self._address_of(fetcher.leader_id)
+        if address is not None:
+            fetcher.link.connect(address)
+
+    def stop_following(self, partition: Partition) -> None:
+        """Fetch a partition no more."""
+        followed = self._followed.pop(partition, None)
+        if followed is None:
+            return
+        fetcher = self._fetchers[followed.leader_id]
+        fetcher.unfollow(followed)
+        if not len(fetcher):
+            del self._fetchers[followed.leader_id]
+            fetcher.close()
+
+    # Leading -----------------------------------------------------------------------------------------
+
+    def lead(self, partition: Partition, state: PartitionState) -> Leadership:
+        """The leadership of a partition with followers, in a new leader epoch."""
+        self.stop_following(partition)
+        partition_log = partition.log
+        leadership = Leadership(
+            self._terms, partition.topic_id, state, partition_log.log_end_offset, self.steady_ms()
+        )
+        leadership.min_isr = partition.min_isr
+        self._led[partition] = None
+        self._start_looking()
+        if state.leader_recovering:
+            log.error(
+                "partition=%r elected uncleanly in epoch %d: what was committed at offset %d or later is lost",
+                partition,
+                state.leader_epoch,
+                partition_log.log_end_offset,
+            )
+        return leadership
+
+    def propose(self, partition: Partition, proposal: IsrProposal) -> None:
+        """Ask the controller for another ISR."""
+        self.proposals.submit(partition, proposal)
+
+    def forget(self, partition: Partition) -> None:
+        """The partition is not hosted any more, or its log failed."""
+        self.stop_following(partition)
+        self._led.pop(partition, None)
+
+    def _settled(self, partition: Partition) -> None:
+        """A proposal was answered: another follower may have waited for that."""
+        leadership = partition.leadership
+        if leadership is not None:
+            partition.isr_size = len(leadership.isr)
+            partition.recount()
+            partition.notify()
+            self._expand(partition, leadership)
+
+    def _expand(self, partition: Partition, leadership: Leadership) -> None:
+        for follower in leadership.followers.values():
+            if not follower.counts:
+                proposal = leadership.expand(follower, partition.log.high_watermark)
+                if proposal is not None:
+                    self.propose(partition, proposal)
+
+    def recover(self, partition: Partition) -> None:
+        """An unclean election is over once its leader serves: tell the controller."""
+        leadership = partition.leadership
+        proposal = leadership.recover() if leadership is not None else None
+        if proposal is not None:
+            self.propose(partition, proposal)
+
+    # Looking -----------------------------------------------------------------------------------------
+
+    def _start_looking(self) -> None:
+        if self._timer is None:
+            seconds = min(CHECK_SECONDS, self._settings.lag_time_max_ms / 2000)
+            self._timer = self._loop.call_later(seconds, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        self._start_looking()
+        for fetcher in list(self._fetchers.values()):
+            fetcher.check_time()
+        now_ms = self.steady_ms()
+        if now_ms >= self._next_look_ms:
+            self._next_look_ms = now_ms + self._settings.lag_time_max_ms // 2
+            self.look_for_laggards(now_ms)
+            self._look_for_joining()
+
+    def look_for_laggards(self, now_ms: int) -> None:
+        """Propose ISRs without the followers that lag (replica.lag.time.max.ms)."""
+        for partition, leadership in self._leaderships():
+            proposal = leadership.shrink(partition.log.log_end_offset, now_ms)
+            if proposal is not None:
+                self.propose(partition, proposal)
+            self.recover(partition)
+
+    def _look_for_joining(self) -> None:
+        for partition, leadership in self._leaderships():
+            if len(leadership.isr) <= len(leadership.followers):
+                self._expand(partition, leadership)
+
+    def _leaderships(self) -> Iterator[tuple[Partition, Leadership]]:
+        for partition in list(self._led):
+            leadership = partition.leadership
+            if leadership is not None:
+                yield partition, leadership
+
+    def close(self) -> None:
+        """Stop fetching and looking."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self.proposals.close()
+        for fetcher in self._fetchers.values():
+            fetcher.close()
+        self._fetchers.clear()
+        self._followed.clear()
+        self._led.clear()

@@ -1,0 +1,58 @@
+"""Brokers replicate over loopback: what one leads the others have, byte for byte, and what is acknowledged is safe."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from raftlog.wire.errors import ErrorCode
+from tests.replica.brokers import Cluster, run, until
+
+
+def test_what_is_appended_reaches_every_replica_byte_for_byte(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Cluster(tmp_path) as cluster:
+            cluster.create_topic((1, 2, 3))
+            for number in range(50):
+                cluster[1].append(f"value {number}", "another")
+            await until(cluster.is_replicated)
+            stored = [cluster[node_id].stored() for node_id in (1, 2, 3)]
+            assert stored[0] == stored[1] == stored[2]
+            assert cluster[3].end() == 100
+
+    run(story)
+
+
+def test_a_commit_waits_for_all_in_sync_replicas(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Cluster(tmp_path) as cluster:
+            cluster.create_topic((1, 2, 3))
+            await until(lambda: cluster[2].partition() and cluster[3].partition())
+            answers: list[ErrorCode] = []
+            offset = cluster[1].append("x")
+            cluster[1].partition().when_committed(offset + 1, answers.append)
+            assert answers == []
+            await until(lambda: answers)
+            assert answers == [ErrorCode.NONE]
+            assert cluster[2].end() == cluster[3].end() == 1
+
+    run(story)
+
+
+def test_an_acknowledgement_waits_for_no_timer(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Cluster(tmp_path) as cluster:
+            cluster.create_topic((1, 2, 3))
+            cluster[1].append("first")
+            await until(cluster.is_replicated)
+            loop = asyncio.get_running_loop()
+            begin = loop.time()
+            for number in range(50):
+                done: asyncio.Future[ErrorCode] = loop.create_future()
+                offset = cluster[1].append(f"{number}")
+                cluster[1].partition().when_committed(offset + 1, done.set_result)
+                assert await done is ErrorCode.NONE
+            # Fetches are parked for half a second; fifty waits for that would take far longer.
+            assert loop.time() - begin < 2.0
+
+    run(story)
