@@ -9,11 +9,20 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Mapping
 
 from raftlog.broker.api.context import RequestContext
+from raftlog.metadata.features import SUPPORTED_FEATURES
+from raftlog.metadata.image import MetadataImage
 from raftlog.wire.codec import encode
 from raftlog.wire.errors import ErrorCode
-from raftlog.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from raftlog.wire.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
 
 # KIP-511: what a client may call itself.
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
@@ -27,6 +36,7 @@ def handle(context: RequestContext, request: ApiVersionsRequest) -> bytes:
         if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(software_version)):
             return encode(ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST), version)
         context.connection.facts = {"software": f"{name} {software_version}"}
+        return _with_features(version, context.services.controller.image)
     return _ranges(version, ErrorCode.NONE)
 
 
@@ -36,11 +46,38 @@ def unsupported_version() -> bytes:
 
 
 @functools.cache
-def _ranges(version: int, error: ErrorCode) -> bytes:
+def _keys() -> list[ApiVersion]:
     from raftlog.broker.server.dispatcher import served_apis
 
-    keys = [
+    return [
         ApiVersion(api_key=api.key, min_version=api.advertised_min, max_version=api.max_version)
         for api in served_apis()
     ]
-    return encode(ApiVersionsResponse(error_code=error, api_keys=keys), version)
+
+
+@functools.cache
+def _ranges(version: int, error: ErrorCode) -> bytes:
+    return encode(ApiVersionsResponse(error_code=error, api_keys=_keys()), version)
+
+
+_encoded: dict[int, tuple[Mapping[str, int], bytes]] = {}
+"""By version: the levels of features that an encoded answer tells, and the answer."""
+
+
+def _with_features(version: int, image: MetadataImage) -> bytes:
+    known = _encoded.get(version)
+    if known is None or known[0] is not image.features:
+        response = ApiVersionsResponse(
+            api_keys=_keys(),
+            supported_features=[
+                SupportedFeatureKey(name=name, min_version=low, max_version=high)
+                for name, (low, high) in SUPPORTED_FEATURES.items()
+            ],
+            finalized_features_epoch=image.version,
+            finalized_features=[
+                FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+                for name, level in image.features.items()
+            ],
+        )
+        known = _encoded[version] = (image.features, encode(response, version))
+    return known[1]

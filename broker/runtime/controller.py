@@ -30,6 +30,7 @@ from raftlog.metadata.commands import (
 )
 from raftlog.metadata.controller import Environment, decide, refuse
 from raftlog.metadata.delta import MetadataDelta
+from raftlog.metadata.features import SUPPORTED_FEATURES
 from raftlog.metadata.image import MetadataImage
 from raftlog.metadata.records import Record
 from raftlog.metadata.snapshot import decode_snapshot, encode_snapshot, snapshot_records
@@ -53,7 +54,7 @@ start. The log itself goes by bytes, and a crash of a broker that leads ten thou
 ten bytes.
 """
 
-FEATURES = {"raftlog.metadata.version": 1}
+FEATURES = {name: highest for name, (_, highest) in SUPPORTED_FEATURES.items()}
 """The features of a new cluster and their levels (KIP-584)."""
 
 
@@ -482,6 +483,7 @@ def open_controller(config: BrokerConfig) -> Controller:
         resolver=config.resolver,
         num_partitions=config["num.partitions"],
         default_replication_factor=config["default.replication.factor"],
+        features=SUPPORTED_FEATURES,
     )
     return Controller(metadata_log, environment, {"__consumer_offsets": _offsets_topic(config)})
 
