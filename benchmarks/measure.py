@@ -35,11 +35,12 @@ class Row:
         return statistics.median(sample.value for sample in self.samples[name])
 
     def ratios(self) -> list[float]:
-        """raftlog / Kafka, round by round."""
+        """raftlog / Kafka, round by round; none where a difference of two measurements came out at or below zero."""
         if set(self.samples) != {"raftlog", "Kafka"}:
             return []
         pairs = zip(self.samples["raftlog"], self.samples["Kafka"], strict=True)
-        return [ours.value / theirs.value for ours, theirs in pairs if theirs.value]
+        both = [(ours.value, theirs.value) for ours, theirs in pairs]
+        return [ours / theirs for ours, theirs in both] if all(ours > 0 < theirs for ours, theirs in both) else []
 
     def cpu_per_gigabyte(self, name: str) -> float | None:
         gigabytes = sum(sample.gigabytes for sample in self.samples.get(name, []))
