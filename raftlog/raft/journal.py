@@ -23,6 +23,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, NoReturn
 
+from raftlog.raft.core.entries import Entry
 from raftlog.raft.files import Files, OsFiles, join
 from raftlog.raft.frames import Damage, Frame, encode_frame, read_frames
 from raftlog.raft.snapshot_file import Snapshot, read_snapshot, snapshot_path, write_snapshot
@@ -32,14 +33,6 @@ ENTRY, VOTE, CUT, SEGMENT = 1, 2, 3, 4
 NOBODY = -1
 DEFAULT_SEGMENT_BYTES = 8 * 1024 * 1024
 _SUFFIX = ".journal"
-
-
-class Entry(NamedTuple):
-    """One entry of the log."""
-
-    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
-    term: int
-    data: bytes
 
 
 class Segment(NamedTuple):
@@ -82,6 +75,16 @@ class JournalLocked(Exception):
         super().__init__(f"{path} is in use by another process: two brokers must not share a directory")
 
 
+class JournalOfQuorum(Exception):
+    """A broker that was a member of a quorum was started without its peers."""
+
+    def __init__(self, directory: str) -> None:
+        super().__init__(
+            f"{directory} is the metadata of a member of a quorum: start the broker with --peers as before."
+            " Alone it would decide for the others."
+        )
+
+
 class JournalFailed(Exception):
     """A write did not reach the disk. `on_disk_unknown`: whether a part of it may nevertheless be found at
     the next start.
@@ -101,6 +104,8 @@ class Recovered:
     snapshot: Snapshot | None = None
     entries: list[Entry] = field(default_factory=list)
     cut_bytes: int = 0
+    on_other_branch: bool = False
+    """Whether what follows the snapshot on the disk follows another entry than the snapshot's last one."""
 
     @property
     def last_index(self) -> int:
@@ -149,6 +154,8 @@ class Journal:
             self._last_index = self.recovered.last_index
             self._last_term = self.recovered.last_term
             self._open_last_segment()
+            if self.recovered.on_other_branch:
+                self.replace_from(self._last_index + 1, self._last_term, ())
         except BaseException:
             self._files.close(self._lock)
             raise
@@ -234,15 +241,20 @@ class Journal:
             elif kind == VOTE:
                 recovered.term, recovered.voted_for = item[1], item[2]
             elif kind == CUT:
+                recovered.on_other_branch &= item[1] > base + 1
                 recovered.entries = [entry for entry in recovered.entries if entry.index < item[1]]
             elif kind == SEGMENT and item[1] <= FORMAT:
                 recovered.term, recovered.voted_for = item[4], item[5]
+                if recovered.snapshot is not None and item[2] == base + 1:
+                    recovered.on_other_branch = item[3] != recovered.snapshot.term
             else:
                 what = f"an item of an unknown kind or format ({item[:2]})"
                 raise JournalDamaged(path, frame.position, what)
 
     def _recover_entry(self, path: str, frame: Frame, entry: Entry, recovered: Recovered, base: int) -> None:
-        if entry.index <= base:
+        if recovered.snapshot is not None and entry.index == base:
+            recovered.on_other_branch = entry.term != recovered.snapshot.term
+        if entry.index <= base or recovered.on_other_branch:
             return
         if entry.index != recovered.last_index + 1:
             what = f"entry {entry.index} where entry {recovered.last_index + 1} is due"
@@ -296,6 +308,24 @@ class Journal:
         self._last_index, self._last_term = (
             (entries[-1].index, entries[-1].term) if entries else (index - 1, previous_term)
         )
+
+    def save(self, vote: tuple[int, int] | None, cut: tuple[int, int] | None, entries: Sequence[Entry]) -> None:
+        """Make (term, voted for), a cut (index, term of the entry before it) and entries durable, in one frame and
+        with one fsync. Raises JournalFailed.
+        """
+        items: list[Sequence[object]] = []
+        if vote is not None:
+            items.append((VOTE, *vote))
+        if cut is not None:
+            items.append((CUT, cut[0]))
+        items.extend((ENTRY, entry.index, entry.term, entry.data) for entry in entries)
+        self.write(items)
+        if vote is not None:
+            self._term, self._voted_for = vote
+        if cut is not None:
+            self._last_index, self._last_term = cut[0] - 1, cut[1]
+        if entries:
+            self._last_index, self._last_term = entries[-1].index, entries[-1].term
 
     def write(self, items: Sequence[Sequence[object]]) -> None:
         """Make one frame durable. Raises JournalFailed."""
@@ -368,9 +398,20 @@ class Journal:
 
     # -- snapshots ---------------------------------------------------------------------------------
 
-    def save_snapshot(self, index: int, term: int, chunks: Iterable[bytes]) -> None:
-        """Make a snapshot of the state after entry `index` durable, then drop what it covers. Raises
-        JournalFailed.
+    def load_snapshot(self) -> Snapshot | None:
+        """The newest snapshot, read from the disk. Raises JournalDamaged, OSError."""
+        names = [name for name in self._files.list_directory(self.directory) if name.endswith(".snapshot")]
+        if not names:
+            return None
+        path = join(self.directory, names[-1])
+        read = read_snapshot(self._files.read(path))
+        if isinstance(read, Damage):
+            raise JournalDamaged(path, read.position, read.what)
+        return read
+
+    def save_snapshot(self, index: int, term: int, chunks: Iterable[bytes], *, cut_after: bool = False) -> None:
+        """Make a snapshot of the state after entry `index` durable, then drop what it covers; with `cut_after` also
+        what follows it, which is of another branch. Raises JournalFailed.
         """
         self._refuse_when_failed()
         try:
@@ -378,6 +419,9 @@ class Journal:
         except OSError as error:
             # The old snapshot and all segments are still there: nothing is lost and writing may go on.
             raise JournalFailed(self._describe(error), on_disk_unknown=False) from error
+        if cut_after and index < self._last_index:
+            # A crash before this is on the disk: recovery sees that the entry at `index` is not the snapshot's.
+            self.replace_from(index + 1, term, ())
         if index > self._last_index:
             self._last_index, self._last_term = index, term
         if index >= self._last_index and self._segments[-1].first_index <= index:

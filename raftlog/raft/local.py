@@ -12,8 +12,9 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
+from raftlog.raft.core.entries import MARK, Entry
 from raftlog.raft.files import Files
-from raftlog.raft.journal import DEFAULT_SEGMENT_BYTES, NOBODY, Entry, Journal, JournalFailed
+from raftlog.raft.journal import DEFAULT_SEGMENT_BYTES, NOBODY, Journal, JournalFailed, JournalOfQuorum, Recovered
 from raftlog.raft.seam import (
     LeadershipListener,
     PeerListener,
@@ -117,6 +118,7 @@ class LocalLog:
         self._replay = replay
         self._snapshot = snapshot
         recovered = self._journal.recovered
+        self._refuse_a_quorums_journal(recovered)
         if recovered.snapshot is not None:
             restore(recovered.snapshot.index, recovered.snapshot.chunks)
         for entry in recovered.entries:
@@ -138,6 +140,12 @@ class LocalLog:
         self._started = True
         for listener in self._leadership_listeners:
             listener(True)
+
+    def _refuse_a_quorums_journal(self, recovered: Recovered) -> None:
+        mark = bytes((MARK,))
+        first_chunks = recovered.snapshot.chunks[:1] if recovered.snapshot is not None else []
+        if any(data.startswith(mark) for data in [*first_chunks, *(entry.data for entry in recovered.entries)]):
+            raise JournalOfQuorum(self._journal.directory)
 
     # -- the quorum --------------------------------------------------------------------------------------
 

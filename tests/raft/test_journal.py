@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from raftlog.raft.core.entries import Entry
 from raftlog.raft.files import OsFiles
 from raftlog.raft.frames import HEADER_SIZE
-from raftlog.raft.journal import Entry, Journal, JournalDamaged, JournalFailed, JournalLocked, Recovered
+from raftlog.raft.journal import Journal, JournalDamaged, JournalFailed, JournalLocked, Recovered
 from tests.raft.crashing_files import Crashed, CrashingFiles
 
 DIRECTORY = "/journal"

@@ -1,0 +1,411 @@
+"""What a leader knows and does in one term: how far the others are, what is committed, who joins and leaves.
+
+Knows commitment (Raft §5.4.2: a majority, and an entry of the own term), reads confirmed by a quorum (§6.4), leader
+stickiness by check-quorum (§6.2), hand-over (§3.10) and membership one server at a time (§4). Refuses to know
+elections, disks and sockets: messages go to a list, and the log is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from raftlog.raft.core.configuration import Configuration, Voter
+from raftlog.raft.core.entries import Entry, configuration_data
+from raftlog.raft.core.log import RaftLog
+from raftlog.raft.core.messages import (
+    NO_REPLY,
+    Append,
+    AppendReply,
+    Heartbeat,
+    HeartbeatReply,
+    Message,
+    SnapshotReply,
+    SnapshotSlice,
+    TimeoutNow,
+)
+from raftlog.raft.core.progress import NEVER, SLICE_BYTES, SLICES_INFLIGHT_MAX, Mode, Outgoing, Progress
+
+APPEND_BYTES_MAX = 1024 * 1024
+"""Entries in one message, unless a single one is larger."""
+PROBE_BYTES_MAX = 64 * 1024
+"""Entries in a probe, which may be for nothing."""
+CATCH_UP_SECONDS_MAX = 60.0
+"""A node that is to get a vote must have everything by then."""
+
+
+class Peer(NamedTuple):
+    """What a connected node said of itself: where its journal lies, and where it can be reached."""
+
+    directory: bytes
+    host: str
+    port: int
+
+
+class Own(NamedTuple):
+    """This node: its id, and what it says of itself to others."""
+
+    node_id: int
+    peer: Peer
+
+
+class Read(NamedTuple):
+    """A read that waits: the answer is `index` when a majority has answered `sequence`."""
+
+    token: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
+    sequence: int
+
+
+@dataclass(slots=True)
+class Promotion:
+    """A node that is to get a vote when it has everything up to `target`."""
+
+    node_id: int
+    host: str
+    port: int
+    deadline: float
+    target: int
+    round_began: float
+
+
+@dataclass(slots=True)
+class Transfer:
+    """Leadership is being handed to a node."""
+
+    to: int
+    deadline: float
+    told: bool = False
+
+
+class Outcome(NamedTuple):
+    """How a promotion ended: with the configuration entry `index`, or with an error."""
+
+    node_id: int
+    index: int  # type: ignore[assignment]
+    error: str
+
+
+class Leadership:
+    """One term of one leader.
+
+    Invariants: only acknowledgements of this term, from the directory that has the vote, move the commit index; at
+    most one configuration is uncommitted.
+    """
+
+    def __init__(self, own: Own, term: int, log: RaftLog, election_timeout: float, now: float) -> None:
+        self._own = own
+        self._node_id = own.node_id
+        self._term = term
+        self._log = log
+        self._election_timeout = election_timeout
+        self.first_index = log.last_index + 1
+        """The first entry of this term."""
+        self.stable = 0
+        """How far this node's own journal is."""
+        self.progress: dict[int, Progress] = {}
+        self.peers: Mapping[int, Peer] = {}
+        self.messages: list[tuple[int, Message]] = []
+        self.outcomes: list[Outcome] = []
+        self.reads: list[Read] = []
+        self.promotion: Promotion | None = None
+        self.transfer: Transfer | None = None
+        self.snapshot_wanted = False
+        self._sequence = 0
+        self._began = now
+        self._contact: dict[int, float] = {}
+        self._heartbeat_wanted = True
+
+    # -- who is there ------------------------------------------------------------------------------
+
+    def connected(self, node_id: int, now: float) -> None:
+        """A node's connection came."""
+        progress = self.progress.get(node_id)
+        if progress is None:
+            progress = self.progress[node_id] = Progress(self._log.last_index + 1)
+        progress.asked_sequence = self._sequence
+        progress.probe(progress.match + 1 if progress.match else self._log.last_index + 1)
+        self._contact[node_id] = now
+        self._heartbeat_wanted = True
+
+    def disconnected(self, node_id: int) -> None:
+        """A node's connection is gone. It may come back with another disk, so nothing is remembered of it."""
+        self.progress.pop(node_id, None)
+
+    def counts(self, voter: Voter) -> bool:
+        """Whether what a voter acknowledges may be counted: it is this node, or there with the disk it had."""
+        if voter.node_id == self._node_id:
+            return True
+        peer = self.peers.get(voter.node_id)
+        return peer is not None and voter.directory == peer.directory and voter.node_id in self.progress
+
+    def has_quorum(self, now: float) -> bool:
+        """Whether a majority was heard of within an election time-out."""
+        oldest = now - self._election_timeout
+        heard = [
+            voter.node_id
+            for voter in self._log.configuration.voters
+            if voter.node_id == self._node_id
+            or self._contact.get(voter.node_id, NEVER) >= oldest
+        ]
+        return now - self._began < self._election_timeout or self._log.configuration.is_majority(heard)
+
+    # -- what is committed ---------------------------------------------------------------------------
+
+    def committed(self) -> int:
+        """The last index that a majority has and that is of this term, or 0."""
+        configuration = self._log.configuration
+        if not configuration.voters:
+            return 0
+        index = int(configuration.reached(self._match(voter) for voter in configuration.voters))
+        return index if index >= self.first_index else 0
+
+    def _match(self, voter: Voter) -> int:
+        if not self.counts(voter):
+            return 0
+        return self.stable if voter.node_id == self._node_id else self.progress[voter.node_id].match
+
+    # -- answers -----------------------------------------------------------------------------------
+
+    def last_contact(self, node_id: int) -> float:
+        """When a node was last heard of in this term, or NEVER."""
+        return self._contact.get(node_id, NEVER)
+
+    def on_append_reply(self, sender: int, reply: AppendReply, committed: int, now: float) -> None:
+        """A node has entries, or says where its log may agree."""
+        progress = self._heard(sender, reply.sequence, now)
+        if progress is None:
+            return
+        if reply.success:
+            if reply.index <= self._log.last_index:
+                progress.matched(reply.index)
+                if progress.match >= self._log.last_index:
+                    progress.caught_up_at = now
+                self._after_match(sender, progress, committed, now)
+        else:
+            agreement, _ = self._log.agreement_before(reply.index, reply.hint_term)
+            progress.rejected(reply.sequence, reply.previous_index, agreement)
+
+    def on_heartbeat_reply(self, sender: int, reply: HeartbeatReply, now: float) -> None:
+        """A node follows."""
+        progress = self._heard(sender, reply.sequence, now)
+        if progress is not None and progress.match >= self._log.last_index:
+            progress.caught_up_at = now
+
+    def on_snapshot_reply(self, sender: int, reply: SnapshotReply, now: float) -> None:
+        """A node has a part of a snapshot."""
+        progress = self._heard(sender, reply.sequence, now)
+        if progress is not None:
+            progress.slice_arrived(reply.index, reply.offset)
+            progress.probe_at = now
+
+    def _heard(self, sender: int, sequence: int, now: float) -> Progress | None:
+        progress = self.progress.get(sender)
+        if progress is None or not progress.asked_sequence < sequence <= progress.sent_sequence:
+            return None  # an answer to nothing that was asked in this term over this connection
+        self._contact[sender] = now
+        progress.acked_sequence = max(progress.acked_sequence, sequence)
+        return progress
+
+    # -- sending -----------------------------------------------------------------------------------
+
+    def _send(self, node_id: int, progress: Progress, message: Message) -> None:
+        progress.sent_sequence = self._sequence
+        self.messages.append((node_id, message))
+
+    def _next_sequence(self) -> int:
+        self._sequence += 1
+        return self._sequence
+
+    def heartbeat(self, committed: int, now: float) -> None:
+        """Say to all that this node leads; send again what was lost."""
+        self._heartbeat_wanted = False
+        sequence = self._next_sequence()
+        for node_id, progress in sorted(self.progress.items()):
+            progress.retry(now, self._election_timeout)
+            self._send(node_id, progress, Heartbeat(self._term, sequence, min(committed, progress.match)))
+
+    def replicate(self, committed: int, now: float) -> None:
+        """Send each node what it lacks and may be sent."""
+        if self._heartbeat_wanted:
+            self.heartbeat(committed, now)
+        for node_id, progress in sorted(self.progress.items()):
+            if progress.mode is not Mode.SNAPSHOT and self._log.term_at(progress.next - 1) is None:
+                progress.send_snapshot()
+            if progress.mode is Mode.SNAPSHOT:
+                self._send_slices(node_id, progress, now)
+            elif progress.mode is Mode.PROBE:
+                if not progress.probe_sequence:
+                    self._send_append(node_id, progress, committed, PROBE_BYTES_MAX)
+                    progress.probe_sequence, progress.probe_at = self._sequence, now
+            else:
+                while progress.next <= self._log.last_index and progress.has_room():
+                    entries = self._send_append(node_id, progress, committed, APPEND_BYTES_MAX)
+                    progress.sent(entries[-1].index, sum(len(entry.data) for entry in entries), now)
+            known = min(committed, progress.match)
+            if known > progress.commit_told:
+                # Else it would learn with the next entries, or the next heartbeat, that these may be replayed.
+                progress.commit_told = known
+                self.messages.append((node_id, Heartbeat(self._term, NO_REPLY, known)))
+
+    def _send_append(self, node_id: int, progress: Progress, committed: int, size: int) -> Sequence[Entry]:
+        previous = progress.next - 1
+        previous_term = self._log.term_at(previous)
+        assert previous_term is not None  # else the node gets a snapshot
+        entries = self._log.up_to_bytes(progress.next, size)
+        sequence = self._next_sequence()
+        message = Append(self._term, sequence, previous, previous_term, committed, tuple(entries))
+        self._send(node_id, progress, message)
+        progress.commit_told = max(progress.commit_told, min(committed, progress.match))
+        return entries
+
+    def _send_slices(self, node_id: int, progress: Progress, now: float) -> None:
+        snapshot = progress.snapshot
+        if snapshot is None:
+            self.snapshot_wanted = True
+            return
+        total = len(snapshot.data)
+        while progress.offset_sent < total and (
+            progress.offset_sent - progress.offset_acked < SLICES_INFLIGHT_MAX * SLICE_BYTES
+        ):
+            start = progress.offset_sent
+            data = snapshot.data[start : start + SLICE_BYTES]
+            sequence = self._next_sequence()
+            message = SnapshotSlice(self._term, sequence, snapshot.index, snapshot.term, total, start, data)
+            self._send(node_id, progress, message)
+            progress.offset_sent += len(data)
+            progress.probe_at = now
+
+    def offer_snapshot(self, snapshot: Outgoing) -> None:
+        """The snapshot that was wanted."""
+        self.snapshot_wanted = False
+        for progress in self.progress.values():
+            if progress.mode is Mode.SNAPSHOT and progress.snapshot is None:
+                progress.snapshot = snapshot
+
+    # -- reads -------------------------------------------------------------------------------------
+
+    def read(self, token: int, committed: int) -> None:
+        """Ask a majority whether this node still leads; `confirmed_reads` has the answer."""
+        self._heartbeat_wanted = True
+        self.reads.append(Read(token, max(committed, self.first_index), self._sequence + 1))
+
+    def confirmed_reads(self) -> list[tuple[int, int]]:
+        """(token, index) of reads that a majority has confirmed since the last call."""
+        if not self.reads:
+            return []
+        configuration = self._log.configuration
+        if not configuration.voters:
+            return []
+        acked = configuration.reached(self._acked(voter) for voter in configuration.voters)
+        ready = [(read.token, read.index) for read in self.reads if read.sequence <= acked]
+        self.reads = [read for read in self.reads if read.sequence > acked]
+        return ready
+
+    def _acked(self, voter: Voter) -> float:
+        if voter.node_id == self._node_id:
+            return float("inf")
+        progress = self.progress.get(voter.node_id)
+        return progress.acked_sequence if progress is not None and self.counts(voter) else 0
+
+    # -- members -----------------------------------------------------------------------------------
+
+    def may_change(self, committed: int) -> str:
+        """Why the members cannot be changed now, or nothing."""
+        if committed < self.first_index:
+            return "the leader has just been elected"
+        if self._log.configuration_index > committed:
+            return "another change of the members is under way"
+        if self.transfer is not None:
+            return "leadership is being handed over"
+        return ""
+
+    def append_configuration(self, configuration: Configuration) -> int:
+        """Put a configuration into the log, where it is in force at once; its index."""
+        entry = Entry(self._log.last_index + 1, self._term, configuration_data(configuration.encode()))
+        self._log.append([entry])
+        return entry.index
+
+    def promote(self, node_id: int, address: tuple[str, int], now: float) -> None:
+        """Give a node a vote as soon as it has everything; `outcomes` tells."""
+        deadline = now + CATCH_UP_SECONDS_MAX
+        self.promotion = Promotion(node_id, *address, deadline, self._log.last_index, now)
+
+    def maintain(self, committed: int, now: float) -> None:
+        """Mend the membership where what nodes say of themselves differs from it; end what took too long."""
+        promotion = self.promotion
+        if promotion is not None:
+            progress = self.progress.get(promotion.node_id)
+            if progress is not None:
+                self._after_match(promotion.node_id, progress, committed, now)
+            if self.promotion is not None and now > promotion.deadline:
+                state = "did not catch up" if progress else "does not follow: start it with --observer and these peers"
+                self._end_promotion(0, f"node {promotion.node_id} {state} within {CATCH_UP_SECONDS_MAX:.0f} s")
+        if self.may_change(committed) or self.promotion is not None:
+            return
+        configuration = self._mended()
+        if configuration is not None:
+            self.append_configuration(configuration)
+            return
+        for voter in self._log.configuration.awaited:
+            if voter.node_id in self.progress:
+                self.promote(voter.node_id, (voter.host, voter.port), now)
+                return
+
+    def _mended(self) -> Configuration | None:
+        """The configuration with one fault mended: a directory not known yet, a new address, a disk that is gone."""
+        configuration = self._log.configuration
+        for voter in configuration.voters:
+            peer = self.peers.get(voter.node_id)
+            if voter.node_id == self._node_id:
+                peer = self._own.peer
+            if peer is None:
+                continue
+            address = (peer.host, peer.port) if peer.port else (voter.host, voter.port)
+            actual = Voter(voter.node_id, peer.directory, *address)
+            if voter.directory in (b"", peer.directory):
+                if actual != voter:
+                    return configuration.with_voter(actual)
+            elif voter.node_id != self._node_id and len(configuration.voters) > 1:
+                return configuration.without(voter.node_id, awaited=actual)
+        return None
+
+    def _after_match(self, node_id: int, progress: Progress, committed: int, now: float) -> None:
+        transfer = self.transfer
+        has_all = progress.match >= self._log.last_index
+        if transfer is not None and transfer.to == node_id and not transfer.told and has_all:
+            transfer.told = True
+            self.messages.append((node_id, TimeoutNow(self._term)))
+        promotion = self.promotion
+        if promotion is None or promotion.node_id != node_id or progress.match < promotion.target:
+            return
+        if now - promotion.round_began > self._election_timeout and not has_all:
+            promotion.target, promotion.round_began = self._log.last_index, now  # another round (§4.2.1)
+            return
+        if self.may_change(committed):
+            return  # the next `maintain` looks again
+        peer = self.peers[node_id]
+        voter = Voter(node_id, peer.directory, promotion.host or peer.host, promotion.port or peer.port)
+        self._end_promotion(self.append_configuration(self._log.configuration.with_voter(voter)), "")
+
+    def _end_promotion(self, index: int, error: str) -> None:
+        if self.promotion is not None:
+            self.outcomes.append(Outcome(self.promotion.node_id, index, error))
+            self.promotion = None
+
+    # -- handing over ------------------------------------------------------------------------------
+
+    def best_successor(self) -> int | None:
+        """The voter that has most, among those that are there."""
+        candidates = [
+            (self.progress[voter.node_id].match, -voter.node_id)
+            for voter in self._log.configuration.voters
+            if voter.node_id != self._node_id and self.counts(voter)
+        ]
+        return -max(candidates)[1] if candidates else None
+
+    def hand_over(self, to: int, committed: int, now: float) -> None:
+        """Stop taking entries, let `to` have all, and tell it to stand for election."""
+        self.transfer = Transfer(to, now + self._election_timeout)
+        self._after_match(to, self.progress[to], committed, now)

@@ -1,0 +1,465 @@
+"""One node of a Raft quorum as a pure machine: messages and the time in; messages, disk writes and a commit index out.
+
+Knows Raft (Ongaro's thesis): terms, elections with pre-vote (§9.6), following, and what must be on the disk before
+what may be said. The leader's part is in `leadership`. Refuses to know clocks, disks, sockets and what entries mean:
+`now` is in seconds of any steady clock, and the caller sends, writes and replays.
+
+How it is driven: any number of events, then `take_messages` (to be sent at once), then `take_writes` (to be written and
+synced; its `held` messages leave only after that, and `written` is told). Entries up to `appliable` may be replayed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from raftlog.raft.core.configuration import Configuration
+from raftlog.raft.core.entries import NEW_TERM_DATA, Entry, configuration_data
+from raftlog.raft.core.errors import PeerViolation, RaftViolation
+from raftlog.raft.core.leadership import Leadership, Own, Peer
+from raftlog.raft.core.log import RaftLog, Rejected
+from raftlog.raft.core.messages import (
+    NO_REPLY,
+    Append,
+    AppendReply,
+    Heartbeat,
+    HeartbeatReply,
+    Message,
+    RequestVote,
+    SnapshotReply,
+    SnapshotSlice,
+    TimeoutNow,
+    VoteReply,
+)
+from raftlog.raft.core.progress import NEVER
+from raftlog.raft.core.snapshot import Incoming, SnapshotContent
+from raftlog.raft.core.state import FOREVER, NOBODY, HardState, Role, Timing, Writes
+
+
+class Raft:
+    """See the module.
+
+    Invariants: `term`, `committed` and the log's committed part never go back; at most one vote a term; what is said
+    about the own log or vote is on the disk when it leaves (`Writes.held`).
+    """
+
+    def __init__(
+        self, own: Own, log: RaftLog, hard_state: HardState, timing: Timing, chance: Callable[[], float], *, now: float
+    ) -> None:
+        """`chance`: random numbers in [0, 1). The log and the hard state are those on the disk."""
+        self.own = own
+        self.node_id = own.node_id
+        self.log = log
+        self.timing = timing
+        self.term, self.voted_for = hard_state
+        self.role = Role.FOLLOWER
+        self.leader_id = NOBODY
+        self.leadership: Leadership | None = None
+        self.committed = log.base.index
+        self.stable = log.last_index
+        self.peers: dict[int, Peer] = {}
+        self.able = True
+        """Whether this node may lead: false while its disk fails."""
+        self.installed: SnapshotContent | None = None
+        """A snapshot from the leader that is on the disk and is to be restored; the caller sets it to None."""
+        self._chance = chance
+        self._messages: list[tuple[int, Message]] = []
+        self._writes = Writes()
+        self._handed = log.last_index
+        self._votes: set[int] = set()
+        self._attempt = 0
+        self._leader_lost = False
+        self._contact = NEVER
+        self._leader_of_term = NOBODY
+        self._installing = False
+        self._heartbeat_at = FOREVER
+        self._incoming: Incoming | None = None
+        self._election_at = now + self._between(timing.election_min, timing.election_max)
+
+    # -- what others see -----------------------------------------------------------------------------
+
+    @property
+    def configuration(self) -> Configuration:
+        """The members in force."""
+        return self.log.configuration
+
+    @property
+    def appliable(self) -> int:
+        """Entries up to here may be replayed: committed, and on this node's disk. 0 while a snapshot replaces them."""
+        return 0 if self._installing else min(self.committed, self.stable)
+
+    @property
+    def deadline(self) -> float:
+        """When `tick` has something to do, if nothing happens before."""
+        return self._heartbeat_at if self.role is Role.LEADER else self._election_at
+
+    @property
+    def is_voter(self) -> bool:
+        """Whether this node, with the disk that it has, is among the voters."""
+        voter = self.configuration.voter(self.node_id)
+        return voter is not None and voter.directory in (b"", self.own.peer.directory)
+
+    def _between(self, least: float, most: float) -> float:
+        return least + (most - least) * self._chance()
+
+    # -- connections ---------------------------------------------------------------------------------
+
+    def connected(self, node_id: int, peer: Peer, now: float) -> None:
+        """A node's connection was made."""
+        self.peers[node_id] = peer
+        if self.leadership is not None:
+            self.leadership.connected(node_id, now)
+        elif self.leader_id == NOBODY and self.configuration.is_majority({*self.peers, self.node_id}):
+            # Nobody is known to lead, and a majority is here: no reason to wait for long.
+            self._hurry(now)
+
+    def disconnected(self, node_id: int, now: float) -> None:
+        """A node's connection was lost."""
+        self.peers.pop(node_id, None)
+        if self.leadership is not None:
+            self.leadership.disconnected(node_id)
+        elif self.leader_id == node_id:
+            self._leader_lost = True
+            self._hurry(now)
+
+    def _hurry(self, now: float) -> None:
+        self._attempt = 0
+        soon = now + self._between(self.timing.hurry_min, self.timing.hurry_max)
+        self._election_at = min(self._election_at, soon)
+
+    # -- time ----------------------------------------------------------------------------------------
+
+    def tick(self, now: float) -> None:
+        """Do what is due."""
+        leadership = self.leadership
+        if leadership is None:
+            if now >= self._election_at:
+                self._stand(now)
+            return
+        if not leadership.has_quorum(now):
+            self._follow(self.term, NOBODY, now)
+            return
+        if leadership.transfer is not None and now > leadership.transfer.deadline:
+            leadership.transfer = None
+        if now >= self._heartbeat_at:
+            self._heartbeat_at = now + self.timing.heartbeat
+            leadership.heartbeat(self.committed, now)
+        leadership.maintain(self.committed, now)
+
+    # -- elections -----------------------------------------------------------------------------------
+
+    def _stand(self, now: float) -> None:
+        """Ask whether anybody would vote for this node."""
+        if not self.is_voter or not self.able:
+            self._election_at = now + self.timing.election_max
+            return
+        self._retry_election_after(now)
+        self.role, self.leader_id = Role.PRE_CANDIDATE, NOBODY
+        self._votes = {self.node_id}
+        self._ask_for_votes(self.term + 1, pre=True)
+        self._count_votes(now)
+
+    def _retry_election_after(self, now: float) -> None:
+        """Twice the time with each attempt, so that a split vote is repeated at once, and slow networks get theirs."""
+        patience = self.timing.hurry_max * 2**self._attempt
+        self._attempt += 1
+        if patience < self.timing.election_min:
+            self._election_at = now + self._between(patience / 2, patience * 1.5)
+        else:
+            self._attempt -= 1
+            self._election_at = now + self._between(self.timing.election_min, self.timing.election_max)
+
+    def _ask_for_votes(self, term: int, *, pre: bool) -> None:
+        request = RequestVote(term, pre, self.log.last_index, self.log.last_term)
+        target = self._messages if pre else self._writes.held
+        for voter in self.configuration.voters:
+            if voter.node_id != self.node_id:
+                target.append((voter.node_id, request))
+
+    def _campaign(self, now: float) -> None:
+        """Stand for election in the next term."""
+        self.role, self.leader_id = Role.CANDIDATE, NOBODY
+        self._leader_lost = False
+        self._set_hard_state(HardState(self.term + 1, self.node_id))
+        self._retry_election_after(now)
+        self._votes = set()  # the own vote counts when it is on the disk
+        self._ask_for_votes(self.term, pre=False)
+
+    def _count_votes(self, now: float) -> None:
+        if not self.configuration.is_majority(self._votes):
+            return
+        if self.role is Role.PRE_CANDIDATE:
+            self._campaign(now)
+        elif self.role is Role.CANDIDATE:
+            self._lead(now)
+
+    def _may_vote_for(self, voter_id: int) -> bool:
+        """Whether a vote of this node counts: not that of a disk which is not the one that has it."""
+        voter, peer = self.configuration.voter(voter_id), self.peers.get(voter_id)
+        return voter is not None and peer is not None and voter.directory in (b"", peer.directory)
+
+    def _on_request_vote(self, sender: int, request: RequestVote, now: float) -> None:
+        up_to_date = (request.last_term, request.last_index) >= (self.log.last_term, self.log.last_index)
+        if request.pre:
+            granted = request.term > self.term and up_to_date and self._is_leaderless(now)
+            self._messages.append((sender, VoteReply(self.term, request.term, True, granted)))
+            return
+        granted = request.term == self.term and up_to_date and self.voted_for in (NOBODY, sender)
+        if granted and self.voted_for != sender:
+            self._set_hard_state(HardState(self.term, sender))
+            self.role = Role.FOLLOWER  # and no longer one that asks for the next term
+            self._election_at = now + self._between(self.timing.election_min, self.timing.election_max)
+        self._writes.held.append((sender, VoteReply(self.term, request.term, False, granted)))
+
+    def _is_leaderless(self, now: float) -> bool:
+        if self.role is Role.LEADER:
+            return False
+        return self.leader_id == NOBODY or self._leader_lost or now - self._contact >= self.timing.election_min
+
+    def _on_vote_reply(self, sender: int, reply: VoteReply, now: float) -> None:
+        expected = {Role.PRE_CANDIDATE: (True, self.term + 1), Role.CANDIDATE: (False, self.term)}.get(self.role)
+        if reply.granted and (reply.pre, reply.for_term) == expected and self._may_vote_for(sender):
+            self._votes.add(sender)
+            self._count_votes(now)
+
+    def _on_timeout_now(self, sender: int, now: float) -> None:
+        if sender == self.leader_id and self.is_voter and self.able:
+            self._attempt = 0
+            self._campaign(now)
+
+    # -- changing roles --------------------------------------------------------------------------------
+
+    def _set_hard_state(self, state: HardState) -> None:
+        if state.term < self.term:
+            raise RaftViolation(f"the term would go back from {self.term} to {state.term}")
+        if state.term > self.term:
+            self._incoming = None
+            self._leader_of_term = NOBODY
+        self.term, self.voted_for = state
+        self._writes.hard_state = state
+
+    def _follow(self, term: int, leader_id: int, now: float) -> None:
+        """Be a follower in a term, of a leader if one is known."""
+        if term > self.term:
+            self._set_hard_state(HardState(term, NOBODY))
+        led = self.role is Role.LEADER
+        self.role, self.leader_id = Role.FOLLOWER, leader_id
+        self.leadership = None
+        self._heartbeat_at = FOREVER
+        if leader_id != NOBODY:
+            self._contact = now
+            self._leader_lost = False
+            self._attempt = 0
+            self._election_at = now + self._between(self.timing.election_min, self.timing.election_max)
+        elif led:
+            self._election_at = now + self._between(self.timing.election_min, self.timing.election_max)
+
+    def _lead(self, now: float) -> None:
+        self.role, self.leader_id, self._leader_of_term = Role.LEADER, self.node_id, self.node_id
+        self._attempt = 0
+        leadership = Leadership(self.own, self.term, self.log, self.timing.election_min, now)
+        leadership.peers = self.peers
+        leadership.stable = self.stable
+        self.leadership = leadership
+        for node_id in sorted(self.peers):
+            leadership.connected(node_id, now)
+        self._heartbeat_at = now + self.timing.heartbeat
+        data = NEW_TERM_DATA
+        if self.log.configuration_index == 0:
+            data = configuration_data(self._first_configuration().encode())
+        self.log.append([Entry(self.log.last_index + 1, self.term, data)])
+
+    def _first_configuration(self) -> Configuration:
+        """That of the command line, with the directories that are known."""
+        configuration = self.configuration
+        for voter in configuration.voters:
+            peer = self.own.peer if voter.node_id == self.node_id else self.peers.get(voter.node_id)
+            if peer is not None:
+                configuration = configuration.with_voter(voter._replace(directory=peer.directory))
+        return configuration
+
+    def _retire(self, now: float) -> None:
+        """Stop leading when the members that are committed do not include this node."""
+        leadership = self.leadership
+        if leadership is None or self.log.configuration_index > self.committed or self.is_voter:
+            return
+        successor = leadership.best_successor()
+        if successor is not None:
+            self._messages.append((successor, TimeoutNow(self.term)))
+        self._follow(self.term, NOBODY, now)
+
+    def step_down(self, now: float) -> None:
+        """Stop leading, for a reason of this node's own (its disk)."""
+        if self.leadership is not None:
+            self._follow(self.term, NOBODY, now)
+
+    # -- messages ------------------------------------------------------------------------------------
+
+    def step(self, sender: int, message: Message, now: float) -> None:
+        """Take a message from a connected node. Raises PeerViolation, RaftViolation."""
+        if sender not in self.peers:
+            return
+        if message.term > self.term and not (isinstance(message, RequestVote | VoteReply) and message.pre):
+            self._follow(message.term, NOBODY, now)
+        elif isinstance(message, VoteReply) and message.term > self.term:
+            self._follow(message.term, NOBODY, now)  # a pre-vote was refused by somebody in a later term
+        match message:
+            case RequestVote():
+                self._on_request_vote(sender, message, now)
+            case VoteReply():
+                self._on_vote_reply(sender, message, now)
+            case Append() | Heartbeat() | SnapshotSlice():
+                self._on_leader(sender, message, now)
+            case TimeoutNow():
+                if message.term == self.term:
+                    self._on_timeout_now(sender, now)
+            case AppendReply() | HeartbeatReply() | SnapshotReply():
+                if message.term == self.term and self.leadership is not None:
+                    self._on_reply(sender, message, now)
+
+    def _on_reply(self, sender: int, reply: AppendReply | HeartbeatReply | SnapshotReply, now: float) -> None:
+        assert self.leadership is not None
+        match reply:
+            case AppendReply():
+                self.leadership.on_append_reply(sender, reply, self.committed, now)
+                self._advance()
+            case HeartbeatReply():
+                self.leadership.on_heartbeat_reply(sender, reply, now)
+            case SnapshotReply():
+                self.leadership.on_snapshot_reply(sender, reply, now)
+
+    def _on_leader(self, sender: int, message: Append | Heartbeat | SnapshotSlice, now: float) -> None:
+        if message.term < self.term:
+            # A leader of the past: it must learn that its time is over.
+            self._messages.append((sender, AppendReply(self.term, message.sequence, False, 0, 0, 0)))
+            return
+        if self._leader_of_term not in (NOBODY, sender):
+            raise PeerViolation(f"nodes {self._leader_of_term} and {sender} both lead term {self.term}")
+        self._leader_of_term = sender
+        self._follow(self.term, sender, now)
+        if isinstance(message, Append):
+            self._on_append(sender, message)
+        elif isinstance(message, SnapshotSlice):
+            self._on_slice(sender, message)
+        else:
+            self._commit(min(message.committed, self.log.last_index))
+            if message.sequence != NO_REPLY:
+                self._messages.append((sender, HeartbeatReply(self.term, message.sequence)))
+
+    def _on_append(self, sender: int, message: Append) -> None:
+        previous = (message.previous_index, message.previous_term)
+        result = self.log.accept(previous, message.entries, self.committed)
+        if isinstance(result, Rejected):
+            hint = (result.hint_index, result.hint_term)
+            self._messages.append(
+                (sender, AppendReply(self.term, message.sequence, False, *hint, message.previous_index))
+            )
+            return
+        if result.cut_from:
+            self._note_cut(result.cut_from)
+        self._commit(min(message.committed, result.verified))
+        reply = AppendReply(self.term, message.sequence, True, result.verified, 0, message.previous_index)
+        self._writes.held.append((sender, reply))
+
+    def _note_cut(self, index: int) -> None:
+        """Entries from `index` on are gone from the log; those that went to the disk must go there too."""
+        if index <= self._handed:
+            self._writes.cut_from = min(index, self._writes.cut_from or index)
+            self._handed = index - 1
+        self.stable = min(self.stable, index - 1)
+
+    def _commit(self, index: int) -> None:
+        self.committed = max(self.committed, index)
+
+    # -- snapshots -----------------------------------------------------------------------------------
+
+    def _on_slice(self, sender: int, message: SnapshotSlice) -> None:
+        if message.index <= self.committed:
+            reply = AppendReply(self.term, message.sequence, True, self.committed, 0, 0)
+            self._writes.held.append((sender, reply))
+            return
+        if self._incoming is None or not self._incoming.is_of(message):
+            self._incoming = Incoming(message)
+        complete = self._incoming.add(message)
+        self._messages.append(
+            (sender, SnapshotReply(self.term, message.sequence, message.index, len(self._incoming.data)))
+        )
+        if complete:
+            content = SnapshotContent.decode(message.index, message.index_term, bytes(self._incoming.data))
+            self._incoming = None
+            self._install(content)
+            reply = AppendReply(self.term, message.sequence, True, message.index, 0, 0)
+            self._writes.held.append((sender, reply))
+
+    def _install(self, content: SnapshotContent) -> None:
+        dropped = self.log.restore(content.base)
+        self.committed = content.base.index
+        writes = self._writes
+        stale = dropped or 0 < writes.cut_from <= content.base.index + 1
+        if stale:
+            # What the disk has behind the snapshot is of another branch; what is in memory there is written again.
+            writes.cut_from = 0
+            self._handed = content.base.index
+        writes.snapshot, writes.cut_after = content, writes.cut_after or stale
+        self._handed = max(min(self._handed, self.log.last_index), content.base.index)
+        self.stable = min(self.stable, self._handed)
+        self._installing = True
+
+
+    # -- the disk ------------------------------------------------------------------------------------
+
+    def take_messages(self, now: float) -> list[tuple[int, Message]]:
+        """(to whom, what) to be sent at once."""
+        self._retire(now)
+        messages, self._messages = self._messages, []
+        if self.leadership is not None:
+            self.leadership.replicate(self.committed, now)
+            messages += self.leadership.messages
+            self.leadership.messages = []
+        return messages
+
+    def take_writes(self) -> Writes:
+        """What is to be written next. Not to be called before the last one was `written`."""
+        writes, self._writes = self._writes, Writes()
+        writes.term = self.term
+        writes.entries = self.log.between(self._handed + 1, self.log.last_index)
+        if writes.cut_from:
+            writes.cut_previous_term = self.log.term_at(writes.cut_from - 1) or 0
+        self._handed = self.log.last_index
+        return writes
+
+    def written(self, writes: Writes, now: float) -> list[tuple[int, Message]]:
+        """`writes` are on the disk. The messages that waited for it and are still true of the term."""
+        if writes.snapshot is not None:
+            self.installed = writes.snapshot
+            self.stable = max(self.stable, writes.snapshot.base.index)
+            self._installing = self._writes.snapshot is not None
+        if writes.entries and not self._writes.cut_after:
+            # What was cut while it was being written does not count.
+            valid_end = self._writes.cut_from - 1 if self._writes.cut_from else self._handed
+            self.stable = max(self.stable, min(writes.entries[-1].index, valid_end))
+        state = writes.hard_state
+        if self.role is Role.CANDIDATE and state == HardState(self.term, self.node_id):
+            self._votes.add(self.node_id)
+            self._count_votes(now)
+        if self.leadership is not None:
+            self.leadership.stable = self.stable
+            self._advance()
+        return writes.held if writes.term == self.term else []
+
+    def _advance(self) -> None:
+        """Move the commit index of a leader."""
+        assert self.leadership is not None
+        self._commit(self.leadership.committed())
+
+    # -- what the leader is asked to do ------------------------------------------------------------------
+
+    def propose(self, data: Sequence[bytes]) -> int:
+        """Append entries; the index of the first. Only while `may_propose`."""
+        first = self.log.last_index + 1
+        self.log.append([Entry(index, self.term, one) for index, one in enumerate(data, first)])
+        return first
+
+    @property
+    def may_propose(self) -> bool:
+        """Whether this node leads and takes entries."""
+        return self.leadership is not None and self.leadership.transfer is None

@@ -1,0 +1,94 @@
+"""A snapshot on its way between nodes: what it holds besides the application's chunks, and its slices put together.
+
+Knows the form. Refuses to know files and what the chunks mean.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast
+
+import msgpack
+
+from raftlog.raft.core.configuration import Configuration
+from raftlog.raft.core.entries import MARK
+from raftlog.raft.core.errors import PeerViolation
+from raftlog.raft.core.log import Base
+from raftlog.raft.core.messages import SnapshotSlice
+
+FORMAT = 1
+SNAPSHOT_BYTES_MAX = 1024 * 1024 * 1024
+"""What a node takes into memory at the word of its leader. A million partitions take about 100 MB."""
+_HEADER = bytes((MARK,))
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotContent:
+    """The state up to `base.index`: members, ids of commands seen (opaque here), the application's chunks."""
+
+    base: Base
+    seen: bytes
+    chunks: list[bytes]
+
+    def header(self) -> bytes:
+        """The chunk that goes before the application's."""
+        base = self.base
+        values = [FORMAT, base.configuration.encode(), base.configuration_index, base.internal, self.seen]
+        return _HEADER + cast(bytes, msgpack.packb(values))
+
+    def all_chunks(self) -> list[bytes]:
+        """Everything, as it lies in a snapshot file."""
+        return [self.header(), *self.chunks]
+
+    def encode(self) -> bytes:
+        """Everything as one piece, to be sent in slices."""
+        return cast(bytes, msgpack.packb(self.all_chunks()))
+
+    @classmethod
+    def of_chunks(cls, index: int, term: int, chunks: list[bytes]) -> SnapshotContent:
+        """What lies in a snapshot file; one of a broker that ran without peers has no header.
+
+        Raises PeerViolation when it is of a newer format.
+        """
+        if not chunks or chunks[0][:1] != _HEADER:
+            return cls(Base(index, term), b"", chunks)
+        values = msgpack.unpackb(chunks[0][1:], use_list=False)
+        if values[0] != FORMAT:
+            raise PeerViolation(f"a snapshot of format {values[0]}, written by a newer version")
+        _, configuration, configuration_index, internal, seen = values
+        base = Base(index, term, Configuration.decode(configuration), configuration_index, internal)
+        return cls(base, seen, chunks[1:])
+
+    @classmethod
+    def decode(cls, index: int, term: int, data: bytes) -> SnapshotContent:
+        """What `encode` made. Raises PeerViolation."""
+        try:
+            chunks = msgpack.unpackb(data)
+        except ValueError as error:
+            raise PeerViolation("a snapshot that cannot be read") from error
+        return cls.of_chunks(index, term, chunks)
+
+
+class Incoming:
+    """A snapshot of which slices arrive, in order; what is late or twice is passed over."""
+
+    __slots__ = ("_identity", "data")
+
+    def __init__(self, first: SnapshotSlice) -> None:
+        if first.total > SNAPSHOT_BYTES_MAX:
+            raise PeerViolation(f"a snapshot of {first.total} bytes, and at most {SNAPSHOT_BYTES_MAX} are taken")
+        self._identity = (first.term, first.index, first.index_term, first.total)
+        self.data = bytearray()
+
+    def is_of(self, message: SnapshotSlice) -> bool:
+        """Whether the slice belongs to this snapshot, from the same leader."""
+        return self._identity == (message.term, message.index, message.index_term, message.total)
+
+    def add(self, message: SnapshotSlice) -> bool:
+        """Take a slice; whether the snapshot is complete with it."""
+        if message.offset != len(self.data):
+            return False
+        self.data += message.data
+        if len(self.data) > message.total:
+            raise PeerViolation("a snapshot longer than was said")
+        return len(self.data) == message.total

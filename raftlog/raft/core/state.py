@@ -1,0 +1,66 @@
+"""The words of a node's state: its role, its timing, what it must not forget, and what it wants written.
+
+Knows shapes. Refuses to know what follows from them (`raft`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+from raftlog.raft.core.entries import Entry
+from raftlog.raft.core.messages import Message
+from raftlog.raft.core.snapshot import SnapshotContent
+
+NOBODY = -1
+FOREVER = float("inf")
+
+
+class Role(Enum):
+    """What a node does in its term."""
+
+    FOLLOWER = "follower"
+    PRE_CANDIDATE = "pre-candidate"
+    CANDIDATE = "candidate"
+    LEADER = "leader"
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """In seconds. A follower stands for election after `election_min` to `election_max` without its leader, and after
+    `hurry_min` to `hurry_max` when the connection says that the leader's process is gone.
+    """
+
+    heartbeat: float = 0.1
+    election_min: float = 0.7
+    election_max: float = 1.1
+    hurry_min: float = 0.005
+    hurry_max: float = 0.05
+
+
+class HardState(NamedTuple):
+    """What a node must not forget besides its entries."""
+
+    term: int
+    voted_for: int
+
+
+@dataclass(slots=True)
+class Writes:
+    """What is to be written, in this order and in one go, before `held` may be sent."""
+
+    snapshot: SnapshotContent | None = None
+    """Replaces the log up to its index; `cut_after`: also what follows it."""
+    cut_after: bool = False
+    hard_state: HardState | None = None
+    cut_from: int = 0
+    cut_previous_term: int = 0
+    entries: list[Entry] = field(default_factory=list)
+    held: list[tuple[int, Message]] = field(default_factory=list)
+    term: int = 0
+
+    @property
+    def on_disk(self) -> bool:
+        """Whether there is anything for the disk."""
+        return bool(self.snapshot or self.hard_state or self.cut_from or self.entries)

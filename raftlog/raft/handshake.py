@@ -1,0 +1,115 @@
+"""What two nodes tell each other before anything else, and whether they may talk.
+
+Knows which pairs are a mistake of an operator, and what to say so that it can be mended. Refuses to know sockets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from raftlog.raft.core.errors import PeerViolation
+
+PROTOCOL_VERSION = 1
+NOT_ASKED = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """A node's word on itself.
+
+    `to`: the node id that it expects on the other side, NOT_ASKED in an answer. `incarnation`: random for each start.
+    `voters`: ids and addresses of the voters it knows; `from_log`: known from the log and not from the command line.
+    """
+
+    version: int
+    to: int
+    cluster_id: str
+    node_id: int
+    directory: bytes
+    incarnation: int
+    host: str
+    port: int
+    observer: bool
+    from_log: bool
+    voters: tuple[tuple[int, str, int], ...]
+
+    def to_wire(self) -> tuple[Any, ...]:
+        """As plain values."""
+        return tuple(getattr(self, name) for name in self.__slots__)
+
+    @classmethod
+    def from_wire(cls, values: Sequence[Any]) -> Hello:
+        """What `to_wire` made, possibly with more behind it in a later version. Raises PeerViolation."""
+        try:
+            hello = cls(*values[: len(_TYPES)])
+            fits = all(type(value) is wanted for value, wanted in zip(hello.to_wire(), _TYPES, strict=True))
+            fits = fits and all(
+                type(node_id) is int and type(host) is str and type(port) is int for node_id, host, port in hello.voters
+            )
+        except (TypeError, ValueError) as error:
+            raise PeerViolation("not a greeting of a raftlog broker") from error
+        if not fits:
+            raise PeerViolation("not a greeting of a raftlog broker")
+        return hello
+
+    @property
+    def voter_ids(self) -> list[int]:
+        """The ids of the voters, sorted."""
+        return sorted(voter[0] for voter in self.voters)
+
+
+_TYPES = (int, int, str, int, bytes, int, str, int, bool, bool, tuple)
+
+
+def refusal(own: Hello, other: Hello, address: str, expected: int = NOT_ASKED) -> str:
+    """Why these two must not talk and what to do about it, or nothing. `address`: where the other is connected;
+    `expected`: the node id that `own` looked for there.
+    """
+    if other.version != own.version:
+        return (
+            f"node {other.node_id} at {address} speaks version {other.version} of the peer protocol, and node"
+            f" {own.node_id} version {own.version}: run the same release of raftlog on both"
+        )
+    if own.cluster_id and other.cluster_id and own.cluster_id != other.cluster_id:
+        return (
+            f"node {other.node_id} at {address} belongs to cluster {other.cluster_id}, and node {own.node_id} to"
+            f" {own.cluster_id}: correct the addresses in --peers, or the data directory of the one that is in the"
+            " wrong cluster"
+        )
+    if other.node_id == own.node_id:
+        if other.incarnation == own.incarnation:
+            wrong = f"of node {expected} " if expected not in (NOT_ASKED, own.node_id) else ""
+            return f"{address} is this broker (node {own.node_id}) itself: correct the address {wrong}in --peers"
+        return (
+            f"node id {own.node_id} is used twice, here and by the broker at {address}: give each broker an --id of"
+            " its own"
+        )
+    for looked_for, found in ((expected, other.node_id), (other.to, own.node_id)):
+        if looked_for not in (NOT_ASKED, found):
+            where = f"at {address}" if looked_for == expected else "here"
+            return f"node {looked_for} was looked for {where} and node {found} found: correct the addresses in --peers"
+    return _disagreement(own, other) or _disagreement(other, own)
+
+
+def _disagreement(one: Hello, other: Hello) -> str:
+    """What is wrong with the peer list of `other`, which is as good as that of `one` unless it comes from the log."""
+    if other.from_log or other.observer or (one.observer and not one.from_log):
+        return ""
+    if one.voter_ids == other.voter_ids:
+        return ""
+    lists = f"{_ids(other)} in --peers of node {other.node_id}"
+    if not one.from_log:
+        own = f"{_ids(one)} in that of node {one.node_id}"
+        return f"the peer lists disagree: {lists}, {own}: use the same in all brokers"
+    if other.node_id not in one.voter_ids:
+        return (
+            f"node {other.node_id} is not a voter of this quorum ({_ids(one)}): start it with --observer and --peers"
+            f" naming these, then give it a vote with `raftlog quorum add`"
+        )
+    return f"the peer lists disagree: {lists}, but the voters of this quorum are {_ids(one)}: correct --peers"
+
+
+def _ids(hello: Hello) -> str:
+    return ",".join(map(str, hello.voter_ids))

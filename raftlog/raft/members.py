@@ -1,0 +1,146 @@
+"""Members of a running quorum as people see and change them.
+
+Knows how a change is asked for and when it is done. Refuses to know when it is safe (`core.leadership`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from raftlog.raft.core.configuration import Voter
+from raftlog.raft.core.progress import NEVER
+from raftlog.raft.seam import NotLeader, ProposalFailed, QuorumMember, QuorumStatus
+
+if TYPE_CHECKING:
+    from raftlog.raft.quorum import QuorumLog
+
+
+class Members:
+    """Status, and changes of the members and of the leader."""
+
+    def __init__(self, quorum: QuorumLog) -> None:
+        self._quorum = quorum
+        self._handed_over: asyncio.Future[int] | None = None
+
+    def close(self) -> None:
+        """Nobody waits any more."""
+        waiting, self._handed_over = self._handed_over, None
+        if waiting is not None and not waiting.done():
+            waiting.set_exception(ProposalFailed("this node stops", outcome_unknown=True))
+
+    # -- status ------------------------------------------------------------------------------------
+
+    def status(self, now: float) -> QuorumStatus:
+        """See MetadataLog."""
+        quorum = self._quorum
+        raft = quorum.raft
+        configuration = raft.configuration
+        voters = tuple(self._member(voter, now) for voter in configuration.voters)
+        observers = []
+        for node_id in sorted({*raft.peers} - {*configuration.ids}):
+            peer = raft.peers[node_id]
+            observers.append(self._member(Voter(node_id, peer.directory, peer.host, peer.port), now))
+        return QuorumStatus(
+            quorum.node_id, quorum.leader_id, quorum.term, quorum.committed_index, quorum.last_index, voters,
+            tuple(observers),
+        )  # fmt: skip
+
+    def _member(self, voter: Voter, now: float) -> QuorumMember:
+        raft = self._quorum.raft
+        if voter.node_id == self._quorum.node_id:
+            own = raft.log.application_index(raft.stable)
+            return QuorumMember(voter.node_id, voter.host, voter.port, own, True, 0.0, 0.0)
+        connected = voter.node_id in raft.peers
+        leadership = raft.leadership
+        progress = leadership.progress.get(voter.node_id) if leadership is not None else None
+        if leadership is None or progress is None:
+            return QuorumMember(voter.node_id, voter.host, voter.port, -1, connected, -1.0, -1.0)
+        promotion = leadership.promotion
+        match = raft.log.application_index(progress.match) if progress.match >= raft.log.base.index else -1
+        ages = [
+            now - at if at > NEVER else -1.0
+            for at in (leadership.last_contact(voter.node_id), progress.caught_up_at)
+        ]
+        catching_up = promotion is not None and promotion.node_id == voter.node_id
+        return QuorumMember(voter.node_id, voter.host, voter.port, match, connected, ages[0], ages[1], catching_up)
+
+    # -- changes -----------------------------------------------------------------------------------
+
+    async def add(self, node_id: int, host: str, port: int) -> None:
+        """See MetadataLog.add_voter."""
+        if self._quorum.raft.configuration.voter(node_id) is not None:
+            raise ProposalFailed(f"node {node_id} has a vote already", outcome_unknown=False)
+        await self._change(lambda settle: self._quorum.sync.addNodeToCluster(_node(node_id, host, port), settle))
+
+    async def remove(self, node_id: int) -> None:
+        """See MetadataLog.remove_voter."""
+        if self._quorum.raft.configuration.voter(node_id) is None:
+            raise ProposalFailed(f"node {node_id} has no vote", outcome_unknown=False)
+        await self._change(lambda settle: self._quorum.sync.removeNodeFromCluster(_node(node_id), settle))
+
+    async def _change(self, begin: Callable[[Callable[[Any, int], None]], None]) -> None:
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        begin(self._settle(done))
+        self._quorum.wake()
+        await done
+
+    def _settle(self, done: asyncio.Future[None]) -> Callable[[Any, int], None]:
+        from raftlog.raft import hardened
+
+        def settle(result: Any, reason: int) -> None:
+            if done.done():
+                return
+            if reason == hardened.SUCCESS:
+                done.set_result(None)
+            elif reason == hardened.NOT_LEADER:
+                done.set_exception(NotLeader(self._quorum.leader_id))
+            elif reason == hardened.REQUEST_DENIED:
+                done.set_exception(ProposalFailed(str(result), outcome_unknown=False))
+            else:
+                done.set_exception(ProposalFailed("leadership was lost meanwhile", outcome_unknown=True))
+
+        return settle
+
+    def transfer(self, to: int | None) -> Awaitable[int]:
+        """See MetadataLog.transfer_leadership."""
+        from raftlog.raft import hardened
+
+        done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+        def begun(result: Any, reason: int) -> None:
+            if reason == hardened.NOT_LEADER:
+                done.set_exception(NotLeader(self._quorum.leader_id))
+            elif reason != hardened.SUCCESS:
+                done.set_exception(ProposalFailed(str(result), outcome_unknown=False))
+
+        if self._quorum.is_leader and to == self._quorum.node_id:
+            done.set_result(to)
+            return done
+        self._quorum.sync.transferLeadership(None if to is None else _node(to), begun)
+        if not done.done():
+            self._handed_over = done
+            self._quorum.wake()
+        return done
+
+    def changed(self) -> None:
+        """The leader or the term is another."""
+        waiting = self._handed_over
+        if waiting is None or waiting.done():
+            return
+        if self._quorum.leader_id not in (-1, self._quorum.node_id):
+            waiting.set_result(self._quorum.leader_id)
+
+    def after_replay(self) -> None:
+        """Tell who waits for a hand-over that has come to nothing."""
+        waiting, leadership = self._handed_over, self._quorum.raft.leadership
+        if waiting is None or waiting.done() or leadership is None or leadership.transfer is not None:
+            return
+        waiting.set_exception(ProposalFailed("nobody took over in time; this node leads on", outcome_unknown=False))
+
+
+def _node(node_id: int, host: str = "", port: int = 0) -> Any:
+    from pysyncobj.node import Node
+
+    return Node(str(node_id), host=host, port=port)

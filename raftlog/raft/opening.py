@@ -1,0 +1,100 @@
+"""What a node of a quorum finds on its disk when it starts: its journal as a log, and the id of the directory.
+
+Knows how a journal becomes a Raft log, also that of a broker that ran without peers until now. Refuses to know what
+happens afterwards.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import NamedTuple
+
+from raftlog.raft.core.configuration import Configuration
+from raftlog.raft.core.log import Base, RaftLog
+from raftlog.raft.core.snapshot import SnapshotContent
+from raftlog.raft.core.state import NOBODY, HardState
+from raftlog.raft.files import Files, join
+from raftlog.raft.frames import Frame, encode_frame, read_frames
+from raftlog.raft.journal import Journal, JournalDamaged, Recovered
+
+DIRECTORY_FILE = "directory.id"
+
+
+class NotYetAQuorum(Exception):
+    """A broker that ran alone is started with peers, who might elect another and throw its metadata away."""
+
+    def __init__(self, path: str, node_id: int) -> None:
+        super().__init__(
+            f"{path} is the metadata of a broker that ran without peers. To make it the first of a quorum, start it"
+            f" with --peers naming only itself (node {node_id}), then start the others with --observer and give each a"
+            " vote with `raftlog quorum add`"
+        )
+
+
+class Opened(NamedTuple):
+    """A journal, and what was in it."""
+
+    journal: Journal
+    directory: bytes
+    log: RaftLog
+    hard_state: HardState
+    snapshot: SnapshotContent | None
+    cut_bytes: int
+
+
+def open_log(
+    path: str, node_id: int, bootstrap: Configuration, *, files: Files, segment_bytes: int, chance: random.Random
+) -> Opened:
+    """Open the journal. `bootstrap`: the voters as long as the log names none.
+
+    Raises JournalDamaged, JournalLocked, NotYetAQuorum, OSError.
+    """
+    journal = Journal(path, files, segment_bytes)
+    try:
+        recovered = journal.recovered
+        snapshot = None
+        if recovered.snapshot is not None:
+            snapshot = SnapshotContent.of_chunks(*recovered.snapshot)
+        log_base = Base(configuration=bootstrap) if snapshot is None else snapshot.base
+        if not log_base.configuration.voters:
+            log_base = log_base._replace(configuration=bootstrap, configuration_index=0)
+            snapshot = replace(snapshot, base=log_base) if snapshot is not None else None
+        log = RaftLog(log_base, recovered.entries)
+        state = _hard_state(recovered, log)
+        if log.last_index > 0 and log.configuration_index == 0 and bootstrap.ids != (node_id,):
+            raise NotYetAQuorum(path, node_id)
+        opened = Opened(journal, _directory_id(path, files, chance), log, state, snapshot, recovered.cut_bytes)
+        recovered.entries = []
+        recovered.snapshot = None
+    except BaseException:
+        journal.close()
+        raise
+    return opened
+
+
+def _hard_state(recovered: Recovered, log: RaftLog) -> HardState:
+    if recovered.term >= log.last_term:
+        return HardState(recovered.term, recovered.voted_for)
+    return HardState(log.last_term, NOBODY)
+
+
+def _directory_id(path: str, files: Files, chance: random.Random) -> bytes:
+    """The random id of this directory, made when it is not there yet. Raises JournalDamaged, OSError."""
+    name = join(path, DIRECTORY_FILE)
+    if DIRECTORY_FILE in files.list_directory(path):
+        for frame in read_frames(files.read(name)):
+            if isinstance(frame, Frame) and len(frame.items) == 1 and type(frame.items[0]) is bytes:
+                return frame.items[0]
+            break
+        raise JournalDamaged(name, 0, "no id of a directory")
+    identifier = chance.getrandbits(128).to_bytes(16, "big")
+    descriptor = files.open_append(name + ".tmp")
+    try:
+        files.write(descriptor, encode_frame([identifier]))
+        files.sync(descriptor)
+    finally:
+        files.close(descriptor)
+    files.rename(name + ".tmp", name)
+    files.sync_directory(path)
+    return identifier

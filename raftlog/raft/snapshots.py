@@ -1,0 +1,150 @@
+"""When a node of a quorum writes a snapshot, and where the leader gets the one that it sends.
+
+Knows how much log is worth a snapshot and how much of it stays in memory for nodes that are a little behind. Refuses to
+know what is in the chunks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from raftlog.raft.core.log import Base
+from raftlog.raft.core.progress import Outgoing
+from raftlog.raft.core.snapshot import SnapshotContent
+from raftlog.raft.journal import Journal, JournalFailed
+from raftlog.raft.seam import ProposalFailed, SnapshotSource
+
+if TYPE_CHECKING:
+    from raftlog.raft.quorum import QuorumLog
+
+logger = logging.getLogger("raftlog.raft")
+
+KEPT_BYTES = 1024 * 1024
+"""Entries that a snapshot covers and that stay in memory, so that who is a little behind needs no snapshot."""
+CHUNKS_PER_TURN = 8
+"""Chunks made before the event loop gets to do something else."""
+
+
+class Snapshots:
+    """The snapshots of one node. One is made at a time."""
+
+    def __init__(self, quorum: QuorumLog, snapshot_bytes: int) -> None:
+        self._quorum = quorum
+        self._snapshot_bytes = snapshot_bytes
+        self._bytes = 0
+        self._task: asyncio.Task[int] | None = None
+        self._loading = False
+
+    def open(self, journal: Journal, source: SnapshotSource) -> None:
+        """Where snapshots go and come from."""
+        self._journal = journal
+        self._source = source
+
+    def replayed(self, size: int) -> None:
+        """An entry was replayed."""
+        self._bytes += size
+
+    def restored(self) -> None:
+        """A snapshot took the place of everything."""
+        self._bytes = 0
+
+    def after_replay(self, applied: int) -> None:
+        """Begin a snapshot when it is due, and load one when the leader is to send it."""
+        if self._bytes >= self._snapshot_bytes and self._task is None and applied > 0:
+            self._task = asyncio.get_running_loop().create_task(self._take_wanted())
+        leadership = self._quorum.raft.leadership
+        if leadership is not None and leadership.snapshot_wanted and not self._loading:
+            self._loading = True
+            self._load()
+
+    async def _take_wanted(self) -> int:
+        try:
+            return await self._make()
+        except JournalFailed as error:
+            logger.error("no metadata snapshot was taken: %s", error)
+            return -1
+        finally:
+            self._task = None
+
+    async def take(self) -> int:
+        """See MetadataLog.take_snapshot."""
+        while self._task is not None:
+            await asyncio.wait([self._task])
+        self._task = asyncio.get_running_loop().create_task(self._make())
+        try:
+            return await asyncio.shield(self._task)
+        except JournalFailed as error:
+            raise ProposalFailed(str(error), outcome_unknown=False) from error
+        finally:
+            self._task = None
+
+    async def _make(self) -> int:
+        raft, sync = self._quorum.raft, self._quorum.sync
+        applied = sync.applied
+        index, source = self._source()
+        term = raft.log.term_at(applied)
+        if applied == 0 or term is None or index != raft.log.application_index(applied):
+            logger.error("no metadata snapshot: the state is at %d and the log at %d", index, applied)
+            return index
+        configuration_index, configuration = raft.log.configuration_at(applied)
+        base = Base(applied, term, configuration, configuration_index, raft.log.internal_up_to(applied))
+        covered, self._bytes = self._bytes, 0
+        seen = self._quorum.encode_seen()
+        chunks: list[bytes] = []
+        for chunk in source:
+            chunks.append(chunk)
+            if len(chunks) % CHUNKS_PER_TURN == 0:
+                await asyncio.sleep(0)
+        content = SnapshotContent(base, seen, chunks)
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def ended(error: BaseException | None) -> None:
+            if error is not None:
+                self._bytes += covered
+                done.set_exception(error)
+            else:
+                done.set_result(None)
+
+        self._quorum.disk().submit(
+            lambda: self._journal.save_snapshot(base.index, base.term, content.all_chunks()), ended, large=True
+        )
+        await done
+        raft.log.compact(min(self._kept_from(base.index), base.index))
+        return index
+
+    def _kept_from(self, index: int) -> int:
+        log = self._quorum.raft.log
+        kept = 0
+        while index > log.base.index:
+            kept += len(log.entry(index).data)
+            if kept > KEPT_BYTES:
+                break
+            index -= 1
+        return index
+
+    def _load(self) -> None:
+        found: list[SnapshotContent] = []
+
+        def load() -> None:
+            snapshot = self._journal.load_snapshot()
+            if snapshot is not None:
+                found.append(SnapshotContent.of_chunks(*snapshot))
+
+        def loaded(error: BaseException | None) -> None:
+            self._loading = False
+            leadership = self._quorum.raft.leadership
+            if error is not None:
+                self._quorum.fail(error)
+            elif found and leadership is not None:
+                content = found[0]
+                leadership.offer_snapshot(Outgoing(content.base.index, content.base.term, content.encode()))
+                self._quorum.wake()
+
+        self._quorum.disk().submit(load, loaded, large=True)
+
+    async def close(self) -> None:
+        """Let what is under way end."""
+        if self._task is not None:
+            await asyncio.wait([self._task])

@@ -1,0 +1,303 @@
+"""Connections to all peers: who calls whom, one connection a pair, back within milliseconds when it was lost.
+
+Every node calls every voter that it is not connected with; when both call at once, the call of the higher node id
+stays. Knows when a connection is made, refused, lost or dead. Refuses to know what is said over it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from raftlog.raft.channel import Channel, Kind
+from raftlog.raft.core.errors import PeerViolation
+from raftlog.raft.handshake import NOT_ASKED, Hello, refusal
+
+logger = logging.getLogger("raftlog.raft")
+
+RETRY_SECONDS = 0.05
+"""A peer that was restarted is back this soon; on one host a refused call costs next to nothing."""
+REFUSED_RETRY_SECONDS = 1.0
+"""Who was refused waits for a person to correct something."""
+CALL_SECONDS_MAX = 1.0
+GREETING_SECONDS_MAX = 3.0
+PING_SECONDS = 0.5
+DEAD_SECONDS = 4.0
+"""A connection over which nothing came for so long leads nowhere: every node says something every PING_SECONDS."""
+FRESH_SECONDS = 1.0
+"""Two calls within this time are taken for calls at once."""
+STRANGERS_MAX = 64
+"""Connections that have not greeted yet."""
+COMPLAINTS_MAX = 100
+"""Different complaints that are remembered, so that each is logged once."""
+
+Address = tuple[str, int]
+
+
+class TransportEvents(Protocol):
+    """Who is told what happens."""
+
+    def own_hello(self, to: int) -> Hello:
+        """What this node says of itself."""
+
+    def peer_connected(self, node_id: int, hello: Hello) -> None:
+        """A connection was made and both sides agree to talk."""
+
+    def peer_lost(self, node_id: int) -> None:
+        """It is gone."""
+
+    def peer_frame(self, node_id: int, kind: int, values: Sequence[Any]) -> None:
+        """A frame came. May raise PeerViolation."""
+
+
+class PeerTransport:
+    """See the module.
+
+    Invariants: `peer_connected` and `peer_lost` alternate for each node; a frame comes only from a connected node.
+    """
+
+    def __init__(self, events: TransportEvents, chance: random.Random, now: Callable[[], float]) -> None:
+        """`now`: a steady clock in seconds."""
+        self._events = events
+        self._chance = chance
+        self._now = now
+        self._server: asyncio.Server | None = None
+        self._channels: dict[int, Channel] = {}
+        self._strangers: dict[Channel, asyncio.Future[None]] = {}
+        self._targets: dict[int, tuple[Address, ...]] = {}
+        self._callers: dict[int, asyncio.Task[None]] = {}
+        self._missing: dict[int, asyncio.Event] = {}
+        self._complaints: dict[str, None] = {}
+        self._care: asyncio.TimerHandle | None = None
+        self._closed = True  # until `start`
+        self.refusals: dict[int, str] = {}
+        """Why a voter would not talk, as it or this node said."""
+        self.port = -1
+
+    # -- life --------------------------------------------------------------------------------------
+
+    async def listen(self, host: str, port: int) -> None:
+        """Take calls from others. Raises OSError."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: Channel(self), host, port)
+        self.port = self._server.sockets[0].getsockname()[1] if self._server.sockets else port
+
+    def start(self) -> None:
+        """Talk to others from now on."""
+        self._closed = False
+        self._look_after()
+
+    def _look_after(self) -> None:
+        now = self._now()
+        for channel in list(self._channels.values()):
+            if now - channel.heard_at > DEAD_SECONDS:
+                channel.close(f"nothing was heard for {DEAD_SECONDS:.0f} s", at_once=True)
+            else:
+                channel.send(Kind.PING)
+        for channel in list(self._strangers):
+            if now - channel.heard_at > GREETING_SECONDS_MAX:
+                channel.close("no greeting came", at_once=True)
+        self._care = asyncio.get_running_loop().call_later(PING_SECONDS, self._look_after)
+
+    async def close(self) -> None:
+        """Hang up everywhere."""
+        self._closed = True
+        if self._care is not None:
+            self._care.cancel()
+        callers = list(self._callers.values())
+        for caller in callers:
+            caller.cancel()
+        if self._server is not None:
+            self._server.close()
+        for channel in [*self._channels.values(), *self._strangers]:
+            channel.close("this node stops")
+        if callers:
+            await asyncio.wait(callers)
+
+    # -- who is called -----------------------------------------------------------------------------
+
+    def call(self, targets: Mapping[int, tuple[Address, ...]]) -> None:
+        """Keep connections to these nodes, at one of the addresses of each."""
+        if self._closed:
+            return
+        for node_id in [node_id for node_id in self._callers if node_id not in targets]:
+            self._callers.pop(node_id).cancel()
+            del self._missing[node_id]
+        self._targets = dict(sorted(targets.items()))
+        loop = asyncio.get_running_loop()
+        for node_id in self._targets:
+            if node_id not in self._callers:
+                missing = self._missing[node_id] = asyncio.Event()
+                if node_id not in self._channels:
+                    missing.set()
+                self._callers[node_id] = loop.create_task(self._keep_calling(node_id, missing))
+
+    async def _keep_calling(self, node_id: int, missing: asyncio.Event) -> None:
+        attempt = 0
+        while True:
+            await missing.wait()
+            addresses = self._targets[node_id]
+            self.refusals.pop(node_id, None)
+            await self._call_once(node_id, addresses[attempt % len(addresses)])
+            attempt += 1
+            if missing.is_set():
+                pause = REFUSED_RETRY_SECONDS if node_id in self.refusals else RETRY_SECONDS
+                await asyncio.sleep(pause * self._chance.uniform(0.6, 1.4))
+
+    async def _call_once(self, node_id: int, address: Address) -> None:
+        """Call, and return when the greeting has been exchanged or has failed."""
+        loop = asyncio.get_running_loop()
+        calling = loop.create_connection(lambda: Channel(self, node_id), *address)
+        try:
+            _, channel = await asyncio.wait_for(calling, CALL_SECONDS_MAX)
+        except (OSError, TimeoutError):
+            return
+        greeted = self._strangers.get(channel)
+        if greeted is not None:
+            await asyncio.shield(greeted)
+
+    # -- greetings ---------------------------------------------------------------------------------
+
+    def channel_opened(self, channel: Channel) -> None:
+        """See ChannelOwner."""
+        if self._closed or len(self._strangers) >= STRANGERS_MAX:
+            channel.close("not ready, or too many connections without a greeting", at_once=True)
+            return
+        channel.heard_at = self._now()
+        self._strangers[channel] = asyncio.get_running_loop().create_future()
+        if channel.dialled >= 0:
+            channel.send(Kind.HELLO, *self._events.own_hello(channel.dialled).to_wire())
+
+    def channel_frame(self, channel: Channel, kind: int, values: Sequence[Any]) -> None:
+        """See ChannelOwner."""
+        channel.heard_at = self._now()
+        if channel.node_id >= 0:
+            if kind == Kind.REFUSED:
+                self._refused(channel, values)
+            elif kind != Kind.PING:
+                self._events.peer_frame(channel.node_id, kind, values)
+        elif kind == Kind.HELLO and channel.dialled < 0:
+            self._greet(channel, Hello.from_wire(values))
+        elif kind == Kind.WELCOME and channel.dialled >= 0:
+            self._welcomed(channel, Hello.from_wire(values))
+        elif kind == Kind.REFUSED:
+            self._refused(channel, values)
+        else:
+            raise PeerViolation("something was said before the greeting")
+
+    def _greet(self, channel: Channel, hello: Hello) -> None:
+        """Somebody called."""
+        own = self._events.own_hello(NOT_ASKED)
+        reason = refusal(own, hello, channel.address) or self._used_twice(hello, channel)
+        if reason:
+            self._refuse(channel, hello.node_id, reason)
+            return
+        present = self._channels.get(hello.node_id)
+        if present is not None:
+            fresh = self._now() - present.greeted_at < FRESH_SECONDS
+            if fresh and present.dialled >= 0 and own.node_id > hello.node_id and _is_same(present, hello):
+                channel.close("both called at once, and the call of the higher node id stays")
+                return
+        channel.send(Kind.WELCOME, *own.to_wire())
+        self._establish(channel, hello)
+
+    def _welcomed(self, channel: Channel, hello: Hello) -> None:
+        """The node that was called answers."""
+        own = self._events.own_hello(channel.dialled)
+        reason = refusal(own, hello, channel.address, channel.dialled) or self._used_twice(hello, channel)
+        if reason:
+            self.refusals[channel.dialled] = reason
+            self._refuse(channel, hello.node_id, reason)
+            return
+        present = self._channels.get(hello.node_id)
+        if present is not None and present.dialled < 0 and hello.node_id > own.node_id and _is_same(present, hello):
+            channel.close("both called at once, and the call of the higher node id stays")
+            return
+        self._establish(channel, hello)
+
+    def _used_twice(self, hello: Hello, channel: Channel) -> str:
+        present = self._channels.get(hello.node_id)
+        if present is None or _is_same(present, hello) or present.directory == hello.directory:
+            return ""  # its journal's directory is locked by one process, so this is the same node, restarted
+        if self._now() - present.heard_at > FRESH_SECONDS:
+            return ""
+        return (
+            f"node id {hello.node_id} is used twice, at {channel.address} and at {present.address}: give each broker"
+            " an --id of its own"
+        )
+
+    def _refuse(self, channel: Channel, node_id: int, reason: str) -> None:
+        self._complain(node_id, reason)
+        channel.send(Kind.REFUSED, reason)
+        channel.close(reason)
+
+    def _refused(self, channel: Channel, values: Sequence[Any]) -> None:
+        reason = str(values[0])[:1000] if values else "no reason given"
+        node_id = channel.dialled if channel.dialled >= 0 else channel.node_id
+        self.refusals[node_id] = reason
+        self._complain(node_id, reason)
+        channel.close(reason)
+
+    def _complain(self, node_id: int, reason: str) -> None:
+        if reason in self._complaints:
+            return
+        if len(self._complaints) >= COMPLAINTS_MAX:
+            self._complaints.clear()
+        self._complaints[reason] = None
+        logger.error("no connection with node %d: %s", node_id, reason)
+
+    def _establish(self, channel: Channel, hello: Hello) -> None:
+        present = self._channels.get(hello.node_id)
+        if present is not None:
+            present.close("another connection took its place")
+        channel.node_id, channel.incarnation = hello.node_id, hello.incarnation
+        channel.directory, channel.greeted_at = hello.directory, self._now()
+        self._channels[hello.node_id] = channel
+        self._settle(channel)
+        self.refusals.pop(hello.node_id, None)
+        missing = self._missing.get(hello.node_id)
+        if missing is not None:
+            missing.clear()
+        self._events.peer_connected(hello.node_id, hello)
+
+    def _settle(self, channel: Channel) -> None:
+        greeted = self._strangers.pop(channel, None)
+        if greeted is not None and not greeted.done():
+            greeted.set_result(None)
+
+    def channel_closed(self, channel: Channel, reason: str) -> None:
+        """See ChannelOwner."""
+        self._settle(channel)
+        if self._channels.get(channel.node_id) is not channel:
+            return
+        del self._channels[channel.node_id]
+        logger.info("connection with node %d lost: %s", channel.node_id, reason)
+        missing = self._missing.get(channel.node_id)
+        if missing is not None:
+            missing.set()
+        self._events.peer_lost(channel.node_id)
+
+    # -- talking -----------------------------------------------------------------------------------
+
+    def is_connected(self, node_id: int) -> bool:
+        """Whether there is a connection with a node."""
+        return node_id in self._channels
+
+    def send(self, node_id: int, kind: Kind, *values: Any) -> bool:
+        """Send a frame; False when there is no connection. True does not mean that it arrives."""
+        channel = self._channels.get(node_id)
+        return channel is not None and channel.send(kind, *values)
+
+    def hang_up(self, node_id: int, reason: str) -> None:
+        """Close the connection with a node."""
+        channel = self._channels.get(node_id)
+        if channel is not None:
+            channel.close(reason, at_once=True)
+
+
+def _is_same(channel: Channel, hello: Hello) -> bool:
+    """Whether both are of the same process."""
+    return channel.incarnation == hello.incarnation

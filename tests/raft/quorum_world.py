@@ -1,0 +1,147 @@
+"""Nodes of a quorum in one process on the loopback interface, with real files or files in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from raftlog.raft.core.state import Timing
+from raftlog.raft.files import Files
+from raftlog.raft.quorum import QuorumLog
+
+QUICK = Timing(heartbeat=0.03, election_min=0.25, election_max=0.4, hurry_min=0.002, hurry_max=0.03)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+async def until(condition: Callable[[], object], seconds: float = 10.0) -> None:
+    """Return when the condition holds; fail when it does not in time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "not in time"
+        await asyncio.sleep(0.002)
+
+
+class State:
+    """A state machine that remembers entries."""
+
+    def __init__(self) -> None:
+        self.entries: list[bytes] = []
+        self.index = 0
+        self.restored = 0
+
+    def restore(self, index: int, chunks: Iterable[bytes]) -> None:
+        self.entries = list(chunks)
+        self.index = self.restored = index
+
+    def replay(self, index: int, entry: bytes) -> None:
+        assert index == self.index + 1
+        self.index = index
+        self.entries.append(entry)
+
+    def snapshot(self) -> tuple[int, Iterable[bytes]]:
+        return self.index, list(self.entries)
+
+
+class Node:
+    """One node: its log, its state, and what it was told."""
+
+    def __init__(self, world: World, node_id: int, settings: dict[str, object]) -> None:
+        self.world = world
+        self.node_id = node_id
+        self.state = State()
+        self.peers: list[tuple[int, bool]] = []
+        self.leads: list[bool] = []
+        arguments: dict[str, object] = {
+            "node_id": node_id,
+            "peers": {one: ("127.0.0.1", world.ports[one]) for one in world.voters},
+            "listen": ("127.0.0.1", world.ports[node_id]),
+            "monotonic": time.monotonic,
+            "random": random.Random(),
+            "timing": QUICK,
+            "files": world.files.get(node_id),
+            **settings,
+        }
+        self.log = QuorumLog(str(world.directory / str(node_id)), **arguments)  # type: ignore[arg-type]
+        self.log.on_peer(lambda node, connected: self.peers.append((node, connected)))
+        self.log.on_leadership(self.leads.append)
+
+    async def start(self) -> Node:
+        await self.log.start(self.state.restore, self.state.replay, self.state.snapshot)
+        return self
+
+    def kill(self) -> None:
+        """Go away as a killed process does: sockets closed, nothing said, the journal's lock released."""
+        log = self.log
+        log._closing = True
+        if log._timer is not None:
+            log._timer.cancel()
+        transport = log.peering.transport
+        transport._closed = True
+        for caller in transport._callers.values():
+            caller.cancel()
+        if transport._server is not None:
+            transport._server.close()
+        for channel in [*transport._channels.values(), *transport._strangers]:
+            assert channel._transport is not None
+            channel._transport.abort()
+        log._journal.close()
+        self.world.nodes.pop(self.node_id, None)
+
+
+class World:
+    """Some nodes; `async with` closes them."""
+
+    def __init__(self, directory: Path, voters: Iterable[int] = (1, 2, 3), **settings: object) -> None:
+        self.directory = directory
+        self.voters = tuple(voters)
+        self.ports = {node_id: free_port() for node_id in self.voters}
+        self.settings = settings
+        self.nodes: dict[int, Node] = {}
+        self.files: dict[int, Files] = {}
+
+    async def __aenter__(self) -> World:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await asyncio.gather(*(node.log.close() for node in self.nodes.values()))
+
+    async def start(self, *node_ids: int, **settings: object) -> None:
+        """Start nodes, all of them if none is named."""
+        for node_id in node_ids or self.voters:
+            self.ports.setdefault(node_id, free_port())
+            node = Node(self, node_id, {**self.settings, **settings})
+            self.nodes[node_id] = node
+            await node.start()
+
+    def leader(self) -> Node | None:
+        leaders = [node for node in self.nodes.values() if node.log.is_leader]
+        return max(leaders, key=lambda node: node.log.term, default=None)
+
+    async def led(self) -> Node:
+        """Wait for a leader that the others know."""
+
+        def known() -> bool:
+            leader = self.leader()
+            return leader is not None and all(
+                node.log.leader_id == leader.node_id and node.log.term == leader.log.term
+                for node in self.nodes.values()
+            )
+
+        await until(known)
+        leader = self.leader()
+        assert leader is not None
+        return leader
+
+    async def agree(self, entries: list[bytes]) -> None:
+        """Wait until all nodes have exactly these entries."""
+        await until(lambda: all(node.state.entries == entries for node in self.nodes.values()))
