@@ -8,7 +8,7 @@ it a few dozen times however long they are.
 from __future__ import annotations
 
 import sys
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from typing import Any
 
 from raftlog.linearizability.checker.history import INFO, Operation
@@ -75,10 +75,16 @@ class Alphabet:
 
     def letter(self, operation: Operation) -> Letter:
         """The letter of the operation's call."""
-        output = operation.output
         if operation.outcome is INFO:
-            output = UNKNOWN
-            self._blind = True
+            return self.blind_letter(operation)
+        return self._letter(operation, operation.output)
+
+    def blind_letter(self, operation: Operation) -> Letter:
+        """The letter of the operation if nobody saw its answer."""
+        self._blind = True
+        return self._letter(operation, UNKNOWN)
+
+    def _letter(self, operation: Operation, output: Any) -> Letter:
         key = (operation.function, operation.input, output)
         try:
             letter = self.letters.get(key)
@@ -130,3 +136,18 @@ class Alphabet:
         letter.target = number
         self.bytes_used += _ENTRY_BYTES
         return number
+
+    def compact(self, letters: Collection[Letter], states: Iterable[int]) -> dict[int, int]:
+        """Forget all but these letters and states. Answers the new numbers of the states by the old ones."""
+        kept = [(number, self.states[number]) for number in states]
+        self.states = [state for _, state in kept]
+        self._numbers = {state: place for place, state in enumerate(self.states)}
+        self.letters = {key: letter for key, letter in self.letters.items() if letter in letters}
+        self.bytes_used = _ENTRY_BYTES * (len(kept) + len(self.letters)) + sum(map(sys.getsizeof, self.states))
+        for letter in letters:
+            letter.table = {}
+            letter.target = REFUSED_NUMBER
+        for letter in letters:
+            if letter.constant:
+                self.step(letter, 0)
+        return {number: place for place, (number, _) in enumerate(kept)}

@@ -107,6 +107,26 @@ class Frontier:
         """Keep only the `width` configurations that used up the fewest optional operations."""
         self.groups = fewest_used(self.groups, width, self._optional)
 
+    def relax(self) -> None:
+        """From here on operations of unknown outcome may happen any number of times: what then dies is dead."""
+        self.reusable = True
+        unused = ~self._optional
+        masks = (~(self.observers | self._optional), self.observers, self._optional)
+        groups: Groups = {}
+        for state, entries in self.groups.items():
+            for done, absorbed, trace in entries:
+                add(groups, state, (done & unused, absorbed, trace), masks)
+        self.groups = groups
+
+    def compact(self) -> None:
+        """Let the alphabet forget the calls and states that play no part any more. Only for a frontier without traces
+        and copies."""
+        letters = {letter for _, _, letter, _ in self.mutators}
+        letters.update(self.spares, self._watchers.values())
+        numbers = self.alphabet.compact(letters, list(self.groups))
+        self.groups = {numbers[state]: entries for state, entries in self.groups.items()}
+        self.acceptance = {numbers[state]: self.acceptance[state] for state in numbers}
+
     def admit(self, letter: Letter, rank: int, tag: Any) -> int:
         """An operation is called. `rank` orders operations by their returns; NEVER makes it optional.
 

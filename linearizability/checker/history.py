@@ -148,21 +148,14 @@ class History:
         source: str | None = None,
     ) -> History:
         """A history of these operations, in any order. Raises HistoryError for an impossible interval."""
-        finished: list[Operation] = []
-        unfinished: list[Operation] = []
-        for operation in operations:
+        ordered = in_order(operations)
+        for operation in ordered:
             if operation.returned is None:
-                unfinished.append(operation)
-                continue
-            if operation.returned < operation.call:
+                if operation.outcome is OK:
+                    raise HistoryError("an operation with outcome ok has no return time", operation.line, source)
+            elif operation.returned < operation.call:
                 raise HistoryError("the operation returned before it was called", operation.line, source)
-            finished.append(operation)
-        for operation in unfinished:
-            if operation.outcome is OK:
-                raise HistoryError("an operation with outcome ok has no return time", operation.line, source)
-        finished.sort(key=_by_returned)
-        unfinished.sort(key=_by_call)
-        history = cls(finished + unfinished, list(annotations), time_unit, source)
+        history = cls(ordered, list(annotations), time_unit, source)
         for index, operation in enumerate(history.by_call()):
             operation.index = index
         return history
@@ -190,6 +183,17 @@ class History:
         calls = [op.call for op in self.operations[len(returned) :]]
         assert calls == sorted(calls)
         assert [op.index for op in self.by_call()] == list(range(len(self.operations)))
+
+
+def in_order(operations: Iterable[Operation]) -> list[Operation]:
+    """The operations as a History keeps them: by their returns, those that never returned at the end."""
+    finished: list[Operation] = []
+    unfinished: list[Operation] = []
+    for operation in operations:
+        (unfinished if operation.returned is None else finished).append(operation)
+    finished.sort(key=_by_returned)
+    unfinished.sort(key=_by_call)
+    return finished + unfinished
 
 
 def events_of(operations: Sequence[Operation], annotations: Sequence[Annotation] = ()) -> Iterator[Event]:

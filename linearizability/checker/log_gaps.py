@@ -12,6 +12,7 @@ out up to a limit.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Collection
 from operator import itemgetter
 from typing import Any, TypeAlias
 
@@ -24,6 +25,30 @@ _PACKING_LIMIT = 1_000_000  # numbers kept of positions looked at before saying 
 
 class Undecided(Exception):
     """Two appends of unknown outcome look alike, or too many ways to fill a gap: the check has no answer."""
+
+
+def place_told(check: LogCheck, opened: Collection[Operation]) -> LogViolation | None:
+    """Let an append of unknown outcome own the offsets behind the owned ones, when a read tells that it is there.
+
+    `opened` are the operations still open: one of them may have appended the same. Without such an append nothing
+    happens. For a log that still grows; a finished one needs no help before `finish`.
+    """
+    while check.violation is None:
+        offset = check.owned
+        readers = (op for op in check.waiting if op.function == "read" and op.input <= offset < end_of(op))
+        reader = next(readers, None)
+        if reader is None:
+            break
+        record = reader.output[0][offset - reader.input]
+        fitting = [op for op in check.unknown if len(op.input) and op.input[0] == record]
+        if len(fitting) != 1 or any(op.function == "append" and op.input[:1] == [record] for op in opened):
+            break
+        check.unknown.remove(fitting[0])
+        bound, earlier = check.bound_at(fitting[0].call)
+        if bound > offset and earlier is not None:
+            check.violation = LogViolation("early", offset, (earlier, fitting[0], reader))
+        check.own(fitting[0])
+    return check.violation
 
 
 def finish(check: LogCheck) -> LogViolation | None:

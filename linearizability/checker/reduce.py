@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from raftlog.linearizability.checker.budget import Meter, OutOfBudget
-from raftlog.linearizability.checker.history import INFO, OK, History, Key, Operation
+from raftlog.linearizability.checker.history import INFO, OK, Key, Operation, in_order
 from raftlog.linearizability.checker.jsonl import freeze
 from raftlog.linearizability.checker.model import OBSERVER, UNKNOWN, Call, Model, Outlook, Refused, Traits
 from raftlog.linearizability.checker.search import Search
@@ -145,10 +145,14 @@ def reduce(past: Past, hint: int, meter: Meter) -> tuple[int, Core]:
 
 def reduce_found(model: Model[Any], operations: Sequence[Operation], meter: Meter) -> Core:
     """The core of operations found by another way than search."""
-    core = Core(model, list(History.of(operations).operations), set(), False)
-    questions = Questions(model, meter)
+    context = {id(operation) for operation in operations if operation.outcome is INFO}
+    return reduce_core(Core(model, in_order(operations), context, False), Questions(model, meter))
+
+
+def reduce_core(core: Core, questions: Questions) -> Core:
+    """A smaller core; the same when it can be explained or nobody can tell."""
     try:
-        if not questions.refutes(model, core.operations, set()):
+        if not questions.refutes(core.model, core.operations, core.context):
             return core
     except OutOfBudget:
         return core
@@ -169,13 +173,15 @@ def _reduced(core: Core, questions: Questions) -> Core:
 class Past:
     """A part that nothing explains. `operations` lie in the order of a History; `states` are all that the object may
     have had at any time, or empty when they are not all known. `exact` is set when the hint is the first return that
-    nothing survives, provided that it is one at all.
+    nothing survives, provided that it is one at all. `older` are the identities of operations that may have happened
+    before the model's initial states.
     """
 
     model: Model[Any]
     operations: Sequence[Operation]
     states: Sequence[Hashable]
     exact: bool
+    older: frozenset[int] = frozenset()
 
     def all_of_it(self, position: int) -> Core:
         """The core with everything in it."""
@@ -183,7 +189,8 @@ class Past:
         if self.states:
             end = operations[position].end
             operations = [operation for operation in operations if operation.call <= end]
-        return Core(self.model, operations, {id(op) for op in operations if op.outcome is INFO}, False)
+        context = {id(op) for op in operations if op.outcome is INFO or id(op) in self.older}
+        return Core(self.model, operations, context, False)
 
 
 class _Prefixes:
@@ -250,7 +257,7 @@ class _Prefixes:
             if self._questions.refutes(started, inside, context, end):
                 return Core(started, inside, context, False)
             size *= _WIDER
-        context = {id(op) for op in prefix if op.end > end}
+        context = {id(op) for op in prefix if op.end > end or id(op) in past.older}
         refuted = self._questions.refutes(past.model, prefix, context, end)
         if refuted is None:
             raise OutOfBudget("configurations", "too many orders")

@@ -1,0 +1,170 @@
+"""The check of a history that is still growing: stops at the first violation, and forgets what is settled.
+
+    online = OnlineCheck(Log())
+    for event in recorder.drain():
+        if (verdict := online.feed(event)) is not None:
+            break  # Invalid or Unknown; nothing more will change it
+    verdict = online.finish()
+
+Knows: which events can be judged already, and how much of the past a witness needs. Refuses to know: where events come
+from, and any algorithm: a log is judged by `log_check`, everything else by the frontier of the search.
+
+An answer can be judged once everything called before it has ended, because what was asked and answered by then is all
+that can explain it. Memory is bounded by that stretch, by the operations of unknown outcome, and by the objects
+themselves. An operation that stays open while `patience` others return is taken to be of unknown outcome: then a
+violation is still a violation, but the verdict of a history without one is Unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from raftlog.linearizability.checker.budget import Budget, Meter, OutOfBudget
+from raftlog.linearizability.checker.history import (
+    Annotation,
+    Event,
+    EventType,
+    History,
+    HistoryError,
+    Key,
+    Operation,
+    TimeUnit,
+)
+from raftlog.linearizability.checker.model import Model
+from raftlog.linearizability.checker.models.log import Log
+from raftlog.linearizability.checker.online_parts import OnlineLog, OnlinePart, OnlineSearch
+from raftlog.linearizability.checker.verdict import (
+    Invalid,
+    Limit,
+    PartVerdict,
+    Status,
+    Unknown,
+    Valid,
+    Verdict,
+    Witness,
+)
+
+_PATIENCE = 10_000  # returns
+_INVOKE = EventType.INVOKE
+_EXPLAIN_SECONDS = 10.0
+
+
+class OnlineCheck:
+    """One growing history under check.
+
+    Events must come in the order of their times; the operations may be changed by nobody but their recorder. Without
+    a budget memory is limited by Budget's default.
+    """
+
+    def __init__(
+        self,
+        model: Model[Any],
+        *,
+        budget: Budget | None = None,
+        time_unit: TimeUnit = TimeUnit.NANOSECONDS,
+        patience: int = _PATIENCE,
+    ) -> None:
+        self.model = model
+        self.verdict: Verdict | None = None
+        self.operation_count = 0
+        self._meter = Meter(budget or Budget())
+        self._unit = time_unit
+        self._patience = patience
+        self._parts: dict[Key, OnlinePart] = {}
+
+    def feed(self, event: Event) -> Verdict | None:
+        """Take one event. Answers the verdict once it is certain: Invalid, or Unknown when the budget ran out.
+
+        Raises HistoryError for an operation that the model does not know.
+        """
+        kind, operation = event
+        if self.verdict is not None or isinstance(operation, Annotation):
+            return self.verdict
+        if kind is _INVOKE and operation.function not in self.model.functions:
+            reason = f"{operation.function!r} is no function of the model {self.model.name}"
+            raise HistoryError(reason, operation.line)
+        try:
+            part = self._part(operation)
+            if kind is _INVOKE:
+                operation.index = self.operation_count
+                self.operation_count += 1
+                part.invoke(operation)
+                return None
+            try:
+                self.model.validate(operation)
+            except ValueError as error:
+                raise HistoryError(str(error), operation.line) from None
+            if not part.complete(operation):
+                self._invalid(operation)
+        except OutOfBudget as out:
+            self._unknown(out.limit, f"Nothing contradicts the history so far, but the budget ran out: {out.reason}.")
+        return self.verdict
+
+    def extend(self, events: Iterable[Event]) -> Verdict | None:
+        """Take events until the verdict is certain."""
+        for event in events:
+            if self.feed(event) is not None:
+                break
+        return self.verdict
+
+    def finish(self) -> Verdict:
+        """The verdict on everything fed; what is still open is of unknown outcome."""
+        for part in self._parts.values():
+            if self.verdict is not None:
+                return self.verdict
+            try:
+                if not part.finish():
+                    self._invalid(None)
+            except OutOfBudget as out:
+                self._unknown(out.limit, f"Nothing contradicts the history, but the budget ran out: {out.reason}.")
+        if self.verdict is None:
+            doubt = next((part.doubt for part in self._parts.values() if part.doubt is not None), None)
+            if doubt is not None:
+                self._unknown("memory", f"Nothing contradicts the history, but {doubt}.")
+            else:
+                self.verdict = Valid(self.model, self._verdicts(Status.VALID), self.operation_count, self._seconds())
+        assert self.verdict is not None
+        return self.verdict
+
+    def _part(self, operation: Operation) -> OnlinePart:
+        key = self.model.part(operation)
+        part = self._parts.get(key)
+        if part is None:
+            model = self.model
+            # A subclass may promise something else.
+            if isinstance(model, Log) and type(model) is Log:
+                part = OnlineLog(model, self._meter)
+            else:
+                part = OnlineSearch(model, self._meter, self._patience)
+            self._parts[key] = part
+        return part
+
+    def _seconds(self) -> float:
+        return self._meter.elapsed()
+
+    def _verdicts(self, status: Status) -> tuple[PartVerdict, ...]:
+        return tuple(PartVerdict(key, status, (), part.algorithm) for key, part in self._parts.items())
+
+    def _unknown(self, limit: Limit, reason: str) -> None:
+        parts = self._verdicts(Status.UNKNOWN)
+        self.verdict = Unknown(self.model, parts, self.operation_count, self._seconds(), limit=limit, reason=reason)
+
+    def _invalid(self, operation: Operation | None) -> None:
+        key, part = next((key, part) for key, part in self._parts.items() if part.is_bad)
+        meter = Meter(Budget(_EXPLAIN_SECONDS, clock=self._meter.budget.clock))
+        witness: Witness = part.witness(key, self._unit, meter)
+        bad = PartVerdict(key, Status.INVALID, witness.operations, part.algorithm, witness=witness)
+        others = [one for one in self._verdicts(Status.UNKNOWN) if one.key != key]
+        self.verdict = Invalid(
+            self.model, (bad, *others), self.operation_count, self._seconds(), witness=witness
+        )
+
+
+def check_online(
+    history: History, model: Model[Any], *, budget: Budget | None = None, patience: int = _PATIENCE
+) -> Verdict:
+    """A finished history as if it grew: for comparison, and for histories too long to be searched at once."""
+    online = OnlineCheck(model, budget=budget, time_unit=history.time_unit, patience=patience)
+    online.extend(history.events())
+    return online.finish()
