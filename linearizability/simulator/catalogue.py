@@ -11,6 +11,7 @@ from raftlog.linearizability.simulator.runs import SimulationMaker
 _PACKAGE = "raftlog.linearizability.simulator"
 PARTS: dict[str, tuple[str, str]] = {
     "core": ("core_run", "CoreRun"),
+    "quorum": ("quorum_run", "QuorumRun"),
 }
 """Kind of run -> its module and class."""
 

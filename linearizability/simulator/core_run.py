@@ -312,7 +312,7 @@ class CoreRun(BaseSimulation):
             "sync-error", 0
         ):
             self.injector.damaged[machine.node] = str(error)
-            self.invariants.lost_disks[machine.node] = True
+            self.invariants.disk_lost(machine.node)
         elif not isinstance(error, JournalFailed | OSError):
             self.failed(Violation("bug", f"node {machine.node} does not start: {error!r}"))
 

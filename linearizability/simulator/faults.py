@@ -76,12 +76,13 @@ KINDS: tuple[Kind, ...] = (
     Kind("full-disk", 1, 0.05, 1.0),  # nothing may grow
     Kind("sync-error", 0.7, 0.05, 1.0),  # fsync fails with EIO; then it is killed and started again
     Kind("rot", 0.4, 0.05, 1.0),  # killed, a bit on its platter flips, started again
+    Kind("wipe", 0.4, 0.05, 1.0),  # killed, its disk exchanged for an empty one, started again
     Kind("clock", 0.5, 0.1, 3.0),  # its wall clock is `amount` seconds off
     Kind("transfer", 0.7, 0.0, 0.0),  # the leader is asked to hand over to `others`
 )
 BY_NAME = {kind.name: kind for kind in KINDS}
 
-DAMAGES = ("sync-error", "rot")
+DAMAGES = ("sync-error", "rot", "wipe")
 """What may cost a node its data for good: not for a majority, and `Plan.damage_max` says how many."""
 
 

@@ -7,8 +7,11 @@ what the machines run: who leads is asked of the run.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
+from raftlog.linearizability.simulator.disk import FaultyDisk
 from raftlog.linearizability.simulator.faults import DAMAGES, LEADER, Fault
+from raftlog.linearizability.simulator.journals import bytes_that_may_rot
 from raftlog.linearizability.simulator.world import Machine, World
 
 
@@ -25,7 +28,9 @@ class Injector:
         self.leader = leader
         self.may_cut_power: Callable[[Machine], bool] = lambda _: True
         self.transfer: Callable[[Machine, int], None] = lambda machine, to: None
+        self.on_wipe: Callable[[Machine], None] = lambda machine: None
         self.rotten_part = ""
+        self.may_rot: Callable[[FaultyDisk, str], int] = bytes_that_may_rot
         self.done: dict[str, int] = {}
         self.damaged: dict[int, str] = {}
         self.over = False
@@ -207,8 +212,18 @@ class Injector:
             return False
         machine.thaw()
         machine.kill()
-        path = machine.disk.rot(self.world.disk_random, self.rotten_part)
+        path = machine.disk.rot(self.world.disk_random, self.rotten_part, partial(self.may_rot, machine.disk))
         if path is not None:
             self.world.trace.add(self.world.now, "rot", machine.node, path)
         self.restart_after(machine, fault.seconds)
         return path is not None
+
+    def _wipe(self, machine: Machine, fault: Fault) -> bool:
+        if machine.node in self.damaged:
+            return False
+        machine.thaw()
+        machine.kill()
+        machine.disk.wipe()
+        self.on_wipe(machine)
+        self.restart_after(machine, fault.seconds)
+        return True

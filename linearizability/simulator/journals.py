@@ -92,6 +92,18 @@ def read_mirror(disk: FaultyDisk, directory: str, *, durable: bool) -> Mirror:
     return mirror
 
 
+def bytes_that_may_rot(disk: FaultyDisk, path: str) -> int:
+    """How many bytes of a file may rot without leaving what nobody can tell from a write that was cut short: all of
+    them, but in the last segment only those before the last frame.
+    """
+    data = bytes(disk.names[path].durable)
+    segments = [name for name in disk.names if name.endswith(".journal")]
+    if path != max(segments, default=""):
+        return len(data)
+    starts = [frame.position for frame in read_frames(data) if isinstance(frame, Frame)]
+    return starts[-1] if starts else 0
+
+
 class WatchedFiles(FilesOnDisk):
     """The journal's files, with a mirror of what was synced.
 

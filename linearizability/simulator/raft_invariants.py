@@ -51,7 +51,8 @@ class RaftInvariants:
     """All nodes of one quorum.
 
     `leaders`: who led each term; `committed`: the term of each committed entry; `replayed`: what was replayed at each
-    index; `lost_disks`: nodes whose disk may be damaged, which count as holding nothing.
+    index; `lost_disks`: nodes whose disk was damaged or wiped, and what was committed until then: that much it may
+    have lost.
     """
 
     def __init__(self, nodes: Sequence[Watched], failed: Callable[[Violation], None]) -> None:
@@ -60,7 +61,7 @@ class RaftInvariants:
         self.committed: dict[int, int] = {}
         self.last_committed = 0
         self.replayed: dict[int, int] = {}
-        self.lost_disks: dict[int, bool] = {}
+        self.lost_disks: dict[int, int] = {}
         self.elections = 0
         self._failed = failed
         self._seen: dict[int, _Seen] = {}
@@ -124,17 +125,20 @@ class RaftInvariants:
     def check_held(self, log: RaftLog) -> None:
         """The last committed entry must be on the disks of a majority of voters."""
         last = self.last_committed
-        configuration = log.configuration
+        # While a change of the members is under way, the entry may have been committed before it or with it.
+        configurations = (log.configuration, log.configuration_at(last)[1])
         term = self.committed.get(last)
-        if term is None or not configuration.voters:
+        if term is None or not all(configuration.voters for configuration in configurations):
             return
         holders = [
-            watched.node for watched in self.nodes if watched.node in self.lost_disks or watched.mirror.has(last, term)
+            watched.node
+            for watched in self.nodes
+            if last <= self.lost_disks.get(watched.node, 0) or watched.mirror.has(last, term)
         ]
-        if not configuration.is_majority(holders):
+        if not any(configuration.is_majority(holders) for configuration in configurations):
             self._fail(
                 "durability",
-                f"entry {last} of term {term} is committed, and on the disks of {holders} of {configuration.ids}",
+                f"entry {last} of term {term} is committed, and on the disks of {holders} of {configurations[0].ids}",
             )
 
     def replay(self, node: int, index: int, data: bytes) -> None:
@@ -193,6 +197,11 @@ class RaftInvariants:
         known = self._votes.setdefault((node, term), voted_for)
         if known != voted_for:
             self._fail("vote", f"node {node} votes for {known} and {voted_for} in term {term}")
+
+    def disk_lost(self, node: int) -> None:
+        """A node's disk is damaged or empty: what it had, and whom it voted for, is forgotten without a fault of it."""
+        self.lost_disks[node] = self.last_committed
+        self._votes = {key: voted_for for key, voted_for in self._votes.items() if key[0] != node}
 
     def disk_settled(self, node: int, mirror: Mirror) -> None:
         """A node lost power, or begins: `mirror` is what its disk holds now."""

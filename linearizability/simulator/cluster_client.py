@@ -1,0 +1,252 @@
+"""Clients of a simulated cluster: small producers and readers that speak Kafka's protocol and keep a history.
+
+A producer never gives up on its own: what it does not know the outcome of stays unknown, unless it is idempotent and
+asks again. Knows the protocol as far as these clients need it. Refuses to know what a history proves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+from raftlog.linearizability.checker.history import FAIL, INFO, OK, Operation
+from raftlog.linearizability.simulator.kafka_port import KafkaClient, Unanswered
+from raftlog.linearizability.simulator.loop import SimulatedLoop
+from raftlog.wire.batch import decode_batch, encode_batch, iterate_batches
+from raftlog.wire.errors import ErrorCode
+from raftlog.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from raftlog.wire.messages.init_producer_id import InitProducerIdRequest
+from raftlog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from raftlog.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from raftlog.wire.records import Record
+
+PRODUCE_VERSION, FETCH_VERSION, METADATA_VERSION, INIT_VERSION = 9, 12, 12, 4
+ANSWER_SECONDS = 1.5
+"""How long a client waits for an answer before it gives the connection up."""
+_MOVED = (
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.LEADER_NOT_AVAILABLE,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.UNKNOWN_LEADER_EPOCH,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+)
+# Nothing was appended, and nothing will be.
+_REFUSED = (
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.INVALID_RECORD,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+)
+
+Address = tuple[str, int]
+
+
+class History:
+    """What all clients did, with values that no two appends share."""
+
+    def __init__(self, loop: SimulatedLoop) -> None:
+        self._loop = loop
+        self._next_value = 0
+        self.operations: list[Operation] = []
+
+    def now(self) -> int:
+        """Nanoseconds of virtual time."""
+        return int(self._loop.scheduler.now * 1e9)
+
+    def values(self, count: int) -> tuple[int, ...]:
+        """Values that nobody has appended yet."""
+        self._next_value += count
+        return tuple(range(self._next_value - count, self._next_value))
+
+    def begin(self, process: str, function: str, partition: int, given: Any) -> Operation:
+        """A call."""
+        operation = Operation(process, function, given, key=partition, call=self.now(), index=len(self.operations))
+        self.operations.append(operation)
+        return operation
+
+    def end(self, operation: Operation, outcome: Any, output: Any = None, error: str | None = None) -> None:
+        """Its end, as far as the client can tell."""
+        operation.returned = self.now()
+        operation.outcome, operation.output, operation.error = outcome, output, error
+
+
+class Connections:
+    """A client's way to the brokers: one connection to each, made when it is needed."""
+
+    def __init__(self, loop: SimulatedLoop, name: str, bootstrap: Sequence[Address], random: Random) -> None:
+        self.loop = loop
+        self.name = name
+        self.random = random
+        self._bootstrap = bootstrap
+        self._clients: dict[Address, KafkaClient] = {}
+        self._leaders: dict[tuple[str, int], Address] = {}
+
+    async def to(self, address: Address) -> KafkaClient:
+        """A connection. Raises Unanswered."""
+        client = self._clients.get(address)
+        if client is None or client.closed:
+            try:
+                client = await KafkaClient.open(self.loop, address, self.name, 0.5)
+            except (OSError, TimeoutError) as error:
+                raise Unanswered(f"cannot connect to {address}: {error}") from error
+            self._clients[address] = client
+        return client
+
+    async def leader(self, topic: str, partition: int) -> Address:
+        """Where the partition's leader is, as some broker says. Raises Unanswered."""
+        known = self._leaders.get((topic, partition))
+        if known is not None:
+            return known
+        client = await self.to(self.random.choice(self._bootstrap))
+        request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+        answer = await client.ask(request, METADATA_VERSION, ANSWER_SECONDS)
+        brokers = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
+        for found in answer.topics[0].partitions:
+            if found.partition_index == partition and found.leader_id in brokers:
+                self._leaders[topic, partition] = brokers[found.leader_id]
+                return brokers[found.leader_id]
+        raise Unanswered(f"nobody leads {topic}-{partition}")
+
+    def forget(self, topic: str, partition: int) -> None:
+        """The leader has moved, or cannot be reached."""
+        self._leaders.pop((topic, partition), None)
+
+
+class Producer:
+    """Appends batches of unique values with acks=all."""
+
+    def __init__(self, ways: Connections, history: History, topic: str, *, idempotent: bool) -> None:
+        self._ways = ways
+        self._history = history
+        self._topic = topic
+        self._idempotent = idempotent
+        self._producer_id = -1
+        self._producer_epoch = -1
+        self._sequences: dict[int, int] = {}
+
+    async def append(self, partition: int, count: int, patience: float) -> Operation:
+        """Append so many values; an idempotent producer asks again for `patience` seconds."""
+        loop = self._ways.loop
+        if self._idempotent and self._producer_id < 0:
+            await self._identify()
+        values = self._history.values(count)
+        operation = self._history.begin(self._ways.name, "append", partition, values)
+        batch = self._batch(partition, values)
+        deadline = loop.time() + patience
+        outcome, output, error = await self._send(partition, batch)
+        # A first attempt that may have arrived makes a later refusal say nothing.
+        unsure = outcome is INFO
+        while self._idempotent and outcome is not OK and loop.time() < deadline:
+            await asyncio.sleep(0.02 + 0.2 * self._ways.random.random())
+            outcome, output, error = await self._send(partition, batch)
+            unsure = unsure or outcome is INFO
+        if outcome is OK:
+            self._sequences[partition] = self._sequences.get(partition, 0) + count
+        elif self._idempotent:
+            # Whether the sequence was used is not known: go on under another name.
+            self._producer_id = -1
+        if outcome is FAIL and unsure:
+            outcome = INFO
+        self._history.end(operation, outcome, output, error)
+        return operation
+
+    def _batch(self, partition: int, values: tuple[int, ...]) -> bytes:
+        timestamp = 1_750_000_000_000
+        records = [Record(offset, timestamp, None, b"%d" % value) for offset, value in enumerate(values)]
+        if not self._idempotent:
+            return encode_batch(records)
+        sequence = self._sequences.get(partition, 0)
+        return encode_batch(
+            records, producer_id=self._producer_id, producer_epoch=self._producer_epoch, base_sequence=sequence
+        )
+
+    async def _identify(self) -> None:
+        self._sequences.clear()
+        while self._producer_id < 0:
+            try:
+                client = await self._ways.to(self._ways.random.choice(self._ways._bootstrap))
+                request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
+                answer = await client.ask(request, INIT_VERSION, ANSWER_SECONDS)
+                self._producer_id, self._producer_epoch = answer.producer_id, answer.producer_epoch
+            except Unanswered:
+                pass
+            if self._producer_id < 0:
+                await asyncio.sleep(0.1)
+
+    async def _send(self, partition: int, batch: bytes) -> tuple[Any, int | None, str]:
+        ways = self._ways
+        sent = False
+        try:
+            client = await ways.to(await ways.leader(self._topic, partition))
+            sent = True
+            data = PartitionProduceData(index=partition, records=batch)
+            request = ProduceRequest(
+                transactional_id=None,
+                acks=-1,
+                timeout_ms=1000,
+                topic_data=[TopicProduceData(name=self._topic, partition_data=[data])],
+            )
+            answer = await client.ask(request, PRODUCE_VERSION, ANSWER_SECONDS)
+        except Unanswered as error:
+            ways.forget(self._topic, partition)
+            return (INFO if sent else FAIL), None, str(error)
+        result = answer.responses[0].partition_responses[0]
+        code = ErrorCode.of(result.error_code)
+        if code is ErrorCode.NONE:
+            return OK, result.base_offset, ""
+        if code in _MOVED:
+            ways.forget(self._topic, partition)
+        return (FAIL if code in _REFUSED else INFO), None, code.name
+
+
+class Reader:
+    """Reads a partition from the beginning, over and over, as far as it is committed."""
+
+    def __init__(self, ways: Connections, history: History, topic: str) -> None:
+        self._ways = ways
+        self._history = history
+        self._topic = topic
+        self._offsets: dict[int, int] = {}
+
+    async def read(self, partition: int, *, offset: int | None = None, bytes_max: int = 2000) -> int | None:
+        """Read on from where the last read ended, or from `offset`; the high watermark, None without an answer."""
+        start = self._offsets.get(partition, 0) if offset is None else offset
+        operation = self._history.begin(self._ways.name, "read", partition, start)
+        wanted = FetchPartition(partition=partition, fetch_offset=start, partition_max_bytes=bytes_max)
+        request = FetchRequest(
+            max_wait_ms=50, min_bytes=1, topics=[FetchTopic(topic=self._topic, partitions=[wanted])]
+        )
+        ways = self._ways
+        try:
+            client = await ways.to(await ways.leader(self._topic, partition))
+            answer = await client.ask(request, FETCH_VERSION, ANSWER_SECONDS)
+        except Unanswered as error:
+            ways.forget(self._topic, partition)
+            self._history.end(operation, INFO, None, str(error))
+            return None
+        found = answer.responses[0].partitions[0] if answer.responses else None
+        if found is None or found.error_code:
+            ways.forget(self._topic, partition)
+            name = ErrorCode.of(found.error_code).name if found is not None else "no answer about the partition"
+            self._history.end(operation, INFO, None, name)
+            return None
+        values = values_from(bytes(found.records or b""), start)
+        self._history.end(operation, OK, (values, False))
+        self._offsets[partition] = start + len(values)
+        return int(found.high_watermark)
+
+
+def values_from(records: bytes, start: int) -> tuple[int, ...]:
+    """The values in record batches, from an offset on; a cut batch at the end is left out. Offsets have no gaps."""
+    values: list[int] = []
+    for position, header in iterate_batches(records):
+        if position + header.size > len(records):
+            break
+        for record in decode_batch(records[position : position + header.size]):
+            if record.offset >= start:
+                assert record.offset == start + len(values) and record.value is not None, "a gap in the log"
+                values.append(int(record.value))
+    return tuple(values)

@@ -1,0 +1,351 @@
+"""The metadata log as it is shipped, under a seed: journal, transport, PySyncObj's queue and core, on several nodes.
+
+Everybody proposes, by itself or through the leader; the answers make a history, which the checker judges at the end.
+Knows the seam of the metadata log. Refuses to know what is in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from functools import partial
+from random import Random
+
+from raftlog.linearizability.checker.history import FAIL, INFO, OK, Operation
+from raftlog.linearizability.checker.log_check import LogCheck
+from raftlog.linearizability.simulator.faults import Fault, Plan, schedule
+from raftlog.linearizability.simulator.injector import Injector
+from raftlog.linearizability.simulator.journals import Mirror, WatchedFiles
+from raftlog.linearizability.simulator.loop import SimulatedLoop
+from raftlog.linearizability.simulator.raft_invariants import RaftInvariants
+from raftlog.linearizability.simulator.runs import BaseSimulation
+from raftlog.linearizability.simulator.violation import Violation
+from raftlog.linearizability.simulator.world import Machine
+from raftlog.raft.core.raft import Raft
+from raftlog.raft.core.state import Timing
+from raftlog.raft.journal import JournalDamaged, JournalFailed
+from raftlog.raft.quorum import QuorumLog
+from raftlog.raft.seam import ProposalFailed
+
+DIRECTORY = "/meta"
+PORT = 9192
+SETTLE_SECONDS = 15.0
+ASK_SECONDS = 1.0
+
+KINDS = (
+    "kill", "power", "tear", "freeze", "cut", "deaf", "isolate", "split", "reset", "slow-disk", "full-disk",
+    "sync-error", "rot", "wipe", "transfer",
+)  # fmt: skip
+
+
+class QuorumNode:
+    """The process of one node: a metadata log, and what it replayed."""
+
+    def __init__(self, run: QuorumRun, machine: Machine) -> None:
+        self.run = run
+        self.machine = machine
+        self.node = machine.node
+        self.state: list[bytes] = []
+        self.first_index = 0
+        run.files[self.node].begin(DIRECTORY)
+        self.log = QuorumLog(
+            DIRECTORY,
+            node_id=self.node,
+            peers=run.voters,
+            listen=(machine.host, PORT),
+            observer=self.node not in run.voters,
+            monotonic=machine.clock.monotonic,
+            files=run.files[self.node],
+            random=machine.random,
+            timing=run.timing,
+            segment_bytes=2_000,
+            snapshot_bytes=run.snapshot_bytes,
+        )
+        run.files[self.node].begin(DIRECTORY)
+        self.log.on_request(self._answer)
+
+    async def start(self) -> None:
+        """Join."""
+        await self.log.start(self._restore, self._replay, self._snapshot)
+
+    def _restore(self, index: int, chunks: Iterable[bytes]) -> None:
+        self.state = list(chunks)
+        if len(self.state) != index:
+            self.run.failed(Violation("snapshot", f"node {self.node}: {len(self.state)} entries in one at {index}"))
+
+    def _replay(self, index: int, entry: bytes) -> None:
+        if index != len(self.state) + 1:
+            self.run.failed(Violation("order", f"node {self.node} replays {index} after {len(self.state)}"))
+        self.state.append(entry)
+        self.run.invariants.replay(self.node, index, entry)
+
+    def _snapshot(self) -> tuple[int, Iterable[bytes]]:
+        return len(self.state), list(self.state)
+
+    async def _answer(self, _: int, payload: bytes) -> bytes:
+        index = await self.log.propose((payload,))
+        return b"%d" % index
+
+    # What its clients do ---------------------------------------------------------------------------------------
+
+    async def work(self) -> None:
+        """Write and read for ever."""
+        random = self.machine.random
+        while True:
+            await asyncio.sleep(0.01 + self.run.pause * random.random())
+            chance = random.random()
+            if chance < 0.7:
+                await self._append()
+            elif chance < 0.95:
+                await self._read()
+            elif self.log.is_leader:
+                try:
+                    await self.log.take_snapshot()
+                except ProposalFailed:
+                    pass
+
+    async def _append(self) -> None:
+        operation = self.run.begin(self, "append")
+        payload = b"%d" % operation.input[0]
+        try:
+            if self.log.is_leader:
+                index = await self.log.propose((payload,))
+            else:
+                index = int(await self.log.ask_leader(payload, ASK_SECONDS))
+        except ProposalFailed as error:
+            self.run.end(operation, INFO if error.outcome_unknown else FAIL)
+        else:
+            self.run.end(operation, OK, index - 1)
+
+    async def _read(self) -> None:
+        if not self.log.is_leader:
+            return
+        operation = self.run.begin(self, "end")
+        try:
+            index = await self.log.barrier()
+        except ProposalFailed:
+            self.run.end(operation, FAIL)
+        else:
+            self.run.end(operation, OK, index)
+
+
+class Place:
+    """Where a node is, whether or not it runs."""
+
+    def __init__(self, run: QuorumRun, node: int) -> None:
+        self.run = run
+        self.node = node
+        self.process: QuorumNode | None = None
+
+    @property
+    def raft(self) -> Raft | None:
+        """See Watched."""
+        return getattr(self.process.log, "raft", None) if self.process is not None else None
+
+    @property
+    def mirror(self) -> Mirror:
+        """See Watched."""
+        return self.run.files[self.node].mirror
+
+
+class QuorumRun(BaseSimulation):
+    """One run of the metadata log."""
+
+    part = "quorum"
+
+    def __init__(self, seed: int, faults: Sequence[Fault] | None, kept_lines: int | None) -> None:
+        super().__init__(seed, kept_lines)
+        random = self.random
+        self.size = random.choice((3, 3, 3, 3, 4, 5))
+        voting = self.size if random.random() < 0.7 else min(3, self.size - 1)
+        self.voters = {node: (f"host{node}", PORT) for node in range(1, voting + 1)}
+        self.reconfigures = random.random() < 0.3
+        self.timing = random.choice((Timing(), Timing(0.05, 0.3, 0.5, 0.005, 0.05)))
+        self.pause = random.choice((0.02, 0.1))
+        self.snapshot_bytes = random.choice((800, 3_000, 1_000_000))
+        plan = Plan(self.size, 0.2, 2.5, 2, 9, KINDS, (voting - 1) // 2)
+        self.faults = schedule(random, plan) if faults is None else list(faults)
+        self.last_fault = plan.last
+        self.operations: list[Operation] = []
+        self.files: dict[int, WatchedFiles] = {}
+        self.places = {node: Place(self, node) for node in range(1, self.size + 1)}
+        self.invariants = RaftInvariants(list(self.places.values()), self.failed)
+        for node in self.places:
+            machine = self.world.add_machine(node, f"host{node}")
+            files = self.files[node] = WatchedFiles(machine.disk)
+            files.on_frame = partial(self.invariants.wrote, node)
+            files.on_snapshot = partial(self.invariants.wrote_snapshot, node)
+        self.world.on_death = self._died
+        self.world.on_refusal = self._refused
+        self.world.scheduler.after_turn = self._after_turn
+        self.injector = Injector(self.world, list(self.places), self._leader)
+        self.injector.rotten_part = DIRECTORY + "/"
+        self.injector.transfer = self._transfer
+        self.injector.on_wipe = self._wiped
+        self._chance = Random(f"{seed} members")
+
+    # History ---------------------------------------------------------------------------------------------------
+
+    def begin(self, node: QuorumNode, function: str) -> Operation:
+        """A call of a client of a node."""
+        given = (len(self.operations),) if function == "append" else None
+        process = f"{node.node}.{node.machine.incarnation}"
+        operation = Operation(process, function, given, call=self._stamp(), index=len(self.operations))
+        self.operations.append(operation)
+        return operation
+
+    def _stamp(self) -> int:
+        return int(self.world.now * 1e9)
+
+    def end(self, operation: Operation, outcome: object, output: object = None) -> None:
+        """Its end."""
+        operation.returned = self._stamp()
+        operation.outcome, operation.output = outcome, output  # type: ignore[assignment]
+
+    # Nodes ----------------------------------------------------------------------------------------------------
+
+    async def _program(self, machine: Machine) -> None:
+        place = self.places[machine.node]
+        node = QuorumNode(self, machine)
+        place.process = node
+        self.invariants.disk_settled(machine.node, self._copy(machine))
+        await node.start()
+        await node.work()
+
+    def _copy(self, machine: Machine) -> Mirror:
+        watched = WatchedFiles(machine.disk)
+        watched.begin(DIRECTORY)
+        return watched.mirror
+
+    def _after_turn(self, loop: SimulatedLoop) -> None:
+        place = self.places.get(loop.node)
+        if place is not None and place.process is not None:
+            self.invariants.check(place)
+
+    def _died(self, machine: Machine, power: bool) -> None:
+        self.places[machine.node].process = None
+        if power:
+            self.files[machine.node].begin(DIRECTORY)
+            self.invariants.disk_settled(machine.node, self._copy(machine))
+
+    def _wiped(self, machine: Machine) -> None:
+        self.files[machine.node].begin(DIRECTORY)
+        self.invariants.disk_lost(machine.node)
+
+    def _refused(self, machine: Machine, error: BaseException) -> None:
+        done = self.injector.done
+        if isinstance(error, Violation):
+            self.failed(error)
+        elif isinstance(error, JournalDamaged) and (done.get("rot") or done.get("sync-error")):
+            self.injector.damaged[machine.node] = str(error)
+            self.invariants.disk_lost(machine.node)
+        elif isinstance(error, JournalFailed | OSError):
+            self.injector.restart_after(machine, 0.3)
+        else:
+            self.failed(Violation("bug", f"node {machine.node} ends: {error!r}"))
+
+    def _leader(self) -> int | None:
+        leading = [
+            (place.process.log.term, node)
+            for node, place in self.places.items()
+            if place.process is not None and place.process.log.is_leader
+        ]
+        return max(leading)[1] if leading else None
+
+    def _transfer(self, machine: Machine, to: int) -> None:
+        process = self.places[machine.node].process
+        if process is not None and machine.running and not machine.loop.frozen:
+            machine.loop.call_soon(self._spawn, process, process.log.transfer_leadership(to))
+
+    def _spawn(self, process: QuorumNode, work: object) -> None:
+        process.machine.loop.create_task(_quietly(work))
+
+    def _reconfigure(self) -> None:
+        """The leader is asked to give or take a vote, now and then."""
+        if self.injector.over:
+            return
+        leader = self._leader()
+        if leader is not None:
+            process = self.places[leader].process
+            assert process is not None and process.log.raft is not None
+            node = self._chance.randint(1, self.size)
+            ids = process.log.raft.configuration.ids
+            if node not in ids:
+                process.machine.loop.call_soon(self._spawn, process, process.log.add_voter(node, f"host{node}", PORT))
+            elif len(ids) > 2 and not self.invariants.lost_disks:
+                process.machine.loop.call_soon(self._spawn, process, process.log.remove_voter(node))
+        self.world.scheduler.at(self.world.now + 0.1 + 0.6 * self._chance.random(), self._reconfigure)
+
+    # The run ------------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """See Simulation."""
+        self.injector.schedule(self.faults)
+        for machine in self.world.machines.values():
+            machine.start(self._program)
+        if self.reconfigures:
+            self.world.scheduler.at(0.5, self._reconfigure)
+        self.advance(self.last_fault + 0.3)
+        self.injector.heal()
+        self._restart_failed()
+        self._settle()
+        self._judge()
+
+    def _restart_failed(self) -> None:
+        """As an operator does with a node that left the quorum because of its disk."""
+        for place in self.places.values():
+            if place.process is not None and place.process.log._failed is not None:
+                machine = place.process.machine
+                machine.kill()
+                self.injector.restart(machine)
+
+    def _settle(self) -> None:
+        end = self.world.now + SETTLE_SECONDS
+        acknowledged = sum(op.outcome is OK and op.function == "append" for op in self.operations)
+        members = self._members()
+        while self.world.now < end:
+            self.advance(self.world.now + 0.25)
+            now = sum(op.outcome is OK and op.function == "append" for op in self.operations)
+            states = [len(place.process.state) for place in members if place.process is not None]
+            if now > acknowledged + 3 and len(states) == len(members) and max(states) - min(states) < 20:
+                return
+        reached = {place.node: len(place.process.state) if place.process else None for place in members}
+        raise Violation("liveness", f"{now - acknowledged} appends since all is well, entries replayed: {reached}")
+
+    def _members(self) -> list[Place]:
+        return [place for place in self.places.values() if place.node not in self.injector.damaged]
+
+    def _judge(self) -> None:
+        states = [place.process.state for place in self._members() if place.process is not None]
+        longest = max(states, key=len)
+        if any(state != longest[: len(state)] for state in states):
+            raise Violation("state machine safety", "two nodes replayed different entries")
+        final = Operation("end", "read", 0, (tuple(map(int, longest)), False), call=self._stamp())
+        final.returned, final.outcome = self._stamp(), OK
+        done = [operation for operation in self.operations if operation.returned is not None]
+        # What was never answered may have happened.
+        done += [operation for operation in self.operations if operation.returned is None]
+        done.sort(key=lambda operation: float("inf") if operation.returned is None else operation.returned)
+        violation = LogCheck().extend([*done, final])
+        if violation is not None:
+            raise Violation("linearizability", f"{violation.kind} at {violation.offset}: {violation.operations}")
+
+    def counts(self) -> dict[str, int]:
+        """See Simulation."""
+        return {
+            "committed": self.invariants.last_committed,
+            "acknowledged": sum(op.outcome is OK and op.function == "append" for op in self.operations),
+            "reads": sum(op.outcome is OK and op.function == "end" for op in self.operations),
+            "elections": self.invariants.elections,
+        }
+
+    def done(self) -> dict[str, int]:
+        """See Simulation."""
+        return self.injector.done
+
+
+async def _quietly(work: object) -> None:
+    try:
+        await work  # type: ignore[misc]
+    except ProposalFailed:
+        pass
