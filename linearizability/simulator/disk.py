@@ -176,38 +176,6 @@ class FaultyDisk:
             file.content[place] ^= bit
         return path
 
-    def wipe(self) -> None:
-        """Another disk, with nothing on it."""
-        self.kill()
-        self.names.clear()
-        self.directories = {"/"}
-        self._durable_names.clear()
-        self._name_changes.clear()
-
-    def _surviving_names(self, random: Random) -> dict[str, MemoryFile]:
-        names = dict(self._durable_names)
-        directories = sorted({directory for directory, _ in self._name_changes})
-        kept = {d: random.randint(0, sum(d == other for other, _ in self._name_changes)) for d in directories}
-        for directory, change in self._name_changes:
-            if kept[directory] > 0:
-                kept[directory] -= 1
-                _rename(names, change)
-        return names
-
-    def rot(self, random: Random, part: str) -> str | None:
-        """Flip one bit that has been on the platter for a while, in a file with `part` in its path; which file."""
-        found = sorted(path for path, file in self.names.items() if part in path and file.durable)
-        if not found:
-            return None
-        path = random.choice(found)
-        file = self.names[path]
-        place = random.randrange(len(file.durable))
-        bit = 1 << random.randrange(8)
-        file.durable[place] ^= bit
-        if place < len(file.content):
-            file.content[place] ^= bit
-        return path
-
     # The Disk port -----------------------------------------------------------------------------------
 
     def open(self, path: str, *, create: bool = False) -> int:
