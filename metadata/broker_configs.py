@@ -121,6 +121,41 @@ _MEMBERSHIP = (
     ),
 )  # fmt: skip
 
+RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+REPLICA_SELECTORS = ("org.apache.kafka.common.replica.LeaderSelector", RACK_AWARE_SELECTOR)
+
+_REPLICATION = (
+    _fixed(
+        "replica.lag.time.max.ms", _LONG, 30_000, None,
+        "A follower that has not caught up with its leader for this long is in sync no more.",
+    ),
+    _fixed(
+        "replica.fetch.wait.max.ms", _INT, 500, None,
+        "How long a follower's fetch waits for records; shorter than replica.lag.time.max.ms.",
+    ),
+    _fixed("replica.fetch.min.bytes", _INT, 1, None, "For how many bytes a follower's fetch waits."),
+    _fixed(
+        "replica.fetch.max.bytes", _INT, 1_048_576, at_least(0),
+        "How many bytes a follower fetches of one partition at a time; a larger batch comes alone.",
+    ),
+    _fixed(
+        "replica.fetch.response.max.bytes", _INT, 10_485_760, at_least(0),
+        "How many bytes a follower fetches at a time.",
+    ),
+    _fixed(
+        "replica.fetch.backoff.ms", _INT, 1000, at_least(0),
+        "The longest time between two attempts to fetch a partition that failed, or to reach a broker.",
+    ),
+    _fixed(
+        "replica.socket.timeout.ms", _INT, 30_000, None,
+        "A follower that has waited so long for an answer makes a new connection.",
+    ),
+    _fixed(
+        "replica.selector.class", _STRING, None, None,
+        "How a leader chooses the replica that a consumer reads from: RackAwareReplicaSelector, or none.",
+    ),
+)  # fmt: skip
+
 _LISTENERS = (
     _fixed(
         "listeners", _LIST, ("PLAINTEXT://:9092",), None,
@@ -351,7 +386,7 @@ _GROUPS = (
 
 SUPPORTED_BROKER_CONFIGS: Mapping[str, ConfigDefinition] = {
     definition.name: definition
-    for definition in sorted((*_NODE, *_MEMBERSHIP, *_LISTENERS, *_TOPICS, *_LOGS, *_GROUPS), key=lambda d: d.name)
+    for definition in sorted((*_NODE, *_MEMBERSHIP, *_REPLICATION, *_LISTENERS, *_TOPICS, *_LOGS, *_GROUPS), key=lambda d: d.name)
 }
 """All supported broker settings by name, in alphabetical order."""
 

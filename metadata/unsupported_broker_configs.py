@@ -284,7 +284,6 @@ _PLUGINS: tuple[_Row, ...] = (
     ("alter.config.policy.class.name", _CLASS, None),
     ("config.providers", _LIST, ()),
     ("create.topic.policy.class.name", _CLASS, None),
-    ("replica.selector.class", _STRING, None),
 )  # fmt: skip
 
 _QUORUM: tuple[_Row, ...] = (
@@ -312,14 +311,7 @@ _REPLICATION: tuple[_Row, ...] = (
     ("cordoned.log.dirs", _LIST, ()),
     ("log.dir.failure.timeout.ms", _LONG, 30000),
     ("num.replica.fetchers", _INT, 1),
-    ("replica.fetch.backoff.ms", _INT, 1000),
-    ("replica.fetch.max.bytes", _INT, 1_048_576),
-    ("replica.fetch.min.bytes", _INT, 1),
-    ("replica.fetch.response.max.bytes", _INT, 10_485_760),
-    ("replica.fetch.wait.max.ms", _INT, 500),
-    ("replica.lag.time.max.ms", _LONG, 30000),
     ("replica.socket.receive.buffer.bytes", _INT, 65536),
-    ("replica.socket.timeout.ms", _INT, 30000),
     ("request.timeout.ms", _INT, 30000),
 )  # fmt: skip
 

@@ -22,7 +22,7 @@ from raftlog.broker.main import SystemClock
 from raftlog.broker.runtime.fetching import FetchService
 from raftlog.broker.runtime.partition import Partition
 from raftlog.broker.runtime.partition_manager import PartitionManager
-from raftlog.broker.runtime.replication.fetcher import FetcherSettings
+from raftlog.broker.runtime.replication.fetch_codec import FetcherSettings
 from raftlog.broker.runtime.replication.replication import Replication, ReplicationSettings
 from raftlog.broker.server.dispatcher import Dispatcher
 from raftlog.broker.server.limits import ServerLimits
@@ -104,8 +104,7 @@ class Broker:
             topic_config=self.topic_config,
             on_offline=lambda log, reason: self.partitions.log_offline(log, reason),
         )
-        self.replication = Replication(loop, self.node_id, self.cluster.settings)
-        self.replication.proposals.alter = self._alter
+        self.replication = Replication(loop, self.node_id, self.cluster.settings, self._alter)
         self.partitions = PartitionManager(self.node_id, self.logs, self.topic_config, self.replication)
         sessions: FetchSessions[Partition] = FetchSessions(1000, self.cluster.next_session, FetchService.release)
         self.fetches = FetchService(loop, self.partitions, sessions, 55 << 20)

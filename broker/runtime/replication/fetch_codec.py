@@ -31,6 +31,17 @@ _UUID_BYTES = 16
 _VARINT_BYTES_MAX = 5
 
 
+class FetcherSettings(NamedTuple):
+    """Kafka's names with underscores, without `replica`. Bytes and milliseconds."""
+
+    fetch_max_bytes: int = 1_048_576
+    fetch_min_bytes: int = 1
+    fetch_response_max_bytes: int = 10_485_760
+    fetch_wait_max_ms: int = 500
+    fetch_backoff_ms: int = 1000
+    socket_timeout_ms: int = 30_000
+
+
 class WantedPartition(NamedTuple):
     """Where a follower stands in one partition."""
 

@@ -15,10 +15,11 @@ import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from raftlog.broker.core.replica.following import Backoff, Follows
 from raftlog.broker.runtime.replication.fetch_codec import (
+    FetcherSettings,
     FetchTerms,
     decode_fetch_answer,
     encode_fetch,
@@ -39,17 +40,6 @@ REQUESTS_MAX = 2
 
 BACKOFF_MS_MIN = 5
 _EPOCH_MAX = 2**31 - 1
-
-
-class FetcherSettings(NamedTuple):
-    """Kafka's names with underscores, without `replica`. Bytes and milliseconds."""
-
-    fetch_max_bytes: int = 1_048_576
-    fetch_min_bytes: int = 1
-    fetch_response_max_bytes: int = 10_485_760
-    fetch_wait_max_ms: int = 500
-    fetch_backoff_ms: int = 1000
-    socket_timeout_ms: int = 30_000
 
 
 class Fetcher:

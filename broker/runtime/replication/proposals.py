@@ -46,12 +46,13 @@ class IsrProposals:
         self,
         loop: asyncio.AbstractEventLoop,
         steady_ms: Callable[[], int],
+        alter: AlterPartitions,
         settled: Callable[[Partition], None],
     ) -> None:
         self._loop = loop
         self._steady_ms = steady_ms
         self._settled = settled
-        self.alter: AlterPartitions | None = None
+        self._alter = alter
         self._outgoing: list[_Outgoing] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -74,11 +75,9 @@ class IsrProposals:
         task.add_done_callback(self._tasks.discard)
 
     async def _carry(self, batch: list[_Outgoing]) -> None:
-        if self.alter is None:
-            return
         try:
             async with asyncio.timeout(ANSWER_SECONDS_MAX):
-                answer = await self.alter([outgoing.proposal for outgoing in batch])
+                answer = await self._alter([outgoing.proposal for outgoing in batch])
         except TimeoutError:
             answer = PartitionsAltered(ErrorCode.REQUEST_TIMED_OUT)
         again: list[_Outgoing] = []

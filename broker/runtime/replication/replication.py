@@ -13,12 +13,13 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from raftlog.broker.core.replica.leadership import NO_EPOCH, Leadership, LeaderTerms
-from raftlog.broker.runtime.replication.fetcher import Fetcher, FetcherSettings
-from raftlog.broker.runtime.replication.proposals import IsrProposals
+from raftlog.broker.runtime.replication.fetch_codec import FetcherSettings
+from raftlog.broker.runtime.replication.proposals import AlterPartitions, IsrProposals
 from raftlog.metadata.records import NO_LEADER
 
 if TYPE_CHECKING:
     from raftlog.broker.runtime.partition import Partition
+    from raftlog.broker.runtime.replication.fetcher import Fetcher
     from raftlog.broker.runtime.replication.followed import Followed
     from raftlog.metadata.cluster_commands import IsrProposal
     from raftlog.metadata.delta import MetadataDelta
@@ -54,7 +55,14 @@ class Replication:
     Invariant: a partition is followed under the leader and in the epoch of the newest metadata, or not at all.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, node_id: int, settings: ReplicationSettings) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        node_id: int,
+        settings: ReplicationSettings,
+        alter_partitions: AlterPartitions,
+    ) -> None:
+        """`alter_partitions` takes ISR proposals to the controller."""
         self._loop = loop
         self._node_id = node_id
         self._settings = settings
@@ -63,7 +71,7 @@ class Replication:
         self._followed: dict[Partition, Followed] = {}
         # Those with followers that we lead.
         self._led: dict[Partition, None] = {}
-        self.proposals = IsrProposals(loop, self.steady_ms, self._settled)
+        self.proposals = IsrProposals(loop, self.steady_ms, alter_partitions, self._settled)
         self._terms = LeaderTerms(node_id, settings.lag_time_max_ms, self._is_eligible, self._broker_epoch)
         self._next_look_ms = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -117,6 +125,9 @@ class Replication:
             return
         fetcher = self._fetchers.get(state.leader)
         if fetcher is None:
+            # Imported when there is somebody to follow: a broker alone starts without it.
+            from raftlog.broker.runtime.replication.fetcher import Fetcher
+
             fetcher = self._fetchers[state.leader] = Fetcher(
                 self._loop, self._node_id, state.leader, self._settings.fetcher, self._own_epoch
             )
