@@ -11,12 +11,10 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import os
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
-from raftlog.broker.config import BrokerConfig
 from raftlog.metadata.codec import decode_records, encode_records
 from raftlog.metadata.commands import (
     AllocateProducerIds,
@@ -35,7 +33,6 @@ from raftlog.metadata.image import MetadataImage
 from raftlog.metadata.records import Record
 from raftlog.metadata.snapshot import decode_snapshot, encode_snapshot, snapshot_records
 from raftlog.metadata.topic_names import INTERNAL_TOPICS
-from raftlog.raft.local import LocalLog
 from raftlog.raft.seam import MetadataLog, NotLeader, ProposalFailed, QuorumStatus
 from raftlog.wire.errors import ErrorCode, InvariantViolation
 
@@ -448,55 +445,3 @@ class Controller:
     async def transfer_leadership(self, to: int) -> None:
         """Make another voter the leader. Raises NotLeader, ProposalFailed."""
         await (self._forwarding or self._log).transfer_leadership(to)
-
-
-# -- putting it together ------------------------------------------------------------------------------
-
-_RESERVED_IDS = 2
-"""Ids 0 (none) and 1 (the metadata log itself) belong to no topic in Kafka."""
-
-
-def random_id() -> bytes:
-    """16 random bytes for a topic, a directory, an incarnation. Never a reserved id, and its text form never begins
-    with "-", which command-line tools would take for an option.
-    """
-    while True:
-        identifier = os.urandom(16)
-        if int.from_bytes(identifier, "big") >= _RESERVED_IDS and identifier[0] >> 2 != _MINUS:
-            return identifier
-
-
-_MINUS = 62
-"""The value of "-" in base64url: the first character is the first six bits."""
-
-
-def open_controller(config: BrokerConfig) -> Controller:
-    """The controller of a broker without peers. Raises JournalDamaged, JournalLocked, OSError."""
-    metadata_log = LocalLog(
-        config.metadata_directory,
-        node_id=config.node_id,
-        segment_bytes=config["metadata.log.segment.bytes"],
-        snapshot_bytes=config["metadata.log.max.record.bytes.between.snapshots"],
-    )
-    environment = Environment(
-        new_id=random_id,
-        resolver=config.resolver,
-        num_partitions=config["num.partitions"],
-        default_replication_factor=config["default.replication.factor"],
-        features=SUPPORTED_FEATURES,
-    )
-    return Controller(metadata_log, environment, {"__consumer_offsets": _offsets_topic(config)})
-
-
-def _offsets_topic(config: BrokerConfig) -> InternalTopic:
-    topic = NewTopic(
-        name="__consumer_offsets",
-        num_partitions=config["offsets.topic.num.partitions"],
-        replication_factor=config["offsets.topic.replication.factor"],
-        configs=(
-            ("cleanup.policy", "compact"),
-            ("compression.type", "producer"),
-            ("segment.bytes", str(config["offsets.topic.segment.bytes"])),
-        ),
-    )
-    return InternalTopic(topic, cap_replication=not config.is_given("offsets.topic.replication.factor"))

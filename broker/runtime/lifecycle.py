@@ -19,6 +19,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from raftlog.broker.runtime.controller import Controller
+from raftlog.broker.runtime.failures import CannotStart
 from raftlog.metadata.cluster_commands import (
     AssignDirectories,
     BrokerHeartbeat,
@@ -53,10 +54,6 @@ class State(Enum):
     LEFT = "left"
 
 
-class CannotJoin(Exception):
-    """The cluster refuses this broker for good; the text says why and what to do."""
-
-
 class LifecycleSettings(NamedTuple):
     """Times in seconds."""
 
@@ -88,13 +85,14 @@ class BrokerLifecycle:
         self._wake = asyncio.Event()
         self._left: asyncio.Future[None] = self._loop.create_future()
         self._task: asyncio.Task[None] | None = None
+        self.on_registered: Callable[[int], None] | None = None
         self._assignments: dict[tuple[bytes, int], bytes] = {}
         self._assigning: asyncio.Task[None] | None = None
 
     # -- joining -----------------------------------------------------------------------------------
 
     async def register(self) -> int:
-        """Register until the cluster takes this broker; its epoch. Raises CannotJoin."""
+        """Register until the cluster takes this broker; its epoch. Raises CannotStart."""
         deadline: float | None = None
         told = ""
         while True:
@@ -104,13 +102,15 @@ class BrokerLifecycle:
                     self.state = State.FENCED
                     # What was true of the last stop is not true of the next registration.
                     self._registration = _without_previous(self._registration)
+                    if self.on_registered is not None:
+                        self.on_registered(answer.broker_epoch)
                     return answer.broker_epoch
                 case ErrorCode.DUPLICATE_BROKER_REGISTRATION:
                     deadline = deadline or self._loop.time() + self._settings.duplicate_seconds_max
                     if self._loop.time() > deadline:
-                        raise CannotJoin(answer.message or answer.error.message)
+                        raise CannotStart(answer.message or answer.error.message)
                 case ErrorCode.INCONSISTENT_CLUSTER_ID | ErrorCode.INVALID_REGISTRATION | ErrorCode.UNSUPPORTED_VERSION:
-                    raise CannotJoin(answer.message or answer.error.message)
+                    raise CannotStart(answer.message or answer.error.message)
                 case _:
                     pass
             if told != answer.error.name:
@@ -133,7 +133,7 @@ class BrokerLifecycle:
 
     @property
     def task(self) -> asyncio.Task[None] | None:
-        """The heartbeats. It ends by itself only when the cluster refuses the broker (CannotJoin)."""
+        """The heartbeats. It ends by itself only when the cluster refuses the broker (CannotStart)."""
         return self._task
 
     # -- heartbeats ---------------------------------------------------------------------------------

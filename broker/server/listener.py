@@ -61,6 +61,12 @@ class Server:
 
         Raises OSError with what to do about it when the address cannot be bound.
         """
+        address = self.bind(host, port, name)
+        self.accept()
+        return address
+
+    def bind(self, host: str, port: int, name: str = "PLAINTEXT") -> tuple[str, int]:
+        """The same without accepting: who connects has to wait until `accept`."""
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.socket(family, socket.SOCK_STREAM)
         listener.setblocking(False)
@@ -72,11 +78,15 @@ class Server:
             listener.close()
             raise OSError(error.errno, f"cannot listen on {host}:{port}: {error.strerror}") from error
         self._listeners[listener] = name
-        self.loop.add_reader(listener.fileno(), self._accept, listener)
-        if self._sweeper is None:
-            self._sweeper = self.loop.call_later(_SWEEP_SECONDS, self._sweep)
         bound = listener.getsockname()
         return bound[0], bound[1]
+
+    def accept(self) -> None:
+        """Let in who connects, on all that is bound."""
+        for listener in self._listeners:
+            self.loop.add_reader(listener.fileno(), self._accept, listener)
+        if self._sweeper is None:
+            self._sweeper = self.loop.call_later(_SWEEP_SECONDS, self._sweep)
 
     def _accept(self, listener: socket.socket) -> None:
         for _ in range(ACCEPTS_PER_TURN):

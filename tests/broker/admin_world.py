@@ -13,7 +13,8 @@ from typing import Any, cast
 
 from raftlog.broker.api.context import RequestContext
 from raftlog.broker.config import BrokerConfig
-from raftlog.broker.runtime.controller import Controller, open_controller, random_id
+from raftlog.broker.runtime.controller import Controller
+from raftlog.broker.runtime.opening import open_controller, random_id
 from raftlog.metadata.commands import CreateTopics, NewTopic, RegisterBroker, TopicResult
 from raftlog.metadata.image import MetadataImage
 from raftlog.metadata.records import Endpoint

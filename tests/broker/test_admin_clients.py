@@ -19,7 +19,7 @@ from kafka import KafkaAdminClient
 from kafka.admin import NewTopic as PythonNewTopic
 
 from raftlog.broker.config import BrokerConfig
-from raftlog.broker.runtime.controller import open_controller
+from raftlog.broker.runtime.opening import open_controller
 from raftlog.raft.journal import Entry, Journal
 from raftlog.testing import BrokerProcess
 from raftlog.testing.process import BrokerDied

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from raftlog.broker.config import BrokerConfig
-from raftlog.broker.runtime.controller import Controller, open_controller, random_id
+from raftlog.broker.runtime.controller import Controller
+from raftlog.broker.runtime.opening import open_controller, random_id
 from raftlog.metadata.commands import (
     AlterConfigs,
     AlterResource,

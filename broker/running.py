@@ -1,0 +1,225 @@
+"""A running broker: builds the graph of its parts, starts them in order, and stops them in order.
+
+Knows the order of things. Refuses to know how any of them works, and processes: signals, the ready line and the exit
+code are `main`'s. What it runs on (`Machine`) and where clients come in (`Doors`) are given to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+import random
+from typing import TYPE_CHECKING
+
+from raftlog.broker.api.context import Services
+from raftlog.broker.core.fetch.session import FetchSessions
+from raftlog.broker.core.log.config import LogConfig
+from raftlog.broker.runtime.doors import Doors, KafkaDoors
+from raftlog.broker.runtime.failures import CannotStart
+from raftlog.broker.runtime.fetching import FetchService
+from raftlog.broker.runtime.group_coordinator import GroupCoordinator
+from raftlog.broker.runtime.opening import open_controller, random_id
+from raftlog.broker.runtime.partition_manager import PartitionManager
+from raftlog.broker.server.dispatcher import Dispatcher
+from raftlog.broker.store.log_manager import LogManager, LogManagerSettings
+from raftlog.metadata.commands import NO_EPOCH, RegisterBroker
+from raftlog.metadata.records import ResourceType
+from raftlog.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from raftlog.broker.config import BrokerConfig
+    from raftlog.broker.machine import Machine
+    from raftlog.broker.runtime.membership import Membership
+    from raftlog.broker.server.health import HealthServer
+    from raftlog.broker.store.managed_log import ManagedLog
+
+log = logging.getLogger("raftlog.broker")
+
+# How long replies that are under way may take to leave after SIGTERM.
+DRAIN_SECONDS_MAX = 2.0
+
+
+class RunningBroker:
+    """One broker. `start` once, then `stop` once; `stopping` is set when it has to be stopped."""
+
+    def __init__(self, config: BrokerConfig, machine: Machine, doors: Doors | None = None) -> None:
+        """Needs a running event loop. Raises JournalDamaged, JournalLocked, OSError."""
+        self.config = config
+        self.machine = machine
+        self.clock = machine.clock
+        self.loop = asyncio.get_running_loop()
+        self.controller = open_controller(config, machine)
+        self.doors = doors or KafkaDoors(config)
+        self.stopping = asyncio.Event()
+        self.failure: BaseException | None = None
+        self.cluster_id = ""
+        self.addresses: list[tuple[str, str, int]] = []
+        self.membership: Membership | None = None
+        self._shared_values: object = None
+        self._shared_config = LogConfig()
+        self._has_logs = False
+        self._background: asyncio.Task[None] | None = None
+        self._groups: GroupCoordinator | None = None
+        self._health: HealthServer | None = None
+
+    # -- starting ----------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Return when clients are served. Raises CannotStart, DataDirectoryInUse, OSError, JournalDamaged."""
+        if self.config.has_peers:
+            # Imported here: a broker alone starts without what only several brokers need.
+            from raftlog.broker.runtime.membership import Membership
+
+            self.membership = Membership(self)
+            self.addresses = self.doors.bind()
+        await self.controller.start()
+        if self.config["raftlog.health.listener"]:
+            await self._open_health(self.config["raftlog.health.listener"])
+        self.cluster_id = await self._find_cluster_id()
+        self._build()
+        self._has_logs = True
+        self.logs.start()
+        self.controller.subscribe(self.partitions.publish)
+        if self.membership is not None:
+            await self.membership.join()
+        else:
+            await self._register_alone()
+            self.addresses = self.doors.bind()
+        self._serve()
+        if self.membership is not None:
+            await self.membership.begin()
+
+    async def _open_health(self, address: str) -> None:
+        from raftlog.broker.runtime.readiness import Readiness
+        from raftlog.broker.server.health import HealthServer
+
+        controller = self.controller
+        readiness = Readiness(self.config.node_id, lambda: controller.image, controller.log.status)
+        host, _, port = address.rpartition(":")
+        self._health = HealthServer(self.loop, readiness.reasons)
+        await self._health.listen(host.strip("[]"), int(port))
+
+    async def _find_cluster_id(self) -> str:
+        proposed = base64.urlsafe_b64encode(random_id()).decode().rstrip("=")
+        if self.membership is not None:
+            return await self.membership.find_cluster(proposed)
+        return await self.controller.initialize(proposed)
+
+    def _build(self) -> None:
+        config = self.config
+        self.logs = LogManager(
+            config.data_dirs,
+            self.clock,
+            node_id=config.node_id,
+            cluster_id=self.cluster_id,
+            topic_config=self.topic_config,
+            settings=LogManagerSettings(
+                retention_check_interval_ms=config["log.retention.check.interval.ms"],
+                flush_offset_checkpoint_interval_ms=config["log.flush.offset.checkpoint.interval.ms"],
+                flush_start_offset_checkpoint_interval_ms=config["log.flush.start.offset.checkpoint.interval.ms"],
+                producer_expiration_ms=config["producer.id.expiration.ms"],
+                high_watermark_checkpoint_interval_ms=config["replica.high.watermark.checkpoint.interval.ms"],
+                cleaner_enable=config["log.cleaner.enable"],
+                cleaner_backoff_ms=config["log.cleaner.backoff.ms"],
+                cleaner_dedupe_buffer_size=config["log.cleaner.dedupe.buffer.size"],
+            ),
+            disk=self.machine.disk,
+            on_offline=self._log_offline,
+        )
+        replication = self.membership.replication() if self.membership is not None else None
+        self.partitions = PartitionManager(config.node_id, self.logs, self.topic_config, replication)
+        self.fetches = FetchService(
+            self.loop,
+            self.partitions,
+            FetchSessions(
+                config["max.incremental.fetch.session.cache.slots"],
+                lambda: random.getrandbits(31),
+                FetchService.release,
+            ),
+            config["fetch.max.bytes"],
+        )
+
+    async def _register_alone(self) -> None:
+        known = self.controller.image.brokers.get(self.config.node_id)
+        stopped_in_order = known is not None and all(directory.clean for directory in self.logs.directories)
+        registered = await self.controller.register(
+            RegisterBroker(
+                broker_id=self.config.node_id,
+                incarnation_id=random_id(),
+                endpoints=self.config.registered_endpoints(),
+                rack=self.config["broker.rack"],
+                cluster_id=self.cluster_id,
+                # Nothing was lost, so the partitions that this broker leads keep their leader epochs (KIP-966).
+                previous_broker_epoch=known.epoch if known is not None and stopped_in_order else NO_EPOCH,
+            )
+        )
+        if registered.error is not ErrorCode.NONE:
+            text = f"the controller refuses this broker: {registered.error.name}: {registered.message}"
+            raise CannotStart(text)
+
+    def _serve(self) -> None:
+        self._groups = GroupCoordinator(self.config, self.controller, self.partitions, self.clock, self.loop)
+        services = Services(
+            node_id=self.config.node_id,
+            cluster_id=self.cluster_id,
+            config=self.config,
+            clock=self.clock,
+            loop=self.loop,
+            controller=self.controller,
+            logs=self.logs,
+            partitions=self.partitions,
+            fetches=self.fetches,
+            groups=self._groups,
+        )
+        self.doors.open(Dispatcher(services, self.config.advertised).dispatch, self.fail)
+        self._groups.start()
+        self._background = self.loop.create_task(self.logs.run())
+
+    # -- while it runs -----------------------------------------------------------------------------
+
+    def topic_config(self, topic: str) -> LogConfig:
+        """A topic's resolved settings; topics without overrides share one object."""
+        image = self.controller.image
+        values = self.config.resolver.topic_values(image, topic)
+        if image.configs_of(ResourceType.TOPIC, topic):
+            return LogConfig.from_mapping(values)
+        if values is not self._shared_values:
+            self._shared_values, self._shared_config = values, LogConfig.from_mapping(values)
+        return self._shared_config
+
+    def _log_offline(self, partition_log: ManagedLog, reason: str) -> None:
+        self.partitions.log_offline(partition_log, reason)
+        if self.membership is not None:
+            self.membership.storage_failed()
+
+    def fail(self, error: BaseException) -> None:
+        """Stop at once because of a bug: nothing more is answered."""
+        self.failure = error
+        self.stopping.set()
+
+    # -- stopping ----------------------------------------------------------------------------------
+
+    async def stop(self) -> None:
+        """Hand over what this broker leads, answer what is under way, and bring everything to the disk."""
+        began = self.loop.time()
+        log.info("stopping")
+        if self.membership is not None:
+            await self.membership.leave()
+        self.doors.stop_accepting()
+        if self._groups is not None:
+            self._groups.stop()
+            self.fetches.answer_all()
+        await self.doors.drain(DRAIN_SECONDS_MAX)
+        self.doors.close()
+        if self.membership is not None:
+            await self.membership.close()
+        if self._background is not None:
+            self._background.cancel()
+            await asyncio.gather(self._background, return_exceptions=True)
+        if self._has_logs:
+            await self.logs.close()
+        await self.controller.close()
+        if self._health is not None:
+            self._health.close()
+        log.info("stopped after=%.3fs", self.loop.time() - began)

@@ -1,0 +1,72 @@
+"""Where clients come in: the Kafka listeners of a broker, opened only when it can serve.
+
+Knows addresses and the order of opening and closing. Refuses to know requests. A simulation brings doors of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from raftlog.broker.config import BrokerConfig
+from raftlog.broker.server.limits import ServerLimits
+from raftlog.broker.server.listener import Server
+
+Dispatch = Callable[[Any, memoryview], None]
+
+
+class Doors(Protocol):
+    """The listeners of one broker."""
+
+    def bind(self) -> list[tuple[str, str, int]]:
+        """Take the addresses, so that nobody else has them: (listener name, host, port) of each. Raises OSError."""
+
+    def open(self, dispatch: Dispatch, on_bug: Callable[[BaseException], None]) -> None:
+        """Let clients in; their frames go to `dispatch`, and a bug in serving them to `on_bug`."""
+
+    def stop_accepting(self) -> None:
+        """Let nobody else in."""
+
+    async def drain(self, seconds_max: float) -> None:
+        """Wait until the replies under way have left."""
+
+    def close(self) -> None:
+        """Close all connections."""
+
+
+class KafkaDoors:
+    """The listeners of `listeners`, on sockets."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self._config = config
+        self._server = Server(asyncio.get_running_loop(), ServerLimits.from_config(config), _nobody)
+
+    def bind(self) -> list[tuple[str, str, int]]:
+        """See Doors."""
+        return [
+            (e.listener_name, *self._server.bind(e.host or "0.0.0.0", e.port, e.listener_name))
+            for e in self._config.endpoints
+        ]
+
+    def open(self, dispatch: Dispatch, on_bug: Callable[[BaseException], None]) -> None:
+        """See Doors."""
+        self._server.dispatch = dispatch
+        self._server.on_fatal = on_bug
+        self._server.accept()
+
+    def stop_accepting(self) -> None:
+        """See Doors."""
+        self._server.stop_accepting()
+
+    async def drain(self, seconds_max: float) -> None:
+        """See Doors."""
+        await self._server.drain(seconds_max)
+
+    def close(self) -> None:
+        """See Doors."""
+        self._server.close()
+
+
+def _nobody(_connection: object, _frame: memoryview) -> None:
+    raise AssertionError("a request came in before the doors were open")

@@ -1,0 +1,58 @@
+"""What a broker remembers of its last run: under which epoch it served, and on which start of the machine.
+
+With a clean stop the epoch proves that no record was lost. After the death of the process alone the same start of the
+machine proves it as well: what was written is in the page cache, whoever wrote it. A machine that lost power proves
+nothing, and neither does a run during which a sync failed (the kernel may have dropped what it could not write).
+
+Knows one small file beside the metadata log. Refuses to know what is concluded from it.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import NamedTuple
+
+from raftlog.raft.files import Files
+
+NAME = "last-run.json"
+NO_EPOCH = -1
+
+
+class LastRun(NamedTuple):
+    """`broker_epoch`: NO_EPOCH when nothing is known."""
+
+    broker_epoch: int = NO_EPOCH
+    boot_id: str = ""
+
+
+def read_last_run(files: Files, directory: str) -> LastRun:
+    """What the file says; nothing, when it is not there or cannot be read."""
+    try:
+        if NAME not in files.list_directory(directory):
+            return LastRun()
+        found = json.loads(files.read(f"{directory}/{NAME}"))
+        return LastRun(int(found["broker_epoch"]), str(found["boot_id"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return LastRun()
+
+
+def write_last_run(files: Files, directory: str, run: LastRun) -> None:
+    """Replace the file. Raises OSError."""
+    path = f"{directory}/{NAME}"
+    if f"{NAME}.tmp" in files.list_directory(directory):
+        files.remove(f"{path}.tmp")
+    descriptor = files.open_append(f"{path}.tmp")
+    try:
+        files.write(descriptor, json.dumps(run._asdict()).encode())
+        files.sync(descriptor)
+    finally:
+        files.close(descriptor)
+    files.rename(f"{path}.tmp", path)
+    files.sync_directory(directory)
+
+
+def forget_last_run(files: Files, directory: str) -> None:
+    """What is on the disk is not to be relied upon. Raises OSError."""
+    if NAME in files.list_directory(directory):
+        files.remove(f"{directory}/{NAME}")
+        files.sync_directory(directory)

@@ -1,0 +1,169 @@
+"""What a broker among others has beside the parts of a broker alone: its place in the cluster, and replication.
+
+Knows the order of joining and leaving. Refuses to know the steps themselves (`lifecycle`, `controller_duties`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from raftlog.broker.runtime.controller_duties import ControllerDuties, DutySettings
+from raftlog.broker.runtime.failures import CannotStart
+from raftlog.broker.runtime.last_run import LastRun, forget_last_run, read_last_run, write_last_run
+from raftlog.broker.runtime.lifecycle import BrokerLifecycle, LifecycleSettings
+from raftlog.broker.runtime.opening import FEATURE_RANGES, random_id
+from raftlog.broker.runtime.replication.replication import Replication, ReplicationSettings
+from raftlog.metadata.commands import NO_EPOCH, RegisterBroker
+from raftlog.metadata.records import FeatureRange
+from raftlog.raft.seam import ProposalFailed
+
+if TYPE_CHECKING:
+    from raftlog.broker.running import RunningBroker
+
+log = logging.getLogger("raftlog.broker")
+
+WAITING_TOLD_SECONDS = 5.0
+LINGER_SECONDS = 0.25
+"""After the handover the broker goes on answering for so long, with NOT_LEADER_OR_FOLLOWER: clients learn from that
+where to go, at once; a connection that just closes costs them their back-off.
+"""
+
+HAND_OVER_SECONDS_MAX = 1.0
+
+
+class Membership:
+    """The cluster's side of a running broker."""
+
+    def __init__(self, broker: RunningBroker) -> None:
+        self._broker = broker
+        self._config = broker.config
+        self._controller = broker.controller
+        self._loop = broker.loop
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._duties: ControllerDuties | None = None
+        self._lifecycle: BrokerLifecycle | None = None
+        self._replication: Replication | None = None
+
+    # -- joining -----------------------------------------------------------------------------------
+
+    async def find_cluster(self, proposed: str) -> str:
+        """The cluster's id: the one in the log, or `proposed` when the cluster is new. Waits for a quorum."""
+        waiting = self._loop.call_later(WAITING_TOLD_SECONDS, self._tell_waiting)
+        try:
+            while not (found := await self._controller.initialize(proposed)):
+                await asyncio.sleep(0)
+        finally:
+            waiting.cancel()
+        self._controller.log.know_cluster(found)
+        return found
+
+    def _tell_waiting(self) -> None:
+        others = [f"{v.node_id}@{v.host}:{v.port}" for v in self._config.voters if v.node_id != self._config.node_id]
+        log.warning("no quorum yet: waiting for a majority of the voters; the others are %s", ", ".join(others))
+
+    def replication(self) -> Replication:
+        """What the partition manager replicates with."""
+        config = self._config
+        settings = ReplicationSettings.from_config(config, config.inter_broker_listener)
+        self._replication = Replication(self._loop, config.node_id, settings, self._controller.alter_partitions)
+        return self._replication
+
+    async def join(self) -> None:
+        """Register. Raises CannotStart."""
+        config, logs = self._config, self._broker.logs
+        self._duties = ControllerDuties(self._controller, self._duty_settings(), self._keep)
+        last = read_last_run(self._broker.machine.files, config.metadata_directory)
+        stopped_in_order = all(directory.clean for directory in logs.directories)
+        boot_id = self._broker.machine.boot_id
+        registration = RegisterBroker(
+            broker_id=config.node_id,
+            incarnation_id=random_id(),
+            endpoints=config.registered_endpoints({name: port for name, _, port in self._broker.addresses}),
+            rack=config["broker.rack"],
+            directories=tuple(d.directory_id for d in logs.directories if d.offline_reason is None),
+            cluster_id=self._broker.cluster_id,
+            fenced=True,
+            previous_broker_epoch=last.broker_epoch if stopped_in_order else NO_EPOCH,
+            log_survived=bool(boot_id) and last.boot_id == boot_id,
+            features=tuple(FeatureRange(name, *levels) for name, levels in sorted(FEATURE_RANGES.items())),
+        )
+        heartbeat = LifecycleSettings(config["broker.heartbeat.interval.ms"] / 1000)
+        self._lifecycle = BrokerLifecycle(self._controller, registration, heartbeat, self._offline_directories)
+        self._lifecycle.on_registered = self._remember
+        await self._lifecycle.register()
+
+    def _remember(self, broker_epoch: int) -> None:
+        run = LastRun(broker_epoch, self._broker.machine.boot_id)
+        try:
+            write_last_run(self._broker.machine.files, self._config.metadata_directory, run)
+        except OSError as error:
+            log.error("the next start will not know that this run lost nothing: %s", error)
+
+    def _duty_settings(self) -> DutySettings:
+        config = self._config
+        rebalances = config["auto.leader.rebalance.enable"]
+        return DutySettings(
+            session_ms=config["broker.session.timeout.ms"],
+            rebalance_seconds=config["leader.imbalance.check.interval.seconds"] if rebalances else 0,
+        )
+
+    async def begin(self) -> None:
+        """Ask to be counted on, and return when that is so. Raises CannotStart."""
+        assert self._lifecycle is not None
+        self._lifecycle.start()
+        await self._lifecycle.wait_until_serving()
+        self._keep(self._loop.create_task(self._stop_when_refused()))
+
+    async def _stop_when_refused(self) -> None:
+        assert self._lifecycle is not None and self._lifecycle.task is not None
+        try:
+            await asyncio.shield(self._lifecycle.task)
+        except CannotStart as error:
+            log.critical("stopping: the cluster refuses this broker: %s", error)
+            self._broker.stopping.set()
+
+    def _keep(self, task: asyncio.Task[None]) -> None:
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # -- while it runs -----------------------------------------------------------------------------
+
+    def _offline_directories(self) -> tuple[bytes, ...]:
+        return tuple(d.directory_id for d in self._broker.logs.directories if d.offline_reason is not None)
+
+    def storage_failed(self) -> None:
+        """A log or a directory went offline: what a crash leaves on such a disk proves nothing."""
+        try:
+            forget_last_run(self._broker.machine.files, self._config.metadata_directory)
+        except OSError as error:
+            log.error("the note of this run cannot be removed: %s", error)
+        if self._lifecycle is not None:
+            self._lifecycle.hurry()
+
+    # -- leaving -----------------------------------------------------------------------------------
+
+    async def leave(self) -> None:
+        """Have others lead what this broker leads, the quorum included. Bounded in time."""
+        hands_over = self._lifecycle is not None and self._config["controlled.shutdown.enable"]
+        if hands_over and self._lifecycle is not None and await self._lifecycle.leave():
+            await asyncio.sleep(LINGER_SECONDS)
+        if self._controller.log.is_leader:
+            try:
+                to = await asyncio.wait_for(self._controller.log.transfer_leadership(), HAND_OVER_SECONDS_MAX)
+                log.info("node %d leads the metadata quorum now", to)
+            except (ProposalFailed, TimeoutError) as error:
+                log.info("the metadata quorum elects a leader by itself: %s", error)
+
+    async def close(self) -> None:
+        """Stop what it does in the background."""
+        if self._duties is not None:
+            self._duties.close()
+        if self._lifecycle is not None:
+            await self._lifecycle.close()
+        if self._replication is not None:
+            self._replication.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -1,0 +1,93 @@
+"""Builds the controller of a broker: on a log of its own, or on the log that a quorum keeps.
+
+Knows which settings matter to it. Refuses to know what it does.
+"""
+
+from __future__ import annotations
+
+import os
+
+from raftlog.broker.config import BrokerConfig
+from raftlog.broker.machine import Machine
+from raftlog.broker.runtime.controller import FEATURES, Controller, InternalTopic
+from raftlog.metadata.commands import NewTopic
+from raftlog.metadata.controller import Environment
+from raftlog.raft.local import LocalLog
+from raftlog.raft.seam import MetadataLog
+
+FEATURE_RANGES = {name: (1, level) for name, level in FEATURES.items()}
+"""The levels of each feature that this version knows (KIP-584)."""
+
+_RESERVED_IDS = 2
+"""Ids 0 (none) and 1 (the metadata log itself) belong to no topic in Kafka."""
+
+
+def random_id() -> bytes:
+    """16 random bytes for a topic, a directory, an incarnation. Never a reserved id, and its text form never begins
+    with "-", which command-line tools would take for an option.
+    """
+    while True:
+        identifier = os.urandom(16)
+        if int.from_bytes(identifier, "big") >= _RESERVED_IDS and identifier[0] >> 2 != _MINUS:
+            return identifier
+
+
+_MINUS = 62
+"""The value of "-" in base64url: the first character is the first six bits."""
+
+
+def open_controller(config: BrokerConfig, machine: Machine | None = None) -> Controller:
+    """The controller of a broker, with or without peers. Raises JournalDamaged, JournalLocked, OSError."""
+    machine = machine or Machine()
+    environment = Environment(
+        new_id=random_id,
+        resolver=config.resolver,
+        num_partitions=config["num.partitions"],
+        default_replication_factor=config["default.replication.factor"],
+        features=FEATURE_RANGES,
+    )
+    metadata_log = _quorum_log(config, machine) if config.has_peers else _local_log(config, machine)
+    internal_topics = {"__consumer_offsets": _offsets_topic(config)}
+    return Controller(metadata_log, environment, internal_topics, alone=not config.has_peers)
+
+
+def _local_log(config: BrokerConfig, machine: Machine) -> MetadataLog:
+    return LocalLog(
+        config.metadata_directory,
+        node_id=config.node_id,
+        files=machine.files,
+        segment_bytes=config["metadata.log.segment.bytes"],
+        snapshot_bytes=config["metadata.log.max.record.bytes.between.snapshots"],
+        monotonic=machine.clock.monotonic,
+    )
+
+
+def _quorum_log(config: BrokerConfig, machine: Machine) -> MetadataLog:
+    from raftlog.raft.quorum import QuorumLog
+
+    return QuorumLog(
+        config.metadata_directory,
+        node_id=config.node_id,
+        peers={voter.node_id: (voter.host, voter.port) for voter in config.voters},
+        listen=config.peer_listen,
+        monotonic=machine.clock.monotonic,
+        observer=config.is_observer,
+        files=machine.files,
+        random=machine.chance,
+        segment_bytes=config["metadata.log.segment.bytes"],
+        snapshot_bytes=config["metadata.log.max.record.bytes.between.snapshots"],
+    )
+
+
+def _offsets_topic(config: BrokerConfig) -> InternalTopic:
+    topic = NewTopic(
+        name="__consumer_offsets",
+        num_partitions=config["offsets.topic.num.partitions"],
+        replication_factor=config["offsets.topic.replication.factor"],
+        configs=(
+            ("cleanup.policy", "compact"),
+            ("compression.type", "producer"),
+            ("segment.bytes", str(config["offsets.topic.segment.bytes"])),
+        ),
+    )
+    return InternalTopic(topic, cap_replication=not config.is_given("offsets.topic.replication.factor"))
