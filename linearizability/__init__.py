@@ -1,0 +1,67 @@
+"""Histories of concurrent operations, and whether the service that answered them kept its promise.
+
+    from raftlog.linearizability import Recorder, assert_linearizable, check
+    from raftlog.linearizability.checker.models.register import Register
+
+In a test, with the pytest fixture `history`:
+
+    def test_the_register_is_linearizable(history):
+        operation = history.invoke("client 1", "write", 3)
+        history.ok(operation)
+        assert_linearizable(history, Register())
+
+Names are loaded when they are first used: pytest imports this package in everybody's test runs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from raftlog.linearizability.assertions import assert_linearizable
+    from raftlog.linearizability.checker.budget import Budget
+    from raftlog.linearizability.checker.checking import check
+    from raftlog.linearizability.checker.history import History, Operation
+    from raftlog.linearizability.checker.model import Model
+    from raftlog.linearizability.checker.online import OnlineCheck
+    from raftlog.linearizability.checker.recorder import Recorder
+    from raftlog.linearizability.checker.verdict import Invalid, Unknown, Valid, Verdict
+
+__all__ = [
+    "Budget",
+    "History",
+    "Invalid",
+    "Model",
+    "OnlineCheck",
+    "Operation",
+    "Recorder",
+    "Unknown",
+    "Valid",
+    "Verdict",
+    "assert_linearizable",
+    "check",
+]
+
+_HOMES = {
+    "Budget": "checker.budget",
+    "History": "checker.history",
+    "Invalid": "checker.verdict",
+    "Model": "checker.model",
+    "OnlineCheck": "checker.online",
+    "Operation": "checker.history",
+    "Recorder": "checker.recorder",
+    "Unknown": "checker.verdict",
+    "Valid": "checker.verdict",
+    "Verdict": "checker.verdict",
+    "assert_linearizable": "assertions",
+    "check": "checker.checking",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{home}"), name)

@@ -28,8 +28,8 @@ class OutOfBudget(Exception):
 class Budget:
     """The limits of one check; None is no limit.
 
-    `clock` answers seconds and never goes back. `memory` answers the bytes that the process uses now; what it used
-    when the check began is not charged.
+    `clock` answers seconds and never goes back. `memory` answers the bytes that the process uses now. What was used
+    before the check began is not charged, unless `clock_at_start` and `memory_at_start` say from where to count.
     """
 
     seconds: float | None = None
@@ -37,6 +37,8 @@ class Budget:
     configurations: int | None = None
     clock: Callable[[], float] | None = None
     memory: Callable[[], int] | None = None
+    clock_at_start: float | None = None
+    memory_at_start: int | None = None
 
 
 class Meter:
@@ -47,8 +49,11 @@ class Meter:
     def __init__(self, budget: Budget) -> None:
         self.budget = budget
         self.started = budget.clock() if budget.clock is not None else 0.0
-        self._deadline = None if budget.seconds is None else self.started + budget.seconds
-        self._memory_at_start = budget.memory() if budget.memory is not None else 0
+        began = self.started if budget.clock_at_start is None else budget.clock_at_start
+        self._deadline = None if budget.seconds is None else began + budget.seconds
+        self._memory_at_start = budget.memory_at_start or 0
+        if budget.memory is not None and budget.memory_at_start is None:
+            self._memory_at_start = budget.memory()
         self._calls = 0
         self.configurations = 0
         self.ceiling: int | None = None  # a passing limit on configurations, for a first look at every part

@@ -163,7 +163,7 @@ class _Check:
         )
 
     def _explain(self, key: Key) -> Witness:
-        budget = replace(self._meter.budget, seconds=_EXPLAIN_SECONDS, configurations=None)
+        budget = replace(self._meter.budget, seconds=_EXPLAIN_SECONDS, configurations=None, clock_at_start=None)
         return self._checks[key].witness(key, self._history.time_unit, Meter(budget))
 
     def _reason(self, out: OutOfBudget) -> str:

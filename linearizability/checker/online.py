@@ -22,6 +22,7 @@ from typing import Any
 
 from raftlog.linearizability.checker.budget import Budget, Meter, OutOfBudget
 from raftlog.linearizability.checker.history import (
+    OK,
     Annotation,
     Event,
     EventType,
@@ -64,6 +65,7 @@ class OnlineCheck:
         budget: Budget | None = None,
         time_unit: TimeUnit = TimeUnit.NANOSECONDS,
         patience: int = _PATIENCE,
+        source: str | None = None,
     ) -> None:
         self.model = model
         self.verdict: Verdict | None = None
@@ -71,6 +73,7 @@ class OnlineCheck:
         self._meter = Meter(budget or Budget())
         self._unit = time_unit
         self._patience = patience
+        self._source = source
         self._parts: dict[Key, OnlinePart] = {}
 
     def feed(self, event: Event) -> Verdict | None:
@@ -81,25 +84,30 @@ class OnlineCheck:
         kind, operation = event
         if self.verdict is not None or isinstance(operation, Annotation):
             return self.verdict
-        if kind is _INVOKE and operation.function not in self.model.functions:
-            reason = f"{operation.function!r} is no function of the model {self.model.name}"
-            raise HistoryError(reason, operation.line)
+        if kind is _INVOKE or operation.outcome is OK:
+            self._validate(operation)
         try:
             part = self._part(operation)
             if kind is _INVOKE:
                 operation.index = self.operation_count
                 self.operation_count += 1
                 part.invoke(operation)
-                return None
-            try:
-                self.model.validate(operation)
-            except ValueError as error:
-                raise HistoryError(str(error), operation.line) from None
-            if not part.complete(operation):
-                self._invalid(operation)
+            elif not part.complete(operation):
+                self._invalid()
         except OutOfBudget as out:
             self._unknown(out.limit, f"Nothing contradicts the history so far, but the budget ran out: {out.reason}.")
         return self.verdict
+
+    def _validate(self, operation: Operation) -> None:
+        model = self.model
+        if operation.function not in model.functions:
+            known = ", ".join(sorted(model.functions))
+            reason = f"{operation.function!r} is no function of the model {model.name}, which has {known}"
+            raise HistoryError(reason, operation.line, self._source)
+        try:
+            model.validate(operation)
+        except ValueError as error:
+            raise HistoryError(str(error), operation.line, self._source) from None
 
     def extend(self, events: Iterable[Event]) -> Verdict | None:
         """Take events until the verdict is certain."""
@@ -115,7 +123,7 @@ class OnlineCheck:
                 return self.verdict
             try:
                 if not part.finish():
-                    self._invalid(None)
+                    self._invalid()
             except OutOfBudget as out:
                 self._unknown(out.limit, f"Nothing contradicts the history, but the budget ran out: {out.reason}.")
         if self.verdict is None:
@@ -150,7 +158,7 @@ class OnlineCheck:
         parts = self._verdicts(Status.UNKNOWN)
         self.verdict = Unknown(self.model, parts, self.operation_count, self._seconds(), limit=limit, reason=reason)
 
-    def _invalid(self, operation: Operation | None) -> None:
+    def _invalid(self) -> None:
         key, part = next((key, part) for key, part in self._parts.items() if part.is_bad)
         meter = Meter(Budget(_EXPLAIN_SECONDS, clock=self._meter.budget.clock))
         witness: Witness = part.witness(key, self._unit, meter)

@@ -52,6 +52,12 @@ GROUPS: tuple[tuple[str, dict[str, Command]], ...] = (
         },
     ),
     (
+        "Correctness",
+        {
+            "check": Command("raftlog.cli.check", "say whether a recorded history is linearizable, and why not"),
+        },
+    ),
+    (
         "Clusters",
         {
             "cluster": Command("raftlog.cli.cluster", "show how brokers and partitions are, forget a broker"),

@@ -1,0 +1,252 @@
+"""`raftlog check`: a recorded history in, a verdict and the reason out.
+
+Knows options, exit codes and progress; refuses to know how anything is checked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from raftlog.cli.arguments import Parser, add_json, positive_seconds
+from raftlog.cli.failure import CommandFailed, UsageError, nearest
+from raftlog.cli.output import notice, print_json
+
+if TYPE_CHECKING:
+    from raftlog.linearizability.checker.history import History
+    from raftlog.linearizability.checker.model import Model
+    from raftlog.linearizability.checker.page.report import Report
+    from raftlog.linearizability.checker.verdict import Verdict
+    from raftlog.linearizability.resources import Allowance
+
+EXIT_CODES = {"valid": 0, "invalid": 1, "unknown": 2}
+EXIT_UNREADABLE = 3
+EXIT_USAGE = 64  # EX_USAGE: 2 says that nobody knows whether the history is valid
+_PROGRESS_AFTER_SECONDS = 1.0
+_LINE_LIMIT = 200
+
+EPILOG = """\
+models: register, cas-register, key-value, log, queue, set, counter, lock, offsets, kafka,
+        or your own: package.module:name of a Model class, or of an object of one
+exit codes: 0 valid, 1 invalid, 2 unknown, 3 the file cannot be read, 64 the command line is wrong
+example:
+  raftlog check history.jsonl --model log --html report.html"""
+
+
+def run(arguments: list[str]) -> int:
+    try:
+        options = _parser().parse(arguments)
+        return _check(options)
+    except UsageError as error:
+        error.report(as_json="--json" in arguments)
+        return EXIT_USAGE
+    except CommandFailed as failure:
+        failure.report(as_json="--json" in arguments)
+        return EXIT_UNREADABLE
+
+
+def _parser() -> Parser:
+    parser = Parser(prog="raftlog check", description="Check a recorded history.", epilog=EPILOG)
+    parser.add_argument("file", metavar="FILE", help="the history")
+    parser.add_argument("--model", required=True, help="what the service promised to be")
+    parser.add_argument("--format", default="jsonl", help="jsonl (default), jepsen or porcupine")
+    parser.add_argument(
+        "--budget-seconds", type=positive_seconds, default=60.0, metavar="SECONDS", help="time (default %(default)g)"
+    )
+    parser.add_argument(
+        "--budget-mb", type=_megabytes, default=500.0, metavar="MB", help="memory, with reading (default %(default)g)"
+    )
+    parser.add_argument(
+        "--online", action="store_true", help="judge while reading (jsonl): memory for what is open, not for the file"
+    )
+    parser.add_argument("--html", metavar="FILE", help="write a page that shows the history and the verdict")
+    add_json(parser, "print the verdict as one line of JSON")
+    return parser
+
+
+def _megabytes(text: str) -> float:
+    try:
+        megabytes = float(text)
+    except ValueError:
+        megabytes = 0.0
+    if not 0 < megabytes < 1e9:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number of megabytes")
+    return megabytes
+
+
+def _check(options: argparse.Namespace) -> int:
+    from raftlog.linearizability.checker.history import HistoryError
+    from raftlog.linearizability.files import FORMATS
+
+    if options.format not in FORMATS:
+        raise UsageError(f"there is no format {options.format!r}", f"it is one of {', '.join(FORMATS)}")
+    progress = _Progress()
+    try:
+        if options.model == "kafka":
+            return _check_kafka(options, progress)
+        return _check_model(options, _model(options), progress)
+    except HistoryError as error:
+        raise CommandFailed(str(error), code="UNREADABLE") from None
+    except OSError as error:
+        raise CommandFailed(f"{error.filename or options.file}: {error.strerror}", code="UNREADABLE") from None
+    finally:
+        progress.end()
+
+
+def _model(options: argparse.Namespace) -> Model[Any]:
+    from raftlog.linearizability.checker.model import Model
+    from raftlog.linearizability.checker.models.catalogue import MODELS
+    from raftlog.linearizability.checker.models.key_value import KeyValue
+
+    name: str = options.model
+    if name == "key-value" and options.format == "porcupine":
+        return KeyValue(absent="")
+    if name in MODELS:
+        return MODELS[name]()
+    module_name, colon, attribute = name.partition(":")
+    if not colon:
+        close = nearest(name, [*MODELS, "kafka"])
+        hint = f"did you mean {close}?" if close else f"it is one of {', '.join(MODELS)}, kafka, or package.module:name"
+        raise UsageError(f"there is no model {name!r}", hint)
+    from importlib import import_module
+
+    sys.path.insert(0, "")
+    try:
+        found = getattr(import_module(module_name), attribute)
+    except (ImportError, AttributeError) as error:
+        raise UsageError(f"the model {name!r} cannot be loaded: {error}") from None
+    model = found() if isinstance(found, type) else found
+    if not isinstance(model, Model):
+        raise UsageError(f"{name!r} is no Model", "derive it from raftlog.linearizability.checker.model.Model")
+    return model
+
+
+def _check_model(options: argparse.Namespace, model: Model[Any], progress: _Progress) -> int:
+    from raftlog.linearizability.checker.budget import OutOfBudget
+    from raftlog.linearizability.checker.checking import check
+    from raftlog.linearizability.checker.history import History
+    from raftlog.linearizability.checker.page import report_of
+    from raftlog.linearizability.checker.page.plain import plain_verdict
+    from raftlog.linearizability.checker.verdict import Unknown
+    from raftlog.linearizability.files import read_file
+    from raftlog.linearizability.resources import Allowance
+
+    allowance = Allowance(options.budget_seconds, options.budget_mb)
+    history: History | None = None
+    verdict: Verdict
+    if options.online:
+        verdict = _check_online(options, model, allowance, progress)
+    else:
+        try:
+            history = read_file(options.file, options.format, allowance, progress.lines)
+            verdict = check(history, model, budget=allowance.left(), progress=progress.parts)
+        except OutOfBudget as out:
+            reason = f"The budget ran out: {out.reason}."
+            verdict = Unknown(model, limit=out.limit, reason=reason)
+            history = History(source=options.file)
+    progress.end()
+    report = report_of(verdict, history, title=options.file)
+    _print(options, report, lambda: plain_verdict(verdict, options.file))
+    return EXIT_CODES[verdict.status.value]
+
+
+def _check_online(
+    options: argparse.Namespace, model: Model[Any], allowance: Allowance, progress: _Progress
+) -> Verdict:
+    from raftlog.linearizability.checker.jsonl import JsonLinesReader
+    from raftlog.linearizability.checker.online import OnlineCheck
+
+    if options.format != "jsonl":
+        raise UsageError("--online reads jsonl only")
+    with open(options.file, "rb") as stream:
+        reader = JsonLinesReader(stream, name=options.file, progress=progress.lines)
+        online = OnlineCheck(model, budget=allowance.left(), source=options.file)
+        for event in reader.events():
+            if online.feed(event) is not None:
+                break
+        return online.finish()
+
+
+def _check_kafka(options: argparse.Namespace, progress: _Progress) -> int:
+    from raftlog.linearizability.checker.kafka import KafkaOptions, check_kafka
+    from raftlog.linearizability.checker.kafka.page import page_report
+    from raftlog.linearizability.resources import Allowance, budget
+
+    if options.format != "jsonl":
+        raise UsageError("--model kafka reads jsonl only")
+    kafka = KafkaOptions(budget=budget(options.budget_seconds, options.budget_mb))
+    report = check_kafka(options.file, kafka, progress=progress.lines)
+    progress.end()
+    if options.json:
+        print_json(report.to_json())
+    else:
+        print(_encodable(report.text()))
+    if options.html:
+        from raftlog.linearizability.files import read_file
+
+        history = read_file(options.file, "jsonl", Allowance(None, None), progress.lines)
+        _write_page(options.html, page_report(report, history, title=options.file))
+    return EXIT_CODES[report.status.value]
+
+
+def _print(options: argparse.Namespace, report: Report, plain: Callable[[], dict[str, Any]]) -> None:
+    from raftlog.linearizability.checker.page import render_text
+
+    if options.json:
+        print_json(plain())
+    else:
+        width = max(60, min(_LINE_LIMIT, shutil.get_terminal_size((100, 24)).columns))
+        ascii_only = _encodable("├─┤╌✕…µ·") != "├─┤╌✕…µ·"
+        print(_encodable(render_text(report, width=width, ascii_only=ascii_only)), end="")
+    if options.html:
+        _write_page(options.html, report)
+
+
+def _write_page(path: str, report: Report) -> None:
+    from raftlog.linearizability.checker.page import write_report
+
+    with open(path, "w", encoding="ascii") as stream:
+        write_report(report, stream)
+    notice(f"the page is in {path}")
+
+
+def _encodable(text: str) -> str:
+    encoding = sys.stdout.encoding or "ascii"
+    return text.encode(encoding, "backslashreplace").decode(encoding)
+
+
+class _Progress:
+    """How far a long check is, on one line of standard error that is written over; only for a person who waits."""
+
+    def __init__(self) -> None:
+        self._shown = sys.stderr.isatty()
+        self._next = time.monotonic() + _PROGRESS_AFTER_SECONDS
+        self._written = False
+
+    def lines(self, count: int) -> None:
+        """So many lines were read."""
+        self._say(f"{count:,} lines read")
+
+    def parts(self, settled: int, count: int) -> None:
+        """So many parts of all have a verdict."""
+        self._say(f"{settled:,} of {count:,} parts settled")
+
+    def end(self) -> None:
+        """Take the line away."""
+        if self._written:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+            self._written = False
+
+    def _say(self, text: str) -> None:
+        now = time.monotonic()
+        if not self._shown or now < self._next:
+            return
+        self._next = now + 0.2
+        self._written = True
+        sys.stderr.write(f"\r\x1b[K{text}")
+        sys.stderr.flush()
