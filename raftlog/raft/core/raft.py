@@ -108,8 +108,8 @@ class Raft:
         self.peers[node_id] = peer
         if self.leadership is not None:
             self.leadership.connected(node_id, now)
-        elif self.leader_id == NOBODY and self.configuration.is_majority({*self.peers, self.node_id}):
-            # Nobody is known to lead, and a majority is here: no reason to wait for long.
+        elif self.leader_id == NOBODY and self._is_elected_by({*self.peers, self.node_id}):
+            # Nobody is known to lead, and enough are here: no reason to wait for long.
             self._hurry(now)
 
     def disconnected(self, node_id: int, now: float) -> None:
@@ -185,15 +185,26 @@ class Raft:
         self._ask_for_votes(self.term, pre=False)
 
     def _count_votes(self, now: float) -> None:
-        if not self.configuration.is_majority(self._votes):
+        if not self._is_elected_by(self._votes):
             return
         if self.role is Role.PRE_CANDIDATE:
             self._campaign(now)
         elif self.role is Role.CANDIDATE:
             self._lead(now)
 
+    def _is_elected_by(self, votes: set[int]) -> bool:
+        """Whether these votes make a leader: a majority; but for the first leader of all, everybody.
+
+        Two nodes with empty disks are a majority of three, and cannot know that the third has what they had (or one of
+        them would have had, had it been there in time) before their disks were lost. So an empty log is only begun
+        with the consent of all, and then every voter's directory is in the first entry.
+        """
+        if self.log.configuration_index == 0:
+            return bool(self.configuration.voters) and votes.issuperset(self.configuration.ids)
+        return self.configuration.is_majority(votes)
+
     def _may_vote_for(self, voter_id: int) -> bool:
-        """Whether a vote of this node counts: not that of a disk which is not the one that has it."""
+        """Whether a vote of that node counts: not when its disk is not the one that has the vote."""
         voter, peer = self.configuration.voter(voter_id), self.peers.get(voter_id)
         return voter is not None and peer is not None and voter.directory in (b"", peer.directory)
 
