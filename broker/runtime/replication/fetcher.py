@@ -67,6 +67,8 @@ class Fetcher:
         self._session_id = 0
         self._session_epoch = 0
         self._session = 0  # grows with each new session: answers of older ones are passed over
+        self._session_broker_epoch = -1
+        self._requests = 0  # grows with each request: what it tells is not yet known in answers to earlier ones
         self._under_way = 0
         self._holds = 0
         self._pumping = False
@@ -148,6 +150,9 @@ class Fetcher:
     def _pump(self) -> None:
         """Send a request if there is something to fetch or to tell."""
         self._pumping = False
+        if self._session_epoch and self._broker_epoch() != self._session_broker_epoch:
+            # This broker has registered anew; the leader knows the session as one of its earlier life.
+            self._new_session()
         if not self.link.is_open or self._holds or self._under_way >= REQUESTS_MAX:
             return
         if self._under_way and (self._session_epoch == 0 or not (self._changed or self._forgotten)):
@@ -158,20 +163,23 @@ class Fetcher:
 
     def _send(self) -> None:
         settings = self._settings
+        self._requests += 1
         wanted: dict[bytes, list[WantedPartition]] = {}
         for followed in self._changed:
             if not followed.in_session:
                 self._in_session += 1
+            followed.told_in = self._requests
             wanted.setdefault(followed.partition.topic_id, []).append(followed.wanted(settings.fetch_max_bytes))
         self._changed.clear()
         forgotten: dict[bytes, list[int]] = {}
         for topic_id, index in self._forgotten:
             forgotten.setdefault(topic_id, []).append(index)
         self._forgotten.clear()
+        self._session_broker_epoch = self._broker_epoch()
         terms = FetchTerms(
             b"raftlog-replica-%d" % self._node_id,
             self._node_id,
-            self._broker_epoch(),
+            self._session_broker_epoch,
             settings.fetch_wait_max_ms,
             settings.fetch_min_bytes,
             settings.fetch_response_max_bytes,
@@ -182,11 +190,11 @@ class Fetcher:
         self._under_way += 1
         if self._session_epoch:
             self._session_epoch = 1 if self._session_epoch >= _EPOCH_MAX else self._session_epoch + 1
-        self.link.send(correlation_id, frame, partial(self._answered, self._session))
+        self.link.send(correlation_id, frame, partial(self._answered, self._session, self._requests))
 
     # Answers -----------------------------------------------------------------------------------------
 
-    def _answered(self, session: int, frame: memoryview) -> None:
+    def _answered(self, session: int, request: int, frame: memoryview) -> None:
         self._under_way -= 1
         answer = decode_fetch_answer(frame)
         if session != self._session:
@@ -201,7 +209,7 @@ class Fetcher:
             self._session_id = answer.session_id
             self._session_epoch = 1 if answer.session_id else 0
         for fetched in answer.partitions:
-            self._take(fetched)
+            self._take(fetched, request)
         if self._session_epoch == 0:
             self._new_session()
         self._pump()
@@ -209,9 +217,12 @@ class Fetcher:
     def _pump_later(self) -> None:
         self._loop.call_later(BACKOFF_MS_MIN / 1000, self._pump)
 
-    def _take(self, fetched: FetchedRecords) -> None:
+    def _take(self, fetched: FetchedRecords, request: int) -> None:
         followed = self._partitions.get((fetched.topic_id, fetched.index))
         if followed is None or not followed.in_session or followed.state is not Follows.FETCHING:
+            return
+        if request < followed.told_in:
+            # It answers from where we were; the answer to the later request is on its way.
             return
         state = followed.take(fetched)
         if state is Follows.FETCHING:

@@ -24,8 +24,9 @@ log = logging.getLogger("raftlog.replication")
 class Followed:
     """One partition under one leader, in one leader epoch.
 
-    `told` is the position that the leader knows: log end and epoch of the last record. An answer counts only while
-    both are what they were, because a request may have overtaken the answer to the one before it.
+    `told` is the position that the leader knows: log end and epoch of the last record, since the request `told_in`. An
+    answer counts only while both are what they were, and if it is to that request or a later one, because a request
+    may have overtaken the answer to the one before it.
     """
 
     __slots__ = (
@@ -38,6 +39,7 @@ class Followed:
         "timer",
         "told_end_offset",
         "told_epoch",
+        "told_in",
         "told_start_offset",
     )
 
@@ -51,6 +53,7 @@ class Followed:
         self.timer: asyncio.TimerHandle | None = None
         self.told_end_offset = UNDEFINED
         self.told_epoch = UNDEFINED
+        self.told_in = 0
         self.told_start_offset = UNDEFINED
 
     def __repr__(self) -> str:
