@@ -12,6 +12,7 @@ _PACKAGE = "raftlog.linearizability.simulator"
 PARTS: dict[str, tuple[str, str]] = {
     "core": ("core_run", "CoreRun"),
     "quorum": ("quorum_run", "QuorumRun"),
+    "cluster": ("cluster_run", "ClusterRun"),
 }
 """Kind of run -> its module and class."""
 

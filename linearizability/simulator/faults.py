@@ -78,6 +78,7 @@ KINDS: tuple[Kind, ...] = (
     Kind("rot", 0.4, 0.05, 1.0),  # killed, a bit on its platter flips, started again
     Kind("wipe", 0.4, 0.05, 1.0),  # killed, its disk exchanged for an empty one, started again
     Kind("clock", 0.5, 0.1, 3.0),  # its wall clock is `amount` seconds off
+    Kind("stop", 1, 0.01, 1.5),  # SIGTERM, and started again some time after it has ended
     Kind("transfer", 0.7, 0.0, 0.0),  # the leader is asked to hand over to `others`
 )
 BY_NAME = {kind.name: kind for kind in KINDS}

@@ -19,7 +19,7 @@ class Injector:
     """Faults on their way. A link that several faults cut heals when the last of them is over.
 
     `leader()` is the node that leads now, or None. `may_cut_power(machine)`: a power cut that the promise does not
-    cover becomes a kill. `rotten_part`: which files rot.
+    cover becomes a kill. `rotten_part`: which files rot. `stop(machine)`: as SIGTERM.
     """
 
     def __init__(self, world: World, nodes: Sequence[int], leader: Callable[[], int | None]) -> None:
@@ -28,6 +28,7 @@ class Injector:
         self.leader = leader
         self.may_cut_power: Callable[[Machine], bool] = lambda _: True
         self.transfer: Callable[[Machine, int], None] = lambda machine, to: None
+        self.stop: Callable[[Machine], bool] = lambda machine: False
         self.on_wipe: Callable[[Machine], None] = lambda machine: None
         self.rotten_part = ""
         self.may_rot: Callable[[FaultyDisk, str], int] = bytes_that_may_rot
@@ -124,6 +125,14 @@ class Injector:
     def _thaw(self, machine: Machine, stall: int) -> None:
         if self._stalls.get(machine.node) == stall:
             machine.thaw()
+
+    def _stop(self, machine: Machine, fault: Fault) -> bool:
+        if not machine.running or machine.loop.frozen or not self.stop(machine):
+            return False
+        # It ends when it has handed over; and it may be killed while it does.
+        for again in (1.0, 3.0, 10.0):
+            self.restart_after(machine, again + fault.seconds)
+        return True
 
     def _clock(self, machine: Machine, fault: Fault) -> bool:
         machine.clock_offset = float(fault.amount)

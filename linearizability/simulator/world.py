@@ -58,7 +58,8 @@ class SimulatedClock:
 class Machine:
     """A host with one disk and at most one process. States: running, frozen (a sort of running), down, dark (no power).
 
-    `incarnation` counts starts; `parts` is what the present process made and others may look at.
+    `incarnation` counts starts of the process, `boots` those of the host; `parts` is what the
+    present process made and others may look at.
     """
 
     def __init__(self, world: World, node: int, host: str) -> None:
@@ -70,6 +71,7 @@ class Machine:
         self.clock = SimulatedClock(self)
         self.clock_offset = 0.0
         self.incarnation = 0
+        self.boots = 1
         self.parts: dict[str, Any] = {}
         self.random = Random(f"{world.seed} machine {node}")
         self.syncs = SyncTimes(Random(f"{world.seed} syncs {node}"))
@@ -102,6 +104,7 @@ class Machine:
         world = self.world
         if self.dark:
             self.dark = False
+            self.boots += 1
             world.network.power(self.node, on=True)
         self.disk.off = False
         self.disk.countdown = None

@@ -1,0 +1,338 @@
+"""What must hold in every cluster at every step: leaders, in-sync replicas, high watermarks and committed records.
+
+Checked after each turn of a broker's loop, and only where that broker's metadata or logs have moved. Knows metadata
+images and partition logs as brokers hold them, and what dead brokers last had. Refuses to know how brokers work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+from zlib import crc32
+
+from raftlog.broker.running import RunningBroker
+from raftlog.broker.runtime.partition import Partition
+from raftlog.linearizability.simulator.cluster_client import values_from
+from raftlog.linearizability.simulator.loop import SimulatedLoop
+from raftlog.linearizability.simulator.violation import Violation
+from raftlog.linearizability.simulator.world import World
+from raftlog.metadata.image import MetadataImage
+from raftlog.metadata.records import NO_LEADER, PartitionState
+from raftlog.wire.batch import iterate_batches
+from raftlog.wire.errors import ErrorCode
+
+Key = tuple[str, int]
+ALL_BYTES = 1 << 30
+
+
+class Batch(NamedTuple):
+    """A committed batch."""
+
+    base_offset: int
+    end_offset: int
+    checksum: int
+
+
+class _Seen:
+    """One replica in one life of its broker, as it was last looked at."""
+
+    __slots__ = ("checked_end", "high_watermark", "leads", "log_end")
+
+    def __init__(self) -> None:
+        self.high_watermark = 0
+        self.checked_end = 0
+        self.log_end = 0
+        self.leads = -1
+
+
+class ClusterInvariants:
+    """All brokers of one cluster.
+
+    `committed`: the batches below the highest high watermark that any leader had, by partition. `ends`: where each
+    replica's log ends, also of those that are down; None when its host lost power since.
+    """
+
+    def __init__(self, world: World, nodes: list[int], failed: Callable[[Violation], None]) -> None:
+        self.world = world
+        self.nodes = nodes
+        self.committed: dict[Key, list[Batch]] = {}
+        self.ends: dict[tuple[int, Key], int | None] = {}
+        self.states: dict[tuple[Key, int], PartitionState] = {}
+        self.leaders: dict[tuple[Key, int], int] = {}
+        self.newest: dict[Key, PartitionState] = {}
+        self.tainted: dict[int, bool] = {}
+        self.min_isr = 2
+        self.elections = 0
+        self._failed = failed
+        self._images: dict[int, MetadataImage] = {}
+        self._newest_version = -1
+        self._seen: dict[tuple[int, Key], _Seen] = {}
+
+    def _fail(self, invariant: str, text: str) -> None:
+        self._failed(Violation(invariant, f"{text} (at {self.world.now:.3f} s)"))
+
+    # Steps -----------------------------------------------------------------------------------------------------
+
+    def after_turn(self, loop: SimulatedLoop) -> None:
+        """A process has had a turn."""
+        machine = self.world.machines.get(loop.node)
+        broker: RunningBroker | None = machine.parts.get("broker") if machine is not None else None
+        if broker is None or loop.dead:
+            return
+        image = broker.controller.image
+        if image is not self._images.get(loop.node):
+            self._images[loop.node] = image
+            self._look_at_image(image)
+        if broker._has_logs:
+            for partition in broker.partitions.open_partitions():
+                self._look_at_replica(loop.node, broker, partition)
+
+    def died(self, node: int, power: bool) -> None:
+        """A broker is no more; what its host wrote stays, unless the power went."""
+        self._images.pop(node, None)
+        for key in [key for key in self._seen if key[0] == node]:
+            del self._seen[key]
+        if power:
+            self.tainted[node] = True
+            for key in self.ends:
+                if key[0] == node:
+                    self.ends[key] = None
+
+    # Metadata --------------------------------------------------------------------------------------------------
+
+    def _look_at_image(self, image: MetadataImage) -> None:
+        newest = image.version > self._newest_version
+        if newest:
+            self._newest_version = image.version
+        for topic in image.topics.values():
+            for state in topic.partitions:
+                key = (topic.name, state.index)
+                known = self.states.setdefault((key, state.partition_epoch), state)
+                if known != state:
+                    self._fail("metadata", f"{key} at partition epoch {state.partition_epoch}: {known} and {state}")
+                if known is state:
+                    self._check_state(key, state)
+                if newest:
+                    self._change(key, state)
+
+    def _check_state(self, key: Key, state: PartitionState) -> None:
+        if not set(state.isr) <= set(state.replicas):
+            self._fail("ISR", f"{key}: ISR {state.isr} outside the replicas {state.replicas}")
+        if state.leader != NO_LEADER and state.leader not in state.isr:
+            self._fail("ISR", f"{key}: leader {state.leader} outside its ISR {state.isr}")
+        if set(state.isr) & set(state.eligible_leader_replicas):
+            self._fail("ISR", f"{key}: {state.eligible_leader_replicas} are eligible beside the ISR {state.isr}")
+
+    def _change(self, key: Key, state: PartitionState) -> None:
+        before = self.newest.get(key)
+        self.newest[key] = state
+        if before is None or before == state:
+            return
+        if state.partition_epoch <= before.partition_epoch or state.leader_epoch < before.leader_epoch:
+            self._fail("epochs", f"{key} goes from {before} to {state}")
+        if state.leader == NO_LEADER or state.leader_epoch == before.leader_epoch:
+            return
+        self.elections += 1
+        if state.leader not in (*before.isr, *before.eligible_leader_replicas):
+            self._fail("clean election", f"{key}: leader {state.leader} of {state}, elected from {before}")
+        end = self.ends.get((state.leader, key))
+        committed = self.committed_end(key)
+        if end is not None and end < committed:
+            self._fail(
+                "leader completeness",
+                f"{key}: leader {state.leader} of epoch {state.leader_epoch} ends at {end}, committed is {committed}",
+            )
+
+    # Replicas --------------------------------------------------------------------------------------------------
+
+    def _look_at_replica(self, node: int, broker: RunningBroker, partition: Partition) -> None:
+        log = partition.log
+        if log.offline_reason is not None or not log.is_open:
+            return
+        key = (partition.topic, partition.index)
+        seen = self._seen.get((node, key))
+        if seen is None:
+            seen = self._seen[node, key] = _Seen()
+        end, high_watermark = log.log_end_offset, log.high_watermark
+        if end != seen.log_end or (node, key) not in self.ends or self.ends[node, key] is None:
+            seen.log_end = end
+            self.ends[node, key] = end
+        leads = partition.error is ErrorCode.NONE
+        if leads and partition.leader_epoch != seen.leads:
+            seen.leads = partition.leader_epoch
+            other = self.leaders.setdefault((key, partition.leader_epoch), node)
+            if other != node:
+                self._fail("one leader", f"{key}: {other} and {node} both lead epoch {partition.leader_epoch}")
+        if high_watermark == seen.high_watermark:
+            return
+        if high_watermark < seen.high_watermark:
+            self._fail("high watermark", f"{key}: on {node} from {seen.high_watermark} back to {high_watermark}")
+        if high_watermark > end:
+            self._fail("high watermark", f"{key}: on {node} at {high_watermark}, behind the log's end {end}")
+        seen.high_watermark = high_watermark
+        if leads and high_watermark > self.committed_end(key):
+            self._check_isr_has(key, node, partition.leader_epoch, high_watermark)
+        self._compare(node, key, partition, seen)
+
+    def _check_isr_has(self, key: Key, node: int, epoch: int, high_watermark: int) -> None:
+        """What is newly committed must be on every in-sync replica, and on enough of them."""
+        state = self.newest.get(key)
+        if state is None or state.leader_epoch != epoch:
+            return
+        holders = 0
+        for member in state.replicas:
+            end = self.ends.get((member, key))
+            if end is not None and end >= high_watermark:
+                holders += 1
+            elif member in state.isr and end is not None:
+                text = f"{key}: {node} commits {high_watermark}, and {member} of the ISR {state.isr} ends at {end}"
+                self._fail("high watermark", text)
+        if holders < min(self.min_isr, len(state.replicas)):
+            self._fail("min.insync.replicas", f"{key}: {node} commits {high_watermark}, which {holders} replicas have")
+
+    def _compare(self, node: int, key: Key, partition: Partition, seen: _Seen) -> None:
+        """What is below a high watermark is the same everywhere, for ever."""
+        start = max(seen.checked_end, partition.log.log_start_offset)
+        known = self.committed.setdefault(key, [])
+        position = _first_from(known, start)
+        for batch in batches_of(partition, start, partition.log.high_watermark):
+            if position < len(known):
+                if known[position] != batch:
+                    text = f"{key}: {node} has {batch} where {known[position]} was committed"
+                    self._fail("committed records", text)
+                    return
+            else:
+                if known and known[-1].end_offset != batch.base_offset:
+                    self._fail("committed records", f"{key}: {batch} on {node} after {known[-1]}")
+                    return
+                known.append(batch)
+            position += 1
+            seen.checked_end = batch.end_offset
+
+    def committed_end(self, key: Key) -> int:
+        """Where the committed part of a partition ends."""
+        known = self.committed.get(key)
+        return known[-1].end_offset if known else 0
+
+    # What the run asks -----------------------------------------------------------------------------------------------
+
+    def _brokers(self) -> Iterator[tuple[int, RunningBroker]]:
+        for node in self.nodes:
+            machine = self.world.machines[node]
+            broker = machine.parts.get("broker") if machine.running else None
+            if broker is not None:
+                yield node, broker
+
+    def leader_of(self, broker: RunningBroker, topic: str, index: int) -> int:
+        """Who leads as this broker knows it, or -1."""
+        image = broker.controller.image.topics.get(topic)
+        return image.partitions[index].leader if image is not None else NO_LEADER
+
+    def may_lose_power(self, node: int) -> bool:
+        """Whether nobody else lost power without having caught up since, or is about to lose it."""
+        for other in list(self.tainted):
+            if self._is_whole(other):
+                del self.tainted[other]
+        armed = any(self.world.machines[other].disk.countdown is not None for other in self.nodes if other != node)
+        return not armed and all(other == node for other in self.tainted)
+
+    def _is_whole(self, node: int) -> bool:
+        machine = self.world.machines[node]
+        return (
+            machine.running
+            and bool(machine.parts.get("serving"))
+            and all(node in state.isr for state in self.newest.values() if node in state.replicas)
+        )
+
+    def _replicas(self, key: Key) -> dict[int, Partition]:
+        found = {}
+        for node, broker in self._brokers():
+            if broker._has_logs:
+                for partition in broker.partitions.open_partitions():
+                    if (partition.topic, partition.index) == key:
+                        found[node] = partition
+        return found
+
+    def all_in_sync(self) -> bool:
+        """Whether every partition has a leader and all its replicas in its ISR."""
+        return bool(self.newest) and all(
+            state.leader != NO_LEADER and set(state.isr) == set(state.replicas) for state in self.newest.values()
+        )
+
+    def all_equal(self) -> bool:
+        """Whether all replicas end at one offset, and know that it is committed."""
+        for key, state in self.newest.items():
+            replicas = self._replicas(key)
+            if set(replicas) != set(state.replicas):
+                return False
+            ends = {(p.log.log_end_offset, p.log.high_watermark) for p in replicas.values()}
+            if len(ends) != 1 or any(end != high for end, high in ends):
+                return False
+        return True
+
+    def compare_logs(self) -> None:
+        """Raises Violation unless all replicas hold the same bytes."""
+        for key in self.newest:
+            contents = {}
+            for node, partition in self._replicas(key).items():
+                contents[node] = list(batches_of(partition, 0, partition.log.log_end_offset))
+            first = next(iter(contents.values()), [])
+            if any(content != first for content in contents.values()):
+                raise Violation("identical logs", f"{key}: {contents}")
+            if first[: len(self.committed.get(key, []))] != self.committed.get(key, []):
+                raise Violation("committed records", f"{key}: what was committed is not in the final log")
+
+    def values(self, topic: str, index: int) -> tuple[int, ...]:
+        """What the partition holds in the end."""
+        partition = next(iter(self._replicas((topic, index)).values()))
+        log = partition.log
+        return values_from(log.read_bytes(0, ALL_BYTES, log.log_end_offset, min_one=False), 0)
+
+    def describe(self, node: int) -> str:
+        """A broker in a few words, for the report of a run that does not come to rest."""
+        machine = self.world.machines[node]
+        broker: Any = machine.parts.get("broker") if machine.running else None
+        if broker is None:
+            return f"{node} is down"
+        log = broker.controller.log
+        image = broker.controller.image
+        known = image.brokers.get(node)
+        states = [
+            f"{topic.name}-{state.index} leader {state.leader} epoch {state.leader_epoch} isr {state.isr}"
+            for topic in image.topics.values()
+            for state in topic.partitions
+        ]
+        fenced = "unknown" if known is None else "fenced" if known.fenced else "unfenced"
+        serving = "serving" if machine.parts.get("serving") else "starting"
+        return (
+            f"{node} {serving}, {fenced}, term {log.term} leader {log.leader_id} version {image.version}:"
+            f" {', '.join(states)}"
+        )
+
+
+def batches_of(partition: Partition, start: int, end: int) -> Iterator[Batch]:
+    """The batches of a replica's log from one offset to another."""
+    log = partition.log
+    while start < end:
+        data = log.read_bytes(start, ALL_BYTES, end, min_one=True)
+        if not data:
+            return
+        for position, header in iterate_batches(data):
+            if position + header.size > len(data) or header.base_offset >= end:
+                return
+            if header.base_offset < start:
+                continue
+            checksum = crc32(data[position : position + header.size])
+            yield Batch(header.base_offset, header.next_offset, checksum)
+            start = header.next_offset
+
+
+def _first_from(batches: list[Batch], offset: int) -> int:
+    low, high = 0, len(batches)
+    while low < high:
+        middle = (low + high) // 2
+        if batches[middle].base_offset < offset:
+            low = middle + 1
+        else:
+            high = middle
+    return low

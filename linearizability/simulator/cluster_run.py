@@ -1,0 +1,253 @@
+"""A whole cluster under a seed: brokers as they are shipped, clients that keep a history, faults, and invariants.
+
+Knows how a cluster is set up, worked with and judged. Refuses to know how brokers do what they do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from random import Random
+
+from raftlog.broker.running import RunningBroker
+from raftlog.linearizability.checker.history import INFO, OK, Operation
+from raftlog.linearizability.checker.log_check import LogCheck
+from raftlog.linearizability.simulator.cluster_client import Connections, History, Producer, Reader
+from raftlog.linearizability.simulator.cluster_invariants import ClusterInvariants
+from raftlog.linearizability.simulator.faults import Fault, Plan, schedule
+from raftlog.linearizability.simulator.injector import Injector
+from raftlog.linearizability.simulator.kafka_port import Unanswered
+from raftlog.linearizability.simulator.runs import BaseSimulation
+from raftlog.linearizability.simulator.simulated_broker import (
+    KAFKA_PORT,
+    broker_program,
+    host_of,
+    settings_of,
+    without_threads,
+)
+from raftlog.linearizability.simulator.violation import Violation
+from raftlog.linearizability.simulator.world import Machine
+from raftlog.wire.errors import ErrorCode
+from raftlog.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+
+CLIENTS = 100
+"""The node that all clients run on."""
+TOPIC = "t"
+BOOT_SECONDS_MAX = 20.0
+FAULT_SECONDS = 5.0
+SETTLE_SECONDS = 40.0
+
+KINDS = (
+    "kill", "power", "tear", "freeze", "cut", "deaf", "isolate", "split", "reset", "slow-disk", "clock", "stop",
+)  # fmt: skip
+
+
+class ClusterRun(BaseSimulation):
+    """One run of a cluster."""
+
+    part = "cluster"
+
+    def __init__(self, seed: int, faults: Sequence[Fault] | None, kept_lines: int | None) -> None:
+        super().__init__(seed, kept_lines)
+        random = self.random
+        self.size = random.choice((3, 3, 3, 4))
+        self.partitions = random.choice((1, 2))
+        self.settings = {
+            "default.replication.factor": "3",
+            "min.insync.replicas": "2",
+            "offsets.topic.num.partitions": "1",
+            "broker.session.timeout.ms": random.choice(("700", "1000", "2000")),
+            "broker.heartbeat.interval.ms": "200",
+            "replica.lag.time.max.ms": random.choice(("500", "1000", "3000")),
+            "replica.fetch.wait.max.ms": "200",
+        }
+        plan = Plan(self.size, 0.0, FAULT_SECONDS, 1, 7, KINDS, 0)
+        self.faults = schedule(random, plan) if faults is None else list(faults)
+        self.nodes = list(range(1, self.size + 1))
+        for node in self.nodes:
+            self.world.add_machine(node, host_of(node))
+        self.clients = self.world.add_machine(CLIENTS, "clients")
+        self.invariants = ClusterInvariants(self.world, self.nodes, self.failed)
+        self.injector = Injector(self.world, self.nodes, self._leader)
+        self.injector.may_cut_power = self._may_cut_power
+        self.injector.stop = self._stop
+        self.world.on_refusal = self._refused
+        self.world.on_death = self._died
+        self.world.scheduler.after_turn = self.invariants.after_turn
+        self.history: History | None = None
+        self._ready = False
+        self._working = True
+
+    # Brokers -----------------------------------------------------------------------------------------------------
+
+    async def _broker(self, machine: Machine) -> None:
+        config = settings_of(machine.node, min(3, self.size), self.settings)
+        await broker_program(machine, config)
+
+    def broker(self, node: int) -> RunningBroker | None:
+        """The running broker, or None."""
+        machine = self.world.machines[node]
+        return machine.parts.get("broker") if machine.running else None
+
+    def _died(self, machine: Machine, power: bool) -> None:
+        if machine.node != CLIENTS:
+            self.invariants.died(machine.node, power)
+
+    def _refused(self, machine: Machine, error: BaseException) -> None:
+        if isinstance(error, Violation):
+            self.failed(error)
+        elif machine.node == CLIENTS or not isinstance(error, OSError):
+            self.failed(Violation("bug", f"node {machine.node} ends: {error!r}"))
+        else:
+            self.injector.restart_after(machine, 0.5)
+
+    def _leader(self) -> int | None:
+        """Who leads a partition or, now and then, the metadata."""
+        partition = self.random.randrange(-1, self.partitions)
+        for node in self.nodes:
+            broker = self.broker(node)
+            if broker is None:
+                continue
+            if partition < 0 and broker.controller.log.is_leader:
+                return node
+            if partition >= 0:
+                leader = self.invariants.leader_of(broker, TOPIC, partition)
+                if leader in self.nodes:
+                    return leader
+        return None
+
+    def _may_cut_power(self, machine: Machine) -> bool:
+        """Kafka acknowledges before records are on the disk: copies on several hosts must not lose power together."""
+        return self._ready and self.invariants.may_lose_power(machine.node)
+
+    def _stop(self, machine: Machine) -> bool:
+        """SIGTERM: handed over and brought to the disk."""
+        return machine.running and machine.loop.deliver_signal(signal.SIGTERM)
+
+    # Clients ------------------------------------------------------------------------------------------------------
+
+    def _ways(self, name: str) -> Connections:
+        bootstrap = [(host_of(node), KAFKA_PORT) for node in self.nodes]
+        return Connections(self.clients.loop, name, bootstrap, Random(f"{self.seed} {name}"))
+
+    async def _clients(self, machine: Machine) -> None:
+        self.history = History(machine.loop)
+        await self._create_topic()
+        self._ready = True
+        workers = [self._produce(f"producer{number}", number % 2 == 0) for number in range(3)]
+        workers += [self._consume(f"reader{number}") for number in range(2)]
+        await asyncio.gather(*workers)
+
+    async def _create_topic(self) -> None:
+        configs = [CreatableTopicConfig(name="min.insync.replicas", value="2")]
+        topic = CreatableTopic(name=TOPIC, num_partitions=self.partitions, replication_factor=3, configs=configs)
+        ways = self._ways("admin")
+        while True:
+            try:
+                client = await ways.to((host_of(ways.random.choice(self.nodes)), KAFKA_PORT))
+                answer = await client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=5000), 5, 6.0)
+                code = ErrorCode.of(answer.topics[0].error_code)
+                if code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+                    return
+            except Unanswered:
+                pass
+            await asyncio.sleep(0.2)
+
+    async def _produce(self, name: str, idempotent: bool) -> None:
+        assert self.history is not None
+        ways = self._ways(name)
+        producer = Producer(ways, self.history, TOPIC, idempotent=idempotent)
+        while self._working:
+            await producer.append(ways.random.randrange(self.partitions), ways.random.randint(1, 3), 3.0)
+            await asyncio.sleep(0.02 + 0.1 * ways.random.random())
+
+    async def _consume(self, name: str) -> None:
+        assert self.history is not None
+        ways = self._ways(name)
+        reader = Reader(ways, self.history, TOPIC)
+        while self._working:
+            await reader.read(ways.random.randrange(self.partitions))
+            await asyncio.sleep(0.05 + 0.1 * ways.random.random())
+
+    # The run --------------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """See Simulation."""
+        with without_threads():
+            for node in self.nodes:
+                self.world.machines[node].start(self._broker)
+            self.clients.start(self._clients)
+            self._until(lambda: self._acknowledged() >= 3, BOOT_SECONDS_MAX, "the cluster takes records")
+            begin = self.world.now
+            self.injector.schedule(_shifted(self.faults, begin))
+            self.advance(begin + FAULT_SECONDS + 0.5)
+            self.injector.heal()
+            self._settle()
+            self._judge()
+
+    def _until(self, condition: Callable[[], bool], seconds: float, what: str) -> None:
+        end = self.world.now + seconds
+        while not condition():
+            if self.world.now >= end:
+                raise Violation("liveness", f"not within {seconds} s: {what}; {self._state()}")
+            self.advance(self.world.now + 0.1)
+
+    def _state(self) -> str:
+        return "; ".join(self.invariants.describe(node) for node in self.nodes)
+
+    def _acknowledged(self) -> int:
+        operations = self.history.operations if self.history is not None else []
+        return sum(operation.outcome is OK and operation.function == "append" for operation in operations)
+
+    def _settle(self) -> None:
+        """All is well: every partition has its leader and all replicas in sync, and takes records."""
+        before = self._acknowledged()
+        self._until(lambda: self._acknowledged() >= before + 3, SETTLE_SECONDS, "records are taken again")
+        self._until(self.invariants.all_in_sync, SETTLE_SECONDS, "all replicas are in sync again")
+        self._working = False
+        self._until(self._clients_done, 20.0, "clients end")
+        self._until(self.invariants.all_equal, 20.0, "all replicas have the same records")
+
+    def _clients_done(self) -> bool:
+        return not self.clients.running
+
+    def _judge(self) -> None:
+        assert self.history is not None
+        self.invariants.compare_logs()
+        for partition in range(self.partitions):
+            operations = [operation for operation in self.history.operations if operation.key == partition]
+            values = self.invariants.values(TOPIC, partition)
+            stamp = int(self.world.now * 1e9)
+            read = Operation("end", "read", 0, (values, True), call=stamp, returned=stamp, outcome=OK)
+            operations.sort(key=_returned)
+            violation = LogCheck().extend([*operations, read])
+            if violation is not None:
+                what = f"{violation.kind} at {violation.offset} of partition {partition}: {violation.operations}"
+                raise Violation("linearizability", what)
+
+    def counts(self) -> dict[str, int]:
+        """See Simulation."""
+        operations = self.history.operations if self.history is not None else []
+        return {
+            "acknowledged": self._acknowledged(),
+            "unknown": sum(op.outcome is INFO and op.function == "append" for op in operations),
+            "reads": sum(op.outcome is OK and op.function == "read" for op in operations),
+            "leaders": self.invariants.elections,
+        }
+
+    def done(self) -> dict[str, int]:
+        """See Simulation."""
+        return self.injector.done
+
+
+def _returned(operation: Operation) -> float:
+    """What was never answered may have happened at any time."""
+    return float("inf") if operation.returned is None else operation.returned
+
+
+def _shifted(faults: Sequence[Fault], seconds: float) -> Iterator[Fault]:
+    for fault in faults:
+        yield Fault(fault.at + seconds, fault.kind, fault.node, fault.seconds, fault.others, fault.amount)
+
+

@@ -1,0 +1,129 @@
+"""A whole broker on a simulated machine: the shipped `RunningBroker`, with doors on the simulated network.
+
+Knows what a broker is given. Refuses to know what it does with it.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Executor, Future
+from contextlib import contextmanager
+from typing import Any
+
+from raftlog.broker.config import BrokerConfig
+from raftlog.broker.machine import Machine as BrokerMachine
+from raftlog.broker.running import RunningBroker
+from raftlog.broker.runtime.doors import Dispatch
+from raftlog.broker.store.log_manager import LogManager
+from raftlog.linearizability.simulator.hazards import instead
+from raftlog.linearizability.simulator.kafka_port import KafkaConnection
+from raftlog.linearizability.simulator.network import SimulatedServer
+from raftlog.linearizability.simulator.world import Machine
+
+KAFKA_PORT = 9092
+PEER_PORT = 9192
+DATA = "/data"
+
+
+def host_of(node: int) -> str:
+    """Where a broker is."""
+    return f"host{node}"
+
+
+def settings_of(node: int, voters: int, settings: Mapping[str, str]) -> BrokerConfig:
+    """The configuration of one broker of a cluster."""
+    quorum = ",".join(f"{voter}@{host_of(voter)}:{PEER_PORT}" for voter in range(1, voters + 1))
+    return BrokerConfig(
+        {
+            "node.id": str(node),
+            "process.roles": "broker,controller" if node <= voters else "broker",
+            "listeners": f"PLAINTEXT://{host_of(node)}:{KAFKA_PORT},CONTROLLER://{host_of(node)}:{PEER_PORT}",
+            "controller.listener.names": "CONTROLLER",
+            "controller.quorum.voters": quorum,
+            "log.dirs": DATA,
+            **settings,
+        }
+    )
+
+
+class SimulatedDoors:
+    """The Kafka listener of a simulated broker; see Doors."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._address = (machine.host, KAFKA_PORT)
+        self._server: SimulatedServer | None = None
+        self._connections: list[KafkaConnection] = []
+
+    def bind(self) -> list[tuple[str, str, int]]:
+        """See Doors."""
+        return [("PLAINTEXT", *self._address)]
+
+    def open(self, dispatch: Dispatch, on_bug: Callable[[BaseException], None]) -> None:
+        """See Doors."""
+        machine = self._machine
+
+        def connection() -> KafkaConnection:
+            made = KafkaConnection(dispatch, machine.disk, self._address)
+            self._connections.append(made)
+            return made
+
+        self._server = machine.world.network.listen(machine.loop, connection, self._address)
+
+    def stop_accepting(self) -> None:
+        """See Doors."""
+        if self._server is not None:
+            self._server.close()
+
+    async def drain(self, seconds_max: float) -> None:
+        """See Doors: replies leave when they are made."""
+
+    def close(self) -> None:
+        """See Doors."""
+        for connection in self._connections:
+            connection.close("the broker stops")
+
+
+async def broker_program(machine: Machine, config: BrokerConfig) -> None:
+    """What a simulated machine runs: a broker, until it is told to stop."""
+    boots = machine.boots
+    broker = RunningBroker(
+        config,
+        BrokerMachine(
+            clock=machine.clock,
+            disk=machine.disk,
+            files=machine.files,
+            chance=machine.random,
+            boot_id=f"{machine.node}.{boots}",
+        ),
+        SimulatedDoors(machine),
+    )
+    machine.parts["broker"] = broker
+    machine.loop.add_signal_handler(signal.SIGTERM, broker.stopping.set)
+    await broker.start()
+    machine.parts["serving"] = True
+    await broker.stopping.wait()
+    if broker.failure is not None:
+        raise broker.failure
+    await broker.stop()
+
+
+class _AtOnce(Executor):
+    """Carries out what is given to it before it returns: recovery syncs its logs in threads, and waits for them."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        try:
+            done.set_result(fn(*args, **kwargs))
+        except OSError as error:
+            done.set_exception(error)
+        return done
+
+
+@contextmanager
+def without_threads() -> Iterator[None]:
+    """The one place of the broker that waits for threads by itself gets an executor that has none."""
+    at_once = _AtOnce()
+    with instead(LogManager, "_pool", lambda self: at_once):
+        yield
