@@ -300,7 +300,7 @@ class JsonLinesWriter:
             "process": operation.process,
             "time": operation.returned,
         }
-        if kind is EventType.OK:
+        if kind is EventType.OK or operation.output is not None:  # a client may know a part of what failed
             fields["output"] = operation.output
         if operation.error is not None:
             fields["error"] = operation.error
