@@ -4,6 +4,7 @@ from raftlog.linearizability.checker.kafka.catalogue import CATALOGUE, Definitio
 from raftlog.linearizability.checker.kafka.check import analyze, check_kafka
 from raftlog.linearizability.checker.kafka.findings import Judgement
 from raftlog.linearizability.checker.kafka.options import KafkaOptions
+from raftlog.linearizability.checker.kafka.page import page_report
 from raftlog.linearizability.checker.kafka.report import Anomaly, AnomalyExample, KafkaReport, Measurements
 
 __all__ = [
@@ -18,4 +19,5 @@ __all__ = [
     "Severity",
     "analyze",
     "check_kafka",
+    "page_report",
 ]

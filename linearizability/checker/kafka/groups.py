@@ -73,13 +73,11 @@ class _Progress:
         for row, number in enumerate(columns.commit_operation):
             if number in columns.resets and columns.outcome[number] != FAIL:
                 resets.setdefault(number, []).append(row)
-        marks = {group for number, group in self._groups() if number in columns.processed}
+        marking = self._marking()
+        groups = {group for group, _ in self.wanted}
         for number, group in self._groups():
-            for key, first, after in columns.segments_of(number):
-                if group not in marks:
-                    self._step(group, key, number, columns.offset[columns.polled[after - 1]])
-                elif (group, key) not in self.reached:
-                    self._step(group, key, number, columns.offset[columns.polled[first]] - 1)
+            if group in groups:
+                self._polled(number, group, group in marking)
             for key, offset in columns.processed.get(number, ()):
                 self._step(group, key, number, offset)
             for key, offset in columns.seeks.get(number, ()):
@@ -88,6 +86,22 @@ class _Progress:
                 register = (columns.commit_group[row], columns.commit_key[row])
                 if register in self.reached:
                     self._step(*register, number, columns.commit_offset[row] - 1)
+
+    def _marking(self) -> set[int]:
+        """The groups of which the history says what they processed."""
+        processed = self.context.columns.processed
+        return {group for number, group in self._groups() if number in processed} if processed else set()
+
+    def _polled(self, number: int, group: int, marks: bool) -> None:
+        """A poll takes its group on; where processing is told apart, only to where the group begins."""
+        columns, highest = self.context.columns, self.context.segments.highest
+        for segment in range(columns.segment_start[number], columns.segment_start[number + 1]):
+            key = columns.segment_key[segment]
+            if not marks:
+                self._step(group, key, number, highest[segment])
+            elif (group, key) not in self.reached:
+                first = columns.polled[columns.segment_row[segment]]
+                self._step(group, key, number, columns.offset[first] - 1)
 
     def _groups(self) -> Iterator[tuple[int, int]]:
         return with_groups(self.context.columns, self.context.options, self.context.by_call)

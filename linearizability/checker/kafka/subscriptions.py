@@ -56,11 +56,13 @@ def with_groups(columns: Columns, options: KafkaOptions, by_call: Sequence[int])
     It is the group that the last subscription named, else the one the process commits to, else the default.
     """
     group_of = [columns.groups.number(options.group)] * len(columns.processes)
+    process_of, subscriptions = columns.process, columns.subscriptions
     for row in range(len(columns.commit_group) - 1, -1, -1):
         group_of[columns.process[columns.commit_operation[row]]] = columns.commit_group[row]
     for number in by_call:
-        process = columns.process[number]
-        subscription = columns.subscriptions.get(number)
-        if subscription is not None and subscription.group is not None:
-            group_of[process] = columns.groups.number(subscription.group)
+        process = process_of[number]
+        if number in subscriptions:
+            named = subscriptions[number].group
+            if named is not None:
+                group_of[process] = columns.groups.number(named)
         yield number, group_of[process]
