@@ -1,7 +1,8 @@
 """Fetch (key 1), v4 to v18.
 
 Long polls, sessions (KIP-227, v7), leader epoch checks (KIP-320, v9), closest replica (KIP-392, v11), diverging
-epochs (KIP-595, v12), topic ids (KIP-516, v13). Record batches go out by sendfile, as they lie in the log.
+epochs (KIP-595, v12), topic ids (KIP-516, v13), broker epochs of followers (KIP-903, v15), where the leader is now
+(KIP-951, v16). Record batches go out by sendfile, as they lie in the log.
 
 The reply is encoded here by hand, because its records are ranges of files; a test holds it equal to the
 compiled codec. A partition without records has zero-length records, never null.
@@ -24,6 +25,9 @@ from raftlog.wire.errors import ErrorCode, RemoteProtocolError
 from raftlog.wire.messages.fetch import FetchRequest
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from raftlog.broker.api.leader_hints import NodeAddress
     from raftlog.broker.runtime.fetching import ParkedFetch, Session
     from raftlog.broker.server.reply import PendingReply
 
@@ -32,7 +36,10 @@ _ZERO_UUID = bytes(16)
 # A range that is not longer is read and sent with its frame in one call, which is cheaper than sendfile.
 _INLINE_BYTES_MAX = 16 * 1024
 
+_LED_ELSEWHERE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+_LEADERS_SINCE = 16
 _SESSIONS_SINCE = 7
+_RACK_SINCE = 11
 _FLEXIBLE_FROM = 12
 _IDS_SINCE = 13
 _NO_REPLICA_ID_SINCE = 15
@@ -152,13 +159,31 @@ class _Answer:
         if not reads and self._version >= _FLEXIBLE_FROM:
             pieces: list[Piece] = [_NOTHING.pack(17, self._correlation_id, 0, 0, 0, session_id, 1, 0)]
         else:
-            pieces = _encode(self._version, self._correlation_id, reads, ErrorCode.NONE, session_id)
+            nodes: Sequence[NodeAddress] = ()
+            if self._version >= _LEADERS_SINCE and any(read.error in _LED_ELSEWHERE for read in reads):
+                reads, nodes = self._with_leaders(reads)
+            pieces = _encode(self._version, self._correlation_id, reads, ErrorCode.NONE, session_id, nodes=nodes)
         if session_id == NO_SESSION:
             self._services.fetches.sessions.dissolve(self._session)
         if self.place is None:
             self._connection.reply(pieces)
         else:
             self.place.complete(pieces)
+
+    def _with_leaders(self, reads: list[PartitionRead]) -> tuple[list[PartitionRead], list[NodeAddress]]:
+        from raftlog.broker.api.leader_hints import addresses_of
+
+        services = self._services
+        told = []
+        for read in reads:
+            if read.error in _LED_ELSEWHERE:
+                topic = read.entry.topic
+                read = read._replace(
+                    leader=services.partitions.leader_of(topic.name, topic.topic_id, read.entry.index)
+                )
+            told.append(read)
+        leaders = [read.leader[0] for read in told if read.leader is not None]
+        return told, addresses_of(services, self._connection, leaders)
 
     def expect_again(self, raw: RawRequest, epoch_offset: int) -> None:
         """The next request of the connection may be this one again. `epoch_offset`: where its session epoch is."""
@@ -214,10 +239,19 @@ def _session_of(services: Services, request: FetchRequest, version: int) -> Sess
         wants_session = epoch == INITIAL_EPOCH and request.topics
         session = sessions.open(uses_ids, now_ms) if wants_session else FetchSession(NO_SESSION, uses_ids, now_ms)
         session.replica_id, session.replica_epoch = _replica_of(request, version)
+        selects = services.fetches.rack_of is not None
+        if session.replica_id >= 0:
+            session.wakes_for_news = selects
+        else:
+            session.reads_replicas = version >= _RACK_SINCE
+            session.rack = request.rack_id if selects else ""
     else:
         session = sessions.resume(request.session_id, epoch, uses_ids, now_ms)
         if isinstance(session, ErrorCode):
             return session
+        if session.replica_id >= 0:
+            # A follower may learn its epoch after its first fetches.
+            session.replica_epoch = _replica_of(request, version)[1]
     sessions.advance(session)
     if request.topics:
         _update(session, request)
@@ -252,7 +286,13 @@ def _update(session: Session, request: FetchRequest) -> None:
 
 
 def _encode(
-    version: int, correlation_id: int, reads: list[PartitionRead], error: ErrorCode, session_id: int
+    version: int,
+    correlation_id: int,
+    reads: list[PartitionRead],
+    error: ErrorCode,
+    session_id: int,
+    *,
+    nodes: Sequence[NodeAddress] = (),
 ) -> list[Piece]:
     """The whole frame: memory and file ranges in turn."""
     flexible = version >= 12
@@ -273,7 +313,7 @@ def _encode(
         if flexible:
             writer.memory.append(0)
     if flexible:
-        writer.memory.append(0)
+        writer.nodes(nodes)
     pieces = writer.finish()
     _FRAME.pack_into(head, 0, writer.length - 4, correlation_id)
     return pieces
@@ -332,8 +372,8 @@ class _Writer:
         entry.sent_high_watermark = read.high_watermark
         entry.sent_log_start_offset = read.log_start_offset
         self._aborted(read)
-        if self.version >= 11:
-            self.memory += _NOBODY
+        if self.version >= _RACK_SINCE:
+            self.memory += _NOBODY if read.preferred_replica < 0 else _INT32.pack(read.preferred_replica)
         self._records(read)
         if self.flexible:
             self._tags(read)
@@ -368,8 +408,40 @@ class _Writer:
         self.memory = bytearray()
 
     def _tags(self, read: PartitionRead) -> None:
-        if read.diverging is None:
+        if read.diverging is None and read.leader is None:
             self.memory.append(0)
             return
-        # One tagged field, number 0: diverging epoch, of 4 + 8 bytes and an empty tag section.
-        self.memory += b"\x01\x00\x0d" + Struct(">iq").pack(*read.diverging) + b"\x00"
+        self.memory.append((read.diverging is not None) + (read.leader is not None))
+        if read.diverging is not None:
+            # Number 0: diverging epoch, of 4 + 8 bytes and an empty tag section.
+            self.memory += b"\x00\x0d" + Struct(">iq").pack(*read.diverging) + b"\x00"
+        if read.leader is not None:
+            # Number 1: leader id and epoch, of 4 + 4 bytes and an empty tag section.
+            self.memory += b"\x01\x09" + Struct(">ii").pack(*read.leader) + b"\x00"
+
+    def nodes(self, nodes: Sequence[NodeAddress]) -> None:
+        """The tags at the end: number 0, where leaders are (KIP-951)."""
+        if not nodes:
+            self.memory.append(0)
+            return
+        end = self.memory
+        self.memory = bytearray()
+        self.count(len(nodes))
+        for node in nodes:
+            self.memory += _INT32.pack(node.node_id)
+            self._text(node.host)
+            self.memory += _INT32.pack(node.port)
+            if node.rack is None:
+                self.memory.append(0)
+            else:
+                self._text(node.rack)
+            self.memory.append(0)
+        field, self.memory = self.memory, end
+        self.memory += b"\x01\x00"
+        self.varint(len(field))
+        self.memory += field
+
+    def _text(self, text: str) -> None:
+        data = text.encode()
+        self.varint(len(data) + 1)
+        self.memory += data

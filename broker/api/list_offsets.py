@@ -1,8 +1,8 @@
 """ListOffsets (key 2), v1 to v11.
 
-Isolation level (KIP-98, v2), leader epochs (KIP-320, v4), the offset of the largest timestamp (KIP-734, v7),
-special timestamps of tiered storage (KIP-405, v8 and v9; KIP-1023, v11), of which there is none here: the
-local log is the whole log, and nothing is tiered.
+Isolation level (KIP-98, v2), leader epochs (KIP-320, v4), OFFSET_NOT_AVAILABLE from a new leader (KIP-207, v5), the
+offset of the largest timestamp (KIP-734, v7), special timestamps of tiered storage (KIP-405, v8 and v9; KIP-1023, v11),
+of which there is none here: the local log is the whole log, and nothing is tiered.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ EARLIEST_PENDING_UPLOAD = -6
 # A special timestamp is understood from this version on.
 _SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 _LEADER_EPOCH_SINCE = 4
+_NOT_AVAILABLE_SINCE = 5
+_ALWAYS_KNOWN = (EARLIEST, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD)
 _READ_COMMITTED = 1
 _CONSUMER = -1
 
@@ -74,6 +76,14 @@ def _answer(
         found_offset, found_timestamp, epoch = _find(partition, timestamp, bound)
     except LogUnavailable as failure:
         return _failed(wanted, failure.error)
+    if (
+        request.replica_id == _CONSUMER
+        and (timestamp == LATEST or (found_offset < 0 and timestamp not in _ALWAYS_KNOWN))
+        and partition.is_reestablishing
+    ):
+        # Earlier leaders may have told a later end than we can vouch for yet (KIP-207).
+        since = context.api_version >= _NOT_AVAILABLE_SINCE
+        return _failed(wanted, ErrorCode.OFFSET_NOT_AVAILABLE if since else ErrorCode.LEADER_NOT_AVAILABLE)
     answer = ListOffsetsPartitionResponse(
         partition_index=wanted.partition_index, timestamp=found_timestamp, offset=found_offset
     )

@@ -1,8 +1,8 @@
 """Produce (key 0), v3 to v13; advertised from v0.
 
-acks 0, 1 and all; idempotent producers (KIP-98); record errors and messages (KIP-467, v8); topic ids (KIP-516,
-v13). v0 to v2 are advertised and refused, because old librdkafka looks at the lowest version to decide whether
-it may compress (KAFKA-18659).
+acks 0, 1 and all; idempotent producers (KIP-98); record errors and messages (KIP-467, v8); where the leader is now
+(KIP-951, v10); topic ids (KIP-516, v13). v0 to v2 are advertised and refused, because old librdkafka looks at the
+lowest version to decide whether it may compress (KAFKA-18659).
 
 Decoded and encoded by hand: this is the path whose cost is counted in microseconds. A test holds both equal to
 the compiled codec. Nothing here looks at a record: the log checks each batch's header and CRC.
@@ -25,23 +25,26 @@ from raftlog.wire.errors import ErrorCode, RemoteProtocolError
 from raftlog.wire.primitives import TAGGED_FIELDS_MAX
 
 if TYPE_CHECKING:
-    import asyncio
-
+    from raftlog.broker.api.leader_hints import NodeAddress
     from raftlog.broker.runtime.partition import Partition
     from raftlog.broker.server.reply import PendingReply
 
 log = logging.getLogger("raftlog.produce")
 
 _FLEXIBLE_FROM = 9
+_LEADERS_FROM = 10
 _IDS_FROM = 13
 _ACKS_ALL = -1
 _ACKS_NONE = 0
 _ACKS = (-1, 0, 1)
+_NO_TICK = -1
 
 # A topic as the request names it (UTF-8 name or 16-byte id), with (partition index, records) for each partition.
 Wanted: TypeAlias = "list[tuple[bytes, list[tuple[int, memoryview | None]]]]"
 # The same with what became of each.
 Outcome: TypeAlias = "list[tuple[bytes, list[tuple[int, AppendResult]]]]"
+# (leader, leader epoch) of partitions that are led elsewhere.
+Leaders: TypeAlias = "dict[tuple[bytes, int], tuple[int, int]]"
 
 _INT16 = Struct(">h")
 _INT32 = Struct(">i")
@@ -81,8 +84,8 @@ class Produced:
         "_place",
         "_record_errors_left",
         "_services",
+        "_tick",
         "_timeout_ms",
-        "_timer",
         "_version",
         "_waits",
     )
@@ -102,7 +105,7 @@ class Produced:
         self._waits: list[tuple[Partition, list[tuple[int, AppendResult]], int]] = []
         self._missing = 0
         self._place: PendingReply | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._tick = _NO_TICK
 
     def append_topic(self, key: bytes, partitions: list[tuple[int, memoryview | None]]) -> None:
         """Append each partition's records."""
@@ -159,7 +162,7 @@ class Produced:
         self._missing = len(self._waits)
         self._place = self._connection.park()
         if self._timeout_ms > 0:
-            self._timer = self._services.loop.call_later(self._timeout_ms / 1000, self._expire)
+            self._tick = self._services.partitions.deadlines.add(self, self._timeout_ms / 1000)
         for partition, results, place in self._waits:
             self._wait_for(partition, results, place)
 
@@ -173,9 +176,15 @@ class Produced:
             if self._missing == 0:
                 self._finish()
 
-        partition.when_committed(result.last_offset + 1, committed)
+        if self._acks == _ACKS_ALL or partition.leadership is None:
+            partition.when_committed(result.last_offset + 1, committed)
+        else:
+            # The leader's disk is enough, and the followers may take their time.
+            partition.when_flushed(lambda: committed(partition.error))
 
-    def _expire(self) -> None:
+    def expire(self) -> None:
+        """The time-out has passed."""
+        self._tick = _NO_TICK
         for partition, results, place in self._waits:
             index, result = results[place]
             if result.error is ErrorCode.NONE and partition.log.high_watermark <= result.last_offset:
@@ -183,8 +192,9 @@ class Produced:
         self._finish()
 
     def _finish(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        if self._tick != _NO_TICK:
+            self._services.partitions.deadlines.remove(self, self._tick)
+            self._tick = _NO_TICK
         if self._place is not None:
             if self._acks == _ACKS_NONE:
                 self._place.complete([])
@@ -193,8 +203,26 @@ class Produced:
                 self._place.complete(self._pieces())
 
     def _pieces(self) -> list[Piece]:
-        body = encode_outcome(self._outcome, self._version)
+        if self._version >= _LEADERS_FROM and any(
+            result.error is ErrorCode.NOT_LEADER_OR_FOLLOWER for _, results in self._outcome for _, result in results
+        ):
+            body = self._with_leaders()
+        else:
+            body = encode_outcome(self._outcome, self._version)
         return frame(self._correlation_id, body, flexible=self._version >= _FLEXIBLE_FROM)
+
+    def _with_leaders(self) -> bytes:
+        from raftlog.broker.api.leader_hints import addresses_of
+
+        leaders: Leaders = {}
+        by_id = self._version >= _IDS_FROM
+        for key, results in self._outcome:
+            for index, result in results:
+                if result.error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                    name, topic_id = ("", key) if by_id else (key.decode(), None)
+                    leaders[key, index] = self._services.partitions.leader_of(name, topic_id, index)
+        nodes = addresses_of(self._services, self._connection, [leader for leader, _ in leaders.values()])
+        return _encode_with_messages(self._outcome, self._version, leaders, nodes)
 
 
 def refused(error: ErrorCode, message: str | None = None) -> AppendResult:
@@ -331,7 +359,7 @@ def _check_end(request: memoryview, position: int, version: int) -> None:
 def encode_outcome(outcome: Outcome, version: int) -> bytes:
     """The response's body, from v3."""
     if any(result.message is not None or result.record_errors for _, results in outcome for _, result in results):
-        return _encode_with_messages(outcome, version)
+        return _encode_with_messages(outcome, version, {}, [])
     flexible = version >= _FLEXIBLE_FROM
     body = bytearray(_count(len(outcome), flexible))
     for key, results in outcome:
@@ -372,9 +400,11 @@ def _count(count: int, flexible: bool) -> bytes:
     return bytes(out)
 
 
-def _encode_with_messages(outcome: Outcome, version: int) -> bytes:
+def _encode_with_messages(outcome: Outcome, version: int, leaders: Leaders, nodes: list[NodeAddress]) -> bytes:
     from raftlog.wire.messages.produce import (
         BatchIndexAndErrorMessage,
+        LeaderIdAndEpoch,
+        NodeEndpoint,
         PartitionProduceResponse,
         ProduceResponse,
         TopicProduceResponse,
@@ -382,8 +412,10 @@ def _encode_with_messages(outcome: Outcome, version: int) -> bytes:
 
     topics = []
     for key, results in outcome:
-        partitions = [
-            PartitionProduceResponse(
+        partitions = []
+        for index, result in results:
+            leader_id, leader_epoch = leaders.get((key, index), (-1, -1))
+            partition = PartitionProduceResponse(
                 index=index,
                 error_code=result.error,
                 base_offset=result.base_offset,
@@ -394,11 +426,12 @@ def _encode_with_messages(outcome: Outcome, version: int) -> bytes:
                     for place, text in result.record_errors
                 ],
                 error_message=result.message,
+                current_leader=LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=leader_epoch),
             )
-            for index, result in results
-        ]
+            partitions.append(partition)
         if version >= _IDS_FROM:
             topics.append(TopicProduceResponse(topic_id=key, partition_responses=partitions))
         else:
             topics.append(TopicProduceResponse(name=key.decode(), partition_responses=partitions))
-    return encode(ProduceResponse(responses=topics), version)
+    endpoints = [NodeEndpoint(**node._asdict()) for node in nodes]
+    return encode(ProduceResponse(responses=topics, node_endpoints=endpoints), version)

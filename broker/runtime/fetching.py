@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from raftlog.broker.core.fetch.session import CONSUMER, FetchSession, FetchSessions
 from raftlog.broker.core.log.results import LogUnavailable
+from raftlog.broker.core.replica.following import diverging
 from raftlog.broker.runtime.deadlines import Deadlines
 from raftlog.broker.runtime.partition_read import Entry, PartitionRead
 from raftlog.broker.runtime.replica_fetching import read_for_replica
@@ -56,6 +57,8 @@ class FetchService:
         self.partitions = partitions
         self.sessions = sessions
         self.bytes_max = bytes_max
+        # With replica.selector.class: the rack of a broker that clients can use, else None.
+        self.rack_of: Callable[[int], str | None] | None = None
         self.parked_count = 0
         self.deadlines: Deadlines[ParkedFetch] = Deadlines(loop)
 
@@ -68,7 +71,8 @@ class FetchService:
         target = entry.target
         if target is not None and target.error is ErrorCode.NONE:
             return target
-        found = self.partitions.find(entry.topic.name, entry.topic.topic_id, entry.index)
+        find = self.partitions.find_replica if entry.session.reads_replicas else self.partitions.find
+        found = find(entry.topic.name, entry.topic.topic_id, entry.index)
         if isinstance(found, ErrorCode):
             entry.error = found
             self.release(entry)
@@ -109,9 +113,11 @@ class FetchService:
                 # To the end of the line, so that the next fetch begins with somebody else.
                 session.ready[entry] = None
                 total += read.records.length if read.records is not None else 0
-            if read.error is not ErrorCode.NONE or read.diverging is not None:
+            if read.error is not ErrorCode.NONE or read.diverging is not None or read.preferred_replica >= 0:
                 urgent = True
                 session.ready[entry] = None
+            elif session.wakes_for_news and self._has_news(read):
+                urgent = True
             elif read.records is None and not terms.whole_answer and not self._has_news(read):
                 session.news.pop(entry, None)
                 continue
@@ -130,15 +136,21 @@ class FetchService:
         log = partition.log
         error = partition.check_leader_epoch(entry.leader_epoch)
         if error is ErrorCode.NONE and entry.last_fetched_epoch >= 0:
-            diverging = self._divergence(partition, entry)
-            if diverging is not None:
+            epoch, end_offset = log.end_offset_for_epoch(entry.last_fetched_epoch)
+            if epoch < 0:
+                error = ErrorCode.OFFSET_OUT_OF_RANGE
+            elif diverging(epoch, end_offset, entry.last_fetched_epoch, entry.fetch_offset):
+                # KIP-595: the reader's last epoch ends earlier here, or is not known: it is told where to go back to.
                 marks = (log.high_watermark, log.last_stable_offset, log.log_start_offset)
-                return PartitionRead(entry, error, *marks, None, None, diverging)
+                return PartitionRead(entry, error, *marks, None, None, (epoch, end_offset))
         start = entry.fetch_offset
         if error is ErrorCode.NONE and not log.log_start_offset <= start <= log.log_end_offset:
             error = ErrorCode.OFFSET_OUT_OF_RANGE
         if error is not ErrorCode.NONE:
             return PartitionRead(entry, error, -1, -1, -1, None, None)
+        if entry.session.rack and (closest := self._closest(partition, entry)) >= 0:
+            marks = (log.high_watermark, log.last_stable_offset, log.log_start_offset)
+            return PartitionRead(entry, error, *marks, None, None, preferred_replica=closest)
         bound = log.last_stable_offset if terms.read_committed else log.high_watermark
         records = None
         bytes_max = min(entry.partition_bytes_max, budget)
@@ -162,13 +174,15 @@ class FetchService:
             more=start < bound,
         )
 
-    @staticmethod
-    def _divergence(partition: Partition, entry: Entry) -> tuple[int, int] | None:
-        """KIP-595: tell a reader whose last epoch ends earlier here, or is not known, where to go back to."""
-        epoch, end_offset = partition.log.end_offset_for_epoch(entry.last_fetched_epoch)
-        if epoch < entry.last_fetched_epoch or end_offset < entry.fetch_offset:
-            return epoch, end_offset
-        return None
+    def _closest(self, partition: Partition, entry: Entry) -> int:
+        """The replica that a consumer should rather read from, -1 for us."""
+        leadership, rack_of = partition.leadership, self.rack_of
+        if leadership is None or rack_of is None:
+            return -1
+        from raftlog.broker.core.replica.selector import closest_replica
+
+        own = rack_of(partition.leader_id)
+        return closest_replica(leadership, entry.session.rack, entry.fetch_offset, leader_rack=own, rack_of=rack_of)
 
     def fetch(self, session: Session, terms: FetchTerms, finish: Finish) -> ParkedFetch | None:
         """Answer through `finish` at once when there is enough; otherwise park, and return what is parked."""

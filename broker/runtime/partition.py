@@ -270,6 +270,12 @@ class Partition:
         self.leadership = None
         self.notify_all()
 
+    @property
+    def is_reestablishing(self) -> bool:
+        """Whether this new leader cannot vouch yet for all that it had when its epoch began (KIP-207)."""
+        leadership = self.leadership
+        return leadership is not None and leadership.start_offset > self.log.high_watermark
+
     def check_leader_epoch(self, epoch: int) -> ErrorCode:
         """Compare an epoch that a client knows (-1: none) with ours (KIP-320)."""
         if epoch < 0 or epoch == self.leader_epoch:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from raftlog.broker.core.log.config import LogConfig
 from raftlog.broker.core.log.results import LogUnavailable
+from raftlog.broker.runtime.deadlines import Deadlines, Expiring
 from raftlog.broker.runtime.partition import Partition
 from raftlog.wire.errors import ErrorCode, RemoteProtocolError
 
@@ -71,6 +72,7 @@ class PartitionManager:
         self._by_id: dict[bytes, HostedTopic] = {}
         # Replicated partitions that are to be opened: (topic id, index).
         self._to_open: dict[tuple[bytes, int], None] = {}
+        self._deadlines: Deadlines[Expiring] | None = None
 
     # ── looking up ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -134,6 +136,13 @@ class PartitionManager:
             return -1, -1
         state = topic.partitions[index]
         return state.leader, state.leader_epoch
+
+    @property
+    def deadlines(self) -> Deadlines[Expiring]:
+        """Of requests that wait for their records to be committed."""
+        if self._deadlines is None:
+            self._deadlines = Deadlines(asyncio.get_running_loop())
+        return self._deadlines
 
     def is_on_disk(self, name: str, index: int) -> bool:
         """Whether the partition has a log in a directory of ours. One that has none yet is empty."""

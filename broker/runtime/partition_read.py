@@ -28,4 +28,6 @@ class PartitionRead(NamedTuple):
     records: FileSlice | None
     aborted: Sequence[AbortedTransaction] | None
     diverging: tuple[int, int] | None = None  # epoch, end offset (KIP-595)
+    preferred_replica: int = -1  # where the reader should read instead (KIP-392)
+    leader: tuple[int, int] | None = None  # leader and its epoch, told to who asked the wrong broker (KIP-951)
     more: bool = False  # there is something to read, though the limits left no room for it

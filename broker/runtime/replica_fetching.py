@@ -34,6 +34,9 @@ def read_for_replica(
         if refusal is not None:
             return refusal
     start, end = entry.fetch_offset, log.log_end_offset
+    if start < log.log_start_offset:
+        # What it was to fetch next has expired while it was away, or waited.
+        return _refused(entry, ErrorCode.OFFSET_OUT_OF_RANGE)
     records = None
     bytes_max = min(entry.partition_bytes_max, bytes_max)
     if start < end and (bytes_max > 0 or min_one):

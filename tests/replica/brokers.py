@@ -28,7 +28,7 @@ from raftlog.broker.server.dispatcher import Dispatcher
 from raftlog.broker.server.limits import ServerLimits
 from raftlog.broker.server.listener import Server
 from raftlog.broker.store.log_manager import LogManager
-from raftlog.metadata.cluster_commands import AlterPartitions, IsrProposal, PartitionsAltered
+from raftlog.metadata.cluster_commands import AlterPartitions, FenceBrokers, IsrProposal, PartitionsAltered
 from raftlog.metadata.commands import Command, InitializeCluster, RegisterBroker
 from raftlog.metadata.configs import ConfigResolver
 from raftlog.metadata.controller import Environment, decide
@@ -53,7 +53,7 @@ TOPIC = "t"
 TOPIC_ID = b"topic id of 16 b"
 DEADLINE_SECONDS = 10.0
 
-QUICK = FetcherSettings(fetch_wait_max_ms=500, fetch_backoff_ms=50)
+QUICK = FetcherSettings(fetch_wait_max_ms=50, fetch_backoff_ms=50)
 
 
 def run(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -266,6 +266,12 @@ class Cluster:
         self.execute(RegisterBroker(node_id, incarnation, (endpoint,), rack, fenced=False))
         self.unfence(node_id)
         broker.catch_up()
+
+    def kill(self, node_id: int) -> None:
+        """Kill a broker, and have the controller see it: it is fenced and leaves the ISRs, and leaders change."""
+        self.brokers[node_id].kill()
+        epoch = self.image.brokers[node_id].epoch
+        self.execute(FenceBrokers(((node_id, epoch),)))
 
     def execute(self, command: Command[R]) -> R:
         """Decide as the controller does, and tell everybody."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from raftlog.broker.runtime.replication.fetch_codec import FetcherSettings
 from raftlog.wire.errors import ErrorCode
 from tests.replica.brokers import Cluster, run, until
 
@@ -41,7 +42,7 @@ def test_a_commit_waits_for_all_in_sync_replicas(tmp_path: Path) -> None:
 
 def test_an_acknowledgement_waits_for_no_timer(tmp_path: Path) -> None:
     async def story() -> None:
-        async with Cluster(tmp_path) as cluster:
+        async with Cluster(tmp_path, fetcher=FetcherSettings()) as cluster:
             cluster.create_topic((1, 2, 3))
             cluster[1].append("first")
             await until(cluster.is_replicated)

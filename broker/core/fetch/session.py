@@ -81,8 +81,11 @@ class FetchedPartition(Generic[P]):
         self.session.mark_ready(self)
 
     def on_committed(self) -> None:
-        """The high watermark moved: a follower hears of it with its next answer, and is not woken for that."""
-        self.session.news[self] = None
+        """The high watermark moved: a follower hears of it with its next answer, and is seldom woken for that."""
+        session = self.session
+        session.news[self] = None
+        if session.wakes_for_news and session.wake is not None:
+            session.wake()
 
 
 class FetchSession(Generic[P]):
@@ -101,12 +104,15 @@ class FetchSession(Generic[P]):
         "last_used_ms",
         "news",
         "partitions",
+        "rack",
+        "reads_replicas",
         "ready",
         "replica_epoch",
         "replica_id",
         "session_id",
         "uses_ids",
         "wake",
+        "wakes_for_news",
     )
 
     def __init__(self, session_id: int, uses_ids: bool, now_ms: int) -> None:
@@ -121,6 +127,11 @@ class FetchSession(Generic[P]):
         self.news: dict[FetchedPartition[P], None] = {}
         self.replica_id = CONSUMER
         self.replica_epoch = -1
+        # A follower that serves consumers of its rack is told of the high watermark at once.
+        self.wakes_for_news = False
+        # A consumer that may be sent to a replica in its rack, or be served by a follower (KIP-392).
+        self.rack = ""
+        self.reads_replicas = False
         self.wake: Callable[[], None] | None = None
         self.give_way: Callable[[], None] | None = None
 

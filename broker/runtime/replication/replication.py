@@ -236,6 +236,8 @@ class Replication:
     def _look_for_joining(self) -> None:
         for partition, leadership in self._leaderships():
             if len(leadership.isr) <= len(leadership.followers):
+                # Who is not eligible any more is not waited for any more.
+                partition.recount()
                 self._expand(partition, leadership)
 
     def _leaderships(self) -> Iterator[tuple[Partition, Leadership]]:

@@ -1,0 +1,35 @@
+"""Who leads instead: what Produce v10 and Fetch v16 tell a client that asked the wrong broker (KIP-951).
+
+Knows the newest metadata and how a client sees a broker's address. Refuses to know requests and replies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from raftlog.broker.api.context import Services
+    from raftlog.broker.server.connection import Connection
+
+
+class NodeAddress(NamedTuple):
+    """A broker as a client reaches it."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+def addresses_of(services: Services, connection: Connection, node_ids: Iterable[int]) -> list[NodeAddress]:
+    """The addresses of brokers on the listener that the client came through; those without one are left out."""
+    found = []
+    image = services.controller.image
+    for node_id in dict.fromkeys(node_ids):
+        broker = image.brokers.get(node_id)
+        endpoint = broker.endpoint(connection.listener_name) if broker is not None else None
+        if broker is not None and endpoint is not None:
+            host = endpoint.host or connection.local_address[0]
+            found.append(NodeAddress(node_id, host, endpoint.port, broker.rack))
+    return found
