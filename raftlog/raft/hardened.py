@@ -229,6 +229,8 @@ class HardenedSyncObj(SyncObj):  # type: ignore[misc]
         self._led_term = leads
         waiting = self._SyncObj__commandsWaitingCommit
         for index in sorted(waiting):
+            if index <= raft.committed:
+                continue  # about to be replayed, and then it is known whose entry it is
             for callback in [callback for term, callback in waiting[index] if term != leads]:
                 callback(None, LEADER_CHANGED)
             waiting[index] = [pair for pair in waiting[index] if pair[0] == leads]

@@ -1,5 +1,5 @@
-"""Raft nodes in memory under a seed: messages are lost, doubled and reordered, writes take their time, nodes crash, lose
-their disk, join and leave. After each step the invariants of Raft are checked.
+"""Raft nodes in memory under a seed: messages are lost, doubled and reordered, writes take their time, nodes crash,
+lose their disk, join and leave. After each step the invariants of Raft are checked.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Disk:
     directory: bytes
     snapshot: SnapshotContent | None = None
     entries: list[Entry] = field(default_factory=list)
-    hard_state: HardState = HardState(0, NOBODY)
+    hard_state: HardState = field(default_factory=lambda: HardState(0, NOBODY))
 
     def write(self, writes: Writes) -> None:
         if writes.snapshot is not None:
@@ -145,7 +145,10 @@ class CoreWorld:
         self.now = 0.0
         self.loss = loss
         self.trouble = self.chance.choice([0.02, 0.05, 0.1])
-        self.bootstrap = Configuration.of_addresses({n: ("h", 1) for n in range(1, voters + 1)})
+        self.pace = self.chance.choice([1, 2, 8])
+        self.reorder = self.chance.choice([0.0, 0.2, 0.6])
+        self.doubling = self.chance.choice([0.0, 0.1, 0.4])
+        self.bootstrap = Configuration.of_addresses(dict.fromkeys(range(1, voters + 1), ("h", 1)))
         self.bag: list[tuple[int, int, int, Message]] = []  # (from, to, the receiver's session, message)
         self.nodes: dict[int, Node] = {}
         self.down: dict[int, Disk] = {}
@@ -195,7 +198,7 @@ class CoreWorld:
             session = self.sessions.get(self.pair(sender, to))
             if session is None or self.chance.random() < self.loss:
                 continue
-            copies = 2 if self.chance.random() < self.loss else 1
+            copies = 2 if self.chance.random() < self.doubling else 1
             for _ in range(copies):
                 self.bag.append((sender, to, session, from_wire(_tuples(to_wire(message)))))
 
@@ -238,9 +241,9 @@ class CoreWorld:
         chance = self.chance
         roll = chance.random()
         if roll < 0.5:
-            for _ in range(chance.randint(1, 8)):
+            for _ in range(chance.randint(1, self.pace)):
                 if self.bag:
-                    reordered = chance.random() < 0.2
+                    reordered = chance.random() < self.reorder
                     self.deliver(chance.randrange(len(self.bag)) if reordered else 0)
         elif roll < 0.7:
             writing = [node for node in self.nodes.values() if node.writing is not None]
@@ -274,7 +277,8 @@ class CoreWorld:
         roll = chance.random()
         up = sorted(self.nodes)
         if roll < 0.25 and up:
-            self.crash(chance.choice(up))
+            leader = self.leader()
+            self.crash(leader.node_id if leader is not None and chance.random() < 0.5 else chance.choice(up))
         elif roll < 0.55 and self.down:
             node_id = chance.choice(sorted(self.down))
             if self.wiped < self.wipes and chance.random() < 0.3 and node_id in self.bootstrap.ids:
@@ -404,7 +408,8 @@ class CoreWorld:
         for index in range(len(self.committed), max(log.base.index, len(self.committed) - 5), -1):
             entry = self.committed.get(index)
             if entry is not None and entry.term < leader.raft.term:
-                assert index <= log.last_index and log.entry(index) == entry, f"the leader lacks committed entry {index}"
+                has_it = index <= log.last_index and log.entry(index) == entry
+                assert has_it, f"the leader lacks committed entry {index}"
 
     def check_applied(self, node: Node, entry: Entry) -> None:
         known = self.committed.setdefault(entry.index, entry)

@@ -1,11 +1,22 @@
-"""Three nodes on the loopback interface keep one log: elections, entries, restarts, losses."""
+"""Nodes on the loopback interface keep one log: elections, entries, restarts, losses, members, requests."""
 
 from __future__ import annotations
 
 import asyncio
+import random
+import shutil
+import time
 from pathlib import Path
 
-from tests.raft.quorum_world import World
+import pytest
+
+from raftlog.raft.core.state import Timing
+from raftlog.raft.local import LocalLog
+from raftlog.raft.opening import NotYetAQuorum
+from raftlog.raft.quorum import QuorumLog
+from raftlog.raft.seam import NotLeader, ProposalFailed
+from tests.raft.crashing_files import CrashingFiles
+from tests.raft.quorum_world import QUICK, Node, State, World, until
 
 
 async def test_three_nodes_elect_a_leader_and_replay_what_it_proposes(tmp_path: Path) -> None:
@@ -16,6 +27,7 @@ async def test_three_nodes_elect_a_leader_and_replay_what_it_proposes(tmp_path: 
         indexes = await asyncio.gather(*(leader.log.propose([b"%d" % n]) for n in range(200)))
         assert indexes == list(range(3, 203))
         await world.agree([b"a", b"b", *(b"%d" % n for n in range(200))])
+        assert leader.leads == [True]
 
 
 async def test_a_killed_leader_is_replaced_and_nothing_committed_is_lost(tmp_path: Path) -> None:
@@ -33,3 +45,394 @@ async def test_a_killed_leader_is_replaced_and_nothing_committed_is_lost(tmp_pat
             await world.agree(expected)
             await world.start(leader.node_id)
             await world.agree(expected)
+
+
+async def test_a_closed_connection_starts_an_election_at_once_whatever_the_time_out(tmp_path: Path) -> None:
+    async with World(tmp_path, timing=Timing(election_min=20.0, election_max=30.0)) as world:
+        await world.start()
+        leader = await world.led()
+        began = time.monotonic()
+        leader.kill()
+        await world.led()
+        assert time.monotonic() - began < 5.0
+
+
+async def test_a_whole_quorum_that_was_killed_comes_back_with_everything(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        await world.start()
+        leader = await world.led()
+        entries = [b"%d" % n for n in range(30)]
+        await asyncio.gather(*(leader.log.propose([entry]) for entry in entries))
+        for node in list(world.nodes.values()):
+            node.kill()
+        await world.start()
+        await world.led()
+        await world.agree(entries)
+
+
+async def test_only_the_leader_takes_proposals_and_only_with_a_majority_it_commits(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        await world.start()
+        leader = await world.led()
+        followers = [node for node in world.nodes.values() if node is not leader]
+        with pytest.raises(NotLeader) as refused:
+            await followers[0].log.propose([b"no"])
+        assert refused.value.leader_id == leader.node_id and not refused.value.outcome_unknown
+        for node in followers:
+            node.kill()
+        with pytest.raises(ProposalFailed) as failure:
+            await leader.log.propose([b"perhaps"])
+        assert failure.value.outcome_unknown
+        assert not leader.log.is_leader and leader.leads == [True, False]
+        assert leader.state.entries == []
+        with pytest.raises(NotLeader):
+            await leader.log.barrier()
+
+
+async def test_a_proposal_of_nothing_waits_for_those_before_it(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        await world.start()
+        leader = await world.led()
+        assert await leader.log.propose([]) == 0
+        first = leader.log.propose([b"a"])
+        assert leader.log.last_index == 1
+        assert await leader.log.propose([]) == 1
+        assert leader.state.entries == [b"a"]
+        assert await first == 1
+
+
+async def test_a_barrier_asks_a_majority(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        await world.start()
+        leader = await world.led()
+        await leader.log.propose([b"a", b"b"])
+        assert await asyncio.wait_for(leader.log.barrier(), 1.0) == 2
+        for node in [node for node in world.nodes.values() if node is not leader]:
+            node.kill()
+        with pytest.raises(NotLeader):
+            await leader.log.barrier()
+
+
+async def test_requests_reach_the_leader_from_everywhere_and_failures_come_back(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        await world.start(1, 2, 3)
+        for node in world.nodes.values():
+            handle(node)
+        leader = await world.led()
+        for node in world.nodes.values():
+            answer = await node.log.ask_leader(b"hello", 2.0)
+            assert answer == b"%d answers %d: hello" % (leader.node_id, node.node_id)
+        follower = next(node for node in world.nodes.values() if node is not leader)
+        with pytest.raises(ProposalFailed, match="refused") as failure:
+            await follower.log.ask_leader(b"refuse", 2.0)
+        assert not failure.value.outcome_unknown
+        with pytest.raises(ProposalFailed) as failure:
+            await follower.log.ask_leader(b"wait", 0.05)
+        assert failure.value.outcome_unknown
+        waiting = asyncio.ensure_future(follower.log.ask_leader(b"wait", 5.0))
+        await until(lambda: leader.log.requests._answering)
+        leader.kill()
+        with pytest.raises(ProposalFailed, match="lost") as failure:
+            await waiting
+        assert failure.value.outcome_unknown
+        answer = await follower.log.ask_leader(b"again", 5.0)
+        assert answer.endswith(b"again"), "it waited for the next leader"
+
+
+async def test_without_a_leader_a_request_says_so_in_time(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        await world.start(1)
+        with pytest.raises(NotLeader):
+            await world.nodes[1].log.ask_leader(b"hello", 0.05)
+
+
+def handle(node: Node) -> None:
+    async def answer(node_id: int, payload: bytes) -> bytes:
+        if payload == b"refuse":
+            raise ProposalFailed("refused", outcome_unknown=False)
+        if payload == b"wait":
+            await asyncio.Event().wait()
+        return b"%d answers %d: %s" % (node.node_id, node_id, payload)
+
+    node.log.on_request(answer)
+
+
+async def test_leadership_is_handed_over_without_a_lost_entry(tmp_path: Path) -> None:
+    async with World(tmp_path, timing=Timing(election_min=5.0, election_max=9.0)) as world:
+        await world.start()
+        leader = await world.led()
+        await asyncio.gather(*(leader.log.propose([b"%d" % n]) for n in range(50)))
+        began = time.monotonic()
+        successor = await leader.log.transfer_leadership()
+        assert time.monotonic() - began < 1.0, "it waited for a time-out"
+        assert successor != leader.node_id
+        assert (await world.led()).node_id == successor
+        back = await world.nodes[successor].log.transfer_leadership(leader.node_id)
+        assert back == leader.node_id
+        await world.led()
+        await leader.log.propose([b"last"])
+        await world.agree([*(b"%d" % n for n in range(50)), b"last"])
+        with pytest.raises(ProposalFailed, match="no voter"):
+            await leader.log.transfer_leadership(9)
+
+
+async def test_an_observer_follows_gets_a_vote_when_it_has_caught_up_and_loses_it_again(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        await world.start()
+        leader = await world.led()
+        entries = [b"%d" % n for n in range(100)]
+        await asyncio.gather(*(leader.log.propose([entry]) for entry in entries))
+        await world.start(4)
+        await world.agree(entries)
+        assert [member.node_id for member in leader.log.status().observers] == [4]
+        await leader.log.add_voter(4, "127.0.0.1", world.ports[4])
+        assert [member.node_id for member in leader.log.status().voters] == [1, 2, 3, 4]
+        with pytest.raises(ProposalFailed, match="has a vote already"):
+            await leader.log.add_voter(4, "127.0.0.1", world.ports[4])
+        await until(lambda: len(world.nodes[4].log.status().voters) == 4)
+        await leader.log.propose([b"more"])
+        await leader.log.remove_voter(4)
+        assert [member.node_id for member in leader.log.status().voters] == [1, 2, 3]
+        await world.agree([*entries, b"more"])
+        assert leader.log.last_index == 101, "changes of the members do not count"
+
+
+async def test_a_new_voter_takes_part_after_everybody_was_restarted(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        await world.start()
+        leader = await world.led()
+        await world.start(4)
+        await leader.log.add_voter(4, "127.0.0.1", world.ports[4])
+        await leader.log.propose([b"a"])
+        await world.agree([b"a"])
+        for node in list(world.nodes.values()):
+            node.kill()
+        await world.start(2, 3, 4)  # three of four, and one of them is not in --peers
+        leader = await world.led()
+        await leader.log.propose([b"b"])
+        await world.agree([b"a", b"b"])
+
+
+async def test_a_leader_that_loses_its_vote_hands_over(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        await world.start()
+        leader = await world.led()
+        await leader.log.propose([b"a"])
+        await leader.log.remove_voter(leader.node_id)
+        await until(lambda: not leader.log.is_leader)
+        await until(lambda: any(node.log.is_leader for node in world.nodes.values() if node is not leader))
+        successor = await world.led()
+        assert successor is not leader
+        await successor.log.propose([b"b"])
+        await world.agree([b"a", b"b"])
+
+
+async def test_who_is_far_behind_gets_a_snapshot_and_the_rest(tmp_path: Path) -> None:
+    async with World(tmp_path, snapshot_bytes=50_000) as world:
+        await world.start()
+        leader = await world.led()
+        behind = next(node for node in world.nodes.values() if node is not leader)
+        behind.kill()
+        entries = [b"%d " % n + b"x" * 20_000 for n in range(100)]
+        for start in range(0, 100, 10):
+            await asyncio.gather(*(leader.log.propose([entry]) for entry in entries[start : start + 10]))
+        await until(lambda: leader.log.raft.log.base.index > 20)
+        await world.start(behind.node_id)
+        await world.agree(entries)
+        again = world.nodes[behind.node_id]
+        assert again.state.restored > 20
+        await leader.log.propose([b"after"])
+        await world.agree([*entries, b"after"])
+        for node in list(world.nodes.values()):
+            node.kill()
+        await world.start()
+        await world.led()
+        await world.agree([*entries, b"after"])
+
+
+async def test_a_wiped_disk_gets_its_vote_back_only_with_everything(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        await world.start()
+        leader = await world.led()
+        entries = [b"%d" % n for n in range(20)]
+        await asyncio.gather(*(leader.log.propose([entry]) for entry in entries))
+        await world.agree(entries)
+        victim = next(node for node in world.nodes.values() if node is not leader)
+        directory = victim.log.opened.directory
+        victim.kill()
+        shutil.rmtree(tmp_path / str(victim.node_id))
+        await world.start(victim.node_id)
+        await world.agree(entries)
+
+        def has_its_vote() -> bool:
+            voter = leader.log.raft.configuration.voter(victim.node_id)
+            return voter is not None and voter.directory not in (b"", directory)
+
+        await until(has_its_vote)
+        await leader.log.propose([b"after"])
+        await world.agree([*entries, b"after"])
+
+
+async def test_two_empty_disks_of_three_do_not_begin_a_new_log(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        await world.start()
+        leader = await world.led()
+        await leader.log.propose([b"precious"])
+        await world.agree([b"precious"])
+        for node in list(world.nodes.values()):
+            node.kill()
+        others = [node_id for node_id in world.voters if node_id != leader.node_id]
+        for node_id in others:
+            shutil.rmtree(tmp_path / str(node_id))
+        await world.start(*others)
+        await until(lambda: all(world.nodes[one].log.raft.peers for one in others))
+        await asyncio.sleep(1.0)  # several election time-outs, in which nothing may happen
+        assert all(world.nodes[one].log.leader_id == -1 for one in others)
+
+
+async def test_a_quorum_of_one_grows_out_of_a_broker_that_ran_alone(tmp_path: Path) -> None:
+    state = State()
+    alone = LocalLog(str(tmp_path / "1"), node_id=1, snapshot_bytes=1000)
+    await alone.start(state.restore, state.replay, state.snapshot)
+    for n in range(100):
+        await alone.propose([b"%d of the old entries" % n])
+    await alone.close()
+    with pytest.raises(NotYetAQuorum, match="naming only itself"):
+        await World(tmp_path).start(1)
+    async with World(tmp_path, voters=[1]) as world:
+        await world.start(1)
+        leader = await world.led()
+        await until(lambda: leader.state.entries == state.entries)
+        assert leader.log.committed_index == 100
+        await world.start(2)
+        await leader.log.add_voter(2, "127.0.0.1", world.ports[2])
+        await leader.log.propose([b"new"])
+        await world.agree([*state.entries, b"new"])
+
+
+async def test_a_members_journal_is_not_opened_by_a_broker_without_peers(tmp_path: Path) -> None:
+    async with World(tmp_path, voters=[1]) as world:
+        await world.start()
+        leader = await world.led()
+        await leader.log.propose([b"a"])
+    alone = LocalLog(str(tmp_path / "1"), node_id=1)
+    state = State()
+    with pytest.raises(Exception, match="start the broker with --peers as before"):
+        await alone.start(state.restore, state.replay, state.snapshot)
+
+
+async def test_a_command_that_is_in_the_log_twice_changes_the_state_once(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        await world.start()
+        leader = await world.led()
+        await leader.log.propose([b"a"])
+        leader.log._proposals._number = 0  # the same id again
+        await leader.log.propose([b"a"])
+        leader.state.index += 1  # the application's index goes on
+        for node in world.nodes.values():
+            if node is not leader:
+                await until(lambda node=node: node.log.committed_index == 2)  # type: ignore[misc]
+            assert node.state.entries == [b"a"]
+
+
+async def test_a_replay_that_raises_stops_the_node_before_it_answers(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        await world.start()
+        leader = await world.led()
+        await leader.log.propose([b"fine"])
+
+        def poisoned(index: int, entry: bytes) -> None:
+            raise ZeroDivisionError("a bug")
+
+        seen: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: seen.append(context.get("exception")))
+        leader.log._replay = poisoned
+        with pytest.raises(ProposalFailed) as failure:
+            await leader.log.propose([b"poison"])
+        assert failure.value.outcome_unknown
+        assert not leader.log.is_leader and leader.log.leader_id == -1
+        assert any(isinstance(error, ZeroDivisionError) for error in seen)
+        await until(lambda: any(node.log.is_leader for node in world.nodes.values() if node is not leader))
+
+
+async def test_a_full_disk_costs_the_leadership_and_nothing_else(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    disks = {node_id: CrashingFiles(random.Random(node_id)) for node_id in (1, 2, 3)}
+    world.files.update(disks)
+    async with world:
+        await world.start()
+        leader = await world.led()
+        await leader.log.propose([b"a"])
+        disks[leader.node_id].fail["write"] = 1
+        with pytest.raises(ProposalFailed) as failure:
+            await leader.log.propose([b"b"])
+        assert failure.value.outcome_unknown
+        successor = await world.led()
+        await successor.log.propose([b"c"])
+        await until(lambda: all(node.state.entries[-1:] == [b"c"] for node in world.nodes.values()))
+        assert len({tuple(node.state.entries) for node in world.nodes.values()}) == 1
+
+
+async def test_after_a_failed_sync_a_node_is_no_member_until_it_is_restarted(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    disks = {node_id: CrashingFiles(random.Random(node_id)) for node_id in (1, 2, 3)}
+    world.files.update(disks)
+    async with world:
+        await world.start()
+        leader = await world.led()
+        await leader.log.propose([b"a"])
+        disks[leader.node_id].fail["sync"] = 1
+        with pytest.raises(ProposalFailed):
+            await leader.log.propose([b"b"])
+        world.nodes.pop(leader.node_id)
+        successor = await world.led()
+        await successor.log.propose([b"c"])
+        assert leader.log.leader_id == -1 and not leader.log.raft.peers
+        await leader.log.close()
+
+
+async def test_every_node_hears_of_connections_and_a_new_leader_of_all_of_them(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        await world.start()
+        leader = await world.led()
+        first, second = (node for node in world.nodes.values() if node is not leader)
+        first.kill()
+        await until(lambda: leader.peers[-1] == (first.node_id, False))
+        del second.peers[:]
+        await leader.log.transfer_leadership(second.node_id)
+        await until(lambda: second.log.is_leader)
+        assert (first.node_id, False) in second.peers and (leader.node_id, True) in second.peers
+
+
+async def test_a_node_that_was_cut_off_and_comes_back_does_not_disturb_the_leader(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        await world.start()
+        leader = await world.led()
+        term = leader.log.term
+        victim = next(node for node in world.nodes.values() if node is not leader)
+        for _ in range(20):
+            for node in list(world.nodes.values()):
+                if node is not victim:
+                    victim.log.peering.transport.hang_up(node.node_id, "cut off by the test")
+            await asyncio.sleep(0.02)
+        await world.led()
+        assert leader.log.is_leader and leader.log.term == term
+
+
+async def test_a_small_quorum_log_keeps_its_promises_alone(tmp_path: Path) -> None:
+    log = QuorumLog(str(tmp_path), node_id=7, peers={7: ("127.0.0.1", 0)}, listen=("127.0.0.1", 0),
+                    monotonic=time.monotonic, timing=QUICK)  # fmt: skip
+    state = State()
+    await log.start(state.restore, state.replay, state.snapshot)
+    assert log.port > 0
+    await until(lambda: log.is_leader)
+    assert await log.propose([b"a"]) == 1
+    assert await log.barrier() == 1
+    assert await log.take_snapshot() == 1
+    await log.propose([b"b"])
+    await log.close()
+    log = QuorumLog(str(tmp_path), node_id=7, peers={7: ("127.0.0.1", 0)}, listen=("127.0.0.1", 0),
+                    monotonic=time.monotonic, timing=QUICK)  # fmt: skip
+    await log.start(state.restore, state.replay, state.snapshot)
+    await until(lambda: state.entries == [b"a", b"b"])
+    await log.close()
