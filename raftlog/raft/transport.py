@@ -137,7 +137,8 @@ class PeerTransport:
 
     async def _keep_calling(self, node_id: int, missing: asyncio.Event) -> None:
         attempt = 0
-        while True:
+        # wait_for may swallow a cancellation that comes as its work ends (Python 3.11).
+        while not self._closed:
             await missing.wait()
             addresses = self._targets[node_id]
             self.refusals.pop(node_id, None)
