@@ -203,3 +203,63 @@ def test_a_transactions_offsets_may_come_late_where_the_caller_allows_it() -> No
     story = fetch(story, 3, None, at=(115, 116))
     assert story.errors() == ["lost-commit"]
     assert story.errors(transaction_visibility=10_000_000) == []
+
+
+def test_a_member_that_sought_back_may_commit_back_and_the_group_goes_on_from_there() -> None:
+    story = commit(logged(), 2, 9, generation=1).do(2, "seek", [["x", 4]]).poll(2, {"x": [(4, 4), (5, 5)]})
+    story = commit(commit(story, 2, 5, generation=1), 3, 6, generation=2)
+    assert story.errors() == []
+    assert commit(story, 3, 5, generation=2).errors() == ["nonmonotonic-commit"]
+
+
+def test_seeking_in_another_key_excuses_nothing() -> None:
+    story = commit(logged(), 2, 9, generation=1).do(2, "seek", [["y", 4]])
+    assert commit(story, 2, 5, generation=1).errors() == ["nonmonotonic-commit"]
+
+
+def test_a_groups_offset_may_be_taken_away_on_purpose() -> None:
+    story = commit(logged(), 2, 9)
+    story.do(3, "commit", {"group": "g", "offsets": {"x": None}, "reset": True})
+    assert fetch(story, 4, None).errors() == []
+    assert fetch(story, 4, 9).errors() == ["nonmonotonic-committed-read"]
+
+
+def test_a_failed_reset_took_nothing_away() -> None:
+    story = logged().do(3, "commit", {"group": "g", "offsets": {"x": None}, "reset": True}, outcome=FAIL)
+    assert fetch(story, 4, None).errors() == []
+
+
+def test_once_another_offset_was_fetched_an_unknown_commit_that_was_seen_does_not_come_back() -> None:
+    story = commit(logged(), 2, 5, outcome=INFO, at=(100, 101))
+    story = commit(story, 3, 9, outcome=INFO, at=(102, 103))
+    story = fetch(fetch(story, 4, 5, at=(110, 111)), 4, 9, at=(112, 113))
+    assert story.errors() == []
+    assert fetch(story, 4, 5, at=(114, 115)).errors() == ["nonmonotonic-committed-read"]
+
+
+def test_a_reset_forward_is_not_past_what_was_processed() -> None:
+    story = consumer(2)
+    story.do(7, "commit", {"group": "g", "offsets": {"x": 4}, "reset": True})
+    assert fetch(story, 3, 4).errors() == []
+
+
+def test_where_members_have_epochs_only_owners_of_the_same_key_fence() -> None:
+    def joined(protocol: str, second: list[str]) -> Story:
+        story = logged()
+        for process, epoch, keys in ((2, 4, ["x"]), (3, 5, second)):
+            asked = {"group": "g", "protocol": protocol}
+            answer = {"member": f"m{process}", "generation": epoch, "keys": keys}
+            story.do(process, "join", asked, answer)
+        return commit(story, 2, 5, member="m2", generation=4)
+
+    assert joined("consumer", ["y"]).errors() == []
+    assert joined("consumer", ["x"]).errors() == ["fenced-commit"]
+    assert joined("classic", ["y"]).errors() == ["fenced-commit"]
+
+
+def test_a_transactions_offsets_of_a_fenced_member_do_not_take_effect() -> None:
+    story = logged().do(3, "join", {"group": "g"}, {"member": "b", "generation": 5, "keys": ["x"]})
+    asked = [["poll"], ["commit", "g", {"x": 1}, {"member": "a", "generation": 4}]]
+    answer = [["poll", {"x": [[0, 0]]}], *asked[1:]]
+    assert story.do(2, "txn", asked, answer, outcome=FAIL).errors() == []
+    assert story.do(2, "txn", asked, answer).errors() == ["fenced-commit"]

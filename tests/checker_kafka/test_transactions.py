@@ -152,3 +152,43 @@ def test_consume_counts_tell_how_often_subscribed_processes_consumed() -> None:
     counts = story.report().measurements.consume_counts
     assert counts["distribution"] == {"1": 1, "2": 1}
     assert counts["repeated"] == [{"process": 2, "key": "x", "value": "b", "times": 2}]
+
+
+def test_every_group_consumes_for_itself() -> None:
+    story = Story().send(1, "x", "a", 0)
+    for process, group in ((2, "g"), (3, "h")):
+        story.do(process, "subscribe", {"keys": ["x"], "group": group}).poll(process, {"x": [(0, "a")]})
+    assert story.errors(exactly_once=True) == []
+    story.do(4, "subscribe", {"keys": ["x"], "group": "h"}).poll(4, {"x": [(0, "a")]})
+    assert story.errors(exactly_once=True) == ["consumed-twice"]
+
+
+def test_a_group_that_was_sent_forward_on_purpose_need_not_consume_what_it_passed() -> None:
+    def passing(*between: object) -> Story:
+        story = Story().send(1, "x", "a", 0).send(1, "x", "b", 1).send(1, "x", "c", 2)
+        story.txn(2, ("poll", {"x": [(0, "a")]}), ("commit", "g", {"x": 1}))
+        if between:
+            story.do(2, *between)  # type: ignore[arg-type]
+        story.txn(2, ("poll", {"x": [(2, "c")]}), ("commit", "g", {"x": 3}))
+        return story.poll(9, {"x": [(0, "a"), (1, "b"), (2, "c")]})
+
+    assert set(passing().errors()) == {"consumed-never", "poll-skip"}
+    assert passing("seek", [["x", 2]]).errors() == []
+    assert "consumed-never" in passing("seek", [["x", 1]]).errors()
+    reset = passing("commit", {"group": "g", "offsets": {"x": 2}, "reset": True})
+    assert "consumed-never" not in reset.errors()
+
+
+def test_what_an_open_transaction_may_hide_makes_no_reader_stale() -> None:
+    story = Story().txn(1, ("send", "x", "a", 0), at=(0, 10)).txn(5, ("send", "x", "b", 2), outcome=INFO, at=(11, 12))
+    story.send(1, "x", "c", 3, at=(13, 14)).do(2, "assign", {"keys": ["x"], "position": "beginning"}, at=(15, 16))
+    story.poll(2, {"x": [(0, "a")]}, at=(17, 18)).poll(2, {}, at=(500, 501))
+    hidden = story.poll(2, {"x": [(3, "c")]}, at=(600, 601))
+    assert hidden.errors(max_staleness=1_000_000) == []
+    story.poll(3, {"x": [(0, "a"), (3, "c")]}, at=(300, 301))
+    assert story.errors(max_staleness=1_000_000) == ["stale-read"]
+
+
+def test_a_value_in_the_place_of_another_does_not_tear_its_transaction() -> None:
+    story = two_keys().poll(2, {"x": [(0, "a")], "y": [(0, "other"), (1, "next")]}, at=(20, 21))
+    assert "torn-transaction" not in finish(story).errors()
