@@ -25,4 +25,6 @@ def maker(part: str) -> SimulationMaker:
 
 def hazards() -> dict[str, Hazard]:
     """All hazards by name."""
-    return {hazard.name: hazard for hazard in RAFT_HAZARDS}
+    from raftlog.linearizability.simulator.cluster_hazards import CLUSTER_HAZARDS  # loads the broker
+
+    return {hazard.name: hazard for hazard in (*RAFT_HAZARDS, *CLUSTER_HAZARDS)}

@@ -1,0 +1,182 @@
+"""Faults put back into partitions, replicas and elections on purpose; see `hazards` for those of the consensus.
+
+Knows which line of defence each one takes away. Refuses to know how it is noticed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+from raftlog.broker.core.replica.leadership import Follower, Leadership
+from raftlog.broker.runtime import membership
+from raftlog.broker.runtime.last_run import LastRun, read_last_run
+from raftlog.broker.runtime.partition import Partition
+from raftlog.broker.runtime.replication.followed import Followed
+from raftlog.linearizability.simulator.hazards import Hazard, instead
+from raftlog.metadata import elections
+from raftlog.raft.files import Files
+from raftlog.wire.errors import ErrorCode
+
+
+@contextmanager
+def isr_of_one() -> Iterator[None]:
+    """min.insync.replicas is not looked at: the leader alone is enough."""
+
+    def committed_end(self: Leadership, end_offset: int, high_watermark: int, now_ms: int) -> int:
+        kept, self.min_isr = self.min_isr, 1
+        try:
+            return real_committed(self, end_offset, high_watermark, now_ms)
+        finally:
+            self.min_isr = kept
+
+    def take(self: Partition, state: Any) -> None:
+        real_take(self, state)
+        self.isr_size = len(state.replicas)
+
+    real_committed, real_take = Leadership.committed_end, Partition.take
+    with instead(Leadership, "committed_end", committed_end), instead(Partition, "take", take):
+        yield
+
+
+def ack_before_replication() -> AbstractContextManager[None]:
+    """acks=all is answered when the leader alone has the records."""
+
+    def when_committed(self: Partition, end_offset: int, callback: Callable[[ErrorCode], None]) -> None:
+        callback(self.error)
+
+    return instead(Partition, "when_committed", when_committed)
+
+
+def election_outside_the_isr() -> AbstractContextManager[None]:
+    """Any replica that is there may be elected, in sync or not, and nobody says that it was unclean."""
+
+    def elect(state: Any, electorate: Any, election: Any, choice: Any) -> Any:
+        leader, isr, eligible, unclean = real(state, electorate, election, choice)
+        if leader != state.leader:
+            there = [b for b in choice.replicas if electorate.may_lead(state, b) and b not in isr]
+            if there:
+                return there[0], (there[0],), (), False
+        return leader, isr, eligible, unclean
+
+    real = elections._elect
+    return instead(elections, "_elect", elect)
+
+
+def lost_power_is_not_told() -> AbstractContextManager[None]:
+    """A broker whose host lost power says that its logs survived."""
+
+    def read(files: Files, directory: str) -> LastRun:
+        found = read_last_run(files, directory)
+        return found._replace(boot_id=_AnyBoot(found.boot_id)) if found.boot_id else found
+
+    return instead(membership, "read_last_run", read)
+
+
+class _AnyBoot(str):
+    """Equal to every start of the host."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    __hash__ = str.__hash__
+
+
+def truncation_to_the_high_watermark() -> AbstractContextManager[None]:
+    """A new follower cuts its log to its own high watermark, as before leader epochs were compared (KIP-101)."""
+
+    def made(self: Followed, partition: Partition, leader_id: int, leader_epoch: int, backoff: Any) -> None:
+        if partition.log.is_open and partition.log.high_watermark < partition.log.log_end_offset:
+            partition.log.truncate_to(partition.log.high_watermark)
+        real(self, partition, leader_id, leader_epoch, backoff)
+
+    real = Followed.__init__
+    return instead(Followed, "__init__", made)
+
+
+@contextmanager
+def truncation_by_a_stale_leader() -> Iterator[None]:
+    """Leader epochs are compared nowhere: a deposed leader's word cuts the logs of who asks it, and who was deposed
+    keeps what nobody else has.
+    """
+
+    def same(self: Partition, epoch: int) -> ErrorCode:
+        return ErrorCode.NONE
+
+    def never(*_: object) -> bool:
+        return False
+
+    from raftlog.broker.runtime import replica_fetching
+
+    with instead(Partition, "check_leader_epoch", same), instead(replica_fetching, "diverging", never):
+        yield
+
+
+def high_watermark_too_early() -> AbstractContextManager[None]:
+    """A new leader takes all that it has for committed, before its followers have said what they have."""
+
+    def lead(self: Partition, state: Any, leadership: Leadership | None) -> None:
+        real(self, state, leadership)
+        if self.error is ErrorCode.NONE:
+            self.advance(self.log.log_end_offset)
+
+    real = Partition.lead
+    return instead(Partition, "lead", lead)
+
+
+def sent_is_acknowledged() -> AbstractContextManager[None]:
+    """A follower is taken to have what was sent to it, before it says so."""
+
+    def fetched(
+        self: Leadership, follower: Follower, offset: int, log_start_offset: int, leader_end: int, now_ms: int
+    ) -> None:
+        real(self, follower, offset, log_start_offset, leader_end, now_ms)
+        follower.end_offset = leader_end
+
+    real = Leadership.fetched
+    return instead(Leadership, "fetched", fetched)
+
+
+def proposal_counts_at_once() -> AbstractContextManager[None]:
+    """A follower that is to leave the ISR is not waited for any more, before the controller has agreed (KIP-497)."""
+
+    def shrink(self: Any, end_offset: int, now_ms: int) -> Any:
+        proposal = real(self, end_offset, now_ms)
+        if proposal is not None:
+            self.isr = tuple(member.broker_id for member in proposal.isr)
+            self._count()
+        return proposal
+
+    real = Leadership.shrink
+    return instead(Leadership, "shrink", shrink)
+
+
+def overtaken_answers() -> AbstractContextManager[None]:
+    """A follower takes an answer to an earlier request for one to its latest."""
+
+    def wanted(self: Followed, bytes_max: int) -> Any:
+        told = real(self, bytes_max)
+        self.told_in = 0
+        return told
+
+    real = Followed.wanted
+    return instead(Followed, "wanted", wanted)
+
+
+_ALL: tuple[tuple[str, Callable[[], AbstractContextManager[None]]], ...] = (
+    ("isr-of-one", isr_of_one),
+    ("ack-before-replication", ack_before_replication),
+    ("election-outside-isr", election_outside_the_isr),
+    ("lost-power-not-told", lost_power_is_not_told),
+    ("truncate-to-high-watermark", truncation_to_the_high_watermark),
+    ("truncation-by-stale-leader", truncation_by_a_stale_leader),
+    ("high-watermark-too-early", high_watermark_too_early),
+    ("sent-is-acknowledged", sent_is_acknowledged),
+    ("proposal-counts-at-once", proposal_counts_at_once),
+    ("overtaken-answers", overtaken_answers),
+)
+CLUSTER_HAZARDS: tuple[Hazard, ...] = tuple(Hazard(name, ("cluster",), str(put.__doc__), put) for name, put in _ALL)
+
