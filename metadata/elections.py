@@ -14,9 +14,10 @@ from collections.abc import Collection, Mapping
 from enum import Enum
 from typing import NamedTuple
 
+from raftlog.metadata.config_definition import Value
 from raftlog.metadata.decision import Environment
 from raftlog.metadata.image import BrokerImage, MetadataImage, PartitionImage
-from raftlog.metadata.records import NO_LEADER
+from raftlog.metadata.records import NO_LEADER, ResourceType
 
 NO_DIRECTORY = bytes(16)
 """A replica whose directory is not known, or is the only one of its broker."""
@@ -48,6 +49,13 @@ class Wanted(NamedTuple):
     recovering: bool | None = None
 
 
+class Terms(NamedTuple):
+    """A topic's min.insync.replicas, and the election that its settings allow when a leader is gone."""
+
+    min_isr: int
+    election: Election
+
+
 NOTHING = Wanted()
 """Nothing but what follows from who is there."""
 
@@ -58,7 +66,7 @@ class Electorate:
     `brokers` are as they will be once the decision is carried out.
     """
 
-    __slots__ = ("_environment", "_image", "_offline", "brokers", "usable")
+    __slots__ = ("_environment", "_image", "_ordinary", "brokers", "usable")
 
     def __init__(
         self, image: MetadataImage, environment: Environment, brokers: Mapping[int, BrokerImage] | None = None
@@ -71,8 +79,7 @@ class Electorate:
             for broker_id, broker in self.brokers.items()
             if not broker.fenced and not broker.in_controlled_shutdown
         )
-        # Only brokers with several directories can lose one and go on.
-        self._offline = any(broker.offline_directories for broker in self.brokers.values())
+        self._ordinary: Terms | None = None
 
     def may_lead(self, state: PartitionImage, broker_id: int) -> bool:
         """Whether the broker is there, and so is the directory that holds its replica."""
@@ -86,16 +93,28 @@ class Electorate:
             return True
         return directory in broker.directories and directory not in broker.offline_directories
 
+    def terms(self, topic: str) -> Terms:
+        """What the topic's settings demand. Most topics have none of their own, and share one value."""
+        overrides = self._image.configs_of(ResourceType.TOPIC, topic)
+        if overrides:
+            return _terms(self._environment.resolver.with_overrides(self._image, overrides))
+        if self._ordinary is None:
+            self._ordinary = _terms(self._environment.resolver.with_overrides(self._image, {}))
+        return self._ordinary
+
     def min_isr(self, topic: str) -> int:
         """The topic's min.insync.replicas."""
-        value = self._environment.resolver.topic_value(self._image, topic, "min.insync.replicas")
-        assert isinstance(value, int)
-        return value
+        return self.terms(topic).min_isr
 
     def election_for(self, topic: str) -> Election:
         """What a topic's settings allow when its leader is gone."""
-        unclean = self._environment.resolver.topic_value(self._image, topic, "unclean.leader.election.enable")
-        return Election.UNCLEAN if unclean else Election.ONLINE
+        return self.terms(topic).election
+
+
+def _terms(values: Mapping[str, Value]) -> Terms:
+    min_isr = values["min.insync.replicas"]
+    assert isinstance(min_isr, int)
+    return Terms(min_isr, Election.UNCLEAN if values["unclean.leader.election.enable"] else Election.ONLINE)
 
 
 def directory_of(state: PartitionImage, broker_id: int) -> bytes:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 
-from raftlog.metadata.elections import Election, Electorate, Wanted, change
+from raftlog.metadata.elections import NOTHING, Election, Electorate, Wanted, change
 from raftlog.metadata.image import MetadataImage, PartitionImage, TopicImage
 from raftlog.metadata.records import NO_LEADER, PartitionChangeRecord
+
+_UNCLEAN = Wanted(Election.UNCLEAN)
 
 Touched = Callable[[PartitionImage], bool]
 Decide = Callable[[TopicImage, PartitionImage], Wanted | None]
@@ -34,15 +36,15 @@ def change_partitions(
 def _change_topic(
     topic: TopicImage, electorate: Electorate, picked: Iterable[PartitionImage], decide: Decide | None
 ) -> PartitionChangeRecord | None:
-    min_isr = electorate.min_isr(topic.name)
-    ordinary = Wanted(electorate.election_for(topic.name))
+    min_isr, election = electorate.terms(topic.name)
+    ordinary = NOTHING if election is Election.ONLINE else _UNCLEAN
     changed: list[PartitionImage] = []
     for state in picked:
         wanted = ordinary if decide is None else decide(topic, state)
         if wanted is None:
             continue
-        if wanted.election is Election.ONLINE:
-            wanted = wanted._replace(election=ordinary.election) if ordinary.election is not Election.ONLINE else wanted
+        if election is not Election.ONLINE and wanted.election is Election.ONLINE:
+            wanted = wanted._replace(election=election)
         after = change(state, electorate, min_isr, wanted)
         if after is not None:
             changed.append(after)

@@ -165,6 +165,7 @@ class BrokerLifecycle:
         if answer.error is ErrorCode.STALE_BROKER_EPOCH:
             # We are leaving, and nobody counts on us any more.
             self._leave_now()
+            return
         if answer.error is not ErrorCode.NONE:
             return
         if answer.should_shut_down and self.state is State.LEAVING:
@@ -191,11 +192,10 @@ class BrokerLifecycle:
         # Fenced, or leaving: every round counts.
         waiting = self.state is not State.SERVING and answer.error is ErrorCode.NONE
         seconds = self._settings.heartbeat_seconds / (10 if waiting else 1)
+        timer = self._loop.call_later(seconds, self._wake.set)
+        await self._wake.wait()
         self._wake.clear()
-        try:
-            await asyncio.wait_for(self._wake.wait(), seconds)
-        except TimeoutError:
-            pass
+        timer.cancel()
 
     def hurry(self) -> None:
         """Send the next heartbeat now: a directory failed, or the broker is to leave."""
@@ -216,7 +216,7 @@ class BrokerLifecycle:
 
     async def close(self) -> None:
         """Stop the heartbeats."""
-        self.state = State.LEFT
+        self._leave_now()
         for task in (self._task, self._assigning):
             if task is not None:
                 task.cancel()

@@ -1,0 +1,175 @@
+"""Several controllers in one process on a real quorum over loopback: no partition logs, no Kafka listeners.
+
+A node that is `killed` lets go of its connections without a word; one that `hangs` keeps them and says nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+
+from raftlog.broker.config import BrokerConfig
+from raftlog.broker.machine import Machine
+from raftlog.broker.runtime.controller import Controller
+from raftlog.broker.runtime.controller_duties import ControllerDuties, DutySettings
+from raftlog.broker.runtime.lifecycle import BrokerLifecycle, LifecycleSettings, State
+from raftlog.broker.runtime.opening import open_controller, random_id
+from raftlog.metadata.commands import CreateTopics, NewTopic, RegisterBroker, TopicResult
+from raftlog.metadata.delta import MetadataDelta
+from raftlog.metadata.image import MetadataImage, PartitionImage
+from raftlog.metadata.records import Endpoint
+
+DEADLINE_SECONDS = 10.0
+SESSION_MS = 600
+HEARTBEAT_SECONDS = 0.05
+SETTLED_SECONDS = 1.5
+
+
+async def until(condition: Callable[[], object], what: str = "") -> None:
+    """Wait for a condition to hold."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + DEADLINE_SECONDS
+    while not condition():
+        assert loop.time() < end, f"not within {DEADLINE_SECONDS} s: {what}"
+        await asyncio.sleep(0.005)
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [int(one.getsockname()[1]) for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+class Node:
+    """A broker as far as the cluster's metadata go."""
+
+    def __init__(self, world: World, node_id: int, *, directories: tuple[bytes, ...] = ()) -> None:
+        self.world = world
+        self.node_id = node_id
+        self.directories = directories
+        self.lifecycle: BrokerLifecycle | None = None
+        self.tasks: set[object] = set()
+        self.offline: tuple[bytes, ...] = ()
+        self.deltas: list[MetadataDelta] = []
+        settings = {
+            "node.id": str(node_id),
+            "log.dirs": str(world.directory / str(node_id)),
+            "listeners": f"PLAINTEXT://127.0.0.1:{10_000 + node_id}",
+            "controller.quorum.voters": world.voters,
+            "min.insync.replicas": "2",
+        }
+        self.config = BrokerConfig(settings)
+        Path(self.config.metadata_directory).mkdir(parents=True, exist_ok=True)
+        self.controller: Controller = open_controller(self.config, Machine(chance=random.Random(node_id)))
+
+    @property
+    def image(self) -> MetadataImage:
+        return self.controller.image
+
+    async def start(self) -> None:
+        await self.controller.start()
+        self.duties = ControllerDuties(self.controller, DutySettings(SESSION_MS, 0), self.tasks.add)
+        self.controller.subscribe(lambda delta, _: self.deltas.append(delta))
+
+    async def join(self, incarnation: bytes | None = None, *, sound: bool = True) -> BrokerLifecycle:
+        """Find the cluster, register, and send heartbeats."""
+        cluster_id = ""
+        while not cluster_id:
+            cluster_id = await self.controller.initialize(f"cluster-of-{self.node_id}")
+        registration = RegisterBroker(
+            self.node_id,
+            incarnation or random_id(),
+            (Endpoint("PLAINTEXT", "127.0.0.1", 10_000 + self.node_id),),
+            directories=self.directories,
+            cluster_id=cluster_id,
+            fenced=True,
+            log_survived=sound,
+        )
+        settings = LifecycleSettings(HEARTBEAT_SECONDS, duplicate_seconds_max=1.0)
+        self.lifecycle = BrokerLifecycle(self.controller, registration, settings, lambda: self.offline)
+        await self.lifecycle.register()
+        self.lifecycle.start()
+        return self.lifecycle
+
+    async def up(self) -> Node:
+        """Start and join, and serve."""
+        await self.start()
+        await (await self.join()).wait_until_serving()
+        return self
+
+    async def hang(self) -> None:
+        """Say nothing any more, and keep the connections."""
+        assert self.lifecycle is not None and self.lifecycle.task is not None
+        while not self.lifecycle.task.done():
+            # Again and again: wait_for in Python 3.11 may swallow it.
+            self.lifecycle.task.cancel()
+            await asyncio.sleep(0)
+
+    async def kill(self) -> None:
+        """Vanish."""
+        self.world.nodes.pop(self.node_id, None)
+        if self.lifecycle is not None:
+            await self.lifecycle.close()
+        self.duties.close()
+        await self.controller.close()
+
+
+class World:
+    """Three voters and their directory. Use as `async with`."""
+
+    def __init__(self, directory: Path, voters: int = 3) -> None:
+        self.directory = directory
+        ports = free_ports(voters)
+        self.voters = ",".join(f"{number}@127.0.0.1:{port}" for number, port in enumerate(ports, 1))
+        self.nodes: dict[int, Node] = {}
+        self.count = voters
+
+    async def __aenter__(self) -> World:
+        await asyncio.gather(*(self.node(number).up() for number in range(1, self.count + 1)))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for node in list(self.nodes.values()):
+            node.image.check_invariants()
+            await node.kill()
+
+    def node(self, node_id: int, *, directories: tuple[bytes, ...] = ()) -> Node:
+        """A new process with this id, not started."""
+        node = self.nodes[node_id] = Node(self, node_id, directories=directories)
+        return node
+
+    @property
+    def leader(self) -> Node:
+        """The node that decides."""
+        return next(node for node in self.nodes.values() if node.controller.log.is_leader)
+
+    @property
+    def followers(self) -> list[Node]:
+        return [node for node in self.nodes.values() if not node.controller.log.is_leader]
+
+    async def create(self, node: Node, *topics: NewTopic) -> tuple[TopicResult, ...]:
+        return (await node.controller.execute(CreateTopics(topics))).results
+
+    async def topic(self, *replicas: int, name: str = "t") -> None:
+        """A topic with one partition on these brokers, led by the first, known to all nodes."""
+        (result,) = await self.create(self.leader, NewTopic(name, assignments=((0, replicas),)))
+        assert not result.error, result
+        for node in self.nodes.values():
+            await until(lambda node=node: name in node.image.topics, "the topic arrives")  # type: ignore[misc]
+
+    def partition(self, node: Node, name: str = "t") -> PartitionImage:
+        found = node.image.partition(name, 0)
+        assert found is not None
+        return found
+
+
+def is_serving(node: Node) -> bool:
+    return node.lifecycle is not None and node.lifecycle.state is State.SERVING
