@@ -41,7 +41,7 @@ def run(config: BrokerConfig, *, ready_fd: int | None = None, lifeline_fd: int |
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         if watchdog is not None:
             watchdog.begin(runner.get_loop())
-        return runner.run(_serve(config, ready_fd, lifeline_fd))
+        return runner.run(_serve(config, ready_fd, lifeline_fd, watchdog))
 
 
 def _start_watchdog(config: BrokerConfig) -> Watchdog | None:
@@ -54,7 +54,9 @@ def _start_watchdog(config: BrokerConfig) -> Watchdog | None:
     return start_watchdog(timeout_ms / 1000)
 
 
-async def _serve(config: BrokerConfig, ready_fd: int | None, lifeline_fd: int | None) -> int:
+async def _serve(
+    config: BrokerConfig, ready_fd: int | None, lifeline_fd: int | None, watchdog: Watchdog | None
+) -> int:
     began = time.monotonic()
     for directory in config.data_dirs:
         os.makedirs(directory, exist_ok=True)
@@ -65,6 +67,8 @@ async def _serve(config: BrokerConfig, ready_fd: int | None, lifeline_fd: int | 
     for _, host, port in broker.addresses:
         seconds = time.monotonic() - began
         log.info("serving address=%s:%d cluster=%s start=%.3fs", host, port, broker.cluster_id, seconds)
+    if watchdog is not None:
+        watchdog.guard(port for _, _, port in broker.addresses)
     # What is here now stays: the collector need not walk it again. Requests make no cycles worth looking for often.
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)

@@ -5,7 +5,8 @@ have new leaders within a second or two, but a client that waits for an answer h
 of half a minute or more is over; nothing in the protocol can tell it. Nobody else can end a TCP connection but the
 machine it is on. So a child of the broker hears it beat, and when the beat stops and the kernel says that the broker
 is stopped, shuts its connections down from outside. The broker leads nothing by then, or will not for long: an ended
-connection is something every client knows how to live with.
+connection is something every client knows how to live with. Its listeners are shut down as well, or clients would come
+right back to where the kernel takes connections that nobody serves; the broker listens again when it goes on.
 
 Knows processes, descriptors and Linux (pidfd_getfd, from 5.6 on). Elsewhere, and where that is forbidden, it does
 nothing. Refuses to know what the connections are for. A broker that is only slow is left alone.
@@ -14,10 +15,13 @@ nothing. Refuses to know what the connections are for. A broker that is only slo
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import re
 import select
 import signal
 import sys
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 PIDFD_GETFD = 438
@@ -50,6 +54,11 @@ class Watchdog:
         except OSError:
             return  # it is gone: the broker goes on without it
         self._timer = loop.call_later(self._pause, self.begin, loop)
+
+    def guard(self, ports: Iterable[int]) -> None:
+        """These are listened on, by a listener that knows how to begin again (`broker/server/listener.py`)."""
+        with contextlib.suppress(OSError):
+            os.write(self._pipe, "".join(f"[{port}]" for port in ports).encode())
 
     def end(self) -> None:
         """Let it go; it ends by itself."""
@@ -97,13 +106,16 @@ def _watch(pipe: int, broker: int, timeout_seconds: float) -> None:
     os.closerange(0, pipe)
     os.closerange(pipe + 1, os.sysconf("SC_OPEN_MAX") if os.sysconf("SC_OPEN_MAX") < 1 << 16 else 1 << 16)
     is_cut_off = False
+    ports: set[int] = set()
     while True:
         if select.select([pipe], [], [], None if is_cut_off else timeout_seconds)[0]:
-            if not os.read(pipe, 4096):
+            said = os.read(pipe, 4096)
+            if not said:
                 return
+            ports.update(int(port) for port in re.findall(rb"\[(\d+)\]", said))
             is_cut_off = False
         elif _state(broker) in STOPPED_STATES:
-            _cut_off(broker)
+            _cut_off(broker, ports)
             is_cut_off = True
 
 
@@ -114,8 +126,8 @@ def _state(pid: int) -> str:
         return "gone"
 
 
-def _cut_off(pid: int) -> None:
-    """Shut down every TCP connection of the process."""
+def _cut_off(pid: int, ports: Collection[int]) -> None:
+    """Shut down every TCP connection of the process, and its listeners on these ports."""
     import ctypes
     import socket
 
@@ -133,9 +145,8 @@ def _cut_off(pid: int) -> None:
         with socket.socket(fileno=descriptor) as copy:
             if copy.family not in (socket.AF_INET, socket.AF_INET6) or copy.type != socket.SOCK_STREAM:
                 continue
-            try:
-                copy.getpeername()
-                copy.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                continue  # it listens, or is not connected any more
+            listens = copy.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+            if not listens or copy.getsockname()[1] in ports:
+                with contextlib.suppress(OSError):  # it is not connected any more
+                    copy.shutdown(socket.SHUT_RDWR)
     os.close(process)

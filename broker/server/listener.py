@@ -7,6 +7,7 @@ Refuses to know what requests mean: it is given a dispatch function.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import socket
 from collections import Counter, deque
@@ -95,6 +96,9 @@ class Server:
             except (BlockingIOError, ConnectionError):
                 return
             except OSError as error:
+                if error.errno == errno.EINVAL:
+                    self._begin_again(listener)
+                    return
                 # Out of descriptors: leave the client in the backlog instead of spinning on it.
                 log.error("cannot accept a connection: %s; raise the limit of open files", error.strerror)
                 self.loop.remove_reader(listener.fileno())
@@ -114,6 +118,16 @@ class Server:
             connection = Connection(sock, (peer[0], peer[1]), (local[0], local[1]), self)
             connection.listener_name = self._listeners[listener]
             self.connections[connection] = None
+
+    def _begin_again(self, listener: socket.socket) -> None:
+        """The watchdog has shut it down, because this process stood still (`runtime/watchdog.py`)."""
+        try:
+            listener.listen(max(self.limits.backlog, ACCEPT_BACKLOG_MIN))
+        except OSError as error:
+            log.error("cannot listen on %s any more: %s; restart the broker", listener.getsockname(), error.strerror)
+            self.loop.remove_reader(listener.fileno())
+        else:
+            log.warning("this process stood still, and its clients were let go; listening again")
 
     def _listen_again(self, listener: socket.socket) -> None:
         if listener in self._listeners:
