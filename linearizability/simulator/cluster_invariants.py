@@ -135,13 +135,6 @@ class ClusterInvariants:
         self.elections += 1
         if state.leader not in (*before.isr, *before.eligible_leader_replicas):
             self._fail("clean election", f"{key}: leader {state.leader} of {state}, elected from {before}")
-        end = self.ends.get((state.leader, key))
-        committed = self.committed_end(key)
-        if end is not None and end < committed:
-            self._fail(
-                "leader completeness",
-                f"{key}: leader {state.leader} of epoch {state.leader_epoch} ends at {end}, committed is {committed}",
-            )
 
     # Replicas --------------------------------------------------------------------------------------------------
 
@@ -158,11 +151,9 @@ class ClusterInvariants:
             seen.log_end = end
             self.ends[node, key] = end
         leads = partition.error is ErrorCode.NONE
-        if leads and partition.leader_epoch != seen.leads:
+        if leads and partition.leader_epoch != seen.leads and self.world.machines[node].parts.get("open"):
             seen.leads = partition.leader_epoch
-            other = self.leaders.setdefault((key, partition.leader_epoch), node)
-            if other != node:
-                self._fail("one leader", f"{key}: {other} and {node} both lead epoch {partition.leader_epoch}")
+            self._leads(node, key, partition.leader_epoch, end)
         if high_watermark == seen.high_watermark:
             return
         if high_watermark < seen.high_watermark:
@@ -173,6 +164,17 @@ class ClusterInvariants:
         if leads and high_watermark > self.committed_end(key):
             self._check_isr_has(key, node, partition.leader_epoch, high_watermark)
         self._compare(node, key, partition, seen)
+
+    def _leads(self, node: int, key: Key, epoch: int, end: int) -> None:
+        """A broker leads, and can be reached: until it is registered anew, one that lost power leads in name only."""
+        other = self.leaders.setdefault((key, epoch), node)
+        if other != node:
+            self._fail("one leader", f"{key}: {other} and {node} both lead epoch {epoch}")
+        newest = self.newest.get(key)
+        committed = self.committed_end(key)
+        if newest is not None and newest.leader_epoch == epoch and end < committed:
+            text = f"{key}: leader {node} of epoch {epoch} ends at {end}, committed is {committed}"
+            self._fail("leader completeness", text)
 
     def _check_isr_has(self, key: Key, node: int, epoch: int, high_watermark: int) -> None:
         """What is newly committed must be on every in-sync replica, and on enough of them."""

@@ -63,6 +63,7 @@ class SimulatedDoors:
     def open(self, dispatch: Dispatch, on_bug: Callable[[BaseException], None]) -> None:
         """See Doors."""
         machine = self._machine
+        machine.parts["open"] = True
 
         def connection() -> KafkaConnection:
             made = KafkaConnection(dispatch, machine.disk, self._address)
