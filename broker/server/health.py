@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Sequence
+from typing import cast
 
 REQUEST_BYTES_MAX = 8 * 1024
 """A request's head; nobody who asks for our two paths needs a tenth of it."""
@@ -72,11 +73,10 @@ class _Connection(asyncio.Protocol):
         self._silence: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
         self._server.connections[self] = None
         if len(self._server.connections) > CONNECTIONS_MAX:
-            transport.close()
+            self._transport.close()
         self._listen_on()
 
     def connection_lost(self, error: Exception | None) -> None:
