@@ -73,6 +73,20 @@ class Alphabet:
         """Let the model merge states that these operations, all there will be, cannot tell apart."""
         self._outlook = self._model.outlook([letter.call for letter in letters], operations)
 
+    def spell(self, operations: Iterable[Operation]) -> list[Letter]:
+        """The letters of the operations' calls."""
+        known = self.letters.get
+        spelled = []
+        for operation in operations:
+            letter = None
+            if operation.outcome is not INFO:
+                try:
+                    letter = known((operation.function, operation.input, operation.output))
+                except TypeError:
+                    pass  # a list or an object: `letter` freezes it
+            spelled.append(self.letter(operation) if letter is None else letter)
+        return spelled
+
     def letter(self, operation: Operation) -> Letter:
         """The letter of the operation's call."""
         if operation.outcome is INFO:

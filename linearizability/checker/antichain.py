@@ -5,12 +5,20 @@ Knows: what a configuration is and when one is at least as good as another. Refu
 A configuration is a state of the object and two masks over the operations still open. `done` has those placed for
 good. `absorbed` has those that may have been placed just before the last constant call, unseen: each of them can
 still be counted as placed there or be placed later, so an absorbed one is better than a placed and better than an
-untouched one. An observer is best placed, and an operation of unknown outcome best untouched.
+untouched one. An observer is best placed, then absorbed; an operation of unknown outcome best absorbed, then untouched.
+
+So that two configurations are compared by one operation on whole numbers, each has a merit: two bits for each open
+operation, chosen such that one makes another superfluous exactly when it has all bits of the other's merit.
+
+    operation              untouched   placed   absorbed
+    must be placed         01          10       11
+    observer               00          11       01
+    of unknown outcome     01          00       11
 """
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 # How a configuration came about, newest first: what went before, the tag of the operation placed, the number of the
 # state after it, and the tag of the operation whose return asked for it. The state -1 stands for an operation that
@@ -18,49 +26,64 @@ from typing import Any, TypeAlias
 Trace: TypeAlias = "tuple[Trace | None, Any, int, Any]"
 Entry: TypeAlias = "tuple[int, int, Trace | None]"  # done, absorbed, and the trace if it is kept
 Groups: TypeAlias = dict[int, list[Entry]]  # by the number of the state
-Masks: TypeAlias = tuple[int, int, int]  # operations that must be placed, observers, operations of unknown outcome
+# The same while it grows: the entries' merits, in the same order, none as long as there is one entry only.
+Growing: TypeAlias = "dict[int, tuple[list[int], list[Entry]]]"
 
 
-def add(groups: Groups, state: int, entry: Entry, masks: Masks) -> bool:
-    """Add a configuration unless one there makes it superfluous; drop those it makes superfluous."""
-    entries = groups.get(state)
-    if entries is None:
-        groups[state] = [entry]
-        return True
-    forced, observers, optional = masks
+class Masks(NamedTuple):
+    """The open operations by kind, as bits; `width` is more than the number of the highest bit."""
+
+    forced: int
+    observers: int
+    optional: int
+    width: int
+
+
+def masks_of(live: int, observers: int, optional: int) -> Masks:
+    """The masks when the bits in `live` are of open operations."""
+    return Masks(live & ~(observers | optional), observers & live, optional & live, live.bit_length())
+
+
+def merit(entry: Entry, masks: Masks) -> int:
+    """The merit of a configuration."""
+    forced, observers, optional, width = masks
     done, absorbed, _ = entry
+    touched = done | absorbed
+    low = (forced | optional) & ~done | absorbed | observers & done
+    return low | (forced & touched | observers & done | optional & absorbed) << width
+
+
+def add(groups: Growing, state: int, entry: Entry, masks: Masks) -> bool:
+    """Add a configuration unless one there makes it superfluous; drop those it makes superfluous."""
+    found = groups.get(state)
+    if found is None:
+        groups[state] = ([], [entry])
+        return True
+    merits, entries = found
+    if not merits:
+        merits.append(merit(entries[0], masks))
+    own = merit(entry, masks)
     beaten = False
-    for other, unseen, _ in entries:
-        differs = done ^ other
-        if not (
-            absorbed & ~(unseen | other & observers)
-            or (differs and (differs & forced & ~unseen or done & differs & observers or other & differs & optional))
-        ):
+    for other in merits:
+        both = own | other
+        if both == other:
             return False
-        if not (
-            unseen & ~(absorbed | done & observers)
-            or differs & forced & ~absorbed
-            or other & differs & observers
-            or done & differs & optional
-        ):
+        if both == own:
             beaten = True
     if beaten:
-        groups[state] = [kept for kept in entries if not beats(entry, kept, masks)]
-    groups[state].append(entry)
+        places = [place for place, other in enumerate(merits) if own | other != own]
+        merits[:] = [merits[place] for place in places]
+        # A new list: somebody may be walking over the old one.
+        groups[state] = (merits, [entries[place] for place in places])
+        entries = groups[state][1]
+    merits.append(own)
+    entries.append(entry)
     return True
 
 
-def beats(entry: Entry, other: Entry, masks: Masks) -> bool:
-    """Whether whatever can follow `other`, in the same state, can follow `entry` too."""
-    forced, observers, optional = masks
-    done, absorbed, _ = entry
-    differs = done ^ other[0]
-    return not (
-        other[1] & ~(absorbed | done & observers)
-        or differs & forced & ~absorbed
-        or other[0] & differs & observers
-        or done & differs & optional
-    )
+def settled(groups: Growing) -> Groups:
+    """The groups, once nothing more is added."""
+    return {state: entries for state, (_, entries) in groups.items()}
 
 
 def fewest_used(groups: Groups, width: int, optional: int) -> Groups:

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from raftlog.linearizability.checker.alphabet import Letter
-from raftlog.linearizability.checker.antichain import Entry, Groups, Masks, add
+from raftlog.linearizability.checker.antichain import Entry, Growing, Masks, add
 
 if TYPE_CHECKING:
     from raftlog.linearizability.checker.frontier import Frontier
@@ -54,12 +54,14 @@ class Burst:
         self._clean = live & ~bit
         self._absorbs = (frontier.absorbable | frontier.observers) & live
 
-    def run(self, waiting: Groups, after: Groups) -> None:
+    def run(self, waiting: Growing, after: Growing) -> None:
         """Bring the `waiting` configurations over the return and add them to those `after` it."""
         self._waiting = waiting
         self._after = after
         frontier = self._frontier
-        level: list[_Step] = [(state, entry, None, 0, 0) for state, entries in waiting.items() for entry in entries]
+        level: list[_Step] = [
+            (state, entry, None, 0, 0) for state, (_, entries) in waiting.items() for entry in entries
+        ]
         explored = self._began = frontier.explored
         look_at = explored + _LOOK_EVERY
         loose = bool(frontier.loose) or frontier.has_loose_spares

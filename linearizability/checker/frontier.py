@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeAlias
 
 from raftlog.linearizability.checker.alphabet import Alphabet, Letter
-from raftlog.linearizability.checker.antichain import Entry, Groups, Masks, add, fewest_used
+from raftlog.linearizability.checker.antichain import Entry, Groups, Growing, Masks, add, fewest_used, masks_of, settled
 from raftlog.linearizability.checker.burst import Burst, Candidate
 
 NEVER = 1 << 62  # the rank of an operation that never returns
@@ -111,12 +111,15 @@ class Frontier:
         """From here on operations of unknown outcome may happen any number of times: what then dies is dead."""
         self.reusable = True
         unused = ~self._optional
-        masks = (~(self.observers | self._optional), self.observers, self._optional)
-        groups: Groups = {}
+        masks = self._masks()
+        groups: Growing = {}
         for state, entries in self.groups.items():
             for done, absorbed, trace in entries:
                 add(groups, state, (done & unused, absorbed, trace), masks)
-        self.groups = groups
+        self.groups = settled(groups)
+
+    def _masks(self) -> Masks:
+        return masks_of((self._next_bit - 1) & ~self.stale, self.observers, self._optional)
 
     def compact(self) -> None:
         """Let the alphabet forget the calls and states that play no part any more. Only for a frontier without traces
@@ -211,9 +214,9 @@ class Frontier:
     def _advance(self, bit: int, tag: Any) -> bool:
         live = ~self.stale
         clean = live & ~bit
-        masks = (~(self.observers | self._optional), self.observers, self._optional)
-        after: Groups = {}
-        waiting: Groups = {}
+        masks = self._masks()
+        after: Growing = {}
+        waiting: Growing = {}
         for state, entries in self.groups.items():
             seen = self.acceptance[state] & self.observers
             for done, absorbed, trace in entries:
@@ -243,7 +246,7 @@ class Frontier:
         acceptance = self.acceptance
         if len(acceptance) > len(after):
             self.acceptance = {state: acceptance[state] for state in after}
-        self.groups = after
+        self.groups = settled(after)
         return True
 
     def _is_alone(self, bit: int) -> bool:
@@ -252,14 +255,14 @@ class Frontier:
             return not self.mutators
         return len(self.mutators) == 1 or (not self.loose and self.mutators[0][2].constant)
 
-    def _place_alone(self, bit: int, waiting: Groups, after: Groups, masks: Masks) -> None:
+    def _place_alone(self, bit: int, waiting: Growing, after: Growing, masks: Masks) -> None:
         """What a burst does when only the returning operation is placed."""
         _, _, letter, tag = self.mutators[0]
         table = letter.table
         observers = self.observers
         absorbs = (self.absorbable | observers) & ~self.stale if letter.constant else 0
         clean = ~(self.stale | bit)
-        for state, entries in waiting.items():
+        for state, (_, entries) in waiting.items():
             self.explored += len(entries)
             then = table.get(state)
             if then is None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from operator import attrgetter
 from typing import Any, Literal
 
@@ -27,6 +28,7 @@ _returned = attrgetter("returned")
 _LEAP = 1024  # offsets by which one operation may be ahead of all others without being looked at
 _OFFSET_BYTES = 18  # two places in lists and a byte, with what lists keep in reserve
 _WAITING_BYTES = 100
+_SHORT = 1024  # records of a batch whose marks are kept
 _LOOK_AFTER = 256  # reads that wait before they are looked through
 
 
@@ -107,8 +109,9 @@ class LogCheck:
         ahead, waiting = self.ahead, self.waiting
         greatest = self.greatest
         look_at = len(waiting) + _LOOK_AFTER
+        ok = OK
         for operation in operations:
-            if operation.outcome is not OK:
+            if operation.outcome is not ok:
                 if operation.outcome is INFO and operation.function == "append":
                     self.unknown.append(operation)
                 continue
@@ -118,8 +121,12 @@ class LogCheck:
                 need = first + len(records)
                 bounded = True
                 if first == owned and records:
-                    self.own(operation)
-                    owned = self.owned
+                    contents += records
+                    batch_ends += _batch(len(records))
+                    owned = self.owned = need
+                    if owned in ahead:
+                        self.own(ahead.pop(owned))
+                        owned = self.owned
                 elif first > owned and records and first not in ahead:
                     ahead[first] = operation
                 else:
@@ -130,6 +137,9 @@ class LogCheck:
                 need = room = first + len(records)
                 if need > owned:
                     waiting.append(operation)
+                    if len(waiting) > look_at:
+                        waiting = self.look_through()
+                        look_at = 2 * len(waiting) + _LOOK_AFTER
                 elif contents[first - base : need - base] != records or (bounded and not batch_ends[need - base]):
                     self.compare(operation)
             else:
@@ -137,6 +147,9 @@ class LogCheck:
                 bounded = True
                 if need > owned:
                     waiting.append(operation)
+                    if len(waiting) > look_at:
+                        waiting = self.look_through()
+                        look_at = 2 * len(waiting) + _LOOK_AFTER
                 elif not batch_ends[need - base]:
                     self.compare(operation)
             # Only returns strictly before the call count: equal stamps are concurrent.
@@ -147,10 +160,6 @@ class LogCheck:
                     self._leap(operation, need - greatest)
                 first_beyond += [operation] * (need - greatest)
                 greatest = need
-            if len(waiting) > look_at:
-                self.look_through()
-                waiting = self.waiting
-                look_at = 2 * len(waiting) + _LOOK_AFTER
 
     @property
     def bytes_used(self) -> int:
@@ -173,13 +182,12 @@ class LogCheck:
         while following is not None:
             records = following.input
             self.contents += records
-            count = len(records)
-            self.batch_ends += _BATCHES[count] if count < len(_BATCHES) else _batch(count)
-            self.owned += count
+            self.batch_ends += _batch(len(records))
+            self.owned += len(records)
             following = self.ahead.pop(self.owned, None)
 
-    def look_through(self) -> None:
-        """Compare the waiting reads with the records that have their appends by now."""
+    def look_through(self) -> list[Operation]:
+        """Compare the waiting reads with the records that have their appends by now; answers those that still wait."""
         contents, batch_ends = self.contents, self.batch_ends
         base, owned = self.base, self.owned
         still = []
@@ -198,6 +206,7 @@ class LogCheck:
             elif contents[first - base : need - base] != records or (bounded and not batch_ends[need - base]):
                 self.compare(operation)
         self.waiting = still
+        return still
 
     def compare(self, operation: Operation) -> None:
         """Compare an operation with the records that are there; all it tells of have their appends."""
@@ -251,11 +260,14 @@ class LogCheck:
         self.base += drop
 
 
-def _batch(count: int) -> bytes:
+@cache
+def _short_batch(count: int) -> bytes:
     return bytes(count - 1) + b"\1"
 
 
-_BATCHES = [b"", *map(_batch, range(1, 65))]
+def _batch(count: int) -> bytes:
+    """The marks of a batch: 1 at its end."""
+    return _short_batch(count) if count < _SHORT else bytes(count - 1) + b"\1"
 
 
 def end_of(operation: Operation) -> int:

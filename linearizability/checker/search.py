@@ -22,7 +22,7 @@ from enum import Enum
 from operator import itemgetter
 from typing import Any
 
-from raftlog.linearizability.checker.alphabet import Alphabet, Letter
+from raftlog.linearizability.checker.alphabet import Alphabet
 from raftlog.linearizability.checker.budget import Meter
 from raftlog.linearizability.checker.burst import BurstTooWide
 from raftlog.linearizability.checker.frontier import ENTRY_BYTES, NEVER, Frontier
@@ -100,7 +100,7 @@ class Search:
     def __init__(self, model: Model[Any], operations: Sequence[Operation], *, traced: bool = False) -> None:
         self.operations = operations
         self.alphabet = Alphabet(model)
-        letters: list[Letter] = list(map(self.alphabet.letter, operations))
+        letters = self.alphabet.spell(operations)
         self.alphabet.look_ahead(letters, operations)
         self._unknown = any(operation.outcome is INFO for operation in operations)
         # Position and time of every return; time of call, position, rank and letter of every operation that matters.

@@ -36,6 +36,9 @@ class _Foreign:
 _FOREIGN = _Foreign()
 
 
+_OK = Outcome.OK  # looking it up in its class takes longer
+
+
 class Log(Model[Records]):
     """One partition. The state is all records.
 
@@ -96,18 +99,20 @@ class Log(Model[Records]):
         return judge
 
     def validate(self, operation: Operation) -> None:
-        function = operation.function
-        known = operation.outcome is Outcome.OK
+        # Asked a million times in a second: flat, and with the cheapest tests of a type.
+        function, given, output = operation.function, operation.input, operation.output
+        known = operation.outcome is _OK
         if function == "append":
-            if not isinstance(operation.input, list | tuple):
-                raise ValueError(f"append takes a list of records, not {operation.input!r}")
+            if not isinstance(given, (list, tuple)):
+                raise ValueError(f"append takes a list of records, not {given!r}")
         elif function == "read":
-            if not _is_offset(operation.input):
-                raise ValueError(f"read takes an offset, not {operation.input!r}")
-            if known and not _is_batch(operation.output):
-                raise ValueError(f"read answers [records, end], not {operation.output!r}")
-        if known and function != "read" and not _is_offset(operation.output):
-            raise ValueError(f"{function} answers an offset, not {operation.output!r}")
+            if type(given) is not int or given < 0:
+                raise ValueError(f"read takes an offset, not {given!r}")
+            if known and not _is_batch(output):
+                raise ValueError(f"read answers [records, end], not {output!r}")
+            return
+        if known and (type(output) is not int or output < 0):
+            raise ValueError(f"{function} answers an offset, not {output!r}")
 
     def describe_operation(self, operation: Operation) -> str:
         if operation.outcome is not Outcome.OK:
@@ -157,14 +162,8 @@ def _partial_step(state: Records, call: Call) -> Records | Refused:
     return state[:first] + records + state[stop:]
 
 
-def _is_offset(value: object) -> bool:
-    return type(value) is int and value >= 0
-
-
 def _is_batch(value: object) -> bool:
-    return (
-        isinstance(value, list | tuple)
-        and len(value) == 2
-        and isinstance(value[0], list | tuple)
-        and isinstance(value[1], bool)
-    )
+    if not isinstance(value, (list, tuple)) or len(value) != 2:
+        return False
+    records, end = value
+    return isinstance(records, (list, tuple)) and (end is True or end is False)
