@@ -1,9 +1,15 @@
 """DeleteRecords (key 21), v0 to v2 (KIP-107).
 
-Moves the start of a partition's log forward; -1 stands for the high watermark.
+Moves the start of a partition's log forward, and waits for the followers to do the same; -1 stands for the high
+watermark.
 """
 
 from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from functools import partial
+from typing import TYPE_CHECKING
 
 from raftlog.broker.api.context import RequestContext
 from raftlog.broker.core.log.results import LogUnavailable
@@ -16,22 +22,61 @@ from raftlog.wire.messages.delete_records import (
     DeleteRecordsTopicResult,
 )
 
+if TYPE_CHECKING:
+    from raftlog.broker.runtime.partition import Partition
+
 _HIGH_WATERMARK = -1
 
 
-def handle(context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
-    """The new log start offset of each partition."""
-    return DeleteRecordsResponse(
+def handle(
+    context: RequestContext, request: DeleteRecordsRequest
+) -> DeleteRecordsResponse | Coroutine[None, None, DeleteRecordsResponse]:
+    """The new log start offset of each partition, the least of all its replicas."""
+    waiting: list[tuple[Partition, DeleteRecordsPartitionResult]] = []
+    response = DeleteRecordsResponse(
         topics=[
             DeleteRecordsTopicResult(
-                name=topic.name, partitions=[_answer(context, topic.name, wanted) for wanted in topic.partitions]
+                name=topic.name,
+                partitions=[_answer(context, topic.name, wanted, waiting) for wanted in topic.partitions],
             )
             for topic in request.topics
         ]
     )
+    return _when_all_have(waiting, request.timeout_ms, response) if waiting else response
 
 
-def _answer(context: RequestContext, topic: str, wanted: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
+async def _when_all_have(
+    waiting: list[tuple[Partition, DeleteRecordsPartitionResult]], timeout_ms: int, response: DeleteRecordsResponse
+) -> DeleteRecordsResponse:
+    """Wait for the followers, or for the time-out."""
+    loop = asyncio.get_running_loop()
+    futures = []
+    for partition, answer in waiting:
+        done: asyncio.Future[None] = loop.create_future()
+        partition.when_low_watermark(answer.low_watermark, partial(_finish, done))
+        futures.append(done)
+    await asyncio.wait(futures, timeout=max(timeout_ms, 0) / 1000)
+    for (partition, answer), done in zip(waiting, futures, strict=True):
+        if not done.done():
+            answer.error_code = ErrorCode.REQUEST_TIMED_OUT
+            done.cancel()
+        elif partition.error is not ErrorCode.NONE:
+            answer.error_code = partition.error
+        answer.low_watermark = partition.low_watermark
+    return response
+
+
+def _finish(done: asyncio.Future[None]) -> None:
+    if not done.done():
+        done.set_result(None)
+
+
+def _answer(
+    context: RequestContext,
+    topic: str,
+    wanted: DeleteRecordsPartition,
+    waiting: list[tuple[Partition, DeleteRecordsPartitionResult]],
+) -> DeleteRecordsPartitionResult:
     def refused(error: ErrorCode) -> DeleteRecordsPartitionResult:
         return DeleteRecordsPartitionResult(
             partition_index=wanted.partition_index, low_watermark=-1, error_code=error
@@ -55,6 +100,9 @@ def _answer(context: RequestContext, topic: str, wanted: DeleteRecordsPartition)
     except LogUnavailable as failure:
         return refused(failure.error)
     partition.notify()
-    return DeleteRecordsPartitionResult(
+    answer = DeleteRecordsPartitionResult(
         partition_index=wanted.partition_index, low_watermark=log.log_start_offset, error_code=ErrorCode.NONE
     )
+    if partition.low_watermark < answer.low_watermark:
+        waiting.append((partition, answer))
+    return answer

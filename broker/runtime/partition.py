@@ -58,6 +58,7 @@ class Partition:
     __slots__ = (
         "_commit_waiters",
         "_flush_waiters",
+        "_low_waiters",
         "_owner",
         "_safe_end",
         "error",
@@ -101,6 +102,7 @@ class Partition:
         self.replica_watchers: dict[ReplicaWatcher, None] = {}
         self._commit_waiters: list[tuple[int, Callable[[ErrorCode], None]]] = []
         self._flush_waiters: list[Callable[[], None]] = []
+        self._low_waiters: list[tuple[int, Callable[[], None]]] = []
         # Below this our own copy counts: the log end, or what is on the disk while flush.messages asks for that.
         self._safe_end = log.log_end_offset
         self._owner = owner
@@ -255,6 +257,7 @@ class Partition:
             self.error = ErrorCode.NOT_LEADER_OR_FOLLOWER
             self.read_error = ErrorCode.NONE
             self.error_message = None
+        self._low_watermark_moved()
         self.notify_all()
 
     def take(self, state: PartitionState) -> None:
@@ -268,6 +271,7 @@ class Partition:
         self.error = self.read_error = error
         self.error_message = message
         self.leadership = None
+        self._low_watermark_moved()
         self.notify_all()
 
     @property
@@ -290,12 +294,35 @@ class Partition:
         assert leadership is not None
         log = self.log
         leadership.fetched(follower, offset, log_start_offset, log.log_end_offset, self._owner.steady_ms())
+        if self._low_waiters:
+            self._low_watermark_moved()
         if offset > log.high_watermark:
             self.recount()
         if not follower.counts:
             proposal = leadership.expand(follower, log.high_watermark)
             if proposal is not None:
                 self._owner.propose(self, proposal)
+
+    @property
+    def low_watermark(self) -> int:
+        """The least log start of all replicas that can be reached (KIP-107); -1 if one is not known."""
+        leadership, start = self.leadership, self.log.log_start_offset
+        return start if leadership is None else leadership.low_watermark(start)
+
+    def when_low_watermark(self, offset: int, callback: Callable[[], None]) -> None:
+        """Call back when no replica has records below `offset`, or this broker leads no more."""
+        self._low_waiters.append((offset, callback))
+        for watcher in self.replica_watchers:
+            watcher.on_committed()
+        self._low_watermark_moved()
+
+    def _low_watermark_moved(self) -> None:
+        waiters, self._low_waiters = self._low_waiters, []
+        for offset, callback in waiters:
+            if self.error is not ErrorCode.NONE or self.low_watermark >= offset:
+                callback()
+            else:
+                self._low_waiters.append((offset, callback))
 
     def follow_leader(self, high_watermark: int, log_start_offset: int) -> None:
         """Take over what the leader says of its log. Raises LogUnavailable."""

@@ -43,9 +43,13 @@ from raftlog.metadata.records import (
     ResourceType,
     TopicRecord,
 )
+from raftlog.wire.apis import APIS
 from raftlog.wire.batch import Record as LogRecord
 from raftlog.wire.batch import encode_batch
+from raftlog.wire.codec import decode, encode
 from raftlog.wire.errors import ErrorCode
+from raftlog.wire.headers import encode_request_header, parse_response_header
+from raftlog.wire.schema import Message
 
 R = TypeVar("R")
 
@@ -325,3 +329,39 @@ class Cluster:
         running = [self[node_id] for node_id in self.state(index).replicas if self[node_id].is_running]
         end = self[self.state(index).leader].end(index)
         return all(broker.end(index) == end == broker.high_watermark(index) for broker in running)
+
+
+class Client:
+    """Asks one broker over a connection of its own."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._correlation_id = 0
+
+    async def __aenter__(self) -> Client:
+        self._reader, self._writer = await asyncio.open_connection(self._broker.host, self._broker.port)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._writer.close()
+
+    async def ask(self, request: Message, version: int) -> Any:
+        """The decoded answer."""
+        await self.send(request, version)
+        return await self.receive(request, version)
+
+    async def send(self, request: Message, version: int) -> None:
+        self._correlation_id += 1
+        key = request.api_key
+        assert key is not None
+        frame = encode_request_header(key, version, self._correlation_id, "test") + encode(request, version)
+        self._writer.write(len(frame).to_bytes(4, "big") + frame)
+        await self._writer.drain()
+
+    async def receive(self, request: Message, version: int) -> Any:
+        size = int.from_bytes(await self._reader.readexactly(4), "big")
+        frame = await self._reader.readexactly(size)
+        assert request.api_key is not None
+        api = APIS[request.api_key]
+        _, position = parse_response_header(api.key, version, frame)
+        return decode(api.response, version, frame, position)

@@ -57,27 +57,26 @@ class Backoff:
     A leader that has not heard of its election yet hears of it within milliseconds, so the first wait is short.
     """
 
-    __slots__ = ("_ms_max", "_ms_min", "_next_ms")
+    __slots__ = ("_ms_max", "_ms_min", "_next_ms", "failures")
 
     def __init__(self, ms_min: int, ms_max: int) -> None:
+        # In a row.
+        self.failures = 0
         self._ms_min = ms_min
         self._ms_max = ms_max
         self._next_ms = ms_min
 
     def next_ms(self) -> int:
         """How long to wait this time."""
+        self.failures += 1
         wait_ms = min(self._next_ms, self._ms_max)
         self._next_ms = min(2 * wait_ms, self._ms_max)
         return wait_ms
 
     def reset(self) -> None:
         """It worked."""
+        self.failures = 0
         self._next_ms = self._ms_min
-
-    @property
-    def is_fresh(self) -> bool:
-        """Whether nothing has failed since it last worked."""
-        return self._next_ms == self._ms_min
 
 
 class EpochsOfLog(Protocol):

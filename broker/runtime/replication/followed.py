@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("raftlog.replication")
 
+FAILURES_TOLD = 6
+"""So often in a row a leader may not be ready, some 300 ms, before it is worth a line in the log."""
+
 
 class Followed:
     """One partition under one leader, in one leader epoch.
@@ -99,13 +102,14 @@ class Followed:
                     return self._not_appended(result.error, result.message)
         except LogUnavailable as failure:
             return self._failed(str(failure))
-        self.backoff.reset()
+        if self.backoff.failures:
+            self.backoff.reset()
         self.partition.follow_leader(fetched.high_watermark, fetched.log_start_offset)
         return Follows.FETCHING
 
     def _refused(self, error: ErrorCode) -> Follows:
         state = reaction_to(error)
-        if self.backoff.is_fresh:
+        if self.backoff.failures == FAILURES_TOLD or state is not Follows.WAITING:
             log.info("partition=%r the leader answers %s: %s", self, error.name, state.value)
         return state
 

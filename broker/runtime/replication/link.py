@@ -122,7 +122,7 @@ class Link:
             async with asyncio.timeout(CONNECT_SECONDS_MAX):
                 await self._loop.create_connection(lambda: _Connection(self), host, port)
         except (OSError, TimeoutError) as error:
-            if self._backoff.is_fresh:
+            if self._backoff.failures == 0:
                 log.info("leader=%s at %s:%d cannot be reached: %s", self._name, host, port, error or "timed out")
             self._connecting = None
             self._retry = self._loop.call_later(self._backoff.next_ms() / 1000, self._begin)
@@ -226,6 +226,6 @@ class Link:
         self.oldest_request_at = self._loop.time()
         if _SIZE.unpack_from(frame)[0] != correlation_id:
             raise RemoteProtocolError("answers out of order")
-        if not self._backoff.is_fresh:
+        if self._backoff.failures:
             self._backoff.reset()
         answered(frame)
