@@ -228,7 +228,7 @@ class CoreWorld:
     def wipe(self, node_id: int) -> None:
         """Replace the disk of a node that is down."""
         self.wiped += 1
-        self.down[node_id] = Disk(bytes([node_id, self.wiped]) * 8)
+        self.down[node_id] = Disk(bytes([node_id, 100 + self.wiped]) * 8)
 
     def leader(self) -> Node | None:
         leaders = [node for node in self.nodes.values() if node.raft.role is Role.LEADER]
