@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from raftlog.metadata.broker_configs import SUPPORTED_BROKER_CONFIGS
+from raftlog.metadata.broker_configs import REPLICA_SELECTORS, SUPPORTED_BROKER_CONFIGS
 from raftlog.metadata.config_definition import InvalidConfig, Value
 from raftlog.metadata.configs import ConfigResolver, broker_definition
 from raftlog.metadata.records import Endpoint
@@ -61,7 +61,14 @@ class BrokerConfig(Mapping[str, Any]):
         self.advertised: Mapping[str, tuple[str, int]] = {}
         self.voters: tuple[Voter, ...] = ()
         self.peer_listen: tuple[str, int] | None = None
-        steps = (self._read_node, self._read_directories, self._read_listeners, self._read_voters, self._read_times)
+        steps = (
+            self._read_node,
+            self._read_directories,
+            self._read_listeners,
+            self._read_voters,
+            self._read_times,
+            self._read_replica_selector,
+        )
         for step in steps:
             try:
                 step()
@@ -132,6 +139,11 @@ class BrokerConfig(Mapping[str, Any]):
         for endpoint in advertised:
             _check_advertised(endpoint, [*names, *peers])
         self.advertised = {endpoint.listener_name: (endpoint.host, endpoint.port) for endpoint in advertised}
+
+    def _read_replica_selector(self) -> None:
+        selector = self["replica.selector.class"]
+        if selector is not None and selector not in REPLICA_SELECTORS:
+            raise InvalidConfig(f"replica.selector.class is {selector}: raftlog has only {', '.join(REPLICA_SELECTORS)}")
 
     def _read_voters(self) -> None:
         self.voters = tuple(_voter(text) for text in self["controller.quorum.voters"])

@@ -23,6 +23,7 @@ from raftlog.broker.runtime.opening import open_controller, random_id
 from raftlog.broker.runtime.partition_manager import PartitionManager
 from raftlog.broker.server.dispatcher import Dispatcher
 from raftlog.broker.store.log_manager import LogManager, LogManagerSettings
+from raftlog.metadata.broker_configs import RACK_AWARE_SELECTOR
 from raftlog.metadata.commands import NO_EPOCH, RegisterBroker
 from raftlog.metadata.records import ResourceType
 from raftlog.wire.errors import ErrorCode
@@ -139,6 +140,8 @@ class RunningBroker:
             ),
             config["fetch.max.bytes"],
         )
+        if config["replica.selector.class"] == RACK_AWARE_SELECTOR:
+            self.fetches.rack_of = self.partitions.rack_of
 
     async def _register_alone(self) -> None:
         known = self.controller.image.brokers.get(self.config.node_id)

@@ -137,6 +137,11 @@ class PartitionManager:
         state = topic.partitions[index]
         return state.leader, state.leader_epoch
 
+    def rack_of(self, broker_id: int) -> str | None:
+        """The rack of a broker that clients can use; None without one."""
+        broker = self._image.brokers.get(broker_id) if self._image is not None else None
+        return None if broker is None or broker.fenced else broker.rack
+
     @property
     def deadlines(self) -> Deadlines[Expiring]:
         """Of requests that wait for their records to be committed."""
