@@ -264,6 +264,8 @@ class CoreRun(BaseSimulation):
         self.world.on_refusal = self._refused
         self.injector = Injector(self.world, list(nodes), self._leader)
         self.injector.rotten_part = DIRECTORY + "/"
+        # A quorum that has never committed anything begins only with all of its voters.
+        self.injector.may_damage = lambda: self.invariants.last_committed > 0
         self.injector.transfer = self._transfer
 
     # Life of nodes ---------------------------------------------------------------------------------------------
@@ -433,9 +435,9 @@ class CoreRun(BaseSimulation):
     def _settle(self) -> None:
         end = self.world.now + SETTLE_SECONDS
         wanted = self.invariants.last_committed + 3
-        alive = [place for place in self.places if place.node not in self.injector.damaged]
         while self.world.now < end:
             self.advance(self.world.now + 0.25)
+            alive = [place for place in self.places if place.node not in self.injector.damaged]
             if all(place.process is not None and place.process.applied >= wanted for place in alive):
                 break
         else:

@@ -19,13 +19,15 @@ class Injector:
     """Faults on their way. A link that several faults cut heals when the last of them is over.
 
     `leader()` is the node that leads now, or None. `may_cut_power(machine)`: a power cut that the promise does not
-    cover becomes a kill. `rotten_part`: which files rot. `stop(machine)`: as SIGTERM.
+    cover becomes a kill. `may_damage()`: whether a disk may be harmed yet. `rotten_part`: which files rot.
+    `stop(machine)`: as SIGTERM.
     """
 
     def __init__(self, world: World, nodes: Sequence[int], leader: Callable[[], int | None]) -> None:
         self.world = world
         self.nodes = nodes
         self.leader = leader
+        self.may_damage: Callable[[], bool] = lambda: True
         self.may_cut_power: Callable[[Machine], bool] = lambda _: True
         self.transfer: Callable[[Machine, int], None] = lambda machine, to: None
         self.stop: Callable[[Machine], bool] = lambda machine: False
@@ -50,6 +52,8 @@ class Injector:
             if leader is None:
                 return
             node = leader
+        if fault.kind in DAMAGES and not self.may_damage():
+            return
         machine = self.world.machines[node]
         act = getattr(self, "_" + fault.kind.replace("-", "_"))
         if act(machine, fault):

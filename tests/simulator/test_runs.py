@@ -15,7 +15,7 @@ from raftlog.linearizability.simulator.runs import execute
 from raftlog.linearizability.simulator.shrink import shrink
 from raftlog.linearizability.simulator.swarm import run_seed, shortened
 
-SEEDS = {"core": 40, "quorum": 20, "cluster": 8}
+SEEDS = {"core": 30, "quorum": 10, "cluster": 6}
 """How many seeds of each kind of run belong to the suite; `make sim-swarm` runs as many as there is time for."""
 
 # (kind of run, seed): what once failed. Kept for good.
@@ -36,25 +36,24 @@ def test_what_once_failed_holds(part: str, seed: int) -> None:
     assert not result.failed, f"{part} seed {seed}: {result.invariant}: {result.violation}"
 
 
-@pytest.mark.parametrize("part", PARTS)
-def test_one_seed_gives_one_trace_in_every_process(part: str) -> None:
+def test_one_seed_gives_one_trace_in_every_process() -> None:
     """Twice here, and in processes whose hashes of strings differ."""
-    seeds = (1, 2)
-    here = [[run_seed(part, seed).digest for seed in seeds] for _ in range(2)]
-    assert here[0] == here[1] and len(set(here[0])) == len(seeds)
+    runs = [(part, seed) for part in PARTS for seed in (1, 2)]
+    here = [[run_seed(*run).digest for run in runs] for _ in range(2)]
+    assert here[0] == here[1] and len(set(here[0])) == len(runs)
     script = (
         "from raftlog.linearizability.simulator.swarm import run_seed\n"
-        f"print(*[run_seed({part!r}, seed).digest for seed in {seeds}])"
+        f"print(*[run_seed(*run).digest for run in {runs}])"
     )
-    for hash_seed in ("0", "1", "31337"):
+    for hash_seed in ("0", "31337"):
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
         done = subprocess.run(
-            [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True, timeout=120
+            [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True, timeout=300
         )
         assert done.stdout.split() == here[0], f"PYTHONHASHSEED={hash_seed}"
 
 
-@pytest.mark.parametrize("name", ["truncate-on-overlap", "vote-twice", "ack-before-fsync", "no-fsync"])
+@pytest.mark.parametrize("name", ["truncate-on-overlap", "vote-twice", "ack-before-fsync", "isr-of-one"])
 def test_a_hazard_put_back_is_noticed(name: str) -> None:
     hazard = hazards()[name]
     assert any(run_seed(hazard.parts[0], seed, name).failed for seed in range(20))
