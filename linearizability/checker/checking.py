@@ -17,6 +17,7 @@ from typing import Any
 
 from raftlog.linearizability.checker.budget import Budget, Meter, OutOfBudget
 from raftlog.linearizability.checker.history import History, HistoryError, Key, Operation
+from raftlog.linearizability.checker.linearize import linearize, linearize_log
 from raftlog.linearizability.checker.model import Model
 from raftlog.linearizability.checker.parts import PartCheck, part_check
 from raftlog.linearizability.checker.verdict import (
@@ -24,6 +25,7 @@ from raftlog.linearizability.checker.verdict import (
     DeferredInvalid,
     DeferredPart,
     Limit,
+    Placed,
     Status,
     Unknown,
     Valid,
@@ -99,6 +101,7 @@ class _Check:
         self._checks: dict[Key, PartCheck] = {key: part_check(model, ops) for key, ops in parts.items()}
         self._status: dict[Key, Status] = {}
         self._out: OutOfBudget | None = None
+        self._order_meter: Meter | None = None  # one for all parts: a page has many
 
     def run(self, progress: Progress | None) -> Verdict:
         """Give every part a little, then those that need it more, until one is invalid or all are settled."""
@@ -151,13 +154,14 @@ class _Check:
         checked = self._checks[key]
         status = self._status.get(key, Status.UNKNOWN)
         witness: Any = Deferred(lambda: self._explain(key)) if status is Status.INVALID else None
+        order: Any = () if status is Status.UNKNOWN else Deferred(lambda: self._order(key, status))
         return DeferredPart(
             key,
             status,
             self._parts[key],
             checked.algorithm,
             checked.configurations,
-            (),
+            order,
             witness,
             limit if status is Status.UNKNOWN else None,
         )
@@ -165,6 +169,15 @@ class _Check:
     def _explain(self, key: Key) -> Witness:
         budget = replace(self._meter.budget, seconds=_EXPLAIN_SECONDS, configurations=None, clock_at_start=None)
         return self._checks[key].witness(key, self._history.time_unit, Meter(budget))
+
+    def _order(self, key: Key, status: Status) -> tuple[Placed, ...]:
+        if self._order_meter is None:
+            budget = replace(self._meter.budget, seconds=_EXPLAIN_SECONDS, configurations=None, clock_at_start=None)
+            self._order_meter = Meter(budget)
+        order: tuple[Placed, ...] = ()
+        if status is Status.VALID and self._checks[key].algorithm == "log":
+            order = linearize_log(self._parts[key])
+        return order or linearize(self._model, self._parts[key], self._order_meter)
 
     def _reason(self, out: OutOfBudget) -> str:
         settled = len(self._status)
