@@ -154,6 +154,14 @@ _REPLICATION = (
         "replica.selector.class", _STRING, None, None,
         "How a leader chooses the replica that a consumer reads from: RackAwareReplicaSelector, or none.",
     ),
+    _dynamic(
+        "leader.replication.throttled.rate", _LONG, LONG_MAX, at_least(0),
+        "How many bytes a second this broker sends to throttled replicas that are not in sync.",
+    ),
+    _dynamic(
+        "follower.replication.throttled.rate", _LONG, LONG_MAX, at_least(0),
+        "How many bytes a second this broker fetches for throttled replicas that are not in sync.",
+    ),
 )  # fmt: skip
 
 _LISTENERS = (
@@ -386,7 +394,9 @@ _GROUPS = (
 
 SUPPORTED_BROKER_CONFIGS: Mapping[str, ConfigDefinition] = {
     definition.name: definition
-    for definition in sorted((*_NODE, *_MEMBERSHIP, *_REPLICATION, *_LISTENERS, *_TOPICS, *_LOGS, *_GROUPS), key=lambda d: d.name)
+    for definition in sorted(
+        (*_NODE, *_MEMBERSHIP, *_REPLICATION, *_LISTENERS, *_TOPICS, *_LOGS, *_GROUPS), key=lambda d: d.name
+    )
 }
 """All supported broker settings by name, in alphabetical order."""
 

@@ -61,6 +61,8 @@ class MetadataDelta:
         self._names: dict[str, bytes | None] = {}  # of the topics created or deleted here
         self._partitions: dict[bytes, list[PartitionImage]] = {}  # edited in place until apply
         self._configs: dict[ConfigKey, dict[str, str]] = {}
+        self._applied = False
+        self._changes: tuple[TopicChange, ...] | None = None  # kept once nothing more is replayed
 
     # -- replay ------------------------------------------------------------------------------------
 
@@ -215,6 +217,8 @@ class MetadataDelta:
     def apply(self, version: int) -> MetadataImage:
         """The image after everything that was replayed. `version`: the log index of the entry."""
         self._finish_partitions()
+        self._applied = True
+        self._changes = None
         before = self.image
         topics, topics_by_id, colliding_names = before.topics, before.topics_by_id, before.colliding_names
         if self._topics:
@@ -275,8 +279,14 @@ class MetadataDelta:
     @property
     def topic_changes(self) -> tuple[TopicChange, ...]:
         """Every topic created, deleted or changed, in order; complete after `apply`."""
-        pairs = ((self.image.topics_by_id.get(topic_id), after) for topic_id, after in self._topics.items())
-        return tuple(TopicChange(before, after) for before, after in pairs if before is not None or after is not None)
+        if self._changes is None:
+            before = self.image.topics_by_id.get
+            pairs = [TopicChange(before(topic_id), after) for topic_id, after in self._topics.items()]
+            changes = tuple([pair for pair in pairs if pair.before is not None or pair.after is not None])
+            if not self._applied:
+                return changes
+            self._changes = changes
+        return self._changes
 
     @property
     def created_topics(self) -> tuple[TopicImage, ...]:

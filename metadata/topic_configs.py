@@ -28,7 +28,6 @@ _BOOLEAN, _STRING, _INT = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT
 _LONG, _DOUBLE, _LIST = ConfigType.LONG, ConfigType.DOUBLE, ConfigType.LIST
 
 _NO_TIERED_STORAGE = "it has no tiered storage"
-_NO_THROTTLE = "it does not throttle replication yet"
 
 COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 
@@ -99,7 +98,7 @@ _DEFINITIONS = (
     ),
     _topic(
         "follower.replication.throttled.replicas", _LIST, (), THROTTLED_REPLICAS,
-        "Replicas whose fetching is throttled on the follower's side.", unsupported=_NO_THROTTLE,
+        "Replicas whose fetching is throttled on the follower's side.",
     ),
     _topic(
         "index.interval.bytes", _INT, 4096, at_least(0),
@@ -107,7 +106,7 @@ _DEFINITIONS = (
     ),
     _topic(
         "leader.replication.throttled.replicas", _LIST, (), THROTTLED_REPLICAS,
-        "Replicas whose fetching is throttled on the leader's side.", unsupported=_NO_THROTTLE,
+        "Replicas whose fetching is throttled on the leader's side.",
     ),
     _topic(
         "local.retention.bytes", _LONG, -2, at_least(-2),
