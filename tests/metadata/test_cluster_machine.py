@@ -214,7 +214,7 @@ class Cluster(RuleBasedStateMachine):
             leader = (topic_id, state.index, state.leader)
             self.lengths[leader] = self.lengths.get(leader, 0) + appended
             for broker_id in state.replicas:
-                if broker_id in fetching and not self.world.image.brokers.get(broker_id, None) is None:
+                if broker_id in fetching and self.world.image.brokers.get(broker_id, None) is not None:
                     self.lengths[topic_id, state.index, broker_id] = self.lengths[leader]
             self.advance(name, topic_id, state)
 
