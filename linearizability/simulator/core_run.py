@@ -267,6 +267,7 @@ class CoreRun(BaseSimulation):
         # A quorum that has never committed anything begins only with all of its voters.
         self.injector.may_damage = lambda: self.invariants.last_committed > 0
         self.injector.transfer = self._transfer
+        self.injector.on_damage = lambda machine: self.invariants.disk_lost(machine.node)
 
     # Life of nodes ---------------------------------------------------------------------------------------------
 

@@ -31,7 +31,7 @@ class Injector:
         self.may_cut_power: Callable[[Machine], bool] = lambda _: True
         self.transfer: Callable[[Machine, int], None] = lambda machine, to: None
         self.stop: Callable[[Machine], bool] = lambda machine: False
-        self.on_wipe: Callable[[Machine], None] = lambda machine: None
+        self.on_damage: Callable[[Machine], None] = lambda machine: None
         self.rotten_part = ""
         self.may_rot: Callable[[FaultyDisk, str], int] = bytes_that_may_rot
         self.done: dict[str, int] = {}
@@ -228,6 +228,7 @@ class Injector:
         path = machine.disk.rot(self.world.disk_random, self.rotten_part, partial(self.may_rot, machine.disk))
         if path is not None:
             self.world.trace.add(self.world.now, "rot", machine.node, path)
+            self.on_damage(machine)
         self.restart_after(machine, fault.seconds)
         return path is not None
 
@@ -237,6 +238,6 @@ class Injector:
         machine.thaw()
         machine.kill()
         machine.disk.wipe()
-        self.on_wipe(machine)
+        self.on_damage(machine)
         self.restart_after(machine, fault.seconds)
         return True

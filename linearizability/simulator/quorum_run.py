@@ -185,7 +185,7 @@ class QuorumRun(BaseSimulation):
         # A quorum that has never committed anything begins only with all of its voters.
         self.injector.may_damage = lambda: self.invariants.last_committed > 0
         self.injector.transfer = self._transfer
-        self.injector.on_wipe = self._wiped
+        self.injector.on_damage = self._damaged
         self._chance = Random(f"{seed} members")
 
     # History ---------------------------------------------------------------------------------------------------
@@ -232,7 +232,7 @@ class QuorumRun(BaseSimulation):
             self.files[machine.node].begin(DIRECTORY)
             self.invariants.disk_settled(machine.node, self._copy(machine))
 
-    def _wiped(self, machine: Machine) -> None:
+    def _damaged(self, machine: Machine) -> None:
         self.files[machine.node].begin(DIRECTORY)
         self.invariants.disk_lost(machine.node)
 

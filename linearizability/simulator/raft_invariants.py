@@ -15,7 +15,7 @@ from zlib import crc32
 
 from raftlog.linearizability.simulator.journals import Mirror
 from raftlog.linearizability.simulator.violation import Violation
-from raftlog.raft.core.log import RaftLog
+from raftlog.raft.core.configuration import Configuration
 from raftlog.raft.core.raft import Raft
 from raftlog.raft.core.state import Role
 from raftlog.raft.journal import CUT, ENTRY, NOBODY, SEGMENT, VOTE
@@ -68,6 +68,7 @@ class RaftInvariants:
         self._entries: dict[tuple[int, int], tuple[int, int | None]] = {}
         self._votes: dict[tuple[int, int], int] = {}
         self._written: dict[int, Mirror] = {}
+        self._configuration = Configuration()
 
     def _fail(self, invariant: str, text: str) -> None:
         self._failed(Violation(invariant, text))
@@ -120,25 +121,27 @@ class RaftInvariants:
                 self._fail("commit", f"entry {index} is committed with terms {known} and {term}")
         if last > self.last_committed:
             self.last_committed = last
-            self.check_held(raft.log)
+            self._configuration = raft.log.configuration
+            self.check_held()
 
-    def check_held(self, log: RaftLog) -> None:
-        """The last committed entry must be on the disks of a majority of voters."""
-        last = self.last_committed
-        # While a change of the members is under way, the entry may have been committed before it or with it.
-        configurations = (log.configuration, log.configuration_at(last)[1])
+    def check_held(self) -> None:
+        """The last committed entry must be on the disks of a majority of those who voted when it was committed.
+
+        That is the newest configuration that its leader knew then, committed or not: each overlaps with the one before.
+        """
+        last, configuration = self.last_committed, self._configuration
         term = self.committed.get(last)
-        if term is None or not all(configuration.voters for configuration in configurations):
+        if term is None or not configuration.voters:
             return
         holders = [
             watched.node
             for watched in self.nodes
             if last <= self.lost_disks.get(watched.node, 0) or watched.mirror.has(last, term)
         ]
-        if not any(configuration.is_majority(holders) for configuration in configurations):
+        if not configuration.is_majority(holders):
             self._fail(
                 "durability",
-                f"entry {last} of term {term} is committed, and on the disks of {holders} of {configurations[0].ids}",
+                f"entry {last} of term {term} is committed, and on the disks of {holders} of {configuration.ids}",
             )
 
     def replay(self, node: int, index: int, data: bytes) -> None:
@@ -207,6 +210,4 @@ class RaftInvariants:
         """A node lost power, or begins: `mirror` is what its disk holds now."""
         self._written[node] = mirror
         if self.last_committed:
-            log = next((w.raft.log for w in self.nodes if w.raft is not None), None)
-            if log is not None:
-                self.check_held(log)
+            self.check_held()
