@@ -8,7 +8,7 @@ WORKERS ?= 2
 .PHONY: help demo test check lint format bench fuzz check-deep sim sim-swarm sim-board clean
 
 help:
-	@echo "make demo        start a broker, run the main job on real data, kill it half-way, count"
+	@echo "make demo        three brokers, the main job on real data, their leaders killed with -9 twice, and a count"
 	@echo "make test        lint, types and the whole test suite"
 	@echo "make check       lint, types and the quick tests, no servers"
 	@echo "make bench       measure against Apache Kafka, side by side, as one table of ratios"
