@@ -82,6 +82,13 @@ class Witness:
     context: tuple[Operation, ...] = ()
     model: Any = None
 
+    @property
+    def begins_anywhere(self) -> bool:
+        """Whether nothing is known of the object before the witness begins: its past is cut off."""
+        if self.model is None:
+            return False
+        return len(self.model.initial_states()) > 1 or not getattr(self.model, "complete", True)
+
     def alone(self, without: Operation | None = None) -> History:
         """The witness as a history of its own, of copies; without one operation, a proper part of it."""
         uncertain = {id(operation) for operation in self.context}

@@ -20,6 +20,7 @@ VERSION = 1
 LABEL_LIMIT = 300  # characters of an operation or a state in words: what fits a line of the page's side
 VALUE_LIMIT = 2_000  # characters of an input or an output: beyond, nobody reads it in a browser
 POSSIBLE_LIMIT = 20  # states before the refusal that are explained one by one
+_BEFORE = "what went before is left out"
 REFUSALS_LIMIT = 50  # open operations explained for each of them
 
 Column: TypeAlias = "list[Any] | dict[str, Any]"
@@ -160,29 +161,30 @@ class _Encoder:
             encoded["witness"] = self._witness(part.witness)
         return encoded
 
-    def _order(self, linearization: Sequence[Placed]) -> dict[str, Any]:
+    def _order(self, linearization: Sequence[Placed], before: str | None = None) -> dict[str, Any]:
         describe = self.report.describe_state
         number = self.texts.number
         return {
             "operations": [self.number(placed.operation) for placed in linearization],
             "states": [number(shortened(describe(placed.state), LABEL_LIMIT)) for placed in linearization],
-            "before": number(self.report.initial_state),
+            "before": number(self.report.initial_state if before is None else before),
         }
 
     def _witness(self, witness: Witness) -> dict[str, Any]:
         number = self.texts.number
+        before = _BEFORE if witness.begins_anywhere else None
         return {
             "operations": [self.number(operation) for operation in witness.operations],
             "refused": self.number(witness.refused),
             "prefixEnd": witness.prefix_end - self.base,
-            "order": self._order(witness.linearization),
+            "order": self._order(witness.linearization, before),
             "words": witness.words,
             "minimal": witness.minimal,
             "states": len(witness.possible),
             "possible": [
                 {
                     "state": number(shortened(possible.description, LABEL_LIMIT)),
-                    "order": self._order(possible.linearization),
+                    "order": self._order(possible.linearization, before),
                     "refusals": [
                         [self.number(refusal.operation), number(shortened(refusal.reason, VALUE_LIMIT))]
                         for refusal in possible.refusals[:REFUSALS_LIMIT]
