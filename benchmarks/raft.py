@@ -113,6 +113,7 @@ class Process:
 
     def __init__(self, options: dict[str, Any]) -> None:
         self.node = options["node"]
+        self.last: dict[str, Any] = {}
         command = [sys.executable, "-m", "benchmarks.raft", "--node", json.dumps(options)]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
@@ -130,6 +131,8 @@ class Process:
         """The next line that the node says."""
         assert self.process.stdout is not None
         answer: dict[str, Any] = json.loads(self.process.stdout.readline())
+        if "leads" in answer:
+            self.last = answer
         return answer
 
 

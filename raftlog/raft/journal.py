@@ -8,7 +8,7 @@ bytes with an intact frame behind them are damage, and the journal refuses to op
 (msgpack arrays, first the kind):
 
     [1, index, term, entry]   an entry            [2, term, voted_for]   a vote (-1: none yet in this term)
-    [3, index]                entries from index on are gone (a Raft follower found a conflict)
+    [3, index, previous]      entries from index on are gone (a Raft follower found a conflict); the term before
     [4, format, first index, term of the entry before, term, voted_for]   the first frame of each segment,
     alone
 
@@ -241,7 +241,7 @@ class Journal:
             elif kind == VOTE:
                 recovered.term, recovered.voted_for = item[1], item[2]
             elif kind == CUT:
-                recovered.on_other_branch &= item[1] > base + 1
+                self._recover_cut(item[1], item[2], recovered, base)
                 recovered.entries = [entry for entry in recovered.entries if entry.index < item[1]]
             elif kind == SEGMENT and item[1] <= FORMAT:
                 recovered.term, recovered.voted_for = item[4], item[5]
@@ -250,6 +250,12 @@ class Journal:
             else:
                 what = f"an item of an unknown kind or format ({item[:2]})"
                 raise JournalDamaged(path, frame.position, what)
+
+    def _recover_cut(self, index: int, previous_term: int, recovered: Recovered, base: int) -> None:
+        if index <= base:
+            recovered.on_other_branch = False  # until the entry at `base` comes again and tells
+        elif index == base + 1 and recovered.snapshot is not None:
+            recovered.on_other_branch = previous_term != recovered.snapshot.term
 
     def _recover_entry(self, path: str, frame: Frame, entry: Entry, recovered: Recovered, base: int) -> None:
         if recovered.snapshot is not None and entry.index == base:
@@ -304,7 +310,7 @@ class Journal:
 
         `previous_term`: the term of the entry before `index`.
         """
-        self.write([(CUT, index), *((ENTRY, entry.index, entry.term, entry.data) for entry in entries)])
+        self.write([(CUT, index, previous_term), *((ENTRY, entry.index, entry.term, entry.data) for entry in entries)])
         self._last_index, self._last_term = (
             (entries[-1].index, entries[-1].term) if entries else (index - 1, previous_term)
         )
@@ -317,7 +323,7 @@ class Journal:
         if vote is not None:
             items.append((VOTE, *vote))
         if cut is not None:
-            items.append((CUT, cut[0]))
+            items.append((CUT, *cut))
         items.extend((ENTRY, entry.index, entry.term, entry.data) for entry in entries)
         self.write(items)
         if vote is not None:
@@ -419,7 +425,7 @@ class Journal:
         except OSError as error:
             # The old snapshot and all segments are still there: nothing is lost and writing may go on.
             raise JournalFailed(self._describe(error), on_disk_unknown=False) from error
-        if cut_after and index < self._last_index:
+        if index <= self._last_index and (cut_after or (index == self._last_index and term != self._last_term)):
             # A crash before this is on the disk: recovery sees that the entry at `index` is not the snapshot's.
             self.replace_from(index + 1, term, ())
         if index > self._last_index:

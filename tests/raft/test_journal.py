@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from pathlib import Path
 
@@ -71,10 +72,17 @@ def one_step(chance: random.Random, model: Model, journal: Journal, compacted: i
         after.entries[start - 1 :] = new
         previous = model.entries[start - 2].term if start > 1 else 0
         step = (journal.replace_from, (start, previous, new))
-    elif last > compacted:
+    elif choice < 0.93 and last > compacted:
         compacted = chance.randint(compacted + 1, last)
         covered = model.entries[:compacted]
         step = (journal.save_snapshot, (compacted, covered[-1].term, snapshot_chunks(covered)))
+    elif last > compacted:
+        # A leader's snapshot of another branch: what is behind it here goes too.
+        compacted = chance.randint(compacted + 1, last)
+        other = model.entries[compacted - 1].term + 100
+        after.entries = [Entry(n, other, b"o%d" % chance.randrange(99)) for n in range(1, compacted + 1)]
+        chunks = snapshot_chunks(after.entries)
+        step = (functools.partial(journal.save_snapshot, cut_after=True), (compacted, other, chunks))
     else:
         return after, compacted
     PENDING.append(after)
@@ -100,7 +108,7 @@ def run(files: CrashingFiles, chance: random.Random, steps: int) -> tuple[Model,
     return model, PENDING[-1]
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(16))
 def test_a_crash_at_any_operation_loses_nothing_acknowledged_and_invents_nothing(seed: int) -> None:
     probe = CrashingFiles(random.Random(seed))
     run(probe, random.Random(seed), 25)
@@ -283,3 +291,40 @@ def test_the_operating_systems_files_do_what_the_protocol_says(tmp_path: Path) -
     assert files.read(f"{folder}/y") == b"0123"
     files.remove(f"{folder}/y")
     assert files.list_directory(folder) == []
+
+
+def test_entries_of_another_branch_behind_a_snapshot_are_dropped_when_a_crash_came_before_the_cut() -> None:
+    files = CrashingFiles(random.Random(1))
+    journal = Journal(DIRECTORY, files)
+    journal.append([Entry(index, 1, b"old") for index in range(1, 8)])
+    files.fail["write"] = 0
+    write = files.write
+    files.crash_at = None
+
+    def crash_after_snapshot(descriptor: int, data: bytes) -> None:
+        if any(name.endswith("5.snapshot") for name in files.names):
+            raise Crashed
+        write(descriptor, data)
+
+    files.write = crash_after_snapshot  # type: ignore[method-assign]
+    with pytest.raises(Crashed):
+        journal.save_snapshot(5, 2, [b"state"], cut_after=True)
+    again = Journal(DIRECTORY, files.reboot())
+    assert (again.last_index, again.recovered.entries) == (5, [])
+    again.append([Entry(6, 2, b"new")])
+    third = Journal(DIRECTORY, again._files.reboot())  # type: ignore[attr-defined]
+    assert third.recovered.entries == [Entry(6, 2, b"new")]
+
+
+def test_a_vote_a_cut_and_entries_are_one_write() -> None:
+    files = CrashingFiles(random.Random(1))
+    journal = Journal(DIRECTORY, files)
+    journal.append([Entry(index, 1, b"old") for index in range(1, 5)])
+    before = files.operations
+    journal.save((3, 2), (3, 1), [Entry(3, 3, b"new")])
+    assert files.operations - before == 2, "one write and one sync"
+    assert (journal.last_index, journal.term, journal.voted_for) == (3, 3, 2)
+    again = Journal(DIRECTORY, files.reboot())
+    assert [entry.data for entry in again.recovered.entries] == [b"old", b"old", b"new"]
+    assert (again.recovered.term, again.recovered.voted_for) == (3, 2)
+    assert again.load_snapshot() is None
