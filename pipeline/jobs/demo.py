@@ -34,7 +34,7 @@ REPLICAS_MAX = 3
 KILLS_IN_A_CLUSTER = 2
 TICK_SECONDS = 0.05
 PRODUCE_CHUNK = 2000
-TRICKLE = 100
+TRICKLE = 20
 """Rows a tick while a killed broker is not yet in sync again: the next leader must not be killed before it is."""
 STALL_SECONDS = 20.0
 LOOK_SECONDS = 0.1
@@ -188,10 +188,13 @@ class Story:
 
     def _chunk(self, sent: int) -> int:
         """How many rows to send now: a trickle when the next kill is due and cannot be yet."""
-        if len(self.accounts.kills) >= self._kills:
+        if len(self.accounts.kills) >= self._kills or self._kills == 1:
             return PRODUCE_CHUNK
-        due = len(self._flights) * (len(self.accounts.kills) + 1) // (self._kills + 1)
-        return PRODUCE_CHUNK if sent < due or self._kills == 1 else TRICKLE
+        third = len(self._flights) // (self._kills + 1)
+        due = third * (len(self.accounts.kills) + 1)
+        if sent < due + third // 4:
+            return PRODUCE_CHUNK
+        return TRICKLE if self._load.acknowledged >= due else 0
 
     def _is_well(self) -> bool:
         """Whether no restart is under way."""
