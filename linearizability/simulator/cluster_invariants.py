@@ -177,14 +177,18 @@ class ClusterInvariants:
             self._fail("leader completeness", text)
 
     def _check_isr_has(self, key: Key, node: int, epoch: int, high_watermark: int) -> None:
-        """What is newly committed must be on every in-sync replica, and on enough of them."""
+        """What is newly committed must be on every in-sync replica, and on enough of them.
+
+        A replica that had it and lost power counts until its broker has registered anew: nobody can know before.
+        """
         state = self.newest.get(key)
         if state is None or state.leader_epoch != epoch:
             return
         holders = 0
         for member in state.replicas:
             end = self.ends.get((member, key))
-            if end is not None and end >= high_watermark:
+            lost_power = member in self.tainted and not self._is_whole(member)
+            if (end is not None and end >= high_watermark) or (lost_power and member in state.isr):
                 holders += 1
             elif member in state.isr and end is not None:
                 text = f"{key}: {node} commits {high_watermark}, and {member} of the ISR {state.isr} ends at {end}"

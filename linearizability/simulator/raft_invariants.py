@@ -69,6 +69,7 @@ class RaftInvariants:
         self._votes: dict[tuple[int, int], int] = {}
         self._written: dict[int, Mirror] = {}
         self._configuration = Configuration()
+        self._commit_term = 0
 
     def _fail(self, invariant: str, text: str) -> None:
         self._failed(Violation(invariant, text))
@@ -98,7 +99,9 @@ class RaftInvariants:
             self._fail("election safety", f"nodes {other} and {node} both lead term {raft.term}")
         self.elections += 1
         log, last = raft.log, self.last_committed
-        if last > log.base.index and log.term_at(last) != self.committed[last]:
+        # Late votes may still elect somebody in a term that is over.
+        later = raft.term > self._commit_term
+        if later and last > log.base.index and log.term_at(last) != self.committed[last]:
             self._fail(
                 "leader completeness",
                 f"node {node} leads term {raft.term} without the committed entry {last} of term {self.committed[last]}",
@@ -122,6 +125,7 @@ class RaftInvariants:
         if last > self.last_committed:
             self.last_committed = last
             self._configuration = raft.log.configuration
+            self._commit_term = raft.term
             self.check_held()
 
     def check_held(self) -> None:
