@@ -100,7 +100,7 @@ def naive_counts(history: History) -> Counter[str]:
         for offset, values in offsets.items():
             for value in values:
                 offsets_of[key, value].add(offset)
-    _appends(data, offsets_of, counts)
+    _appends([(one, must_have_committed(one)) for one in data], offsets_of, counts)
     return +counts
 
 
@@ -135,28 +135,30 @@ def _orders(data: list[Operation], index: dict[tuple[str, Any], int], counts: Co
                     memory[key] = values[-1]
 
 
-def _appends(data: list[Operation], offsets: dict[tuple[str, Any], set[int]], counts: Counter[str]) -> None:
+def _appends(
+    data: list[tuple[Operation, bool]], offsets: dict[tuple[str, Any], set[int]], counts: Counter[str]
+) -> None:
     """realtime-append: sends to one place that is not beyond what operations showed that were over before."""
-    for operation in data:
+    for operation, _ in data:
         for key, value, _ in sends(operation):
             places = offsets.get((key, value), set())
             if len(places) != 1:
                 continue
             known = [
                 offset
-                for earlier in data
+                for earlier, committed in data
                 if earlier.returned is not None and earlier.returned < operation.call
-                for offset in _shown(earlier, key, offsets)
+                for offset in _shown(earlier, key, offsets, committed)
             ]
             counts["realtime-append"] += min(places) <= max(known, default=-1)
 
 
-def _shown(operation: Operation, key: str, offsets: dict[tuple[str, Any], set[int]]) -> list[int]:
+def _shown(operation: Operation, key: str, offsets: dict[tuple[str, Any], set[int]], committed: bool) -> list[int]:
     shown = [offset for other, _, offset in polls(operation) if other == key]
     for other, value, offset in sends(operation):
         if other != key:
             continue
-        if offset is not None and (operation.outcome is OK or operation.function == "txn"):
+        if offset is not None and (committed or operation.function == "txn"):
             shown.append(offset)
         elif operation.outcome is OK and len(offsets.get((key, value), ())) == 1:
             shown.extend(offsets[key, value])

@@ -33,11 +33,11 @@ class Suspects:
 
     `components` are operations that depend on each other in a circle. `late` are ok operations whose reach lies at or
     beyond their return: strictly beyond is a cycle with real time; equal stamps may be one with a process's order, if
-    the process went on at the very same stamp, which `followed` says.
+    the process went on at the very same stamp.
     """
 
     reach: array[int]
-    followed: bytearray
+    context: Context
     components: list[list[int]] = field(default_factory=list)
     late: list[int] = field(default_factory=list)
 
@@ -53,11 +53,14 @@ class Suspects:
         return merged
 
     _spans: list[tuple[int, int]] = field(default_factory=list)
+    _followed: bytearray | None = None
 
     def note_late(self, columns: Columns, number: int) -> None:
         """Take the operation up in `late` if it is; with equal stamps only if its process went on at that moment."""
         reach, end = self.reach[number], columns.returned[number]
-        late = reach > end or (reach == end and self.followed[number])
+        if reach == end and self._followed is None:
+            self._followed = _followed(self.context)
+        late = reach > end or (reach == end and self._followed is not None and self._followed[number])
         if late and columns.outcome[number] == OK:
             self.late.append(number)
             self._spans.append((end, reach))
@@ -186,7 +189,7 @@ class _Inferred(_Graph):
             for place, number in enumerate(self.nodes):
                 self._connect(place, self._predecessors(number))
             self._spread()
-        suspects = Suspects(self.reach, _followed(self.context), self.circles)
+        suspects = Suspects(self.reach, self.context, self.circles)
         self._finish(suspects)
         return suspects
 
@@ -323,7 +326,7 @@ class _Observed(_Graph):
         for place, number in enumerate(self.nodes):
             self._connect(place, self._predecessors(number))
         self._spread()
-        suspects = Suspects(self.reach, _followed(self.context), self.circles)
+        suspects = Suspects(self.reach, self.context, self.circles)
         for number in self.nodes:
             suspects.note_late(columns, number)
         for number in self._only_polls():

@@ -99,7 +99,7 @@ class RealTime:
 
     def __init__(self, context: Context) -> None:
         self.context = context
-        columns = context.columns
+        columns = self.columns = context.columns
         self.lag = Lag([(0, NOBODY)] * len(columns.keys.names), [(0, NOBODY)] * len(columns.processes))
         self._known = self._visible = _KnownEnds(columns)
         self._hiding = _hiding_keys(columns)
@@ -107,22 +107,22 @@ class RealTime:
             self._visible = _KnownEnds(columns)
         self._tracked = [_Tracked() for _ in columns.processes]
         self._sends = lay_out_sends(columns)
+        self._highest = context.segments.highest
         self._start = min(columns.call, default=0)
         self._span = max(1, max(columns.call, default=0) - self._start)
 
     def walk(self) -> None:
         """Find realtime-append and stale-read, and measure the lag."""
-        context = self.context
-        columns = context.columns
+        columns, by_returned = self.columns, self.context.by_returned
         calls, returns, function = columns.call, columns.returned, columns.function
-        by_returned = context.by_returned
-        count, done = len(columns), 0
-        segment_start, send_start = columns.segment_start, columns.send_start
+        outcome, segment_start, send_start = columns.outcome, columns.segment_start, columns.send_start
         send_offset, send_key, ends = self._sends.offset, self._sends.key, self._known.end
-        for number in context.by_call:
+        count, done = len(columns), 0
+        learn = self._learn_both if self._hiding else self._learn
+        for number in self.context.by_call:
             called = calls[number]
             while done < count and returns[by_returned[done]] < called:
-                self._learn(by_returned[done])
+                learn(by_returned[done])
                 done += 1
             kind = function[number]
             if kind > TXN:
@@ -131,42 +131,50 @@ class RealTime:
             for row in range(send_start[number], send_start[number + 1]):
                 if send_offset[row] < ends[send_key[row]]:
                     self._late_append(number, row)
-            if kind and columns.outcome[number] == OK:  # poll or txn
+            if kind and outcome[number] == OK:  # poll or txn
                 self._poll(number, segment_start[number], segment_start[number + 1])
         while done < count and returns[by_returned[done]] != NEVER:
-            self._learn(by_returned[done])
+            learn(by_returned[done])
             done += 1
         for process in range(len(columns.processes)):
             self._leave(process, list(self._tracked[process].seen))
 
     def _learn(self, number: int) -> None:
         """The operation is over: what it showed is known from now on."""
-        columns, known, sends, ends = self.context.columns, self._known, self._sends, self._known.end
-        for row in range(columns.send_start[number], columns.send_start[number + 1]):
-            key = sends.key[row]
-            if sends.acknowledged[row] >= ends[key]:
-                known.advance(number, key, sends.acknowledged[row] + 1)
+        columns, known = self.columns, self._known
+        ends = known.end
+        first, after = columns.send_start[number], columns.send_start[number + 1]
+        if first != after:
+            keys, offsets = self._sends.key, self._sends.acknowledged
+            for row in range(first, after):
+                if offsets[row] >= ends[keys[row]]:
+                    known.advance(number, keys[row], offsets[row] + 1)
         first, after = columns.segment_start[number], columns.segment_start[number + 1]
-        keys, highest = columns.segment_key, self.context.segments.highest
-        for segment in range(first, after):
-            key = keys[segment]
-            if highest[segment] >= ends[key]:
-                known.advance(number, key, highest[segment] + 1)
-        if self._hiding:
-            self._learn_visible(number)
+        if first != after:
+            keys, offsets = columns.segment_key, self._highest
+            for segment in range(first, after):
+                if offsets[segment] >= ends[keys[segment]]:
+                    known.advance(number, keys[segment], offsets[segment] + 1)
 
-    def _learn_visible(self, number: int) -> None:
-        """The same of what no open transaction can hide."""
-        columns, visible, hiding, sends = self.context.columns, self._visible, self._hiding, self._sends
+    def _learn_both(self, number: int) -> None:
+        """The same, and apart from it what no open transaction can hide."""
+        columns, known, visible, hiding = self.columns, self._known, self._visible, self._hiding
+        ends, seen = known.end, visible.end
+        keys, offsets = self._sends.key, self._sends.acknowledged
         for row in range(columns.send_start[number], columns.send_start[number + 1]):
-            if sends.key[row] not in hiding:
-                visible.advance(number, sends.key[row], sends.acknowledged[row] + 1)
+            key, offset = keys[row], offsets[row]
+            if offset >= ends[key]:
+                known.advance(number, key, offset + 1)
+            if offset >= seen[key] and key not in hiding:
+                visible.advance(number, key, offset + 1)
         dirty = columns.flags[number] & READ_UNCOMMITTED
-        highest = self.context.segments.highest
+        keys, offsets = columns.segment_key, self._highest
         for segment in range(columns.segment_start[number], columns.segment_start[number + 1]):
-            key = columns.segment_key[segment]
-            if not dirty or key not in hiding:
-                visible.advance(number, key, highest[segment] + 1)
+            key, offset = keys[segment], offsets[segment]
+            if offset >= ends[key]:
+                known.advance(number, key, offset + 1)
+            if offset >= seen[key] and not (dirty and key in hiding):
+                visible.advance(number, key, offset + 1)
 
     def _late_append(self, number: int, row: int) -> None:
         """A send began when its key's known end was already beyond the offset that it got, if it got one."""
@@ -185,12 +193,12 @@ class RealTime:
 
     def _poll(self, number: int, first: int, after: int) -> None:
         """Note what a poll saw. Keys it saw nothing of are looked at when that changes: their lag only grows."""
-        columns = self.context.columns
+        columns = self.columns
         tracked = self._tracked[columns.process[number]]
         seen, measured, last_poll = tracked.seen, tracked.measured, tracked.last_poll
-        highest_of, ends = self.context.segments.highest, self._visible.end
+        highest_of, ends, keys = self._highest, self._visible.end, columns.segment_key
         for segment in range(first, after):
-            key = columns.segment_key[segment]
+            key = keys[segment]
             highest = highest_of[segment]
             before = seen.get(key)
             if before is not None:
@@ -213,14 +221,14 @@ class RealTime:
             return
         if place and ends[place - 1] > highest + 1:
             place = bisect_right(ends, highest + 1)
-        called = self.context.columns.call[number]
+        called = self.columns.call[number]
         lag = called - known.times[place]
         if lag <= 0:
             return
         totals = self.lag
         if lag > totals.by_key[key][0]:
             totals.by_key[key] = (lag, number)
-        process = self.context.columns.process[number]
+        process = self.columns.process[number]
         if lag > totals.by_process[process][0]:
             totals.by_process[process] = (lag, number)
         point = (called - self._start) * (SERIES_POINTS - 1) // self._span
