@@ -143,7 +143,8 @@ class BrokerConfig(Mapping[str, Any]):
     def _read_replica_selector(self) -> None:
         selector = self["replica.selector.class"]
         if selector is not None and selector not in REPLICA_SELECTORS:
-            raise InvalidConfig(f"replica.selector.class is {selector}: raftlog has only {', '.join(REPLICA_SELECTORS)}")
+            known = ", ".join(REPLICA_SELECTORS)
+            raise InvalidConfig(f"replica.selector.class is {selector}: raftlog has only {known}")
 
     def _read_voters(self) -> None:
         self.voters = tuple(_voter(text) for text in self["controller.quorum.voters"])

@@ -59,6 +59,8 @@ class FetchService:
         self.bytes_max = bytes_max
         # With replica.selector.class: the rack of a broker that clients can use, else None.
         self.rack_of: Callable[[int], str | None] | None = None
+        # Of followers that are throttled, and looked at again in a while.
+        self.held_back: dict[Entry, None] = {}
         self.parked_count = 0
         self.deadlines: Deadlines[ParkedFetch] = Deadlines(loop)
 

@@ -66,6 +66,7 @@ class Partition:
         "flushing",
         "index",
         "internal",
+        "isr",
         "isr_size",
         "leader_epoch",
         "leader_id",
@@ -89,6 +90,7 @@ class Partition:
         self.leadership: Leadership | None = None
         # A topic of the broker's own, which clients read and do not write.
         self.internal = False
+        self.isr: tuple[int, ...] = ()
         self.isr_size = 1
         self.min_isr = 1
         # A flush is under way, and what was appended is not acknowledged before it ends.
@@ -264,6 +266,7 @@ class Partition:
         """The metadata have changed, and the role has not."""
         self.leader_epoch = state.leader_epoch
         self.leader_id = state.leader
+        self.isr = state.isr
         self.isr_size = len(state.isr)
 
     def fail(self, error: ErrorCode, message: str) -> None:

@@ -19,6 +19,7 @@ from raftlog.broker.runtime.partition import Partition
 from raftlog.wire.errors import ErrorCode, RemoteProtocolError
 
 if TYPE_CHECKING:
+    from raftlog.broker.core.replica.throttle import Throttles
     from raftlog.broker.runtime.replication.replication import Replication
     from raftlog.broker.store.log_manager import LogManager
     from raftlog.broker.store.managed_log import ManagedLog
@@ -136,6 +137,12 @@ class PartitionManager:
             return -1, -1
         state = topic.partitions[index]
         return state.leader, state.leader_epoch
+
+    @property
+    def throttles(self) -> Throttles | None:
+        """What holds back replicas that are not in sync; None when nothing does."""
+        replication = self._replication
+        return None if replication is None or replication.throttles.is_idle else replication.throttles
 
     def rack_of(self, broker_id: int) -> str | None:
         """The rack of a broker that clients can use; None without one."""

@@ -14,8 +14,12 @@ from raftlog.broker.runtime.partition_read import Entry, PartitionRead
 from raftlog.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from raftlog.broker.core.replica.throttle import Throttles
     from raftlog.broker.runtime.fetching import FetchService, Session
     from raftlog.broker.runtime.partition import Partition
+
+HELD_BACK_MS_MAX = 1000
+"""After this time a throttled follower is looked at again: the rate may have changed."""
 
 
 def read_for_replica(
@@ -39,12 +43,18 @@ def read_for_replica(
         return _refused(entry, ErrorCode.OFFSET_OUT_OF_RANGE)
     records = None
     bytes_max = min(entry.partition_bytes_max, bytes_max)
+    throttles = service.partitions.throttles
+    throttled = throttles is not None and _is_throttled(throttles, session, partition)
+    if throttles is not None and throttled and _hold_back(service, throttles, session, entry):
+        end = start
     if start < end and (bytes_max > 0 or min_one):
         try:
             records = log.read(start, bytes_max, end, min_one=min_one)
         except LogUnavailable as failure:
             service.partitions.storage_failed(partition, failure)
             return _refused(entry, ErrorCode.KAFKA_STORAGE_ERROR)
+        if throttles is not None and throttled and records is not None:
+            throttles.leaders.used(records.length, _now_ms(service))
     return PartitionRead(
         entry,
         ErrorCode.NONE,
@@ -59,6 +69,31 @@ def read_for_replica(
 
 def _refused(entry: Entry, error: ErrorCode) -> PartitionRead:
     return PartitionRead(entry, error, -1, -1, -1, None, None)
+
+
+def _is_throttled(throttles: Throttles, session: Session, partition: Partition) -> bool:
+    """KIP-73: a follower in sync is never throttled."""
+    return session.replica_id not in partition.isr and throttles.on_leader(
+        partition.topic, partition.index, session.replica_id
+    )
+
+
+def _hold_back(service: FetchService, throttles: Throttles, session: Session, entry: Entry) -> bool:
+    wait_ms = throttles.leaders.wait_ms(_now_ms(service))
+    if wait_ms > 0 and entry not in service.held_back:
+        service.held_back[entry] = None
+        service.loop.call_later(min(wait_ms, HELD_BACK_MS_MAX) / 1000, _look_again, service, session, entry)
+    return wait_ms > 0
+
+
+def _look_again(service: FetchService, session: Session, entry: Entry) -> None:
+    del service.held_back[entry]
+    if session.partitions.get((entry.topic, entry.index)) is entry:
+        session.mark_ready(entry)
+
+
+def _now_ms(service: FetchService) -> int:
+    return int(service.loop.time() * 1000)
 
 
 def _acknowledge(session: Session, entry: Entry, partition: Partition) -> PartitionRead | None:

@@ -30,6 +30,7 @@ from raftlog.broker.runtime.replication.locating import Locator
 from raftlog.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from raftlog.broker.core.replica.throttle import Throttles
     from raftlog.broker.runtime.partition import Partition
     from raftlog.broker.runtime.replication.fetch_codec import FetchedRecords, WantedPartition
 
@@ -39,6 +40,8 @@ REQUESTS_MAX = 2
 """Requests under way at once: the one that waits for records, and one that has something to tell."""
 
 BACKOFF_MS_MIN = 5
+HELD_BACK_MS_MAX = 1000
+"""After this time a throttled partition is looked at again: the rate may have changed."""
 _EPOCH_MAX = 2**31 - 1
 
 
@@ -60,6 +63,7 @@ class Fetcher:
         self.leader_id = leader_id
         self._settings = settings
         self._broker_epoch = broker_epoch
+        self.throttles: Throttles | None = None
         self._partitions: dict[tuple[bytes, int], Followed] = {}
         self._in_session = 0
         self._changed: dict[Followed, None] = {}
@@ -157,9 +161,24 @@ class Fetcher:
             return
         if self._under_way and (self._session_epoch == 0 or not (self._changed or self._forgotten)):
             return
+        if self.throttles is not None and not self.throttles.is_idle and self._changed:
+            self._hold_back(self.throttles)
         if not self._changed and not self._in_session:
             return
         self._send()
+
+    def _hold_back(self, throttles: Throttles) -> None:
+        """Leave out what is throttled, while more was fetched than the rate allows (KIP-73)."""
+        wait_ms = throttles.followers.wait_ms(int(self._loop.time() * 1000))
+        if wait_ms > 0:
+            for followed in [followed for followed in self._changed if self._is_throttled(throttles, followed)]:
+                self._wait(followed, min(wait_ms, HELD_BACK_MS_MAX))
+
+    def _is_throttled(self, throttles: Throttles, followed: Followed) -> bool:
+        partition = followed.partition
+        return self._node_id not in partition.isr and throttles.on_follower(
+            partition.topic, partition.index, self._node_id
+        )
 
     def _send(self) -> None:
         settings = self._settings
@@ -224,6 +243,8 @@ class Fetcher:
         if request < followed.told_in:
             # It answers from where we were; the answer to the later request is on its way.
             return
+        if self.throttles is not None and not self.throttles.is_idle and self._is_throttled(self.throttles, followed):
+            self.throttles.followers.used(len(fetched.records), int(self._loop.time() * 1000))
         state = followed.take(fetched)
         if state is Follows.FETCHING:
             if followed.has_news:
@@ -241,11 +262,12 @@ class Fetcher:
         elif state is Follows.LOCATING:
             self._locator.ask(followed)
 
-    def _wait(self, followed: Followed) -> None:
+    def _wait(self, followed: Followed, wait_ms: int | None = None) -> None:
         followed.state = Follows.WAITING
         self._withdraw(followed)
         followed.stop()
-        followed.timer = self._loop.call_later(followed.backoff.next_ms() / 1000, self._try_again, followed)
+        seconds = (followed.backoff.next_ms() if wait_ms is None else wait_ms) / 1000
+        followed.timer = self._loop.call_later(seconds, self._try_again, followed)
 
     def _try_again(self, followed: Followed) -> None:
         followed.timer = None

@@ -13,9 +13,10 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from raftlog.broker.core.replica.leadership import NO_EPOCH, Leadership, LeaderTerms
+from raftlog.broker.core.replica.throttle import Throttles
 from raftlog.broker.runtime.replication.fetch_codec import FetcherSettings
 from raftlog.broker.runtime.replication.proposals import AlterPartitions, IsrProposals
-from raftlog.metadata.records import NO_LEADER
+from raftlog.metadata.records import NO_LEADER, ResourceType
 
 if TYPE_CHECKING:
     from raftlog.broker.runtime.partition import Partition
@@ -73,6 +74,7 @@ class Replication:
         self._led: dict[Partition, None] = {}
         self.proposals = IsrProposals(loop, self.steady_ms, alter_partitions, self._settled)
         self._terms = LeaderTerms(node_id, settings.lag_time_max_ms, self._is_eligible, self._broker_epoch)
+        self.throttles = Throttles()
         self._next_look_ms = 0
         self._timer: asyncio.TimerHandle | None = None
 
@@ -85,6 +87,8 @@ class Replication:
     def publish(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Take new metadata: before the partitions do."""
         self._image = image
+        if delta.changed_configs:
+            self._set_throttles(delta, image)
         if not delta.changed_brokers:
             return
         for leader_id in list(self._fetchers):
@@ -93,6 +97,14 @@ class Replication:
         # Who was fenced may be eligible now, and an idle follower does not fetch again for that.
         if self._led:
             self._loop.call_soon(self._look_for_joining)
+
+    def _set_throttles(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        for kind, name in delta.changed_configs:
+            if kind is ResourceType.TOPIC:
+                self.throttles.set_topic(name, image.configs_of(kind, name))
+            elif kind is ResourceType.BROKER:
+                everybody, own = image.configs_of(kind, ""), image.configs_of(kind, str(self._node_id))
+                self.throttles.set_rates({**everybody, **own})
 
     def _is_eligible(self, broker_id: int, broker_epoch: int) -> bool:
         image = self._image
@@ -131,6 +143,7 @@ class Replication:
             fetcher = self._fetchers[state.leader] = Fetcher(
                 self._loop, self._node_id, state.leader, self._settings.fetcher, self._own_epoch
             )
+            fetcher.throttles = self.throttles
         self._followed[partition] = fetcher.follow(partition, state.leader_epoch)
         self._connect(fetcher)
         self._start_looking()

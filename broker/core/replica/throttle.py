@@ -1,0 +1,111 @@
+"""Throttled replication (KIP-73): which replicas are throttled, and when there were too many bytes.
+
+Knows rates and lists of replicas. Refuses to know clocks, logs and connections. Only replicas that are not in sync are
+ever held back; a throttle must not make an in-sync replica fall behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+LEADER_RATE = "leader.replication.throttled.rate"
+FOLLOWER_RATE = "follower.replication.throttled.rate"
+LEADER_REPLICAS = "leader.replication.throttled.replicas"
+FOLLOWER_REPLICAS = "follower.replication.throttled.replicas"
+
+UNLIMITED = 2**63 - 1
+_BURST_MS = 1000
+
+
+class ThrottledReplicas:
+    """The replicas of one topic that are throttled on one side: `[partition]:[broker],…`, or `*` for all."""
+
+    __slots__ = ("_all", "_replicas")
+
+    def __init__(self, text: str) -> None:
+        names = [name.strip() for name in text.split(",") if name.strip()]
+        self._all = "*" in names
+        self._replicas = {
+            (int(partition), int(broker))
+            for partition, colon, broker in (name.partition(":") for name in names)
+            if colon
+        }
+
+    def __contains__(self, replica: tuple[int, int]) -> bool:
+        """Whether a replica (partition, broker) is throttled."""
+        return self._all or replica in self._replicas
+
+
+class ByteRate:
+    """At most `rate` bytes a second, seldom exceeded by more than one answer: what is over is waited for afterwards."""
+
+    __slots__ = ("_allowance", "_at_ms", "rate")
+
+    def __init__(self) -> None:
+        self.rate = UNLIMITED
+        self._allowance = 0.0
+        self._at_ms = -1
+
+    def set_rate(self, rate: int) -> None:
+        """Bytes a second from now on."""
+        if rate != self.rate:
+            self.rate = rate
+            self._allowance = 0.0
+            self._at_ms = -1
+
+    def used(self, size: int, now_ms: int) -> None:
+        """So many bytes have gone."""
+        if self.rate != UNLIMITED:
+            self._refill(now_ms)
+            self._allowance -= size
+
+    def wait_ms(self, now_ms: int) -> int:
+        """How long nothing throttled may go; 0 if it may go now."""
+        if self.rate == UNLIMITED:
+            return 0
+        self._refill(now_ms)
+        return 0 if self._allowance >= 0 else int(-self._allowance * 1000 / max(self.rate, 1)) + 1
+
+    def _refill(self, now_ms: int) -> None:
+        passed_ms = now_ms - self._at_ms if self._at_ms >= 0 else 0
+        self._at_ms = now_ms
+        self._allowance = min(self._allowance + self.rate * passed_ms / 1000, self.rate * _BURST_MS / 1000)
+
+
+class Throttles:
+    """Both sides of one broker, as the metadata set them."""
+
+    __slots__ = ("_topics", "followers", "leaders")
+
+    def __init__(self) -> None:
+        self.leaders = ByteRate()
+        self.followers = ByteRate()
+        self._topics: dict[str, tuple[ThrottledReplicas, ThrottledReplicas]] = {}
+
+    def set_rates(self, broker_configs: Mapping[str, str]) -> None:
+        """Take the broker's dynamic settings."""
+        self.leaders.set_rate(int(broker_configs.get(LEADER_RATE, UNLIMITED)))
+        self.followers.set_rate(int(broker_configs.get(FOLLOWER_RATE, UNLIMITED)))
+
+    def set_topic(self, topic: str, configs: Mapping[str, str]) -> None:
+        """Take a topic's settings."""
+        leaders, followers = configs.get(LEADER_REPLICAS, ""), configs.get(FOLLOWER_REPLICAS, "")
+        if leaders or followers:
+            self._topics[topic] = ThrottledReplicas(leaders), ThrottledReplicas(followers)
+        else:
+            self._topics.pop(topic, None)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is throttled: asked for every fetch."""
+        return not self._topics
+
+    def on_leader(self, topic: str, index: int, follower_id: int) -> bool:
+        """Whether the leader throttles what it sends to this follower."""
+        found = self._topics.get(topic)
+        return found is not None and (index, follower_id) in found[0]
+
+    def on_follower(self, topic: str, index: int, node_id: int) -> bool:
+        """Whether this broker throttles what it fetches."""
+        found = self._topics.get(topic)
+        return found is not None and (index, node_id) in found[1]
