@@ -1,0 +1,131 @@
+"""Unmodified clients against three brokers: partitions spread over them, groups and offsets kept through a failover."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from tests.clients import java
+from tests.clients.confluent import consumer, produce, read_all, take
+from tests.clients.test_aiokafka import consuming, producing
+from tests.clients.test_aiokafka import take as take_async
+from tests.clients.test_kafka_python import consumer as kafka_python_consumer
+from tests.clients.test_kafka_python import producer as kafka_python_producer
+from tests.clients.test_kafka_python import take as take_kafka_python
+from tests.cluster.world import World, wait_until
+
+RECORDS = 300
+PARTITIONS = 6
+
+
+def values(name: str) -> list[bytes]:
+    return [f"{name}-{number}".encode() for number in range(RECORDS)]
+
+
+def test_leaders_are_spread_and_every_broker_says_the_same(world: World, name: str) -> None:
+    world.create(name, PARTITIONS)
+    leaders = [each.leader for each in world.partitions(name)]
+    assert {leaders.count(node) for node in (1, 2, 3)} == {PARTITIONS // 3}
+    described = []
+    for broker in world.cluster.brokers:
+        metadata = Consumer({"bootstrap.servers": broker.address, "group.id": "none"}).list_topics(name, 10)
+        partitions = metadata.topics[name].partitions.values()
+        brokers = {node: f"{each.host}:{each.port}" for node, each in metadata.brokers.items()}
+        described.append((brokers, [(each.leader, each.replicas, sorted(each.isrs)) for each in partitions]))
+    assert described[0] == described[1] == described[2]
+    assert described[0][0] == {broker.node_id: broker.address for broker in world.cluster.brokers}
+
+
+def test_confluent_kafka_produces_and_consumes(world: World, name: str) -> None:
+    world.create(name, PARTITIONS)
+    records = [{"value": value, "partition": number % PARTITIONS} for number, value in enumerate(values(name))]
+    produce(world.bootstrap, name, records, enable_idempotence=True)
+    found = read_all(world.bootstrap, name, RECORDS, partitions=PARTITIONS)
+    assert sorted(message.value() or b"" for message in found) == sorted(values(name))
+    world.check_replicas_are_identical(name, PARTITIONS)
+
+
+async def test_aiokafka_produces_and_consumes_in_a_group(world: World, name: str) -> None:
+    world.create(name, PARTITIONS)
+    async with producing(world.bootstrap, acks="all", enable_idempotence=True) as client:
+        for value in values(name):
+            await client.send(name, value)
+    async with consuming(world.bootstrap, name, group_id=f"{name}-group") as client:
+        received = await take_async(client, RECORDS)
+        await client.commit()
+    assert sorted(record.value for record in received) == sorted(values(name))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_kafka_python_produces_and_consumes_in_a_group(world: World, name: str) -> None:
+    world.create(name, PARTITIONS)
+    with closing(kafka_python_producer(world.bootstrap, acks="all", enable_idempotence=True)) as client:
+        for value in values(name):
+            client.send(name, value)
+        client.flush(30)
+    with closing(kafka_python_consumer(world.bootstrap, name, group_id=f"{name}-group")) as client:
+        received = take_kafka_python(client, RECORDS)
+        client.commit()
+    assert sorted(record.value for record in received) == sorted(values(name))
+
+
+def test_committed_offsets_outlive_the_coordinator(world: World, name: str) -> None:
+    world.create(name)
+    group = f"{name}-group"
+    produce(world.bootstrap, name, [{"value": value} for value in values(name)])
+    with consumer(world.bootstrap, group, session_timeout_ms=6000, heartbeat_interval_ms=300) as client:
+        client.subscribe([name])
+        take(client, RECORDS // 2)
+        client.commit(asynchronous=False)
+        world.wait_until_in_sync("__consumer_offsets")
+        with world.client() as admin:
+            coordinator = admin.coordinator(group)
+        world.cluster.broker(coordinator).kill()
+        # The member goes on at the new coordinator, without a rebalance that would show as an error.
+        rest = take(client, RECORDS // 2)
+        client.commit(asynchronous=False)
+        with world.client() as admin:
+            assert admin.retrying(lambda: admin.coordinator(group)) != coordinator
+    assert [message.value() for message in rest] == values(name)[RECORDS // 2 :]
+    world.restore()
+    with consumer(world.bootstrap, group) as client:
+        (committed,) = client.committed([TopicPartition(name, 0)], timeout=30)
+    assert committed.offset == RECORDS
+
+
+class TestJava:
+    """Kafka's own tools."""
+
+    pytestmark: Any = java.marks
+
+    def test_console_tools_and_a_failover(self, world: World, name: str) -> None:
+        world.create(name, PARTITIONS)
+        lines = [value.decode() for value in values(name)]
+        server = ("--bootstrap-server", world.bootstrap, "--topic", name)
+        java.run("console-producer", *server, "--producer-property", "acks=all", stdin="\n".join(lines) + "\n")
+        world.leader(name).kill()
+        wait_until(lambda: all(each.leader >= 0 for each in world.partitions(name)), "new leaders")
+        limits = ("--from-beginning", "--max-messages", str(RECORDS), "--timeout-ms", "60000")
+        consumed = java.run("console-consumer", *server, *limits)
+        assert sorted(consumed.split()) == sorted(lines)
+
+    def test_the_quorum_is_described(self, world: World) -> None:
+        server = ("--bootstrap-server", world.bootstrap)
+        status = java.run("metadata-quorum", *server, "describe", "--status")
+        said = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
+        assert said["LeaderId"].strip() == str(world.quorum().leader)
+        assert said["CurrentVoters"].count('"id"') == 3
+
+    def test_partitions_are_described_and_given_to_their_preferred_leaders(self, world: World, name: str) -> None:
+        world.create(name, PARTITIONS)
+        server = ("--bootstrap-server", world.bootstrap)
+        world.cluster.broker(2).restart()
+        world.wait_until_in_sync(name)
+        java.run("leader-election", *server, "--election-type", "preferred", "--all-topic-partitions")
+        described = java.run("topics", *server, "--describe", "--topic", name)
+        leaders = [line.split("Leader: ")[1].split()[0] for line in described.splitlines() if "Leader: " in line]
+        preferred = [line.split("Replicas: ")[1].split(",")[0] for line in described.splitlines() if "Leader: " in line]
+        assert leaders == preferred and len(leaders) == PARTITIONS
