@@ -55,16 +55,14 @@ class Members:
         connected = voter.node_id in raft.peers
         leadership = raft.leadership
         progress = leadership.progress.get(voter.node_id) if leadership is not None else None
+        silent = self._quorum.peering.transport.silent_for(voter.node_id)
         if leadership is None or progress is None:
-            return QuorumMember(voter.node_id, voter.host, voter.port, -1, connected, -1.0, -1.0)
+            return QuorumMember(voter.node_id, voter.host, voter.port, -1, connected, silent, -1.0)
         promotion = leadership.promotion
         match = raft.log.application_index(progress.match) if progress.match >= raft.log.base.index else -1
-        ages = [
-            now - at if at > NEVER else -1.0
-            for at in (leadership.last_contact(voter.node_id), progress.caught_up_at)
-        ]
+        caught_up = now - progress.caught_up_at if progress.caught_up_at > NEVER else -1.0
         catching_up = promotion is not None and promotion.node_id == voter.node_id
-        return QuorumMember(voter.node_id, voter.host, voter.port, match, connected, ages[0], ages[1], catching_up)
+        return QuorumMember(voter.node_id, voter.host, voter.port, match, connected, silent, caught_up, catching_up)
 
     # -- changes -----------------------------------------------------------------------------------
 

@@ -58,10 +58,11 @@ class NotLeader(ProposalFailed):
 
 @dataclass(frozen=True, slots=True)
 class QuorumMember:
-    """A node of the quorum as the asked node sees it; only the leader knows more than names.
+    """A node of the quorum as the asked node sees it.
 
     `match_index`: the last entry known to be durable there, -1 when unknown. Ages in seconds, -1.0 when unknown:
-    `last_contact_seconds` since it was last heard of, `last_caught_up_seconds` since it last had everything.
+    `last_contact_seconds` since anything came from it (connected nodes say something every half second),
+    `last_caught_up_seconds` since it last had everything. Indexes and the latter are known to the leader alone.
     `catching_up`: asked to become a voter, and still behind.
     """
 

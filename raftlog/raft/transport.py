@@ -287,6 +287,11 @@ class PeerTransport:
         """Whether there is a connection with a node."""
         return node_id in self._channels
 
+    def silent_for(self, node_id: int) -> float:
+        """For how many seconds nothing came from a connected node; -1.0 when it is not connected."""
+        channel = self._channels.get(node_id)
+        return self._now() - channel.heard_at if channel is not None else -1.0
+
     def send(self, node_id: int, kind: Kind, *values: Any) -> bool:
         """Send a frame; False when there is no connection. True does not mean that it arrives."""
         channel = self._channels.get(node_id)

@@ -436,3 +436,27 @@ async def test_a_small_quorum_log_keeps_its_promises_alone(tmp_path: Path) -> No
     await log.start(state.restore, state.replay, state.snapshot)
     await until(lambda: state.entries == [b"a", b"b"])
     await log.close()
+
+
+async def test_every_node_knows_since_when_another_is_silent(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        await world.start()
+        leader = await world.led()
+        for node in world.nodes.values():
+            ages = {member.node_id: member.last_contact_seconds for member in node.log.status().voters}
+            assert all(0.0 <= age < 2.0 for age in ages.values())
+        follower = next(node for node in world.nodes.values() if node is not leader)
+        follower.kill()
+        await until(lambda: leader.log.status().voters[follower.node_id - 1].last_contact_seconds == -1.0)
+
+
+async def test_a_voter_that_does_not_follow_is_not_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("raftlog.raft.core.leadership.APPEAR_SECONDS_MAX", 0.1)
+    async with World(tmp_path) as world:
+        await world.start()
+        leader = await world.led()
+        with pytest.raises(ProposalFailed, match="start it with --observer") as failure:
+            await leader.log.add_voter(4, "127.0.0.1", 1)
+        assert not failure.value.outcome_unknown
+        with pytest.raises(ProposalFailed, match="has no vote"):
+            await leader.log.remove_voter(4)

@@ -33,6 +33,8 @@ PROBE_BYTES_MAX = 64 * 1024
 """Entries in a probe, which may be for nothing."""
 CATCH_UP_SECONDS_MAX = 60.0
 """A node that is to get a vote must have everything by then."""
+APPEAR_SECONDS_MAX = 5.0
+"""And it must be connected by then."""
 
 
 class Peer(NamedTuple):
@@ -65,7 +67,7 @@ class Promotion:
     node_id: int
     host: str
     port: int
-    deadline: float
+    began: float
     target: int
     round_began: float
 
@@ -167,10 +169,6 @@ class Leadership:
         return self.stable if voter.node_id == self._node_id else self.progress[voter.node_id].match
 
     # -- answers -----------------------------------------------------------------------------------
-
-    def last_contact(self, node_id: int) -> float:
-        """When a node was last heard of in this term, or NEVER."""
-        return self._contact.get(node_id, NEVER)
 
     def on_append_reply(self, sender: int, reply: AppendReply, committed: int, now: float) -> None:
         """A node has entries, or says where its log may agree."""
@@ -329,19 +327,12 @@ class Leadership:
 
     def promote(self, node_id: int, address: tuple[str, int], now: float) -> None:
         """Give a node a vote as soon as it has everything; `outcomes` tells."""
-        deadline = now + CATCH_UP_SECONDS_MAX
-        self.promotion = Promotion(node_id, *address, deadline, self._log.last_index, now)
+        self.promotion = Promotion(node_id, *address, now, self._log.last_index, now)
 
     def maintain(self, committed: int, now: float) -> None:
         """Mend the membership where what nodes say of themselves differs from it; end what took too long."""
-        promotion = self.promotion
-        if promotion is not None:
-            progress = self.progress.get(promotion.node_id)
-            if progress is not None:
-                self._after_match(promotion.node_id, progress, committed, now)
-            if self.promotion is not None and now > promotion.deadline:
-                state = "did not catch up" if progress else "does not follow: start it with --observer and these peers"
-                self._end_promotion(0, f"node {promotion.node_id} {state} within {CATCH_UP_SECONDS_MAX:.0f} s")
+        if self.promotion is not None:
+            self._look_after_promotion(self.promotion, committed, now)
         if self.may_change(committed) or self.promotion is not None:
             return
         configuration = self._mended()
@@ -352,6 +343,17 @@ class Leadership:
             if voter.node_id in self.progress:
                 self.promote(voter.node_id, (voter.host, voter.port), now)
                 return
+
+    def _look_after_promotion(self, promotion: Promotion, committed: int, now: float) -> None:
+        progress = self.progress.get(promotion.node_id)
+        if progress is None and now > promotion.began + APPEAR_SECONDS_MAX:
+            what = "does not follow this quorum: start it with --observer and --peers naming the voters"
+            self._end_promotion(0, f"node {promotion.node_id} {what}")
+        elif now > promotion.began + CATCH_UP_SECONDS_MAX:
+            what = f"did not catch up within {CATCH_UP_SECONDS_MAX:.0f} s"
+            self._end_promotion(0, f"node {promotion.node_id} {what}")
+        elif progress is not None:
+            self._after_match(promotion.node_id, progress, committed, now)
 
     def _mended(self) -> Configuration | None:
         """The configuration with one fault mended: a directory not known yet, a new address, a disk that is gone."""

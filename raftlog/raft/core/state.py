@@ -29,12 +29,13 @@ class Role(Enum):
 @dataclass(frozen=True, slots=True)
 class Timing:
     """In seconds. A follower stands for election after `election_min` to `election_max` without its leader, and after
-    `hurry_min` to `hurry_max` when the connection says that the leader's process is gone.
+    `hurry_min` to `hurry_max` when the connection says that the leader's process is gone. The former must be longer
+    than a leader may be busy with something else; only a leader that is stopped or cut off is noticed by it.
     """
 
     heartbeat: float = 0.1
-    election_min: float = 0.7
-    election_max: float = 1.1
+    election_min: float = 1.0
+    election_max: float = 1.5
     hurry_min: float = 0.005
     hurry_max: float = 0.05
 
