@@ -25,12 +25,13 @@ from raftlog.metadata.configs import (
 )
 from raftlog.metadata.decision import Decision, Environment
 from raftlog.metadata.image import MetadataImage
-from raftlog.metadata.records import ConfigRecord, PartitionChangeRecord, Record, ResourceType
+from raftlog.metadata.records import NO_LEADER, ConfigRecord, PartitionChangeRecord, Record, ResourceType
 from raftlog.metadata.topic_control import Refused
 from raftlog.metadata.topic_names import topic_name_error
 from raftlog.wire.errors import ErrorCode
 
-MIN_ISR = "min.insync.replicas"
+ELECTORAL = frozenset({"min.insync.replicas", "unclean.leader.election.enable"})
+"""Settings that may change who leads, or who may."""
 
 
 def alter_configs(image: MetadataImage, command: AlterConfigs, environment: Environment) -> Decision[ConfigsAltered]:
@@ -50,7 +51,7 @@ def alter_configs(image: MetadataImage, command: AlterConfigs, environment: Envi
             record = _alter_resource(image, resource, environment)
             if record is not None:
                 records.append(record)
-                altered |= MIN_ISR in record.changes
+                altered |= not ELECTORAL.isdisjoint(record.changes)
             results.append((resource.resource_type, resource.name, ErrorCode.NONE, None))
         except Refused as refused:
             results.append((resource.resource_type, resource.name, refused.error, refused.message))
@@ -58,15 +59,15 @@ def alter_configs(image: MetadataImage, command: AlterConfigs, environment: Envi
     if command.validate_only:
         return Decision((), response)
     if altered and image.topics:
-        records += _with_another_min_isr(image, records, environment)
+        records += _elections_after(image, records, environment)
     return Decision(tuple(records), response)
 
 
-def _with_another_min_isr(
+def _elections_after(
     image: MetadataImage, records: list[Record], environment: Environment
 ) -> Iterator[PartitionChangeRecord]:
     """Eligible leaders go where min.insync.replicas was lowered to what the ISR has: more gets committed there from now
-    on, and they do not have that (KIP-966).
+    on, and they do not have that (KIP-966). And where unclean elections are allowed now, the leaderless get a leader.
     """
     # Imported here: elections belong to clusters of several brokers.
     from raftlog.metadata.delta import MetadataDelta
@@ -78,7 +79,9 @@ def _with_another_min_isr(
         delta.replay(record)
     after = delta.apply(image.version)
     electorate = Electorate(after, environment)
-    yield from change_partitions(after, electorate, lambda state: bool(state.eligible_leader_replicas))
+    yield from change_partitions(
+        after, electorate, lambda state: bool(state.eligible_leader_replicas) or state.leader == NO_LEADER
+    )
 
 
 def _alter_resource(image: MetadataImage, resource: AlterResource, environment: Environment) -> ConfigRecord | None:

@@ -108,10 +108,17 @@ def _check_target(
 
 
 def _moved(state: PartitionImage, target: tuple[int, ...], election: Election) -> Wanted:
-    """Old and new replicas together, the new ones first: the first of them is the preferred leader to be."""
+    """Old and new replicas together, the new ones first: the first of them is the preferred leader to be.
+
+    Replicas that an earlier reassignment was adding and this one does not want go at once, unless only they have the
+    data.
+    """
     original = [b for b in state.replicas if b not in state.adding_replicas]
-    removing = tuple(b for b in state.replicas if b not in target)
     adding = tuple(b for b in target if b not in original)
+    removing = tuple(b for b in original if b not in target)
+    holders = (*state.isr, *state.eligible_leader_replicas)
+    if not any(b in holders for b in (*target, *removing)):
+        removing = tuple(b for b in state.replicas if b not in target)
     return Wanted(election, replicas=(*target, *removing), adding=adding, removing=removing)
 
 

@@ -1,0 +1,73 @@
+"""Levels of features (KIP-584): who may change them, and to what."""
+
+from __future__ import annotations
+
+import pytest
+
+from raftlog.metadata.cluster_commands import FeatureUpdate, UnregisterBroker, UpdateFeatures, UpgradeType
+from raftlog.metadata.commands import RegisterBroker
+from raftlog.metadata.records import FeatureRange
+from raftlog.wire.errors import ErrorCode
+from tests.metadata.world import World
+
+NAME = "raftlog.metadata.version"
+
+
+def world_of(*highest: int, known: int = 3) -> World:
+    """Brokers that know levels up to these; the controller knows `known`."""
+    world = World(brokers=0)
+    world.environment = world.environment._replace(features={NAME: (1, known)})
+    for number, level in enumerate(highest, 1):
+        incarnation = bytes([number]) * 16
+        features = (FeatureRange(NAME, 1, level),)
+        world.execute(RegisterBroker(number, incarnation, (), fenced=number > 1, features=features))
+    return world
+
+
+def update(world: World, level: int, kind: int = UpgradeType.UPGRADE) -> tuple[ErrorCode, str | None]:
+    answer = world.execute(UpdateFeatures((FeatureUpdate(NAME, level, kind),)))
+    return answer.error, answer.message
+
+
+def test_a_level_goes_up_when_all_brokers_know_it() -> None:
+    world = world_of(3, 2)
+    error, message = update(world, 3)
+    assert error is ErrorCode.INVALID_UPDATE_VERSION
+    assert message and "Broker 2 only supports versions 1-2: upgrade it first, or unregister it." in message
+    world.execute(UnregisterBroker(2))
+    assert update(world, 3) == (ErrorCode.NONE, None)
+    assert world.image.features == {NAME: 3}
+
+
+def test_a_level_goes_down_only_on_purpose() -> None:
+    world = world_of(3)
+    update(world, 3)
+    assert update(world, 2)[0] is ErrorCode.INVALID_UPDATE_VERSION
+    assert update(world, 2, UpgradeType.SAFE_DOWNGRADE)[0] is ErrorCode.NONE
+    assert update(world, 3, UpgradeType.SAFE_DOWNGRADE)[0] is ErrorCode.INVALID_UPDATE_VERSION
+    assert world.image.features == {NAME: 2}
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ((FeatureUpdate("no.such.feature", 1),), ErrorCode.INVALID_UPDATE_VERSION),
+        ((FeatureUpdate(NAME, 4),), ErrorCode.INVALID_UPDATE_VERSION),
+        ((FeatureUpdate(NAME, 0),), ErrorCode.INVALID_UPDATE_VERSION),
+        ((FeatureUpdate(NAME, -1),), ErrorCode.INVALID_UPDATE_VERSION),
+        ((FeatureUpdate(NAME, 2, 9),), ErrorCode.INVALID_REQUEST),
+        ((FeatureUpdate(NAME, 2), FeatureUpdate(NAME, 3)), ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_what_cannot_be_is_refused_as_a_whole(changes: tuple[FeatureUpdate, ...], error: ErrorCode) -> None:
+    world = world_of(3)
+    answer = world.execute(UpdateFeatures((*changes,)))
+    assert answer.error is error and answer.message
+    assert not world.image.features
+
+
+def test_a_question_changes_nothing() -> None:
+    world = world_of(3)
+    command = UpdateFeatures((FeatureUpdate(NAME, 3),), validate_only=True)
+    assert world.execute(command).error is ErrorCode.NONE
+    assert not world.image.features
