@@ -44,7 +44,9 @@ class Peering:
         """See TransportEvents."""
         quorum = self._quorum
         raft = quorum.raft
-        voters = tuple((voter.node_id, voter.host, voter.port) for voter in raft.configuration.voters)
+        # Who lost its disk is awaited, and must be let in again though it knows no more than its command line.
+        members = sorted([*raft.configuration.voters, *raft.configuration.awaited])
+        voters = tuple((voter.node_id, voter.host, voter.port) for voter in members)
         from_log = raft.log.configuration_index > 0
         return Hello(
             PROTOCOL_VERSION, to, quorum.cluster_id, quorum.node_id, quorum.opened.directory, quorum.incarnation,
