@@ -37,10 +37,11 @@ OPENING_SECONDS = 0.005
 class HostedTopic:
     """A topic of the image, with those of its partitions that are open."""
 
-    __slots__ = ("image", "name_bytes", "partitions")
+    __slots__ = ("config", "image", "name_bytes", "partitions")
 
-    def __init__(self, image: TopicImage) -> None:
+    def __init__(self, image: TopicImage, config: LogConfig) -> None:
         self.image = image
+        self.config = config
         self.name_bytes = image.name.encode()
         self.partitions: dict[int, Partition] = {}
 
@@ -73,6 +74,8 @@ class PartitionManager:
         self._by_id: dict[bytes, HostedTopic] = {}
         # Replicated partitions that are to be opened: (topic id, index).
         self._to_open: dict[tuple[bytes, int], None] = {}
+        # Led in new epochs since that was last told.
+        self._gained = 0
         self._deadlines: Deadlines[Expiring] | None = None
 
     # ── looking up ────────────────────────────────────────────────────────────────────────────────────────
@@ -166,7 +169,7 @@ class PartitionManager:
             yield from topic.partitions.values()
 
     def _host(self, image: TopicImage) -> HostedTopic:
-        topic = HostedTopic(image)
+        topic = HostedTopic(image, self._topic_config(image.name))
         self._by_name[topic.name_bytes] = topic
         self._by_id[image.topic_id] = topic
         return topic
@@ -178,7 +181,7 @@ class PartitionManager:
         state = image.partitions[index]
         if self._node_id not in state.replicas:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        config = self._topic_config(image.name)
+        config = topic.config
         try:
             partition_log = self._logs.open(image.name, index, image.topic_id, config)
         except LogUnavailable as failure:
@@ -204,7 +207,8 @@ class PartitionManager:
                 replication.forget(partition)
             partition.lead(state, leadership)
             if leadership is not None and replication is not None:
-                log.info("partition=%r leads epoch=%d from=%d", partition, state.leader_epoch, leadership.start_offset)
+                log.debug("partition=%r leads epoch=%d from=%d", partition, state.leader_epoch, leadership.start_offset)
+                self._gained += 1
                 replication.recover(partition)
         else:
             partition.be_led(state)
@@ -230,8 +234,10 @@ class PartitionManager:
         if self._replication is None:
             return
         waiting = bool(self._to_open)
+        topic = self._by_id.get(image.topic_id)
         for state in image.partitions:
-            if len(state.replicas) > 1 and self._node_id in state.replicas:
+            hosted = topic is not None and state.index in topic.partitions
+            if not hosted and len(state.replicas) > 1 and self._node_id in state.replicas:
                 self._to_open[image.topic_id, state.index] = None
         if self._to_open and not waiting:
             asyncio.get_running_loop().call_soon(self._open_some)
@@ -247,6 +253,8 @@ class PartitionManager:
             self.find_by_id(topic_id, index)
         if self._to_open:
             loop.call_soon(self._open_some)
+        else:
+            self._tell_gained()
 
     def steady_ms(self) -> int:
         """Milliseconds since some moment; never goes back."""
@@ -294,6 +302,13 @@ class PartitionManager:
             self._change(image.topics[name])
         for name in delta.topics_with_changed_configs(image):
             self._configure(image.topics[name])
+        self._tell_gained()
+
+    def _tell_gained(self) -> None:
+        """One line for all: thousands change hands at once."""
+        if self._gained:
+            log.info("leads %d replicated partitions in new epochs", self._gained)
+            self._gained = 0
 
     def _delete(self, image: TopicImage) -> None:
         name = image.name.encode()
@@ -321,8 +336,7 @@ class PartitionManager:
 
     def _change_partition(self, topic: HostedTopic, partition: Partition, state: PartitionState) -> None:
         if self._node_id in state.replicas:
-            min_isr = self._topic_config(partition.topic).min_insync_replicas
-            self._set_min_isr(partition, min(min_isr, len(state.replicas)))
+            self._set_min_isr(partition, min(topic.config.min_insync_replicas, len(state.replicas)))
             self._change_role(partition, state)
             return
         # A reassignment has moved it away.
@@ -339,6 +353,7 @@ class PartitionManager:
                 partition_log.reconfigure(config)
         topic = self._by_name.get(image.name.encode())
         if topic is not None:
+            topic.config = config
             for partition in topic.partitions.values():
                 self._set_min_isr(partition, min(config.min_insync_replicas, len(topic.replicas_of(partition.index))))
 

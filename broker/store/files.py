@@ -137,11 +137,14 @@ def read_whole(disk: Disk, path: str) -> bytes:
         disk.close(fd)
 
 
-def write_new(disk: Disk, path: str, data: Buffer, *, sync: bool) -> None:
-    """Write a file under its final name, replacing what it held. Not atomic: for files with a checksum inside."""
+def write_new(disk: Disk, path: str, data: Buffer, *, sync: bool, replacing: bool = True) -> None:
+    """Write a file under its final name, replacing what it held if it may be there. Not atomic: for files with a
+    checksum inside.
+    """
     fd = disk.open(path, create=True)
     try:
-        disk.truncate(fd, 0)
+        if replacing:
+            disk.truncate(fd, 0)
         write_all(disk, fd, data, 0)
         if sync:
             disk.sync(fd)

@@ -293,11 +293,12 @@ class LogManager:
         directory = min(usable, key=lambda directory: len(directory.logs))
         topic, index = key
         try:
-            path = directory.create_partition(topic, index, topic_id)
+            path, is_new = directory.create_partition(topic, index, topic_id)
         except OSError as error:
             raise LogUnavailable(f"{directory.partition_path(topic, index)}: {error}") from error
         log = PartitionLog(self.store, topic, index, path, config)
         log.topic_id = topic_id
+        log.is_new = is_new
         self._add(directory, key, log)
         return log
 

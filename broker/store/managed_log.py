@@ -52,6 +52,7 @@ class ManagedLog:
         "full_reason",
         "high_watermark",
         "index",
+        "is_new",
         "last_flush_ms",
         "last_stable_offset",
         "log_end_offset",
@@ -83,6 +84,8 @@ class ManagedLog:
         self.config = config
         self.topic_id: bytes | None = None
         self.clean = clean
+        # Its directory was made just now, and is empty.
+        self.is_new = False
         self.log_start_offset = log_start_offset
         # Compaction has seen every record below this; see `cleaner.py`.
         self.cleaned_offset = cleaned_offset
@@ -146,7 +149,9 @@ class ManagedLog:
                 log_start_offset=self.log_start_offset,
                 recovery_point=self.recovery_point,
                 clean=self.clean,
+                new=self.is_new,
             )
+            self.is_new = False
             ticket = opened.flush_ticket(recovery_point, end) if end > recovery_point else None
         except (OSError, LogDamaged) as error:
             raise self.fail(error) from error

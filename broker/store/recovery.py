@@ -63,14 +63,17 @@ def recover(
     log_start_offset: int,
     recovery_point: int,
     clean: bool,
+    new: bool = False,
 ) -> Recovered:
     """Open the log in `directory`.
 
-    `clean` says that the broker stopped by itself: then indexes are complete. Raises OSError, LogDamaged.
+    `clean` says that the broker stopped by itself: then indexes are complete; `new` that the directory was made just
+    now, and nothing need be looked for in it. Raises OSError, LogDamaged.
     """
-    return _Recovery(
+    recovery = _Recovery(
         store, directory, config, log_start_offset=log_start_offset, recovery_point=recovery_point, clean=clean
-    ).run()
+    )
+    return recovery.begin() if new else recovery.run()
 
 
 class _Recovery:
@@ -97,6 +100,11 @@ class _Recovery:
         self.snapshots: list[int] = []
         self.changed = False
         self.reached = 0
+
+    def begin(self) -> Recovered:
+        """The first segment of a log that has never been."""
+        self.epochs = LeaderEpochs()
+        return self._start_empty(new=True)
 
     def run(self) -> Recovered:
         names = set(finish_swap(self.store, self.directory))
@@ -150,7 +158,7 @@ class _Recovery:
             logger.error("log=%s the leader epochs cannot be read and begin anew: %s", self.directory, error)
             return LeaderEpochs()
 
-    def _start_empty(self) -> Recovered:
+    def _start_empty(self, *, new: bool = False) -> Recovered:
         if self.recovery_point > self.log_start_offset:
             raise LogDamaged(
                 f"{self.directory}: the log files are missing, and with them the records from offset "
@@ -165,6 +173,7 @@ class _Recovery:
             start,
             now_ms=self.store.clock.now_ms(),
             preallocate=preallocate,
+            replacing=not new,
         )
         for offset in self.snapshots:
             self.disk.remove(f"{self.directory}/{snapshot_name(offset)}")

@@ -97,8 +97,9 @@ class Segment:
         now_ms: int,
         preallocate: int = 0,
         suffix: str = "",
+        replacing: bool = True,
     ) -> Segment:
-        """A new, empty segment, replacing what lies under its names. Raises OSError.
+        """A new, empty segment, replacing what lies under its names if there may be something. Raises OSError.
 
         Its indexes get their files with their first entries, or when it is finished: making a file costs as much as
         a hundred appends.
@@ -106,11 +107,12 @@ class Segment:
         segment = cls(files, directory, base_offset, suffix=suffix, new=True)
         disk = files.disk
         fd = segment.log.open(create=True).fd
-        disk.truncate(fd, 0)
+        if replacing:
+            disk.truncate(fd, 0)
+            for kind in (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
+                disk.remove(segment.path + kind + suffix)
         if preallocate:
             disk.allocate(fd, preallocate)
-        for kind in (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
-            disk.remove(segment.path + kind + suffix)
         segment.created_ms = segment.changed_ms = now_ms
         return segment
 
