@@ -460,3 +460,19 @@ async def test_a_voter_that_does_not_follow_is_not_added(tmp_path: Path, monkeyp
         assert not failure.value.outcome_unknown
         with pytest.raises(ProposalFailed, match="has no vote"):
             await leader.log.remove_voter(4)
+
+
+async def test_a_wiped_voter_that_is_killed_before_it_has_caught_up_is_let_in_again(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        await world.start()
+        leader = await world.led()
+        await leader.log.propose([b"a"])
+        victim = next(node for node in world.nodes.values() if node is not leader)
+        victim.kill()
+        shutil.rmtree(tmp_path / str(victim.node_id))
+        await world.start(victim.node_id)
+        await until(lambda: leader.log.raft.configuration.voter(victim.node_id) is None)
+        world.nodes[victim.node_id].kill()
+        await world.start(victim.node_id)
+        await until(lambda: leader.log.raft.configuration.voter(victim.node_id) is not None)
+        await world.agree([b"a"])

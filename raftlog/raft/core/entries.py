@@ -60,12 +60,13 @@ def kind_of(data: bytes) -> Kind:
     """What kind of entry this is. Raises RaftViolation for one that no version so far has written."""
     if not data or data[0] != MARK:
         return Kind.APPLICATION
-    if len(data) < 2 or data[1] not in _KINDS:
+    kind = _KINDS.get(data[1:2])
+    if kind is None:
         raise RaftViolation(f"an entry of an unknown kind ({data[:2].hex()}): was it written by a newer version?")
-    return Kind(data[1])
+    return kind
 
 
-_KINDS = frozenset(Kind)
+_KINDS = {bytes((kind,)): kind for kind in Kind}
 
 
 def command_of(data: bytes) -> Command:
