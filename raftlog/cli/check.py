@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from raftlog.cli.arguments import Parser, add_json, positive_seconds
 from raftlog.cli.failure import CommandFailed, UsageError, nearest
+from raftlog.cli.kafka_history import add_kafka_options, kafka_options, refuse_kafka_options
 from raftlog.cli.output import notice, print_json
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ def _parser() -> Parser:
     )
     parser.add_argument("--html", metavar="FILE", help="write a page that shows the history and the verdict")
     add_json(parser, "print the verdict as one line of JSON")
+    add_kafka_options(parser)
     return parser
 
 
@@ -88,6 +90,7 @@ def _check(options: argparse.Namespace) -> int:
     try:
         if options.model == "kafka":
             return _check_kafka(options, progress)
+        refuse_kafka_options(options)
         return _check_model(options, _model(options), progress)
     except HistoryError as error:
         raise CommandFailed(str(error), code="UNREADABLE") from None
@@ -172,13 +175,13 @@ def _check_online(
 
 
 def _check_kafka(options: argparse.Namespace, progress: _Progress) -> int:
-    from raftlog.linearizability.checker.kafka import KafkaOptions, check_kafka
+    from raftlog.linearizability.checker.kafka import check_kafka
     from raftlog.linearizability.checker.kafka.page import page_report
     from raftlog.linearizability.resources import Allowance, budget
 
     if options.format != "jsonl":
         raise UsageError("--model kafka reads jsonl only")
-    kafka = KafkaOptions(budget=budget(options.budget_seconds, options.budget_mb))
+    kafka = kafka_options(options, budget(options.budget_seconds, options.budget_mb))
     report = check_kafka(options.file, kafka, progress=progress.lines)
     progress.end()
     if options.json:

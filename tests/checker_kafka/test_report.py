@@ -43,7 +43,7 @@ def test_errors_come_first_and_by_severity() -> None:
 
 def test_the_text_names_definitions_examples_and_operations() -> None:
     text = faulty().report().text()
-    assert text.startswith("INVALID: 3 kinds of error in 6 operations of 5 processes on 1 keys")
+    assert text.startswith("INVALID: 3 kinds of error in 6 operations of 5 processes on 1 key (4 records")
     assert CATALOGUE["lost-write"].text in text
     assert "'<i>c</i>' (x, offset 11), sent by process 3's send (line 3), was acknowledged at 0.005 s" in text
     assert "had shown 'a' (x, offset 10) 1 ms before that send began" in text

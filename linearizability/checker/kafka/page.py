@@ -12,7 +12,7 @@ from raftlog.linearizability.checker.history import History, Operation
 from raftlog.linearizability.checker.kafka.describe import describe, keys_of
 from raftlog.linearizability.checker.kafka.findings import Judgement
 from raftlog.linearizability.checker.kafka.report import Anomaly, AnomalyExample, KafkaReport
-from raftlog.linearizability.checker.page.report import Finding, Report, Severity
+from raftlog.linearizability.checker.page.report import Finding, Report, Severity, plural
 from raftlog.linearizability.checker.verdict import Invalid
 
 _SEVERITIES: dict[Judgement, Severity] = {
@@ -88,9 +88,9 @@ def _facts(report: KafkaReport) -> list[tuple[str, str]]:
     measured = report.measurements
     facts = [
         ("model", "kafka"),
-        ("", f"{report.operation_count:,} operations"),
-        ("", f"{measured.processes:,} processes"),
-        ("", f"{measured.keys:,} keys"),
+        ("", plural(report.operation_count, "operation")),
+        ("", "1 process" if measured.processes == 1 else f"{measured.processes:,} processes"),
+        ("", plural(measured.keys, "key")),
         ("sent", f"{measured.records_sent:,}"),
         ("polled", f"{measured.records_polled:,}"),
     ]

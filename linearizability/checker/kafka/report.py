@@ -15,6 +15,7 @@ from raftlog.linearizability.checker.kafka.catalogue import Severity
 from raftlog.linearizability.checker.kafka.describe import describe, keys_of
 from raftlog.linearizability.checker.kafka.findings import Judgement
 from raftlog.linearizability.checker.kafka.shrink import Smallest, uncertain
+from raftlog.linearizability.checker.page.report import plural
 from raftlog.linearizability.checker.verdict import (
     Invalid,
     Limit,
@@ -222,12 +223,12 @@ class KafkaReport:
         """The answer in one sentence."""
         measured = self.measurements
         scope = (
-            f"{self.operation_count:,} operations of {measured.processes:,} processes on {measured.keys:,} keys "
-            f"({measured.records_sent:,} records sent, {measured.records_polled:,} polled)"
+            f"{plural(self.operation_count, 'operation')} of {measured.processes:,} "
+            f"{'process' if measured.processes == 1 else 'processes'} on {plural(measured.keys, 'key')} "
+            f"({plural(measured.records_sent, 'record')} sent, {measured.records_polled:,} polled)"
         )
         if self.status is Status.INVALID:
-            count = len({anomaly.name for anomaly in self.errors})
-            head = f"INVALID: {count} kind{'s' if count != 1 else ''} of error in {scope}."
+            head = f"INVALID: {plural(len(self.errors), 'kind')} of error in {scope}."
         elif self.status is Status.UNKNOWN:
             head = f"UNKNOWN: no error in {scope}, but not everything could be judged. {self.reason}"
         else:
