@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from raftlog.broker.api.context import Services
 from raftlog.broker.core.fetch.session import FetchSessions
 from raftlog.broker.core.log.config import LogConfig
+from raftlog.broker.runtime.contact import QuorumWatch, Suspects
 from raftlog.broker.runtime.doors import Doors, KafkaDoors
 from raftlog.broker.runtime.failures import CannotStart
 from raftlog.broker.runtime.fetching import FetchService
@@ -63,6 +64,8 @@ class RunningBroker:
         self._background: asyncio.Task[None] | None = None
         self._groups: GroupCoordinator | None = None
         self._health: HealthServer | None = None
+        self._suspects = Suspects(self.loop.time)
+        self._quorum_watch: QuorumWatch | None = None
 
     # -- starting ----------------------------------------------------------------------------------
 
@@ -90,6 +93,14 @@ class RunningBroker:
         self._serve()
         if self.membership is not None:
             await self.membership.begin()
+            self._watch_contact()
+
+    def _watch_contact(self) -> None:
+        self.controller.log.on_peer(self._suspects.on_peer)
+        session_seconds = self.config["broker.session.timeout.ms"] / 1000
+        watch = QuorumWatch(self.loop, self.controller.log.status, session_seconds, self.doors.let_go)
+        self._quorum_watch = watch
+        watch.begin()
 
     async def _open_health(self, address: str) -> None:
         from raftlog.broker.runtime.readiness import Readiness
@@ -174,6 +185,7 @@ class RunningBroker:
             partitions=self.partitions,
             fetches=self.fetches,
             groups=self._groups,
+            suspects=self._suspects,
         )
         self.doors.open(Dispatcher(services, self.config.advertised).dispatch, self.fail)
         self._groups.start()
@@ -207,6 +219,8 @@ class RunningBroker:
         """Hand over what this broker leads, answer what is under way, and bring everything to the disk."""
         began = self.loop.time()
         log.info("stopping")
+        if self._quorum_watch is not None:
+            self._quorum_watch.end()
         if self.membership is not None:
             await self.membership.leave()
         self.doors.stop_accepting()

@@ -5,8 +5,10 @@ Knows names only; builds nothing. `broker/main.py` puts the services together.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from raftlog.broker.runtime.contact import Suspects
 
 if TYPE_CHECKING:
     import asyncio
@@ -35,6 +37,7 @@ class Services:
     partitions: PartitionManager
     fetches: FetchService
     groups: GroupCoordinator
+    suspects: Suspects = field(default_factory=Suspects)
 
 
 class RawRequest:

@@ -40,11 +40,12 @@ def handle(context: RequestContext, request: MetadataRequest) -> bytes | Corouti
     """The whole body, already encoded; a coroutine only when topics have to be created first."""
     version = context.api_version
     image = context.services.controller.image
+    suspects = context.services.suspects.current()
     if request.topics is None or (version == 0 and not request.topics):
         operations = _operations(request)
         if operations == NO_OPERATIONS:
-            return _reply(context, request, encode_all_topics(image, version))
-        every = encode_topics(image, image.topics.values(), version, operations)
+            return _reply(context, request, encode_all_topics(image, version, suspects))
+        every = encode_topics(image, image.topics.values(), version, operations, suspects=suspects)
         return _reply(context, request, encode_length(len(image.topics), version) + every)
     wanted = request.topics
     if any(_is_invalid(topic, version) for topic in wanted):
@@ -114,7 +115,8 @@ def _encode(
     version = context.api_version
     errors = [encode_topic_error(name, ZERO_UUID, error, version) for name, error in refused]
     errors += [encode_topic_error(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID, version) for topic_id in unknown_ids]
-    described = encode_topics(context.services.controller.image, topics, version, _operations(request))
+    image, suspects = context.services.controller.image, context.services.suspects.current()
+    described = encode_topics(image, topics, version, _operations(request), suspects=suspects)
     return b"".join((encode_length(len(topics) + len(errors), version), described, *errors))
 
 

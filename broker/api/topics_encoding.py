@@ -32,6 +32,8 @@ _PARTITION_WITH_EPOCH = Struct(">hiii")
 _LEADER_NOT_AVAILABLE = int(ErrorCode.LEADER_NOT_AVAILABLE)
 _REPLICA_NOT_AVAILABLE = int(ErrorCode.REPLICA_NOT_AVAILABLE)
 
+NOBODY: frozenset[int] = frozenset()
+
 _cache: dict[int, tuple[MetadataImage, bytes]] = {}
 
 
@@ -50,8 +52,11 @@ def encode_length(count: int, version: int) -> bytes:
     return unsigned_varint(count + 1) if version >= FLEXIBLE_FROM else _INT.pack(count)
 
 
-def encode_all_topics(image: MetadataImage, version: int) -> bytes:
+def encode_all_topics(image: MetadataImage, version: int, suspects: frozenset[int] = NOBODY) -> bytes:
     """Every topic of the image without authorized operations, with the array's length in front."""
+    if suspects:
+        topics = encode_topics(image, image.topics.values(), version, suspects=suspects)
+        return encode_length(len(image.topics), version) + topics
     cached = _cache.get(version)
     if cached is not None and cached[0] is image:
         return cached[1]
@@ -64,10 +69,16 @@ def encode_all_topics(image: MetadataImage, version: int) -> bytes:
 
 
 def encode_topics(
-    image: MetadataImage, topics: Iterable[TopicImage], version: int, operations: int = NO_OPERATIONS
+    image: MetadataImage,
+    topics: Iterable[TopicImage],
+    version: int,
+    operations: int = NO_OPERATIONS,
+    *,
+    suspects: frozenset[int] = NOBODY,
 ) -> bytes:
-    """These topics, one after the other, without a length in front."""
+    """These topics, one after the other, without a length in front. `suspects` lead nothing for the moment."""
     tails = _ReplicaTails(image, version)
+    leading = tails.usable - suspects
     lengths = _short_lengths(version)
     topic_tail = _topic_tail(operations, version)
     pieces: list[bytes] = []
@@ -85,7 +96,7 @@ def encode_topics(
             add(b"\1" if topic.internal else b"\0")
         count = len(topic.partitions)
         add(lengths[count] if count < len(lengths) else encode_length(count, version))
-        _add_partitions(add, topic, version, tails)
+        _add_partitions(add, topic, tails, leading)
         add(topic_tail)
     return b"".join(pieces)
 
@@ -107,11 +118,13 @@ def encode_topic_error(name: str | None, topic_id: bytes, error: ErrorCode, vers
     return b"".join(pieces)
 
 
-def _add_partitions(add: Callable[[bytes], None], topic: TopicImage, version: int, tails: _ReplicaTails) -> None:
-    usable = tails.usable
+def _add_partitions(
+    add: Callable[[bytes], None], topic: TopicImage, tails: _ReplicaTails, leading: frozenset[int]
+) -> None:
+    usable, version = tails.usable, tails.version
     for partition in topic.partitions:
         leader, error, replicas = partition.leader, 0, partition.replicas
-        if leader not in usable:
+        if leader not in leading:
             leader, error = NO_LEADER, _LEADER_NOT_AVAILABLE
         elif version == 0 and not usable.issuperset(replicas):
             error = _REPLICA_NOT_AVAILABLE
@@ -135,25 +148,25 @@ class _ReplicaTails(dict[tuple[tuple[int, ...], tuple[int, ...]], bytes]):
     def __init__(self, image: MetadataImage, version: int) -> None:
         super().__init__()
         self.usable = frozenset(broker.broker_id for broker in image.brokers.values() if not broker.fenced)
-        self._version = version
+        self.version = version
 
     def add(self, replicas: tuple[int, ...], isr: tuple[int, ...]) -> bytes:
         """Encode one tail and keep it."""
         shown = replicas
-        if self._version == 0:
+        if self.version == 0:
             # Clients of v0 take every replica for one that they can reach.
             shown = tuple(broker for broker in replicas if broker in self.usable)
             isr = tuple(broker for broker in isr if broker in self.usable)
         pieces = [self._brokers(shown), self._brokers(isr)]
-        if self._version >= 5:
+        if self.version >= 5:
             pieces.append(self._brokers(tuple(broker for broker in replicas if broker not in self.usable)))
-        if self._version >= FLEXIBLE_FROM:
+        if self.version >= FLEXIBLE_FROM:
             pieces.append(b"\0")
         tail = self[replicas, isr] = b"".join(pieces)
         return tail
 
     def _brokers(self, brokers: tuple[int, ...]) -> bytes:
-        return encode_length(len(brokers), self._version) + b"".join(map(_INT.pack, brokers))
+        return encode_length(len(brokers), self.version) + b"".join(map(_INT.pack, brokers))
 
 
 def _topic_tail(operations: int, version: int) -> bytes:

@@ -6,12 +6,15 @@ Knows addresses and the order of opening and closing. Refuses to know requests. 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Any, Protocol
 
 from raftlog.broker.config import BrokerConfig
 from raftlog.broker.server.limits import ServerLimits
 from raftlog.broker.server.listener import Server
+
+log = logging.getLogger("raftlog.server")
 
 Dispatch = Callable[[Any, memoryview], None]
 
@@ -24,6 +27,9 @@ class Doors(Protocol):
 
     def open(self, dispatch: Dispatch, on_bug: Callable[[BaseException], None]) -> None:
         """Let clients in; their frames go to `dispatch`, and a bug in serving them to `on_bug`."""
+
+    def let_go(self, reason: str) -> None:
+        """End all connections, and go on letting clients in."""
 
     def stop_accepting(self) -> None:
         """Let nobody else in."""
@@ -54,6 +60,13 @@ class KafkaDoors:
         self._server.dispatch = dispatch
         self._server.on_fatal = on_bug
         self._server.accept()
+
+    def let_go(self, reason: str) -> None:
+        """See Doors."""
+        connections = list(self._server.connections)
+        log.warning("%s: letting %d clients go, who may find leaders elsewhere", reason, len(connections))
+        for connection in connections:
+            connection.close(reason)
 
     def stop_accepting(self) -> None:
         """See Doors."""

@@ -72,6 +72,12 @@ class SimulatedDoors:
 
         self._server = machine.world.network.listen(machine.loop, connection, self._address)
 
+    def let_go(self, reason: str) -> None:
+        """See Doors."""
+        connections, self._connections = self._connections, []
+        for connection in connections:
+            connection.close(reason)
+
     def stop_accepting(self) -> None:
         """See Doors."""
         if self._server is not None:

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from raftlog.broker.api.context import RequestContext
 from raftlog.broker.config import BrokerConfig
+from raftlog.broker.runtime.contact import Suspects
 from raftlog.broker.runtime.controller import Controller
 from raftlog.broker.runtime.opening import open_controller, random_id
 from raftlog.metadata.commands import CreateTopics, NewTopic, RegisterBroker, TopicResult
@@ -33,6 +34,7 @@ class AdminWorld:
         given = {"node.id": "1", "log.dirs": str(directory), "broker.rack": "r1"}
         given.update({name.replace("_", "."): value for name, value in settings.items()})
         self.config = BrokerConfig(given)
+        self.suspects = Suspects(lambda: 0.0)
         self.controller: Controller = open_controller(self.config)
 
     async def __aenter__(self) -> AdminWorld:
@@ -66,7 +68,13 @@ class AdminWorld:
         """What a client of this version gets for this request."""
         api = APIS[key]
         received = decode(api.request, version, encode(request, version))
-        services = SimpleNamespace(node_id=1, cluster_id=CLUSTER_ID, config=self.config, controller=self.controller)
+        services = SimpleNamespace(
+            node_id=1,
+            cluster_id=CLUSTER_ID,
+            config=self.config,
+            controller=self.controller,
+            suspects=self.suspects,
+        )
         context = RequestContext(
             services=cast(Any, services),
             api_version=version,

@@ -1,0 +1,99 @@
+"""What a broker makes of lost contact: with other brokers, and with the quorum.
+
+Knows two rules that spare clients a wait. Refuses to know the connections themselves.
+
+*Others are suspected*: a broker whose connection was lost is dead in most cases, and will be fenced within a fraction
+of a second. A client that asks in between must not be told once more that the dead one leads: it would take that for
+an answer, and ask again only a second later. For the moment the partition has no leader, and the client asks on.
+
+*Oneself is cut off*: a broker that hears nothing of the quorum for longer than a session has been fenced, if a quorum
+is there, and others lead; what it knows is out of date, and nobody can tell it. Clients that still reach it would stay
+with it for as long as it lasts. Their connections are ended now and then, so that they look around. If there is no
+quorum anywhere, nothing is better elsewhere; therefore ever less often, and nobody is turned away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from raftlog.broker.runtime.readiness import quorum_silence
+from raftlog.raft.seam import QuorumStatus
+
+log = logging.getLogger("raftlog.contact")
+
+SUSPICION_SECONDS_MAX = 2.0
+"""By then a dead broker is fenced; one that is not has another way to the leader."""
+
+LOOK_SECONDS = 0.5
+PAUSE_SECONDS_MAX = 60.0
+NOBODY: frozenset[int] = frozenset()
+
+
+class Suspects:
+    """The brokers whose connection to this one was lost a moment ago."""
+
+    __slots__ = ("_lost", "_now")
+
+    def __init__(self, now: Callable[[], float] | None = None) -> None:
+        """`now`: seconds since some moment; without it nobody is ever suspected."""
+        self._now = now
+        self._lost: dict[int, float] = {}
+
+    def on_peer(self, node_id: int, connected: bool) -> None:
+        """A connection was made or lost."""
+        if connected:
+            self._lost.pop(node_id, None)
+        elif self._now is not None:
+            self._lost[node_id] = self._now()
+
+    def current(self) -> frozenset[int]:
+        """Whom to call no leader at the moment."""
+        if not self._lost or self._now is None:
+            return NOBODY
+        since = self._now() - SUSPICION_SECONDS_MAX
+        self._lost = {node_id: lost for node_id, lost in self._lost.items() if lost > since}
+        return frozenset(self._lost)
+
+
+class QuorumWatch:
+    """Looks whether this broker is in contact with the quorum, and lets its clients go when it is not."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        status: Callable[[], QuorumStatus],
+        session_seconds: float,
+        let_go: Callable[[str], None],
+    ) -> None:
+        self._loop = loop
+        self._status = status
+        self._session_seconds = session_seconds
+        self._let_go = let_go
+        self._lost_at: float | None = None
+        self._pause = session_seconds
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self) -> None:
+        """Look from now on."""
+        self._timer = self._loop.call_later(LOOK_SECONDS, self._look)
+
+    def end(self) -> None:
+        """Look no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _look(self) -> None:
+        self._timer = self._loop.call_later(LOOK_SECONDS, self._look)
+        now = self._loop.time()
+        silence = quorum_silence(self._status())
+        if silence is not None and silence < self._session_seconds:
+            if self._lost_at is not None:
+                log.info("in contact with the metadata quorum again")
+            self._lost_at, self._pause = None, self._session_seconds
+        elif self._lost_at is None:
+            self._lost_at = now - (silence if silence is not None and silence != float("inf") else 0.0)
+        elif now - self._lost_at >= self._pause:
+            self._pause = min(self._pause * 2, self._pause + PAUSE_SECONDS_MAX)
+            self._let_go(f"nothing was heard of the metadata quorum for {now - self._lost_at:.1f} s")

@@ -1,0 +1,73 @@
+"""Lost contact: a dead broker is not called a leader once more, and one that is cut off lets its clients go."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from raftlog.broker.runtime import contact
+from raftlog.broker.runtime.contact import SUSPICION_SECONDS_MAX, QuorumWatch, Suspects
+from raftlog.metadata.commands import NewTopic
+from raftlog.raft.seam import QuorumMember, QuorumStatus
+from raftlog.wire.apis import ApiKey
+from raftlog.wire.errors import ErrorCode
+from raftlog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests.broker.admin_world import AdminWorld, versions
+
+
+def test_a_broker_is_suspected_from_the_loss_of_its_connection_for_a_moment() -> None:
+    now = 0.0
+    suspects = Suspects(lambda: now)
+    assert suspects.current() == frozenset()
+    suspects.on_peer(2, False)
+    suspects.on_peer(3, False)
+    suspects.on_peer(3, True)
+    assert suspects.current() == {2}
+    now = SUSPICION_SECONDS_MAX
+    assert suspects.current() == frozenset()
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.METADATA))
+async def test_a_client_is_not_told_that_a_suspect_leads(tmp_path: Path, version: int) -> None:
+    async with AdminWorld(tmp_path) as world:
+        await world.add_broker(2)
+        await world.create(NewTopic("t", assignments=((0, (1,)), (1, (2,)))))
+        everything = MetadataRequest(topics=[] if version == 0 else None)
+        by_name = MetadataRequest(topics=[MetadataRequestTopic(name="t")])
+        for lost, expected in ((True, [1, -1]), (False, [1, 2])):
+            world.suspects.on_peer(2, not lost)
+            for request in (everything, by_name):
+                response = await world.call(ApiKey.METADATA, request, version)
+                (partitions,) = [topic.partitions for topic in response.topics]
+                assert [each.leader_id for each in partitions] == expected
+                errors = [ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE if lost else ErrorCode.NONE]
+                assert [each.error_code for each in partitions] == errors
+                assert partitions[1].isr_nodes == [2]
+
+
+def status(leader_id: int, age: float = 0.0) -> QuorumStatus:
+    voters = tuple(QuorumMember(node, "h", 1, 0, True, age, age) for node in (1, 2, 3))
+    return QuorumStatus(1, leader_id, 1, 0, 0, voters, ())
+
+
+async def test_clients_are_let_go_ever_less_often_while_there_is_no_contact(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contact, "LOOK_SECONDS", 0.01)
+    loop = asyncio.get_running_loop()
+    now, let_go = status(2), []
+    watch = QuorumWatch(loop, lambda: now, 0.1, lambda _reason: let_go.append(loop.time()))
+    watch.begin()
+    await asyncio.sleep(0.2)
+    assert not let_go
+    began, now = loop.time(), status(-1)
+    while len(let_go) < 3:
+        await asyncio.sleep(0.005)
+    waits = [round(at - began, 1) for at in let_go]
+    assert waits[0] >= 0.1 and waits[1] >= 0.2 and waits[2] >= 0.4
+    now = status(2)
+    await asyncio.sleep(0.1)
+    count = len(let_go)
+    await asyncio.sleep(0.3)
+    assert len(let_go) == count
+    watch.end()
