@@ -259,6 +259,7 @@ class CoreRun(BaseSimulation):
             machine = self.world.add_machine(node, f"host{node}")
             files = self.files[node] = WatchedFiles(machine.disk)
             files.on_frame = partial(self.invariants.wrote, node)
+            files.on_synced = partial(self.invariants.synced, node)
             files.on_snapshot = partial(self.invariants.wrote_snapshot, node)
         self.world.on_death = self._died
         self.world.on_refusal = self._refused

@@ -107,13 +107,15 @@ def bytes_that_may_rot(disk: FaultyDisk, path: str) -> int:
 class WatchedFiles(FilesOnDisk):
     """The journal's files, with a mirror of what was synced.
 
-    `on_frame(items)` is told of each write, `on_snapshot(index, term)` of each snapshot that comes into force.
+    `on_frame(items)` is told of each write, `on_synced(items)` when it is safe, `on_snapshot(index, term)` of each
+    snapshot that comes into force.
     """
 
     def __init__(self, disk: FaultyDisk) -> None:
         super().__init__(disk)
         self.mirror = Mirror()
         self.on_frame: Callable[[Sequence[Any]], None] = _ignore
+        self.on_synced: Callable[[Sequence[Any]], None] = _ignore
         self.on_snapshot: Callable[[int, int], None] = _ignore
         self._unsynced: dict[int, list[Sequence[Any]]] = {}
 
@@ -137,6 +139,7 @@ class WatchedFiles(FilesOnDisk):
         super().sync(descriptor)
         for items in self._unsynced.pop(descriptor, ()):
             self.mirror.apply(items)
+            self.on_synced(items)
 
     def rename(self, source: str, target: str) -> None:
         """See Files."""

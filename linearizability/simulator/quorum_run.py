@@ -13,7 +13,7 @@ from random import Random
 
 from raftlog.linearizability.checker.history import FAIL, INFO, OK, Operation
 from raftlog.linearizability.checker.log_check import LogCheck
-from raftlog.linearizability.simulator.faults import Fault, Plan, schedule
+from raftlog.linearizability.simulator.faults import DAMAGES, Fault, Plan, schedule
 from raftlog.linearizability.simulator.injector import Injector
 from raftlog.linearizability.simulator.journals import Mirror, WatchedFiles
 from raftlog.linearizability.simulator.loop import SimulatedLoop
@@ -163,8 +163,9 @@ class QuorumRun(BaseSimulation):
         self.timing = random.choice((Timing(), Timing(0.05, 0.3, 0.5, 0.005, 0.05)))
         self.pause = random.choice((0.02, 0.1))
         self.snapshot_bytes = random.choice((800, 3_000, 1_000_000))
-        # Who has lost both its vote and its disk must be started in another way (--observer), by a person.
-        kinds = tuple(kind for kind in KINDS if kind != "wipe" or not self.reconfigures)
+        # With members that come and go, two voters may be left, which can do without neither; and who has lost both its
+        # vote and its disk must be started in another way (--observer), by a person.
+        kinds = tuple(kind for kind in KINDS if kind not in DAMAGES or not self.reconfigures)
         plan = Plan(self.size, 0.2, 2.5, 2, 9, kinds, (voting - 1) // 2)
         self.faults = schedule(random, plan) if faults is None else list(faults)
         self.last_fault = plan.last
@@ -176,6 +177,7 @@ class QuorumRun(BaseSimulation):
             machine = self.world.add_machine(node, f"host{node}")
             files = self.files[node] = WatchedFiles(machine.disk)
             files.on_frame = partial(self.invariants.wrote, node)
+            files.on_synced = partial(self.invariants.synced, node)
             files.on_snapshot = partial(self.invariants.wrote_snapshot, node)
         self.world.on_death = self._died
         self.world.on_refusal = self._refused

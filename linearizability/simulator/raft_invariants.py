@@ -166,12 +166,16 @@ class RaftInvariants:
             kind = item[0]
             if kind == ENTRY:
                 self._entry(node, mirror, item)
-            elif kind in (VOTE, SEGMENT):
-                term, voted_for = (item[1], item[2]) if kind == VOTE else (item[4], item[5])
-                self._vote(node, term, voted_for)
             elif kind == CUT and item[1] <= self.last_committed and self._covers(mirror, item[1]):
                 self._fail("durability", f"node {node} cuts its log at {item[1]}, below the committed entry")
             mirror.apply((item,))
+
+    def synced(self, node: int, items: Sequence[Any]) -> None:
+        """What a node wrote is safe, and from now on it may speak of it."""
+        for item in items:
+            if item[0] in (VOTE, SEGMENT):
+                term, voted_for = (item[1], item[2]) if item[0] == VOTE else (item[4], item[5])
+                self._vote(node, term, voted_for)
 
     def wrote_snapshot(self, node: int, index: int, term: int) -> None:
         """A snapshot takes the place of a node's entries up to `index`."""
