@@ -6,6 +6,7 @@ Knows how a change is asked for and when it is done. Refuses to know when it is 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
@@ -17,18 +18,37 @@ if TYPE_CHECKING:
     from raftlog.raft.quorum import QuorumLog
 
 
+logger = logging.getLogger("raftlog.raft")
+
+FIRST_COMPLAINT_SECONDS = 3.0
+COMPLAINT_SECONDS = 30.0
+HAND_OVER_TIME_OUTS = 3
+
+
 class Members:
     """Status, and changes of the members and of the leader."""
 
     def __init__(self, quorum: QuorumLog) -> None:
         self._quorum = quorum
         self._handed_over: asyncio.Future[int] | None = None
+        self._next_complaint = FIRST_COMPLAINT_SECONDS
 
     def close(self) -> None:
         """Nobody waits any more."""
         waiting, self._handed_over = self._handed_over, None
         if waiting is not None and not waiting.done():
             waiting.set_exception(ProposalFailed("this node stops", outcome_unknown=True))
+
+    def complain(self, now: float) -> None:
+        """Say whom a quorum that has no leader is waiting for."""
+        raft = self._quorum.raft
+        if raft.leader_id >= 0 or not raft.is_voter:
+            self._next_complaint = now + FIRST_COMPLAINT_SECONDS
+        elif now >= self._next_complaint:
+            self._next_complaint = now + COMPLAINT_SECONDS
+            missing = [node_id for node_id in raft.configuration.ids if node_id not in {*raft.peers, raft.node_id}]
+            first = " A new quorum begins when all its voters are there." if raft.log.configuration_index == 0 else ""
+            logger.warning("no leader of the metadata quorum; voters that are not connected: %s.%s", missing, first)
 
     # -- status ------------------------------------------------------------------------------------
 
@@ -119,6 +139,9 @@ class Members:
         self._quorum.sync.transferLeadership(None if to is None else _node(to), begun)
         if not done.done():
             self._handed_over = done
+            # The successor may die on the way, and then there may be no leader to tell of for a long time.
+            patience = HAND_OVER_TIME_OUTS * self._quorum.raft.timing.election_max
+            asyncio.get_running_loop().call_later(patience, _give_up, done)
             self._quorum.wake()
         return done
 
@@ -136,6 +159,12 @@ class Members:
         if waiting is None or waiting.done() or leadership is None or leadership.transfer is not None:
             return
         waiting.set_exception(ProposalFailed("nobody took over in time; this node leads on", outcome_unknown=False))
+
+
+def _give_up(handed_over: asyncio.Future[int]) -> None:
+    if not handed_over.done():
+        lost = "leadership was given up and no leader is known"
+        handed_over.set_exception(ProposalFailed(lost, outcome_unknown=True))
 
 
 def _node(node_id: int, host: str = "", port: int = 0) -> Any:

@@ -265,6 +265,7 @@ class QuorumLog:
             logger.warning("node %d stood still for %.1f s", self._node_id, stall)
         if self._disk.busy_for() > self._timing.election_max:
             self.raft.step_down(self._clock.now())  # its disk hangs: who leads must be able to write
+        self.members.complain(self._clock.now())
         self._turn_now_and_arm()
 
     def _turn_now_and_arm(self) -> None:

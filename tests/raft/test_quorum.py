@@ -476,3 +476,15 @@ async def test_a_wiped_voter_that_is_killed_before_it_has_caught_up_is_let_in_ag
         await world.start(victim.node_id)
         await until(lambda: leader.log.raft.configuration.voter(victim.node_id) is not None)
         await world.agree([b"a"])
+
+
+async def test_a_quorum_that_cannot_begin_says_whom_it_waits_for(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("raftlog.raft.members.FIRST_COMPLAINT_SECONDS", 0.1)
+    async with World(tmp_path) as world:
+        with caplog.at_level("WARNING", "raftlog.raft"):
+            await world.start(1, 2)
+            await until(lambda: "not connected: [3]. A new quorum begins when all" in caplog.text)
+        await world.start(3)
+        await world.led()
