@@ -205,8 +205,12 @@ class RunningBroker:
 
     def _log_offline(self, partition_log: ManagedLog, reason: str) -> None:
         self.partitions.log_offline(partition_log, reason)
-        if self.membership is not None:
-            self.membership.storage_failed()
+        if self.membership is None:
+            return
+        self.membership.storage_failed()
+        if all(directory.offline_reason is not None for directory in self.logs.directories):
+            # Nothing can be served here, and others can: they take over at once when this process is gone.
+            self.fail(OSError(f"every data directory has failed, the last one with: {reason}"))
 
     def fail(self, error: BaseException) -> None:
         """Stop at once because of a bug: nothing more is answered."""

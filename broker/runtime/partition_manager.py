@@ -374,6 +374,13 @@ class PartitionManager:
         partition = topic.partitions.get(partition_log.index) if topic is not None else None
         if partition is not None and partition.log is partition_log:
             self.storage_failed(partition, LogUnavailable(reason))
+        if self._replication is not None and self._has_other_replicas(partition_log):
+            # The controller knows of directories only: it has others lead what lies there, as Kafka does.
+            self._logs.fail_directory_of(partition_log, reason)
+
+    def _has_other_replicas(self, partition_log: ManagedLog) -> bool:
+        state = self._image.partition(partition_log.topic, partition_log.index) if self._image is not None else None
+        return state is not None and len(state.replicas) > 1
 
     def storage_failed(self, partition: Partition, failure: BaseException) -> None:
         """The log cannot be used any more; who waits is told, and the other partitions go on."""

@@ -149,6 +149,12 @@ class LogManager:
         for log in list(directory.logs.values()):
             log.fail(error)
 
+    def fail_directory_of(self, log: ManagedLog, reason: str) -> None:
+        """A log has failed, and others are to take over from its disk: its directory goes offline with all its logs."""
+        directory = self._homes.get((log.topic, log.index))
+        if directory is not None and directory.offline_reason is None:
+            self.directory_failed(directory, OSError(reason))
+
     def _load(self, directory: DataDirectory) -> None:
         live, doomed = directory.find_partitions()
         for name in doomed:
