@@ -271,10 +271,36 @@ class Journal:
         if not self._segments:
             self._begin_segment()
             return
-        self._descriptor = self._files.open_append(self._path(self._segments[-1]))
-        # What a killed process wrote may still be in the page cache only: it must not be acted upon before
-        # it is safe.
+        path = self._path(self._segments[-1])
+        try:
+            self._write_again(path)
+        except OSError:
+            # A full disk. The old file is as it was.
+            self._remove_if_there(path + ".tmp")
+        self._descriptor = self._files.open_append(path)
         self._files.sync(self._descriptor)
+
+    def _write_again(self, path: str) -> None:
+        """Make what was read from a segment safe before it is acted upon.
+
+        A killed process may have left it in the page cache only; and after an fsync that failed the kernel shows it
+        and takes it for clean, though it never reached the disk: another fsync would do nothing.
+        """
+        data = self._files.read(path)
+        descriptor = self._files.open_append(path + ".tmp")
+        try:
+            self._files.write(descriptor, data)
+            self._files.sync(descriptor)
+        finally:
+            self._files.close(descriptor)
+        self._files.rename(path + ".tmp", path)
+        self._files.sync_directory(self.directory)
+
+    def _remove_if_there(self, path: str) -> None:
+        try:
+            self._files.remove(path)
+        except FileNotFoundError:
+            pass
 
     # -- writing -----------------------------------------------------------------------------------
 

@@ -80,6 +80,23 @@ def test_a_full_disk_refuses_what_grows_and_lets_it_go_on_afterwards() -> None:
     assert Journal("/meta", FilesOnDisk(disk)).recovered.entries == [Entry(1, 1, b"y")]
 
 
+def test_what_a_failed_sync_left_in_the_cache_is_safe_before_it_is_believed() -> None:
+    """Linux shows pages whose write failed, and counts them as clean: a restart must not trust them."""
+    disk = FaultyDisk()
+    journal = Journal("/meta", FilesOnDisk(disk))
+    journal.append([Entry(1, 1, b"a")])
+    disk.failing["sync"] = "/meta"
+    with pytest.raises(JournalFailed):
+        journal.append([Entry(2, 1, b"b")])
+    disk.failing.clear()
+    disk.kill()
+    reopened = Journal("/meta", FilesOnDisk(disk))
+    assert reopened.recovered.last_index == 2
+    reopened.append([Entry(3, 1, b"c")])
+    disk.crash(Random(1))
+    assert [entry.data for entry in Journal("/meta", FilesOnDisk(disk)).recovered.entries] == [b"a", b"b", b"c"]
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_a_quorum_of_one_loses_nothing_that_it_acknowledged(seed: int) -> None:
     """LocalLog on a simulated machine: killed, cut off from power in the middle of writes, slow."""
