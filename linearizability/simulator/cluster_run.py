@@ -39,7 +39,8 @@ FAULT_SECONDS = 5.0
 SETTLE_SECONDS = 40.0
 
 KINDS = (
-    "kill", "power", "tear", "freeze", "cut", "deaf", "isolate", "split", "reset", "slow-disk", "clock", "stop",
+    "kill", "power", "tear", "freeze", "cut", "deaf", "isolate", "split", "reset", "slow-disk", "full-disk", "clock",
+    "stop",
 )  # fmt: skip
 
 
@@ -72,6 +73,7 @@ class ClusterRun(BaseSimulation):
         self.injector = Injector(self.world, self.nodes, self._leader)
         self.injector.may_cut_power = self._may_cut_power
         self.injector.stop = self._stop
+        self.injector.restarts_after_full_disk = True
         self.world.on_refusal = self._refused
         self.world.on_death = self._died
         self.world.scheduler.after_turn = self.invariants.after_turn
@@ -182,9 +184,17 @@ class ClusterRun(BaseSimulation):
             begin = self.world.now
             self.injector.schedule(_shifted(self.faults, begin))
             self.advance(begin + FAULT_SECONDS + 0.5)
+            self._restart_those_without_room()
             self.injector.heal()
             self._settle()
             self._judge()
+
+    def _restart_those_without_room(self) -> None:
+        for node in self.nodes:
+            machine = self.world.machines[node]
+            if machine.disk.full and machine.running:
+                machine.thaw()
+                machine.kill()
 
     def _until(self, condition: Callable[[], bool], seconds: float, what: str) -> None:
         end = self.world.now + seconds

@@ -31,6 +31,7 @@ class Injector:
         self.may_cut_power: Callable[[Machine], bool] = lambda _: True
         self.transfer: Callable[[Machine, int], None] = lambda machine, to: None
         self.stop: Callable[[Machine], bool] = lambda machine: False
+        self.restarts_after_full_disk = False
         self.on_damage: Callable[[Machine], None] = lambda machine: None
         self.rotten_part = ""
         self.may_rot: Callable[[FaultyDisk, str], int] = bytes_that_may_rot
@@ -205,6 +206,11 @@ class Injector:
 
     def _room(self, machine: Machine) -> None:
         machine.disk.full = False
+        if self.restarts_after_full_disk and machine.running and not self.over:
+            # As an operator does: what a broker gave up for it stays given up until it is started again.
+            machine.thaw()
+            machine.kill()
+            self.restart_after(machine, 0.1)
 
     def _sync_error(self, machine: Machine, fault: Fault) -> bool:
         assert fault.kind in DAMAGES
