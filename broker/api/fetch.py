@@ -15,6 +15,7 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from raftlog.broker.api.context import RawRequest, Services
+from raftlog.broker.api.replica_requests import parse_replica_fetch, update_session
 from raftlog.broker.core.fetch.session import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, FetchSession, TopicKey
 from raftlog.broker.runtime.fetching import FetchTerms
 from raftlog.broker.runtime.partition_read import PartitionRead
@@ -68,7 +69,7 @@ def serve(services: Services, raw: RawRequest) -> None:
     """Answer, or park until there is enough."""
     if len(raw.frame) > DECODED_REQUEST_BYTES_MAX:
         raise RemoteProtocolError(f"Fetch: a request of {len(raw.frame)} bytes, above {DECODED_REQUEST_BYTES_MAX}")
-    if raw.version >= _SESSIONS_SINCE and _serve_unchanged(services, raw):
+    if raw.version >= _SESSIONS_SINCE and (_serve_unchanged(services, raw) or _serve_replica(services, raw)):
         return
     request = decode(FetchRequest, raw.version, raw.frame, raw.offset, exact=False)
     session = _session_of(services, request, raw.version)
@@ -109,6 +110,25 @@ def _serve_unchanged(services: Services, raw: RawRequest) -> bool:
     answer = _fetch(services, raw, session, terms)
     if answer is not None:
         answer.expect_again(raw, offset + _EPOCH_OFFSET)
+    return True
+
+
+def _serve_replica(services: Services, raw: RawRequest) -> bool:
+    """Serve what a follower sends in its session; False for everything else, which is decoded in full."""
+    if raw.version < _NO_REPLICA_ID_SINCE:
+        return False
+    request = parse_replica_fetch(raw.frame, raw.offset)
+    if request is None or request.session_epoch <= INITIAL_EPOCH:
+        return False
+    fetches = services.fetches
+    session = fetches.sessions.resume(request.session_id, request.session_epoch, True, _now_ms(services))
+    if isinstance(session, ErrorCode) or session.replica_id != request.replica_id:
+        return False
+    fetches.sessions.advance(session)
+    update_session(fetches, session, request)
+    bytes_max = min(request.bytes_max, fetches.bytes_max)
+    whole = session.session_id == NO_SESSION
+    _fetch(services, raw, session, FetchTerms(request.wait_ms, request.bytes_min, bytes_max, False, whole, True))
     return True
 
 
@@ -237,8 +257,12 @@ def _session_of(services: Services, request: FetchRequest, version: int) -> Sess
             sessions.close(request.session_id)
         # A new session is worth its memory only for a client that has partitions to fetch.
         wants_session = epoch == INITIAL_EPOCH and request.topics
-        session = sessions.open(uses_ids, now_ms) if wants_session else FetchSession(NO_SESSION, uses_ids, now_ms)
-        session.replica_id, session.replica_epoch = _replica_of(request, version)
+        replica_id, replica_epoch = _replica_of(request, version)
+        if wants_session:
+            session = sessions.open(uses_ids, now_ms, privileged=replica_id >= 0)
+        else:
+            session = FetchSession(NO_SESSION, uses_ids, now_ms)
+        session.replica_id, session.replica_epoch = replica_id, replica_epoch
         selects = services.fetches.rack_of is not None
         if session.replica_id >= 0:
             session.wakes_for_news = selects

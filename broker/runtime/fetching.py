@@ -71,9 +71,12 @@ class FetchService:
     def resolve(self, entry: Entry) -> Partition | None:
         """The partition to read from; sets `entry.error` when there is none, and watches it when there is."""
         target = entry.target
-        if target is not None and target.error is ErrorCode.NONE:
+        any_replica = entry.session.reads_replicas
+        if target is not None and (
+            target.error is ErrorCode.NONE or (any_replica and target.read_error is ErrorCode.NONE)
+        ):
             return target
-        find = self.partitions.find_replica if entry.session.reads_replicas else self.partitions.find
+        find = self.partitions.find_replica if any_replica else self.partitions.find
         found = find(entry.topic.name, entry.topic.topic_id, entry.index)
         if isinstance(found, ErrorCode):
             entry.error = found

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from raftlog.broker.api.replica_requests import parse_replica_fetch
 from raftlog.broker.core.replica.selector import closest_replica
 from raftlog.broker.runtime.replication.fetch_codec import (
     VERSION,
@@ -76,6 +77,22 @@ def test_a_followers_request_is_what_the_codec_makes() -> None:
             ForgottenTopic(topic_id=TOPIC_ID, partitions=[6]),
         ],
     )
+
+
+def test_a_followers_request_is_read_by_hand_as_it_was_written() -> None:
+    wanted = {TOPIC_ID: [WantedPartition(n, 5, 1 << 40, 4, 7, 9) for n in range(300)], ID: [WantedPartition(1, *[2] * 5)]}
+    terms = FetchTerms(b"raftlog-replica-2", 2, 77, 500, 1, 10 << 20)
+    frame = encode_fetch(terms, 3, (9, 8), wanted, {ID: [4, 5], TOPIC_ID: [6]})[4:]
+    start = parse_request_header(frame).body_offset
+    told = parse_replica_fetch(memoryview(frame), start)
+    assert told is not None
+    assert told[:7] == (500, 1, 10 << 20, 9, 8, 2, 77)
+    assert told.wanted == [(topic_id, [(*p, 0) for p in partitions]) for topic_id, partitions in wanted.items()]
+    assert told.forgotten == [(ID, [4, 5]), (TOPIC_ID, [6])]
+    for end in range(len(frame)):
+        assert parse_replica_fetch(memoryview(frame)[:end], start) is None
+    consumer = encode(FetchRequest(max_wait_ms=500, topics=[FetchTopic(topic_id=ID)]), VERSION)
+    assert parse_replica_fetch(memoryview(consumer), 0) is None
 
 
 def test_an_answer_that_the_codec_makes_is_understood() -> None:

@@ -179,9 +179,11 @@ class FetchSessions(Generic[P]):
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def open(self, uses_ids: bool, now_ms: int) -> FetchSession[P]:
-        """A new session; one without an id (which lives for one request) when all slots are in use."""
-        if not self._make_room(now_ms):
+    def open(self, uses_ids: bool, now_ms: int, *, privileged: bool = False) -> FetchSession[P]:
+        """A new session; one without an id (which lives for one request) when all slots are in use, unless it is
+        privileged: a follower's.
+        """
+        if not privileged and not self._make_room(now_ms):
             return FetchSession(NO_SESSION, uses_ids, now_ms)
         session_id = self._new_id()
         while session_id == NO_SESSION or session_id in self._sessions:
