@@ -106,7 +106,7 @@ class _Rewinds:
         for number in [*columns.subscriptions, *columns.seeks]:
             self._calls.setdefault(columns.process[number], []).append(columns.call[number])
         for number, places in columns.seeks.items():
-            for key in [key for key, _ in places] or range(len(columns.keys.names)):
+            for key in [key for key, _ in places] or (NOBODY,):  # NOBODY: in all of them
                 self._seeks.setdefault((columns.process[number], key), []).append(columns.call[number])
         for calls in [*self._calls.values(), *self._seeks.values()]:
             calls.sort()
@@ -117,7 +117,7 @@ class _Rewinds:
 
     def sought(self, process: int, key: int, start: int, end: int) -> bool:
         """Whether the process chose another place in the key in the closed interval."""
-        return _any_between(self._seeks.get((process, key), []), start, end)
+        return any(_any_between(self._seeks.get((process, one), []), start, end) for one in (key, NOBODY))
 
 
 def _any_between(calls: list[int], start: int, end: int) -> bool:

@@ -139,7 +139,7 @@ def _never(context: Context, committing: dict[int, list[int]]) -> None:
                 if place != NOWHERE and (key not in first or place < first[key][0]):
                     first[key] = (place, number)
         for key, row in _furthest(columns, rows).items():
-            if key in first and (group, key) not in moved:
+            if key in first and not moved & {(group, key), (group, NOBODY)}:
                 _passed_over(context, row, first[key], seen)
 
 
@@ -166,13 +166,18 @@ def _moved(context: Context, groups_of: dict[int, dict[int, None]]) -> set[tuple
     reached: dict[tuple[int, int], int] = {}
     for number in context.by_call if columns.seeks else ():
         for group in groups_of.get(columns.process[number], ()):
-            for key, offset in columns.seeks.get(number, ()):
+            for key, offset in columns.seeks.get(number, ()) or _anywhere(columns, number):
                 if offset == NOWHERE or offset > reached.get((group, key), NOWHERE) + 1:
                     moved.add((group, key))
             for segment in range(columns.segment_start[number], columns.segment_start[number + 1]):
                 register = (group, columns.segment_key[segment])
                 reached[register] = max(highest[segment], reached.get(register, NOWHERE))
     return moved
+
+
+def _anywhere(columns: Columns, number: int) -> tuple[tuple[int, int], ...]:
+    """A seek that names no key may move all of them."""
+    return ((NOBODY, NOWHERE),) if number in columns.seeks else ()
 
 
 def _passed_over(context: Context, row: int, begun: tuple[int, int], seen: bytearray) -> None:

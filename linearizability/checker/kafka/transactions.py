@@ -43,32 +43,37 @@ def _jumped_over(context: Context) -> None:
     jumping: dict[int, list[int]] = {}
     for segment in sorted(context.segments.odd):
         number = columns.operation_of_row(columns.segment_row[segment])
-        if not columns.flags[number] & READ_UNCOMMITTED:
+        excused = columns.segment_key[segment] in columns.rebalanced.get(number, ())
+        if not excused and not columns.flags[number] & READ_UNCOMMITTED:
             jumping.setdefault(number, []).append(segment)
     for number, segments in jumping.items():
-        polled = set(columns.polled_by(number))
-        for segment in segments:
-            if columns.segment_key[segment] not in columns.rebalanced.get(number, ()):
-                _jumps(context, number, segment, polled)
+        _jumps(context, number, segments)
 
 
-def _jumps(context: Context, number: int, segment: int, polled: set[int]) -> None:
+def _jumps(context: Context, number: int, segments: list[int]) -> None:
+    """For every transaction of which the operation polled something: did it pass over a part in another key?"""
     columns, order = context.columns, context.order
-    rows = range(columns.segment_row[segment], columns.segment_row[segment + 1])
-    places = [order.first(columns.polled[row]) for row in rows]  # also where another value stands
-    known = [place for place in places if place != NOWHERE]
-    if not known:
-        return
-    reached = set(known)
-    for place in range(min(known) + 1, max(known)):
-        element = order.elements[place]
+    runs: dict[int, list[tuple[int, int]]] = {}  # key -> first and last place of each run
+    reached: set[int] = set()  # places returned, also those where another value stood
+    for segment in segments:
+        rows = range(columns.segment_row[segment], columns.segment_row[segment + 1])
+        places = [place for row in rows if (place := order.first(columns.polled[row])) != NOWHERE]
+        reached.update(places)
+        if places:
+            runs.setdefault(columns.segment_key[segment], []).append((min(places), max(places)))
+    polled = dict.fromkeys(columns.polled_by(number))
+    first_seen: dict[int, int] = {}
+    for element in polled:
         writer = columns.writer[element]
-        if place in reached or element in polled or writer == NOBODY or not columns.flags[writer] & TRANSACTIONAL:
-            continue
-        seen = next((other for other in columns.sends_of(writer) if other in polled), NOBODY)
-        if seen != NOBODY and columns.committed[writer] and columns.element_key[seen] != columns.element_key[element]:
-            found = (number, seen, element)
-            context.findings.add("torn-transaction", Judgement.ERROR, 1, _tell_torn, context, found, None)
+        if writer != NOBODY and columns.flags[writer] & TRANSACTIONAL and columns.committed[writer]:
+            first_seen.setdefault(writer, element)
+    for writer, seen in first_seen.items():
+        for element in columns.sends_of(writer):
+            key, place = columns.element_key[element], order.position[element]
+            passed = any(first < place < last for first, last in runs.get(key, ()))
+            if passed and place not in reached and element not in polled and key != columns.element_key[seen]:
+                found = (number, seen, element)
+                context.findings.add("torn-transaction", Judgement.ERROR, 1, _tell_torn, context, found, None)
 
 
 def _read_points(columns: Columns) -> dict[int, dict[int, int]]:
