@@ -97,6 +97,12 @@ class Channel(asyncio.Protocol):
             self._reason = str(exc)
         self._end()
 
+    @property
+    def descriptor(self) -> int:
+        """The socket's, or -1 where there is none (any more)."""
+        sock = None if self._transport is None or self.closed else self._transport.get_extra_info("socket")
+        return -1 if sock is None else int(sock.fileno())
+
     # -- frames ------------------------------------------------------------------------------------
 
     def _take_frames(self) -> int:

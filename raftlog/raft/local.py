@@ -180,6 +180,10 @@ class LocalLog:
     def on_peer(self, listener: PeerListener) -> None:
         """See MetadataLog. There are no peers to tell of."""
 
+    def hung_up(self) -> frozenset[int]:
+        """See MetadataLog."""
+        return frozenset()
+
     def know_cluster(self, cluster_id: str) -> None:
         """See MetadataLog. There are no peers to refuse."""
 

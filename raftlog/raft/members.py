@@ -88,15 +88,21 @@ class Members:
 
     async def add(self, node_id: int, host: str, port: int) -> None:
         """See MetadataLog.add_voter."""
+        self._refuse_unless_leader()
         if self._quorum.raft.configuration.voter(node_id) is not None:
             raise ProposalFailed(f"node {node_id} has a vote already", outcome_unknown=False)
         await self._change(lambda settle: self._quorum.sync.addNodeToCluster(_node(node_id, host, port), settle))
 
     async def remove(self, node_id: int) -> None:
         """See MetadataLog.remove_voter."""
+        self._refuse_unless_leader()
         if self._quorum.raft.configuration.voter(node_id) is None:
             raise ProposalFailed(f"node {node_id} has no vote", outcome_unknown=False)
         await self._change(lambda settle: self._quorum.sync.removeNodeFromCluster(_node(node_id), settle))
+
+    def _refuse_unless_leader(self) -> None:
+        if not self._quorum.is_leader:
+            raise NotLeader(self._quorum.leader_id)
 
     async def _change(self, begin: Callable[[Callable[[Any, int], None]], None]) -> None:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -123,6 +129,7 @@ class Members:
 
     def transfer(self, to: int | None) -> Awaitable[int]:
         """See MetadataLog.transfer_leadership."""
+        self._refuse_unless_leader()
         from raftlog.raft import hardened
 
         done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -133,7 +140,7 @@ class Members:
             elif reason != hardened.SUCCESS:
                 done.set_exception(ProposalFailed(str(result), outcome_unknown=False))
 
-        if self._quorum.is_leader and to == self._quorum.node_id:
+        if to == self._quorum.node_id:
             done.set_result(to)
             return done
         self._quorum.sync.transferLeadership(None if to is None else _node(to), begun)

@@ -440,12 +440,18 @@ class QuorumLog:
         """See MetadataLog. Whoever becomes leader is told of every node anew."""
         self.peering.listeners.append(listener)
 
+    def hung_up(self) -> frozenset[int]:
+        """See MetadataLog."""
+        return self.peering.transport.hung_up()
+
     def know_cluster(self, cluster_id: str) -> None:
         """See MetadataLog."""
         self.cluster_id = cluster_id
 
     def status(self) -> QuorumStatus:
         """See MetadataLog."""
+        if not self._started:
+            return QuorumStatus(self._node_id, NOBODY, self.term, 0, self.last_index, (), ())
         return self.members.status(self._clock.now())
 
     async def add_voter(self, node_id: int, host: str, port: int) -> None:

@@ -156,6 +156,9 @@ class MetadataLog(Protocol):
         does not lead. A process that dies shows here at once, one that is stopped or cut off does not.
         """
 
+    def hung_up(self) -> frozenset[int]:
+        """Nodes whose connection is over as the kernel knows, though `on_peer` has not told of it yet."""
+
     def know_cluster(self, cluster_id: str) -> None:
         """From now on refuse nodes of another cluster."""
 

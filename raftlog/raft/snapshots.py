@@ -125,12 +125,13 @@ class Snapshots:
         return index
 
     def _load(self) -> None:
-        found: list[SnapshotContent] = []
+        found: list[Outgoing] = []
 
         def load() -> None:
             snapshot = self._journal.load_snapshot()
             if snapshot is not None:
-                found.append(SnapshotContent.of_chunks(*snapshot))
+                content = SnapshotContent.of_chunks(*snapshot)
+                found.append(Outgoing(snapshot.index, snapshot.term, content.encode()))
 
         def loaded(error: BaseException | None) -> None:
             self._loading = False
@@ -138,8 +139,7 @@ class Snapshots:
             if error is not None:
                 self._quorum.fail(error)
             elif found and leadership is not None:
-                content = found[0]
-                leadership.offer_snapshot(Outgoing(content.base.index, content.base.term, content.encode()))
+                leadership.offer_snapshot(found[0])
                 self._quorum.wake()
 
         self._quorum.disk().submit(load, loaded, large=True)

@@ -287,6 +287,15 @@ class PeerTransport:
         """Whether there is a connection with a node."""
         return node_id in self._channels
 
+    def hung_up(self) -> frozenset[int]:
+        """Nodes whose connection the kernel knows to be over, whether the event loop has come to that or not."""
+        by_descriptor = {channel.descriptor: node_id for node_id, channel in self._channels.items()}
+        by_descriptor.pop(-1, None)
+        poller = select.poll()
+        for descriptor in by_descriptor:
+            poller.register(descriptor, ENDED)
+        return frozenset(by_descriptor[descriptor] for descriptor, _ in poller.poll(0))
+
     def silent_for(self, node_id: int) -> float:
         """For how many seconds nothing came from a connected node; -1.0 when it is not connected."""
         channel = self._channels.get(node_id)

@@ -285,9 +285,8 @@ async def test_two_empty_disks_of_three_do_not_begin_a_new_log(tmp_path: Path) -
         for node_id in others:
             shutil.rmtree(tmp_path / str(node_id))
         await world.start(*others)
-        await until(lambda: all(world.nodes[one].log.raft.peers for one in others))
-        await asyncio.sleep(1.0)  # several election time-outs, in which nothing may happen
-        assert all(world.nodes[one].log.leader_id == -1 for one in others)
+        await until(lambda: all(world.nodes[one].log.raft._attempt > 2 for one in others))
+        assert all((world.nodes[one].log.leader_id, world.nodes[one].log.term) == (-1, 0) for one in others)
 
 
 async def test_a_quorum_of_one_grows_out_of_a_broker_that_ran_alone(tmp_path: Path) -> None:
@@ -414,9 +413,21 @@ async def test_a_node_that_was_cut_off_and_comes_back_does_not_disturb_the_leade
             for node in list(world.nodes.values()):
                 if node is not victim:
                     victim.log.peering.transport.hang_up(node.node_id, "cut off by the test")
-            await asyncio.sleep(0.02)
+            await until(lambda: victim.log.raft.peers)
         await world.led()
         assert leader.log.is_leader and leader.log.term == term
+
+
+async def test_before_its_start_a_node_knows_little_and_breaks_nothing(tmp_path: Path) -> None:
+    log = Node(World(tmp_path), 1, {}).log
+    status = log.status()
+    assert (status.leader_id, status.voters, log.leader_id, log.is_leader) == (-1, (), -1, False)
+    for change in (log.add_voter(4, "h", 1), log.remove_voter(2), log.transfer_leadership(), log.barrier()):
+        with pytest.raises(NotLeader):
+            await change
+    with pytest.raises(NotLeader):
+        await log.propose([b"a"])
+    await log.close()
 
 
 async def test_a_small_quorum_log_keeps_its_promises_alone(tmp_path: Path) -> None:
