@@ -52,6 +52,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("raftlog.raft")
 
 DEFAULT_SNAPSHOT_BYTES = 4 * 1024 * 1024
+TIMER_SLACK_SECONDS = 0.001
+"""uvloop rounds to milliseconds, and who is woken too early sleeps until the next beat."""
 DISK_RETRY_SECONDS = 0.5
 """A full disk may get room again."""
 
@@ -278,7 +280,7 @@ class QuorumLog:
         """The core's deadline may have come closer than the next beat."""
         delay = self.raft.deadline - self._clock.now()
         if delay < BEAT_SECONDS:
-            asyncio.get_running_loop().call_later(max(delay, 0.0), self.wake)
+            asyncio.get_running_loop().call_later(max(delay, 0.0) + TIMER_SLACK_SECONDS, self.wake)
 
     def _send(self, node_id: int, message: Message) -> None:
         self.peering.transport.send(node_id, Kind.RAFT, *to_wire(message))
@@ -296,7 +298,8 @@ class QuorumLog:
             self.peering.call_all()
             self.requests.changed()
             self.members.changed()
-            logger.info("node %d: term %d, leader %d", self._node_id, raft.term, raft.leader_id)
+            leader = f"node {raft.leader_id} leads" if raft.leader_id != NOBODY else "no leader"
+            logger.info("metadata quorum, node %d: %s in term %d", self._node_id, leader, raft.term)
         if leads != self._is_leader:
             self._set_leader(leads)
         self._reads.after_replay(applied)

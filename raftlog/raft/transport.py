@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import select
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -17,6 +18,9 @@ from raftlog.raft.core.errors import PeerViolation
 from raftlog.raft.handshake import NOT_ASKED, Hello, refusal
 
 logger = logging.getLogger("raftlog.raft")
+
+ENDED = select.POLLHUP | select.POLLERR | getattr(select, "POLLRDHUP", 0)
+"""What the kernel says of a socket whose other end is gone."""
 
 RETRY_SECONDS = 0.05
 """A peer that was restarted is back this soon; on one host a refused call costs next to nothing."""
@@ -31,6 +35,8 @@ FRESH_SECONDS = 1.0
 """Two calls within this time are taken for calls at once."""
 STRANGERS_MAX = 64
 """Connections that have not greeted yet."""
+PEERS_MAX = 1000
+"""Connected nodes, observers included."""
 COMPLAINTS_MAX = 100
 """Different complaints that are remembered, so that each is logged once."""
 
@@ -193,6 +199,8 @@ class PeerTransport:
         """Somebody called."""
         own = self._events.own_hello(NOT_ASKED)
         reason = refusal(own, hello, channel.address) or self._used_twice(hello, channel)
+        if len(self._channels) >= PEERS_MAX:
+            reason = reason or f"{PEERS_MAX} nodes are connected, which is all that is allowed"
         if reason:
             self._refuse(channel, hello.node_id, reason)
             return
