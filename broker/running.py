@@ -64,7 +64,7 @@ class RunningBroker:
         self._background: asyncio.Task[None] | None = None
         self._groups: GroupCoordinator | None = None
         self._health: HealthServer | None = None
-        self._suspects = Suspects(self.loop.time)
+        self._suspects = Suspects(self.loop.time, self.controller.log.hung_up)
         self._quorum_watch: QuorumWatch | None = None
 
     # -- starting ----------------------------------------------------------------------------------

@@ -149,7 +149,6 @@ def client_controller_id(context: RequestContext, image: MetadataImage) -> int:
 
 def _reply(context: RequestContext, request: MetadataRequest, topics: bytes) -> bytes:
     image = context.services.controller.image
-    context.services.suspects.told(context.connection)
     response = MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=node_id, host=host, port=port, rack=rack)

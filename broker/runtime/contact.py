@@ -4,7 +4,8 @@ Knows two rules that spare clients a wait. Refuses to know the connections thems
 
 *Others are suspected*: a broker whose connection was lost is dead in most cases, and will be fenced within a fraction
 of a second. A client that asks in between must not be told once more that the dead one leads: it would take that for
-an answer, and ask again only a second later. For the moment the partition has no leader, and the client asks on.
+an answer, and ask again only a second later. For the moment the partition has no leader, and the client asks on. It
+hears of a death as early as this broker does, so the kernel is asked at that moment: the event loop may not know yet.
 
 *Oneself is cut off*: a broker that hears nothing of the quorum for longer than a session has been fenced, if a quorum
 is there, and others lead; what it knows is out of date, and nobody can tell it. Clients that still reach it would stay
@@ -34,11 +35,15 @@ NOBODY: frozenset[int] = frozenset()
 class Suspects:
     """The brokers whose connection to this one was lost a moment ago."""
 
-    __slots__ = ("_lost", "_now")
+    __slots__ = ("_hung_up", "_lost", "_now")
 
-    def __init__(self, now: Callable[[], float] | None = None) -> None:
-        """`now`: seconds since some moment; without it nobody is ever suspected."""
+    def __init__(
+        self, now: Callable[[], float] | None = None, hung_up: Callable[[], frozenset[int]] = lambda: NOBODY
+    ) -> None:
+        """`now`: seconds since some moment; without it nobody is ever suspected. `hung_up`: the brokers whose
+        connection is over, as the kernel knows."""
         self._now = now
+        self._hung_up = hung_up
         self._lost: dict[int, float] = {}
 
     def on_peer(self, node_id: int, connected: bool) -> None:
@@ -50,7 +55,11 @@ class Suspects:
 
     def current(self) -> frozenset[int]:
         """Whom to call no leader at the moment."""
-        if not self._lost or self._now is None:
+        if self._now is None:
+            return NOBODY
+        for node_id in self._hung_up():
+            self._lost.setdefault(node_id, self._now())
+        if not self._lost:
             return NOBODY
         since = self._now() - SUSPICION_SECONDS_MAX
         self._lost = {node_id: lost for node_id, lost in self._lost.items() if lost > since}

@@ -29,6 +29,18 @@ def test_a_broker_is_suspected_from_the_loss_of_its_connection_for_a_moment() ->
     assert suspects.current() == frozenset()
 
 
+def test_a_broker_is_suspected_as_soon_as_the_kernel_knows() -> None:
+    gone: frozenset[int] = frozenset()
+    suspects = Suspects(lambda: 0.0, lambda: gone)
+    assert suspects.current() == frozenset()
+    gone = frozenset({3})
+    assert suspects.current() == {3}
+    gone = frozenset()
+    assert suspects.current() == {3}, "until it is back, or fenced"
+    suspects.on_peer(3, True)
+    assert suspects.current() == frozenset()
+
+
 @pytest.mark.parametrize("version", versions(ApiKey.METADATA))
 async def test_a_client_is_not_told_that_a_suspect_leads(tmp_path: Path, version: int) -> None:
     async with AdminWorld(tmp_path) as world:
