@@ -1,6 +1,6 @@
-"""What a commit costs: three nodes in three processes on one machine, fsync on, loopback.
+"""What a commit costs: nodes in processes of their own on one machine, fsync on, loopback.
 
-    python -m benchmarks.raft [--seconds 5] [--bytes 100]
+    python -m benchmarks.raft [--seconds 5] [--bytes 100] [--nodes 1 3 5 7 9]
 
 Prints the time of a commit, one at a time (p50, p99), commits a second when many are proposed at once, and how long a
 quorum is without a leader when its process is killed with -9. Knows how to measure. Refuses to know why.
@@ -159,12 +159,12 @@ def wait_for_leader(processes: list[Process]) -> tuple[Process, float]:
                     return key.data, answer["at"]
 
 
-def measure(directory: Path, seconds: float, size: int) -> dict[str, Any]:
-    """All figures."""
-    ports = {node: free_port() for node in NODES}
+def measure(directory: Path, seconds: float, size: int, nodes: int) -> dict[str, Any]:
+    """All figures of a quorum of so many nodes."""
+    ports = {node: free_port() for node in range(1, nodes + 1)}
     began = time.monotonic()
-    processes = [Process({"node": n, "ports": ports, "directory": str(directory / str(n))}) for n in NODES]
-    result: dict[str, Any] = {}
+    processes = [Process({"node": n, "ports": ports, "directory": str(directory / str(n))}) for n in ports]
+    result: dict[str, Any] = {"nodes": nodes}
     try:
         leader, at = wait_for_leader(processes)
         result["start_to_leader_s"] = round(at - began, 3)
@@ -173,11 +173,12 @@ def measure(directory: Path, seconds: float, size: int) -> dict[str, Any]:
         result["commit_p99_ms"] = round(times[int(len(times) * 0.99)] * 1e3, 3)
         result["commits_one_at_a_time_per_s"] = round(len(times) / seconds)
         result["commits_pipelined_per_s"] = round(leader.ask(do="many", seconds=seconds, bytes=size)["rate"])
-        killed = time.monotonic()
-        leader.process.send_signal(signal.SIGKILL)
         rest = [process for process in processes if process is not leader]
-        _, at = wait_for_leader(rest)
-        result["leader_killed_to_new_leader_ms"] = round((at - killed) * 1e3, 1)
+        if len(rest) > 1:
+            killed = time.monotonic()
+            leader.process.send_signal(signal.SIGKILL)
+            _, at = wait_for_leader(rest)
+            result["leader_killed_to_new_leader_ms"] = round((at - killed) * 1e3, 1)
     finally:
         for process in processes:
             process.process.kill()
@@ -190,6 +191,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--bytes", type=int, default=100)
+    parser.add_argument("--nodes", type=int, nargs="+", default=[len(NODES)])
     parser.add_argument("--node", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.node:
@@ -197,8 +199,9 @@ def main() -> None:
 
         uvloop.run(node_main(json.loads(arguments.node)))
         return
-    with tempfile.TemporaryDirectory(dir=".") as directory:
-        print(json.dumps(measure(Path(directory), arguments.seconds, arguments.bytes), indent=2))
+    for nodes in arguments.nodes:
+        with tempfile.TemporaryDirectory(dir=".") as directory:
+            print(json.dumps(measure(Path(directory), arguments.seconds, arguments.bytes, nodes)), flush=True)
 
 
 if __name__ == "__main__":
