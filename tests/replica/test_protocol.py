@@ -80,7 +80,8 @@ def test_a_followers_request_is_what_the_codec_makes() -> None:
 
 
 def test_a_followers_request_is_read_by_hand_as_it_was_written() -> None:
-    wanted = {TOPIC_ID: [WantedPartition(n, 5, 1 << 40, 4, 7, 9) for n in range(300)], ID: [WantedPartition(1, *[2] * 5)]}
+    many = [WantedPartition(number, 5, 1 << 40, 4, 7, 9) for number in range(300)]
+    wanted = {TOPIC_ID: many, ID: [WantedPartition(1, *[2] * 5)]}
     terms = FetchTerms(b"raftlog-replica-2", 2, 77, 500, 1, 10 << 20)
     frame = encode_fetch(terms, 3, (9, 8), wanted, {ID: [4, 5], TOPIC_ID: [6]})[4:]
     start = parse_request_header(frame).body_offset

@@ -26,6 +26,9 @@ RETRY_SECONDS = 0.05
 ANSWER_SECONDS_MAX = 10.0
 """A proposal that is not answered within this time is made again: the controller fences it if it was carried out."""
 
+LINES_MAX = 5
+"""So many proposals of one turn get a line in the log; thousands travel together when a broker comes back."""
+
 AlterPartitions = Callable[[Sequence[IsrProposal]], Awaitable[PartitionsAltered]]
 """Carries proposals to the controller; results in the order of the proposals."""
 
@@ -59,8 +62,6 @@ class IsrProposals:
     def submit(self, partition: Partition, proposal: IsrProposal) -> None:
         """Propose, with what else is proposed in this turn."""
         assert partition.leadership is not None
-        isr = ",".join(str(member.broker_id) for member in proposal.isr)
-        log.info("partition=%r epoch=%d.%d proposes isr=%s", partition, *proposal[2:4], isr)
         self._add(_Outgoing(partition, partition.leadership, proposal))
 
     def _add(self, outgoing: _Outgoing) -> None:
@@ -70,6 +71,11 @@ class IsrProposals:
 
     def _post(self) -> None:
         batch, self._outgoing = self._outgoing, []
+        for partition, _, proposal in batch[:LINES_MAX]:
+            isr = ",".join(str(member.broker_id) for member in proposal.isr)
+            log.info("partition=%r epoch=%d.%d proposes isr=%s", partition, *proposal[2:4], isr)
+        if len(batch) > LINES_MAX:
+            log.info("proposes the ISRs of %d partitions more", len(batch) - LINES_MAX)
         task = self._loop.create_task(self._carry(batch))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
