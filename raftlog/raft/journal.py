@@ -153,6 +153,7 @@ class Journal:
             self._voted_for = self.recovered.voted_for
             self._last_index = self.recovered.last_index
             self._last_term = self.recovered.last_term
+            self._snapshot_index = self.recovered.snapshot.index if self.recovered.snapshot is not None else 0
             self._open_last_segment()
             if self.recovered.on_other_branch:
                 self.replace_from(self._last_index + 1, self._last_term, ())
@@ -200,8 +201,7 @@ class Journal:
             raise JournalDamaged(self._path(self._segments[0]), 0, missing)
 
     def _recover_segment(self, segment: Segment, recovered: Recovered, base: int) -> None:
-        path = self._path(segment)
-        data = self._files.read(path)
+        data = self._files.read(path := self._path(segment))
         is_last = segment == self._segments[-1]
         intact_end = 0
         for found in read_frames(data):
@@ -444,13 +444,18 @@ class Journal:
     def save_snapshot(self, index: int, term: int, chunks: Iterable[bytes], *, cut_after: bool = False) -> None:
         """Make a snapshot of the state after entry `index` durable, then drop what it covers; with `cut_after` also
         what follows it, which is of another branch. Raises JournalFailed.
+
+        Nothing happens when a later one is there: it may have come from the leader while this one was being made.
         """
         self._refuse_when_failed()
+        if index < self._snapshot_index:
+            return
         try:
             write_snapshot(self._files, self.directory, Snapshot(index, term, list(chunks)))
         except OSError as error:
             # The old snapshot and all segments are still there: nothing is lost and writing may go on.
             raise JournalFailed(self._describe(error), on_disk_unknown=False) from error
+        self._snapshot_index = index
         if index <= self._last_index and (cut_after or (index == self._last_index and term != self._last_term)):
             # A crash before this is on the disk: recovery sees that the entry at `index` is not the snapshot's.
             self.replace_from(index + 1, term, ())

@@ -70,7 +70,7 @@ class Members:
     def _member(self, voter: Voter, now: float) -> QuorumMember:
         raft = self._quorum.raft
         if voter.node_id == self._quorum.node_id:
-            own = raft.log.application_index(raft.stable)
+            own = raft.log.application_index(max(raft.stable, raft.log.base.index))
             return QuorumMember(voter.node_id, voter.host, voter.port, own, True, 0.0, 0.0)
         connected = voter.node_id in raft.peers
         leadership = raft.leadership

@@ -106,6 +106,7 @@ class QuorumLog:
         self._clock = SteadyClock(monotonic)
         self._disk = DiskSteps(monotonic)
         self._seen = SeenCommands()
+        self._committed_index = 0
         self._is_leader = False
         self._was: tuple[int, int] = (NOBODY, 0)
         self._turn_due = False
@@ -149,7 +150,7 @@ class QuorumLog:
     @property
     def committed_index(self) -> int:
         """See MetadataLog."""
-        return self.raft.log.application_index(self.sync.applied) if self._started else 0
+        return self._committed_index
 
     @property
     def is_leader(self) -> bool:
@@ -387,6 +388,7 @@ class QuorumLog:
     def _replay_entry(self, entry: Entry) -> int:
         """Give a committed entry to the application; the index that the application knows it by."""
         index = self.raft.log.application_index(entry.index)
+        self._committed_index = index
         self._snapshots.replayed(len(entry.data))
         kind = kind_of(entry.data)
         if kind is EntryKind.APPLICATION:
@@ -400,7 +402,8 @@ class QuorumLog:
     def _restore_from(self, content: SnapshotContent) -> None:
         self._seen = SeenCommands.decode(content.seen)
         base = content.base
-        self._restore(base.index - base.internal, content.chunks)
+        self._committed_index = base.index - base.internal
+        self._restore(self._committed_index, content.chunks)
         self.sync.restored(content)
         self._snapshots.restored()
         self.peering.call_all()

@@ -328,3 +328,16 @@ def test_a_vote_a_cut_and_entries_are_one_write() -> None:
     assert [entry.data for entry in again.recovered.entries] == [b"old", b"old", b"new"]
     assert (again.recovered.term, again.recovered.voted_for) == (3, 2)
     assert again.load_snapshot() is None
+
+
+def test_a_snapshot_that_comes_late_does_not_replace_a_later_one() -> None:
+    files = CrashingFiles(random.Random(1))
+    journal = Journal(DIRECTORY, files)
+    journal.append([Entry(index, 1, b"x") for index in range(1, 8)])
+    journal.save_snapshot(50, 2, [b"of the leader"])
+    journal.save_snapshot(7, 1, [b"our own, which took longer"])
+    again = Journal(DIRECTORY, files.reboot())
+    assert again.recovered.snapshot is not None
+    assert (again.recovered.snapshot.index, again.last_index) == (50, 50)
+    again.save_snapshot(7, 1, [b"and after a restart"])
+    assert again.load_snapshot() == again.recovered.snapshot
