@@ -52,7 +52,7 @@ fuzz: compiled
 	$(BIN)/python -m pytest -q -m slow tests/fuzz
 
 check-deep: $(READY)
-	RAFTLOG_CHECK_DEEP=1 $(BIN)/pytest -q tests/checker
+	RAFTLOG_CHECK_DEEP=1 $(BIN)/pytest -q tests/checker tests/checker_kafka
 
 SEED ?= 1
 MINUTES ?= 5

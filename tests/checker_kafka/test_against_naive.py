@@ -11,6 +11,9 @@ from raftlog.linearizability.checker.history import FAIL, INFO, OK, History
 from raftlog.linearizability.checker.kafka import KafkaOptions, analyze
 from tests.checker_kafka.naive import naive_counts
 from tests.checker_kafka.service import Service
+from tests.checker_kafka.story import DEEP
+
+HISTORIES = 2_500 if DEEP else 25  # in each part, of a hundred operations and more
 
 COMPARED = {
     "duplicate",
@@ -113,7 +116,7 @@ def without_sessions(history: History) -> History:
 @pytest.mark.parametrize("part", range(4))
 def test_the_counts_are_those_of_the_plain_definitions(part: int) -> None:
     met = set()
-    for seed in range(part * 25, part * 25 + 25):
+    for seed in range(part * HISTORIES, part * HISTORIES + HISTORIES):
         history = without_sessions(Service(seed).run(250))
         draw = random.Random(seed)
         damage(history, draw)

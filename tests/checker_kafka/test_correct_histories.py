@@ -7,6 +7,7 @@ import pytest
 from raftlog.linearizability.checker.kafka import Judgement, KafkaOptions, analyze
 from raftlog.linearizability.checker.verdict import Status
 from tests.checker_kafka.service import Service
+from tests.checker_kafka.story import DEEP
 
 MODES = ("assign", "subscribe", "mixed", "exactly-once")
 
@@ -16,7 +17,7 @@ MODES = ("assign", "subscribe", "mixed", "exactly-once")
 def test_a_correct_service_is_always_clean(mode: str, isolation: str) -> None:
     if mode == "exactly-once" and isolation != "read_committed":
         return  # a copier reads committed data
-    for seed in range(40):
+    for seed in range(1_000 if DEEP else 40):
         history = Service(seed, mode=mode, isolation=isolation).run()
         report = analyze(
             history, KafkaOptions(isolation="read_uncommitted" if isolation == "read_uncommitted" else "read_committed")

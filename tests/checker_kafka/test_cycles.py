@@ -9,7 +9,9 @@ import pytest
 
 from raftlog.linearizability.checker.history import INFO, OK, History
 from raftlog.linearizability.checker.kafka import Judgement, KafkaOptions, analyze
-from tests.checker_kafka.story import Story
+from tests.checker_kafka.story import DEEP, Story
+
+HISTORIES = 25_000 if DEEP else 250  # in each part
 
 
 def found(story: Story, **options: object) -> dict[str, str]:
@@ -261,7 +263,7 @@ def _simple_cycle(count: int, edges: set, needed: set, extra: set) -> bool:  # t
 
 @pytest.mark.parametrize("part", range(4))
 def test_the_classes_found_are_those_of_brute_force(part: int) -> None:
-    for seed in range(part * 250, part * 250 + 250):
+    for seed in range(part * HISTORIES, part * HISTORIES + HISTORIES):
         history = random_history(seed)
         report = analyze(history, KafkaOptions(transaction_visibility=None))
         names = {one.name for one in report.anomalies if one.name[0] == "G" and one.name != "G1a"}

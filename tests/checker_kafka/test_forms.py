@@ -125,6 +125,8 @@ def test_a_value_sent_twice_is_named_with_both_lines() -> None:
 def test_intervals_that_make_no_sense_are_refused() -> None:
     with pytest.raises(HistoryError, match="makes no sense"):
         analyze([Operation(1, "poll", [], None, None, 5, 4, OK)])
+    with pytest.raises(HistoryError, match="no return time"):
+        analyze([Operation(1, "poll", [], None, None, 5, None, OK)])
     with pytest.raises(HistoryError, match="64-bit"):
         analyze([Operation(1, "poll", [], None, None, 2**70, 2**70, OK)])
 

@@ -9,7 +9,9 @@ import pytest
 
 from raftlog.linearizability.checker.history import FAIL, INFO, OK, History, Operation
 from raftlog.linearizability.checker.kafka import KafkaOptions, analyze
+from tests.checker_kafka.story import DEEP
 
+HISTORIES = 25_000 if DEEP else 500  # in each part
 ERRORS = {"lost-commit", "nonmonotonic-committed-read", "aborted-commit-read"}
 
 
@@ -71,7 +73,7 @@ def foreseen(history: History) -> bool:
 @pytest.mark.parametrize("part", range(4))
 def test_what_is_told_of_a_register_no_order_explains(part: int) -> None:
     wrong = found = 0
-    for seed in range(part * 500, part * 500 + 500):
+    for seed in range(part * HISTORIES, part * HISTORIES + HISTORIES):
         history = random_register(seed)
         report = analyze(history, KafkaOptions(allow=frozenset({"commit-past-processed"})))
         told = {one.name for one in report.errors} & ERRORS

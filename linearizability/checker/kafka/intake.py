@@ -90,6 +90,8 @@ class Intake:
         returned = operation.returned
         call = operation.call
         if returned is None:
+            if operation.outcome is _OK:
+                raise BadField("an operation with outcome ok has no return time")
             returned = NEVER
         elif returned < call or returned == NEVER:
             raise BadField(f"the interval from {call} to {returned} makes no sense")
