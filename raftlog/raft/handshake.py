@@ -13,6 +13,7 @@ from raftlog.raft.core.errors import PeerViolation
 
 PROTOCOL_VERSION = 1
 NOT_ASKED = -1
+HOST_LENGTH_MAX = 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +46,8 @@ class Hello:
         try:
             hello = cls(*values[: len(_TYPES)])
             fits = all(type(value) is wanted for value, wanted in zip(hello.to_wire(), _TYPES, strict=True))
-            fits = fits and all(
-                type(node_id) is int and type(host) is str and type(port) is int for node_id, host, port in hello.voters
-            )
+            fits = fits and _is_address(hello.host, hello.port) and hello.node_id >= 0
+            fits = fits and all(type(voter) is int and _is_address(host, port) for voter, host, port in hello.voters)
         except (TypeError, ValueError) as error:
             raise PeerViolation("not a greeting of a raftlog broker") from error
         if not fits:
@@ -58,6 +58,10 @@ class Hello:
     def voter_ids(self) -> list[int]:
         """The ids of the voters, sorted."""
         return sorted(voter[0] for voter in self.voters)
+
+
+def _is_address(host: object, port: object) -> bool:
+    return type(host) is str and len(host) <= HOST_LENGTH_MAX and type(port) is int and 0 <= port < 2**16
 
 
 _TYPES = (int, int, str, int, bytes, int, str, int, bool, bool, tuple)

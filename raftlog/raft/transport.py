@@ -144,7 +144,7 @@ class PeerTransport:
     async def _keep_calling(self, node_id: int, missing: asyncio.Event) -> None:
         attempt = 0
         # wait_for may swallow a cancellation that comes as its work ends (Python 3.11).
-        while not self._closed:
+        while not self._closed and self._missing.get(node_id) is missing:
             await missing.wait()
             addresses = self._targets[node_id]
             self.refusals.pop(node_id, None)
@@ -160,7 +160,7 @@ class PeerTransport:
         calling = loop.create_connection(lambda: Channel(self, node_id), *address)
         try:
             _, channel = await asyncio.wait_for(calling, CALL_SECONDS_MAX)
-        except (OSError, TimeoutError):
+        except (OSError, TimeoutError, UnicodeError):  # a host name may be no name at all
             return
         greeted = self._strangers.get(channel)
         if greeted is not None:

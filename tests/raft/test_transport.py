@@ -208,6 +208,8 @@ GARBAGE = [
     frame(Kind.RAFT, 1, 2, 3),
     frame(Kind.HELLO, 1, 2),
     frame(Kind.HELLO, *["x"] * 11),
+    frame(Kind.HELLO, 1, -1, "", 2, b"d", 7, "h", 70_000, False, False, []),
+    frame(Kind.HELLO, 1, -1, "", 2, b"d", 7, "h", 7, False, False, [[1, "h" * 300, 7]]),
     frame("what"),
     frame(Kind.WELCOME),
     struct.pack("<II", 1, crc32c(b"\xc1", crc32c(struct.pack("<I", 1)))) + b"\xc1",
