@@ -8,8 +8,8 @@ Three ways to be taken for dead, and three guards against being taken so wrongly
 - Not heard for the session time (`broker.session.timeout.ms`): the broker hangs, or is cut off.
 - Its connection was lost and is not back after a short grace: a process that died. A broker that merely connected
   anew is back within the grace.
-- Nothing is known of it when this node begins to lead: everybody gets a whole session, and one whose connection is
-  known to be missing the grace.
+- Nothing is known of it when this node begins to lead: everybody gets a session, less the time for which this node
+  has not heard anything of it at all, and one whose connection is known to be missing the grace.
 
 A busy machine stops this node as well as the brokers, and then what they sent lies unread. So time in which this node
 did not run does not count: when a tick comes late, all deadlines move by as much.
@@ -24,6 +24,9 @@ LOST_CONNECTION_GRACE_MS = 120
 """Long enough for a connection that broke to be made again (a few milliseconds, and a busy machine), short beside the
 second in which clients shall have a new leader.
 """
+
+FRESH_SESSION_MS_MIN = 600
+"""However long a broker was silent when a new leader begins: two heartbeats have to have the time to come."""
 
 TICK_MS = 40
 PAUSE_TOLERANCE_MS = 100
@@ -45,10 +48,10 @@ class _Seen:
 
     __slots__ = ("deadline_ms", "epoch", "grace_ends_ms", "heard_ms")
 
-    def __init__(self, epoch: int, now_ms: int, session_ms: int) -> None:
+    def __init__(self, epoch: int, heard_ms: int, deadline_ms: int) -> None:
         self.epoch = epoch
-        self.heard_ms = now_ms
-        self.deadline_ms = now_ms + session_ms
+        self.heard_ms = heard_ms
+        self.deadline_ms = deadline_ms
         self.grace_ends_ms: int | None = None
 
 
@@ -73,12 +76,16 @@ class Liveness:
         self._disconnected.clear()
         self._last_tick_ms = now_ms
 
-    def watch(self, broker_id: int, broker_epoch: int, now_ms: int) -> None:
-        """A broker that is not fenced. Nothing happens if it is watched in this epoch already."""
+    def watch(self, broker_id: int, broker_epoch: int, now_ms: int, silent_ms: int = 0) -> None:
+        """A broker that is not fenced. Nothing happens if it is watched in this epoch already.
+
+        `silent_ms`: for how long it is known to have said nothing, not even to this node's quorum.
+        """
         seen = self._seen.get(broker_id)
         if seen is not None and seen.epoch == broker_epoch:
             return
-        seen = self._seen[broker_id] = _Seen(broker_epoch, now_ms, self.session_ms)
+        session_ms = max(self.session_ms - silent_ms, min(self.session_ms, FRESH_SESSION_MS_MIN))
+        seen = self._seen[broker_id] = _Seen(broker_epoch, now_ms - silent_ms, now_ms + session_ms)
         if broker_id in self._disconnected:
             seen.grace_ends_ms = now_ms + self._grace_ms
 

@@ -78,13 +78,22 @@ class ControllerDuties:
         for node_id, connected in self._connected.items():
             if not connected:
                 self._liveness.connection(node_id, False, now_ms)
+        silent_ms = self._silence_by_node()
         for broker in self._controller.image.brokers.values():
             if not broker.fenced:
-                self._liveness.watch(broker.broker_id, broker.epoch, now_ms)
+                self._liveness.watch(broker.broker_id, broker.epoch, now_ms, silent_ms.get(broker.broker_id, 0))
         log.info("this node decides on metadata now")
         self._ticking = self._loop.call_later(TICK_MS / 1000, self._tick)
         if self._settings.rebalance_seconds > 0:
             self._rebalancing = self._loop.call_later(self._settings.rebalance_seconds, self._rebalance)
+
+    def _silence_by_node(self) -> dict[int, int]:
+        """For how many milliseconds each node is known to have been silent: a leader that was stopped was not heard
+        long before another one was elected.
+        """
+        status = self._controller.log.status()
+        members = (*status.voters, *status.observers)
+        return {m.node_id: int(m.last_contact_seconds * 1000) for m in members if m.last_contact_seconds >= 0}
 
     def _peer_changed(self, node_id: int, connected: bool) -> None:
         self._connected[node_id] = connected

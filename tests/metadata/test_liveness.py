@@ -5,7 +5,13 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raftlog.metadata.liveness import LOST_CONNECTION_GRACE_MS, PAUSE_TOLERANCE_MS, TICK_MS, Liveness
+from raftlog.metadata.liveness import (
+    FRESH_SESSION_MS_MIN,
+    LOST_CONNECTION_GRACE_MS,
+    PAUSE_TOLERANCE_MS,
+    TICK_MS,
+    Liveness,
+)
 
 SESSION_MS = 2000
 
@@ -102,6 +108,17 @@ def test_a_new_leader_gives_everybody_a_whole_session_and_those_without_a_connec
     clock.run(2 * SESSION_MS)
     assert clock.dead[2] - began <= LOST_CONNECTION_GRACE_MS + TICK_MS
     assert clock.dead[1] - began >= SESSION_MS
+
+
+def test_a_leader_that_was_stopped_is_dead_one_session_after_it_was_last_heard() -> None:
+    clock = Clock()
+    silent_ms = SESSION_MS * 5 // 8
+    clock.liveness.watch(1, 1, clock.now_ms, silent_ms)
+    clock.liveness.watch(2, 1, clock.now_ms, 100 * SESSION_MS)
+    began = clock.now_ms
+    clock.run(2 * SESSION_MS)
+    assert SESSION_MS <= clock.dead[1] - began + silent_ms <= SESSION_MS + TICK_MS
+    assert clock.dead[2] - began >= FRESH_SESSION_MS_MIN, "time for a heartbeat is given to everybody"
 
 
 def test_what_an_old_incarnation_says_does_not_count_for_the_new_one() -> None:
