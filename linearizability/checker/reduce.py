@@ -92,6 +92,7 @@ class Questions:
         self._model = model
         self._meter = meter
         self._copies: dict[int, Operation | None] = {}
+        self.states: list[Any] = []  # that came up in the last question answered
 
     def refutes(
         self, model: Model[Any], operations: Sequence[Operation], uncertain: set[int], until: float = _EVER
@@ -115,7 +116,10 @@ class Questions:
             return False
         self._meter.ceiling = self._meter.configurations + _CONFIGURATIONS
         try:
-            return Search(model, sure + maybe).run(self._meter) is Status.INVALID
+            search = Search(model, sure + maybe)
+            status = search.run(self._meter)
+            self.states = search.alphabet.states
+            return status is Status.INVALID
         except OutOfBudget as out:
             if self._meter.configurations < self._meter.ceiling:
                 raise OutOfBudget(out.limit, out.reason) from None
@@ -246,22 +250,37 @@ class _Prefixes:
         past = self._past
         end = past.operations[position].end
         prefix = [operation for operation in past.operations if operation.call <= end]
+        core = self._window(position, prefix, self._starts)
+        if core is not None:
+            return core
+        context = {id(op) for op in prefix if op.end > end or id(op) in past.older}
+        refuted = self._questions.refutes(past.model, prefix, context, end)
+        if refuted is None:
+            raise OutOfBudget("configurations", "too many orders")
+        if not refuted:
+            return None
+        if not self._starts:
+            # Now it is known which states are possible as far as this prefix tells.
+            states = [*past.model.initial_states(), *self._questions.states]
+            core = self._window(position, prefix, list(dict.fromkeys(states)))
+        return core or Core(past.model, prefix, context, False)
+
+    def _window(self, position: int, prefix: list[Operation], starts: list[Any]) -> Core | None:
+        """The last operations of the prefix that are refuted from every one of these states; None for no such few."""
+        past = self._past
+        end = past.operations[position].end
         returns = [op.end for op in past.operations[:position] if op.outcome is OK]
         size = _FIRST_WINDOW
-        while size < len(returns) and 0 < len(self._starts) <= _STARTS_LIMIT:
+        while size < len(returns) and 0 < len(starts) <= _STARTS_LIMIT:
             begin = returns[-size]
-            started = Started(past.model, self._starts)
+            started = Started(past.model, starts)
             inside = [operation for operation in prefix if operation.end > begin]
             # What was called before the window may have happened before it; then it is in the state it begins with.
             context = {id(op) for op in inside if op.call <= begin or op.end > end}
             if self._questions.refutes(started, inside, context, end):
                 return Core(started, inside, context, False)
             size *= _WIDER
-        context = {id(op) for op in prefix if op.end > end or id(op) in past.older}
-        refuted = self._questions.refutes(past.model, prefix, context, end)
-        if refuted is None:
-            raise OutOfBudget("configurations", "too many orders")
-        return Core(past.model, prefix, context, False) if refuted else None
+        return None
 
 
 def _weaken(core: Core, questions: Questions) -> None:

@@ -55,28 +55,33 @@ class Queue(Model[Items]):
         return OBSERVER if call.output is None else 0
 
     def outlook(self, calls: Sequence[Call], operations: Sequence[Operation]) -> Outlook | None:
-        """Values nobody dequeues look alike. When no value comes twice, their order is known from the dequeues."""
+        """Values nobody is seen to dequeue look alike, and only dequeues of unknown outcome can remove them. When no
+        value comes twice, the order of the others is known from their dequeues."""
         enqueued = [call.input for call in calls if call.function == "enqueue"]
         left = {
             call.output: operation
             for call, operation in zip(calls, operations, strict=True)
-            if call.function == "dequeue"
+            if call.function == "dequeue" and call.output is not UNKNOWN
         }
-        if UNKNOWN in left:
-            return None
+        blind = sum(call.function == "dequeue" and call.output is UNKNOWN for call in calls)
         unique = len(set(enqueued)) == len(enqueued)
 
         def merge(state: Items) -> Any:
             if not state:
                 return state
             last = left.get(state[-1]) if unique else None
+            spare = blind
+            merged = list(state)
             for place, value in enumerate(state):
                 leaves = left.get(value)
                 if leaves is None:
-                    return REFUSED if last is not None else (*state[:place], _NEVER)
-                if last is not None and last.precedes(leaves):
+                    merged[place] = _NEVER
+                    if not spare:
+                        return REFUSED if last is not None else tuple(merged[: place + 1])
+                    spare -= 1
+                elif last is not None and last.precedes(leaves):
                     return REFUSED
-            return state
+            return tuple(merged)
 
         return merge
 

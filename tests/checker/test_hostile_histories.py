@@ -1,0 +1,158 @@
+"""Histories that make no sense, for every model: an error that says what is wrong, or a verdict, and nothing else."""
+
+from __future__ import annotations
+
+import contextlib
+from random import Random
+from typing import Any
+
+import pytest
+
+from raftlog.linearizability.checker.budget import Budget
+from raftlog.linearizability.checker.checking import check
+from raftlog.linearizability.checker.history import FAIL, INFO, OK, History, HistoryError, Operation
+from raftlog.linearizability.checker.model import Model
+from raftlog.linearizability.checker.models.catalogue import MODELS
+from raftlog.linearizability.checker.models.register import Register
+from raftlog.linearizability.checker.online import check_online
+from raftlog.linearizability.checker.page import render_html, render_text, report_of
+from raftlog.linearizability.checker.verdict import Invalid, Unknown, Valid
+
+DEEP: Any = 1
+for _ in range(60):
+    DEEP = [DEEP]
+
+VALUES: list[Any] = [
+    None,
+    True,
+    False,
+    0,
+    1,
+    -1,
+    2**70,
+    0.5,
+    "",
+    "a",
+    "\x1b[2J<script>",
+    [],
+    [0, 1],
+    [[], True],
+    [["a"], False],
+    [[None, [2]], True],
+    {},
+    {"offset": 1},
+    {"offset": 2, "partition": "p", "generation": 1},
+    {"offset": "x"},
+    {"token": 3},
+    {"token": "x"},
+    {"generation": [1]},
+    {"a": {"b": [1, {}]}},
+    DEEP,
+]
+
+
+def nonsense(model: Model[Any], random: Random) -> list[Operation]:
+    functions = sorted(model.functions)
+    operations = []
+    for number in range(random.randint(1, 8)):
+        call = random.randint(0, 9)
+        outcome = random.choice((OK, OK, OK, FAIL, INFO))
+        returned = None if outcome is INFO else call + random.randint(0, 5)
+        operations.append(
+            Operation(
+                random.choice((1, 2, "three")),
+                random.choice(functions),
+                random.choice(VALUES),
+                random.choice(VALUES),
+                random.choice((None, None, "k", 5)),
+                call,
+                returned,
+                outcome,
+                line=number + 1,
+            )
+        )
+    return operations
+
+
+def plausible(model: Model[Any], random: Random) -> list[Operation]:
+    """Nonsense of which nothing is refused."""
+    kept = []
+    for operation in nonsense(model, random) + nonsense(model, random):
+        try:
+            model.validate(operation)
+        except ValueError:
+            continue
+        kept.append(operation)
+    return kept
+
+
+@pytest.mark.parametrize("name", sorted(MODELS))
+def test_nonsense_gets_an_error_with_its_line_or_a_verdict(name: str) -> None:
+    model = MODELS[name]()
+    verdicts = 0
+    for seed in range(400):
+        random = Random(seed)
+        operations = nonsense(model, random) if seed % 4 == 0 else plausible(model, random)
+        history = History.of(operations, source="nonsense.jsonl")
+        try:
+            verdict = check(history, model, budget=Budget(configurations=20_000))
+        except HistoryError as error:
+            assert error.line is not None and str(error).startswith("nonsense.jsonl:")
+            with contextlib.suppress(HistoryError):  # it may see a violation before it comes to the bad line
+                assert isinstance(check_online(history, model), Invalid), seed
+            continue
+        assert isinstance(verdict, Valid | Invalid | Unknown)
+        verdicts += 1
+        online = check_online(history, model, budget=Budget(configurations=20_000))
+        assert Unknown in (type(online), type(verdict)) or online.status is verdict.status, seed
+        if seed % 8 == 1:
+            text = render_text(report_of(verdict, history))
+            assert "\x1b" not in text
+            assert "<script>\\u" not in render_html(verdict, history)
+    assert verdicts > 50
+
+
+@pytest.mark.parametrize("name", sorted(MODELS))
+def test_no_operations_are_a_valid_history(name: str) -> None:
+    assert isinstance(check(History.of([]), MODELS[name]()), Valid)
+    assert isinstance(check_online(History.of([]), MODELS[name]()), Valid)
+
+
+def test_only_operations_that_failed_or_are_unknown_are_valid() -> None:
+    operations = [
+        Operation(1, "read", None, call=0, returned=1, outcome=FAIL),
+        Operation(2, "write", 3, call=0, returned=None, outcome=INFO),
+    ]
+    assert isinstance(check(operations, Register()), Valid)
+
+
+def test_a_function_of_another_model_is_named_with_those_that_there_are() -> None:
+    history = History.of([Operation(1, "pop", None, None, None, 0, 1, OK, line=7)], source="x.jsonl")
+    with pytest.raises(HistoryError, match=r"x.jsonl:7: 'pop' is no function of the model register, which has read, w"):
+        check(history, Register())
+
+
+def test_an_operation_that_returned_before_its_call_is_no_history() -> None:
+    with pytest.raises(HistoryError, match=r"h:3: the operation returned before it was called"):
+        History.of([Operation(1, "read", None, None, None, 5, 4, OK, line=3)], source="h")
+
+
+def test_a_verdict_is_neither_true_nor_false() -> None:
+    with pytest.raises(TypeError, match="never true or false"):
+        bool(check([], Register()))
+
+
+def test_an_unknown_verdict_names_the_budget_that_ran_out() -> None:
+    enqueues = [Operation(number, "enqueue", number % 7, None, None, 0, 10, OK) for number in range(40)]
+    dequeues = [Operation(number, "dequeue", None, number % 6, None, 5, 20, OK) for number in range(40)]
+    ticks = iter(range(1_000_000))
+    budgets = {
+        "configurations": Budget(configurations=100),
+        "time": Budget(seconds=10, clock=lambda: next(ticks)),
+        "memory": Budget(megabytes=0.001),
+    }
+    for limit, budget in budgets.items():
+        verdict = check([*enqueues, *dequeues], MODELS["queue"](), budget=budget)
+        assert isinstance(verdict, Unknown)
+        assert verdict.limit == limit
+        assert verdict.reason.startswith("Nothing contradicts the history so far, but the budget ran out: ")
