@@ -1,0 +1,102 @@
+"""Histories as Jepsen and Porcupine write them."""
+
+from __future__ import annotations
+
+import pytest
+
+from raftlog.linearizability.checker.formats import edn
+from raftlog.linearizability.checker.formats.jepsen import read_jepsen
+from raftlog.linearizability.checker.formats.porcupine import read_porcupine
+from raftlog.linearizability.checker.history import FAIL, INFO, OK, HistoryError, TimeUnit
+
+LOG = """\
+INFO  jepsen.core - Worker 1 starting
+INFO  jepsen.util - 1\t:invoke\t:write\t3
+INFO  jepsen.util - 2\t:invoke\t:cas\t[3 4]
+INFO  jepsen.util - 1\t:ok\t:write\t3
+INFO  jepsen.util - :nemesis\t:info\t:start\t"Cut off [:n1]"
+INFO  jepsen.util - 2\t:fail\t:cas\t[3 4]
+INFO  jepsen.util - 3\t:invoke\t:read\tnil
+INFO  jepsen.util - 3\t:fail\t:read\t:timed-out
+INFO  jepsen.util - 4\t:invoke\t:write\t5
+INFO  jepsen.util - 4\t:info\t:write\t:timed-out
+"""
+
+
+def test_a_jepsen_log_is_read_with_refused_compare_and_sets_as_answers() -> None:
+    history = read_jepsen(LOG.splitlines(), name="log")
+    assert history.time_unit is TimeUnit.STEPS
+    write, cas, read, lost = history.by_call()
+    assert (write.outcome, write.input, write.call, write.returned, write.line) == (OK, 3, 2, 4, 2)
+    assert (cas.outcome, cas.input, cas.output) == (OK, (3, 4), False)
+    assert read.outcome is FAIL
+    assert (lost.outcome, lost.error) == (INFO, "timed-out")
+    assert [note.label for note in history.annotations] == ["start"]
+
+
+def test_maps_with_times_are_read_in_nanoseconds() -> None:
+    history = read_jepsen(
+        ["{:process 4, :type :invoke, :f :cas, :value [2 4], :time 10}", "{:process 4, :type :ok, :f :cas, :time 12}"]
+    )
+    (operation,) = history
+    assert (operation.call, operation.returned, operation.output) == (10, 12, True)
+    assert history.time_unit is TimeUnit.NANOSECONDS
+
+
+def test_a_porcupine_file_has_one_map_a_line() -> None:
+    history = read_porcupine(
+        [
+            '{:process 9, :type :invoke, :f :append, :key "0", :value "x 9 0 y"}',
+            '{:process 9, :type :ok, :f :append, :key "0", :value "x 9 0 y"}',
+            '{:process 9, :type :invoke, :f :get, :key "0", :value nil}',
+            '{:process 9, :type :ok, :f :get, :key "0", :value "x 9 0 y"}',
+        ]
+    )
+    append, get = history
+    assert (append.key, append.input, append.output) == ("0", "x 9 0 y", None)
+    assert (get.input, get.output) == (None, "x 9 0 y")
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("{:process 1", "h:2: the text ends"),
+        ("{:process 1}", "h:2: :type is None"),
+        ("{:process 1, :type :begin, :f :read}", "h:2: :type is 'begin'"),
+        ("{:process 1, :type :ok, :f :read}", "h:2: a completion without a call"),
+        ("{:process 0, :type :invoke, :f :read}", "h:2: process 0 calls while its call of line 1 is open"),
+        ("{:process 1 :type}", "h:2: a map with a key and no value"),
+        ("{:process 1, :type :invoke, :f :read, :value " + "[" * 200, "h:2: nested deeper"),
+        ("42", "h:2: a line must hold a map"),
+    ],
+)
+def test_a_bad_line_is_named(line: str, complaint: str) -> None:
+    with pytest.raises(HistoryError) as caught:
+        read_porcupine(["{:process 0, :type :invoke, :f :read}", line], name="h")
+    assert complaint in str(caught.value)
+
+
+def test_a_file_without_operations_is_no_jepsen_log() -> None:
+    with pytest.raises(HistoryError, match="no line is an operation"):
+        read_jepsen(["hello", "world"], name="h")
+    assert len(read_jepsen([])) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("nil", None),
+        ("[1 -2 3N]", (1, -2, 3)),
+        ("1.5M", 1.5),
+        (':a/b "c\\n\\""', None),
+        ("{:a #{1 2}}", {"a": frozenset({1, 2})}),
+        ('#inst "2020"', "2020"),
+        ("(true false)", (True, False)),
+    ],
+)
+def test_edn_values(text: str, value: object) -> None:
+    if value is None and text != "nil":
+        with pytest.raises(edn.EdnError, match="something follows"):
+            edn.parse(text)
+        return
+    assert edn.parse(text) == value
