@@ -10,6 +10,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from raftlog.broker.runtime.controller_duties import ControllerDuties, DutySettings
+from raftlog.broker.runtime.directory_reports import DirectoryReports
 from raftlog.broker.runtime.failures import CannotStart
 from raftlog.broker.runtime.last_run import LastRun, forget_last_run, read_last_run, write_last_run
 from raftlog.broker.runtime.lifecycle import BrokerLifecycle, LifecycleSettings
@@ -45,6 +46,7 @@ class Membership:
         self._duties: ControllerDuties | None = None
         self._lifecycle: BrokerLifecycle | None = None
         self._replication: Replication | None = None
+        self._reports: DirectoryReports | None = None
 
     # -- joining -----------------------------------------------------------------------------------
 
@@ -114,6 +116,10 @@ class Membership:
         assert self._lifecycle is not None
         self._lifecycle.start()
         await self._lifecycle.wait_until_serving()
+        self._reports = DirectoryReports(
+            self._controller, self._broker.logs, self._config.node_id, self._lifecycle.assign_directory
+        )
+        self._reports.begin()
         self._keep(self._loop.create_task(self._stop_when_refused()))
 
     async def _stop_when_refused(self) -> None:
@@ -160,6 +166,8 @@ class Membership:
         """Stop what it does in the background."""
         if self._duties is not None:
             self._duties.close()
+        if self._reports is not None:
+            self._reports.end()
         if self._lifecycle is not None:
             await self._lifecycle.close()
         if self._replication is not None:
