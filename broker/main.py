@@ -20,6 +20,7 @@ from raftlog.broker.machine import SystemClock, this_machine
 from raftlog.broker.running import RunningBroker
 from raftlog.broker.runtime.failures import CannotStart
 from raftlog.broker.runtime.log_format import configure_logging
+from raftlog.broker.store.data_directory import refuse_another_nodes
 
 if TYPE_CHECKING:
     from raftlog.broker.config import BrokerConfig
@@ -60,6 +61,7 @@ async def _serve(
     began = time.monotonic()
     for directory in config.data_dirs:
         os.makedirs(directory, exist_ok=True)
+        refuse_another_nodes(directory, config.node_id)
     broker = RunningBroker(config, this_machine())
     _watch_for_the_end(broker, lifeline_fd)
     if not await _start(broker):

@@ -117,11 +117,7 @@ class DataDirectory:
         except FileNotFoundError:
             found = {}
         for name in ("cluster.id", "node.id"):
-            if found.get(name, wanted[name]) != wanted[name]:
-                raise DataDirectoryInUse(
-                    f"{path} says {name}={found[name]}, but this broker has {wanted[name]}. Use the data directory of "
-                    f"this broker, or start with {name}={found[name]}."
-                )
+            _refuse_another(path, name, found.get(name, wanted[name]), wanted[name])
         try:
             self.directory_id = uuid_from_text(found["directory.id"])
         except (KeyError, ValueError):
@@ -235,3 +231,26 @@ class DataDirectory:
 def read_all_checkpoints(directory: DataDirectory) -> tuple[Mapping[tuple[str, int], int], ...]:
     """(recovery points, log starts, high watermarks, offsets up to which logs are compacted)."""
     return tuple(directory.read_checkpoint(name) for name in CHECKPOINTS)
+
+
+def refuse_another_nodes(path: str, node_id: int) -> None:
+    """Raise DataDirectoryInUse when a data directory on this machine's disk belongs to another node.
+
+    The same is found when the directory is opened; among peers that is only after the quorum was joined, under a wrong
+    name.
+    """
+    file = f"{path}/{META_PROPERTIES}"
+    try:
+        with open(file, errors="replace") as properties:
+            found = parse_properties(properties.read())
+    except OSError:
+        return  # it is not there yet, or the opening tells why it cannot be read
+    _refuse_another(file, "node.id", found.get("node.id", str(node_id)), str(node_id))
+
+
+def _refuse_another(file: str, name: str, found: str, wanted: str) -> None:
+    if found != wanted:
+        raise DataDirectoryInUse(
+            f"{file} says {name}={found}, but this broker has {wanted}. Use the data directory of this broker, or start"
+            f" with {name}={found}."
+        )

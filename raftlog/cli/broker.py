@@ -172,13 +172,13 @@ def run_broker(config: BrokerConfig, ready_fd: int | None, lifeline_fd: int | No
     from raftlog.broker.main import run as run_until_stopped
     from raftlog.broker.store.data_directory import DataDirectoryInUse
     from raftlog.metadata.codec import MalformedRecord, UnsupportedRecord
-    from raftlog.raft.journal import JournalDamaged, JournalFailed, JournalLocked
+    from raftlog.raft.journal import JournalDamaged, JournalFailed, JournalLocked, JournalOfQuorum
 
     try:
         return run_until_stopped(config, ready_fd=ready_fd, lifeline_fd=lifeline_fd)
     except (JournalDamaged, JournalFailed, MalformedRecord, UnsupportedRecord) as error:
         raise CommandFailed(str(error), code="METADATA_LOG_FAILED") from error
-    except CannotStart as error:
+    except (CannotStart, JournalOfQuorum) as error:
         raise CommandFailed(str(error), code="CANNOT_START") from error
     except JournalLocked as error:
         hint = "stop the other broker, or choose another directory with --data-dir"
@@ -187,6 +187,15 @@ def run_broker(config: BrokerConfig, ready_fd: int | None, lifeline_fd: int | No
         raise CommandFailed(str(error), code="DATA_DIRECTORY_IN_USE") from error
     except OSError as error:
         raise worded(error) from error
+    except refusals_of_a_quorum() as error:
+        raise CommandFailed(str(error), code="CANNOT_START") from error
+
+
+def refusals_of_a_quorum() -> tuple[type[Exception], ...]:
+    """Looked up only when something was raised: a broker alone starts without what a quorum needs."""
+    from raftlog.raft.opening import NotYetAQuorum
+
+    return (NotYetAQuorum,)
 
 
 def worded(error: OSError) -> CommandFailed:
@@ -195,6 +204,9 @@ def worded(error: OSError) -> CommandFailed:
     what = f"{error.filename}: {reason}" if error.filename else error.strerror or str(error)
     hint: str | None = None
     match error.errno:
+        case errno.EADDRINUSE if "bind on address" in what:  # asyncio's words: it is not a listener of ours
+            what = f"cannot listen for peers: {what.rpartition('address ')[2]}"
+            hint = "another process has that port of --peers or --peer-listen; is this broker running already?"
         case errno.EADDRINUSE:
             hint = "another process listens there: stop it, or choose another port with --listen"
         case errno.EADDRNOTAVAIL:

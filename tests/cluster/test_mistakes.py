@@ -1,0 +1,102 @@
+"""What an operator does wrong with a cluster: each is refused with words that say what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from raftlog.testing import BrokerDied, BrokerProcess, cluster
+from raftlog.testing.ports import ReservedPort
+from tests.cluster.world import World, wait_until
+
+Make = Callable[..., BrokerProcess]
+
+
+@pytest.fixture
+def peers(shared: World) -> str:
+    (given,) = {each.extra_arguments for each in shared.cluster.brokers}
+    return given[given.index("--peers") + 1]
+
+
+@pytest.fixture
+def make(tmp_path: Path, peers: str) -> Iterator[Make]:
+    """`make(1, directory, "--observer")` is a broker process with the cluster's peers; all end with the test."""
+    made: list[BrokerProcess] = []
+
+    def make_one(
+        node_id: int, directory: Path, *arguments: str, peers: str | None = peers, port: int = 0
+    ) -> BrokerProcess:
+        given = () if peers is None else ("--peers", peers)
+        log_file = tmp_path / f"{len(made)}.log"
+        process = BrokerProcess(node_id, directory, port=port, log_file=log_file, extra_arguments=(*given, *arguments))
+        made.append(process)
+        return process
+
+    yield make_one
+    for process in made:
+        process.kill()
+
+
+def refusal(process: BrokerProcess) -> str:
+    with pytest.raises(BrokerDied) as died:
+        process.start()
+    assert process.returncode == 1
+    return str(died.value)
+
+
+def listen_elsewhere() -> tuple[str, str]:
+    reserved = ReservedPort()
+    reserved.release()
+    return "--peer-listen", f"127.0.0.1:{reserved.number}"
+
+
+def test_two_brokers_on_one_directory(shared: World, make: Make) -> None:
+    said = refusal(make(1, shared.cluster.brokers[0].data_dir, *listen_elsewhere()))
+    assert "two brokers must not share a directory" in said and "--data-dir" in said
+
+
+def test_a_directory_of_another_broker(shared: World, make: Make) -> None:
+    said = refusal(make(2, shared.cluster.brokers[0].data_dir, *listen_elsewhere()))
+    assert "node.id=1" in said and "this broker has 2" in said
+
+
+def test_a_peer_port_that_is_taken(make: Make, tmp_path: Path) -> None:
+    said = refusal(make(1, tmp_path / "new"))
+    assert "cannot listen for peers" in said and "is this broker running already?" in said
+
+
+def test_a_client_port_that_is_taken(shared: World, make: Make, tmp_path: Path) -> None:
+    said = refusal(make(4, tmp_path / "new", port=shared.cluster.brokers[0].port))
+    assert f"cannot listen on 127.0.0.1:{shared.cluster.brokers[0].port}" in said and "--listen" in said
+
+
+def test_a_number_that_another_broker_has(make: Make, tmp_path: Path) -> None:
+    process = make(2, tmp_path / "new", *listen_elsewhere())
+    process.start(wait=False)
+    wait_until(lambda: "node id 2 is used twice" in process.log(), "the mistake is told")
+    assert "give each broker an --id of its own" in process.log()
+
+
+def test_a_broker_that_ran_alone_is_given_peers(make: Make, tmp_path: Path) -> None:
+    with cluster(1, directory=tmp_path / "alone") as alone:
+        directory = alone.brokers[0].data_dir
+    said = refusal(make(1, directory, *listen_elsewhere()))
+    assert "ran without peers" in said and "--peers naming only itself" in said
+
+
+def test_a_member_of_a_quorum_is_started_alone(make: Make, tmp_path: Path) -> None:
+    with cluster(2, directory=tmp_path / "two") as two:
+        directory = two.brokers[0].data_dir
+    said = refusal(make(1, directory, peers=None))
+    assert "member of a quorum" in said and "--peers" in said
+
+
+def test_a_quorum_that_cannot_be_reached_is_waited_for_in_words(make: Make, tmp_path: Path) -> None:
+    nobody = ",".join(f"{node}@127.0.0.1:{ReservedPort().number}" for node in (1, 2, 3))
+    process = make(1, tmp_path / "new", peers=nobody)
+    process.start(wait=False)
+    wait_until(lambda: "no quorum yet" in process.log(), "it says what it waits for")
+    assert "waiting for a majority of the voters" in process.log()
+    assert process.stop() == 0
