@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import TypeAlias
 
 from raftlog.raft.journal import JournalDamaged, JournalFailed
@@ -32,6 +33,8 @@ class DiskSteps:
         self._slow = False
         self._began = 0.0
         self._idle: asyncio.Future[None] | None = None
+        # A thread of its own, begun when it is needed: the loop's threads may all be waiting for a name server.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="raftlog-journal")
 
     @property
     def busy(self) -> bool:
@@ -54,7 +57,7 @@ class DiskSteps:
             self._running = True
             self._began = self._monotonic()
             if self._slow or large:
-                future = asyncio.get_running_loop().run_in_executor(None, step)
+                future = asyncio.get_running_loop().run_in_executor(self._thread, step)
                 future.add_done_callback(lambda ended, done=done: self._ended(done, ended.exception()))  # type: ignore[misc]
                 return
             self._end(done, _outcome(step))
@@ -77,6 +80,10 @@ class DiskSteps:
             if self._idle is None:
                 self._idle = asyncio.get_running_loop().create_future()
             await asyncio.shield(self._idle)
+
+    def close(self) -> None:
+        """Let go of the thread; nothing may be submitted any more."""
+        self._thread.shutdown(wait=False)
 
 
 def _outcome(step: Step) -> BaseException | None:

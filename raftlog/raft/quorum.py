@@ -214,6 +214,7 @@ class QuorumLog:
             await self._snapshots.close()
             await self.peering.transport.close()
             await self._disk.drain()
+        self._disk.close()
         self._journal.close()
 
     def _stop_answering(self) -> None:
@@ -334,6 +335,9 @@ class QuorumLog:
         self._submit(writes)
 
     def _submit(self, writes: Writes) -> None:
+        if self._closing or self._failed is not None:
+            self._writing = None
+            return
         self._disk.submit(lambda: self._save(writes), self._written, large=writes.snapshot is not None)
 
     def _save(self, writes: Writes) -> None:
