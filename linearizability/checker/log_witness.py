@@ -15,7 +15,7 @@ from raftlog.linearizability.checker.log_gaps import Undecided
 from raftlog.linearizability.checker.log_sparse import check_log
 from raftlog.linearizability.checker.models.log import Log
 from raftlog.linearizability.checker.verdict import Placed, PossibleState, Refusal, Witness
-from raftlog.linearizability.checker.words import tell_log
+from raftlog.linearizability.checker.words import capital, tell_log, who
 
 # Two operations contradict each other, whatever else was appended.
 _CONTRADICTIONS = ("late", "conflict", "overlap", "inside")
@@ -47,7 +47,7 @@ def _witness(
     order = tuple(Placed(operation, end_of(operation)) for operation in others if operation.outcome is OK)
     possible: tuple[PossibleState, ...] = ()
     if refused is not None:
-        why = Refusal(refused, words)
+        why = Refusal(refused, words.removeprefix(f"{capital(who(refused))} ").removesuffix("."))
         possible = (PossibleState(length, model.describe_state(length), order, (why,)),)
     core = sorted(operations, key=lambda operation: (operation.call, operation.index))
     end = max((operation.returned or operation.call for operation in core), default=0)

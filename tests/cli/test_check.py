@@ -79,6 +79,16 @@ def test_an_unreadable_history_exits_with_3_and_names_the_line(
     assert complaint in run("check", path, "--model", "log", "--json").error["message"]
 
 
+def test_the_readme_shows_what_is_printed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = Path(__file__).resolve().parents[2]
+    monkeypatch.chdir(root)
+    shown = (root / "README.md").read_text().partition("$ raftlog check ")[2].partition("\n...\n```")[0]
+    command, *lines = shown.splitlines()
+    printed = run("check", *command.split()).out.splitlines()
+    assert lines[0].partition("checked in")[0] == printed[0].partition("checked in")[0]
+    assert lines[1:] == printed[1 : len(lines)]
+
+
 def test_a_file_that_is_not_there_exits_with_3(run: Run, tmp_path: Path) -> None:
     outcome = run("check", str(tmp_path / "none.jsonl"), "--model", "log")
     assert outcome.code == 3 and "none.jsonl: No such file" in outcome.err
