@@ -46,9 +46,25 @@ class Members:
             self._next_complaint = now + FIRST_COMPLAINT_SECONDS
         elif now >= self._next_complaint:
             self._next_complaint = now + COMPLAINT_SECONDS
-            missing = [node_id for node_id in raft.configuration.ids if node_id not in {*raft.peers, raft.node_id}]
-            first = " A new quorum begins when all its voters are there." if raft.log.configuration_index == 0 else ""
-            logger.warning("no leader of the metadata quorum; voters that are not connected: %s.%s", missing, first)
+            logger.warning("no leader of the metadata quorum; %s", self._what_is_missing())
+
+    def _what_is_missing(self) -> str:
+        raft = self._quorum.raft
+        voters = raft.configuration.voters
+        missing = [voter.node_id for voter in voters if voter.node_id not in {*raft.peers, raft.node_id}]
+        what = f"voters that are not connected: {missing}."
+        if raft.log.configuration_index == 0:
+            what += " A new quorum begins when all its voters are there."
+        swapped = [
+            voter.node_id
+            for voter in voters
+            if voter.directory and voter.node_id in raft.peers
+            if raft.peers[voter.node_id].directory != voter.directory
+        ]
+        if swapped:
+            what += f" Voters whose metadata directory is not the one that has the vote: {swapped}; bring it back,"
+            what += " or start as many others as make a majority."
+        return what
 
     # -- status ------------------------------------------------------------------------------------
 

@@ -273,7 +273,10 @@ async def test_a_wiped_disk_gets_its_vote_back_only_with_everything(tmp_path: Pa
         await world.agree([*entries, b"after"])
 
 
-async def test_two_empty_disks_of_three_do_not_begin_a_new_log(tmp_path: Path) -> None:
+async def test_two_empty_disks_of_three_do_not_begin_a_new_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("raftlog.raft.members.FIRST_COMPLAINT_SECONDS", 0.1)
     async with World(tmp_path) as world:
         await world.start()
         leader = await world.led()
@@ -287,6 +290,9 @@ async def test_two_empty_disks_of_three_do_not_begin_a_new_log(tmp_path: Path) -
         await world.start(*others)
         await until(lambda: all(world.nodes[one].log.raft._attempt > 2 for one in others))
         assert all((world.nodes[one].log.leader_id, world.nodes[one].log.term) == (-1, 0) for one in others)
+        await world.start(leader.node_id)
+        await until(lambda: f"is not the one that has the vote: {sorted(others)}" in caplog.text)
+        assert all(node.log.leader_id == -1 for node in world.nodes.values()), "most disks are gone: a person decides"
 
 
 async def test_a_quorum_of_one_grows_out_of_a_broker_that_ran_alone(tmp_path: Path) -> None:
