@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from raftlog.broker.api.context import Services
 from raftlog.broker.core.fetch.session import FetchSessions
 from raftlog.broker.core.log.config import LogConfig
+from raftlog.broker.runtime.clock_check import ClockCheck
 from raftlog.broker.runtime.contact import QuorumWatch, Suspects
 from raftlog.broker.runtime.doors import Doors, KafkaDoors
 from raftlog.broker.runtime.failures import CannotStart
@@ -52,6 +53,8 @@ class RunningBroker:
         self.clock = machine.clock
         self.loop = asyncio.get_running_loop()
         self.controller = open_controller(config, machine)
+        if self.controller.forwarding is not None:
+            self.controller.forwarding.now_ms = self.clock.now_ms
         self.doors = doors or KafkaDoors(config)
         self.stopping = asyncio.Event()
         self.failure: BaseException | None = None
@@ -66,6 +69,7 @@ class RunningBroker:
         self._health: HealthServer | None = None
         self._suspects = Suspects(self.loop.time, self.controller.log.hung_up)
         self._quorum_watch: QuorumWatch | None = None
+        self._clock_check: asyncio.Task[None] | None = None
 
     # -- starting ----------------------------------------------------------------------------------
 
@@ -101,6 +105,10 @@ class RunningBroker:
         watch = QuorumWatch(self.loop, self.controller.log.status, session_seconds, self.doors.let_go)
         self._quorum_watch = watch
         watch.begin()
+        forwarding = self.controller.forwarding
+        if forwarding is not None:
+            check = ClockCheck(self.clock.now_ms, forwarding.leaders_clock, self.loop.time)
+            self._clock_check = self.loop.create_task(check.run())
 
     async def _open_health(self, address: str) -> None:
         from raftlog.broker.runtime.readiness import Readiness
@@ -225,6 +233,8 @@ class RunningBroker:
         log.info("stopping")
         if self._quorum_watch is not None:
             self._quorum_watch.end()
+        if self._clock_check is not None:
+            self._clock_check.cancel()
         if self.membership is not None:
             await self.membership.leave()
         self.doors.stop_accepting()

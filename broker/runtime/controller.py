@@ -430,6 +430,11 @@ class Controller:
 
     # -- the quorum behind it: asked and changed through its leader -----------------------------------
 
+    @property
+    def forwarding(self) -> Forwarding | None:
+        """The way to the quorum's leader; None for a broker alone."""
+        return self._forwarding
+
     async def quorum_status(self) -> QuorumStatus:
         """The quorum as its leader sees it. Raises NotLeader, ProposalFailed."""
         return self._log.status() if self._forwarding is None else await self._forwarding.quorum_status()

@@ -55,6 +55,7 @@ class Request(IntEnum):
     ADD_VOTER = 3
     REMOVE_VOTER = 4
     TRANSFER_LEADERSHIP = 5
+    CLOCK = 6
 
 
 class Answered(NamedTuple):
@@ -71,6 +72,7 @@ class Forwarding:
         """`execute` decides and commits a command here. Raises NotLeader and ProposalFailed."""
         self._log = log
         self._execute = execute
+        self.now_ms: Callable[[], int] = lambda: 0
         log.on_request(self._answer)
 
     # -- asking ------------------------------------------------------------------------------------
@@ -106,6 +108,13 @@ class Forwarding:
         """Make another voter the leader. Raises NotLeader, ProposalFailed."""
         _, leader_id = await self._ask(ASK_SECONDS_MAX, Request.TRANSFER_LEADERSHIP, to)
         return int(leader_id)
+
+    async def leaders_clock(self) -> tuple[int, int]:
+        """The leader's id, and the milliseconds on its clock. Raises NotLeader, ProposalFailed."""
+        if self._log.is_leader:
+            return self._log.node_id, self.now_ms()
+        _, leader_id, now_ms = await self._ask(ASK_SECONDS_MAX, Request.CLOCK)
+        return int(leader_id), int(now_ms)
 
     async def _ask(self, timeout_seconds: float, kind: Request, *parts: Any) -> tuple[Any, ...]:
         data = await self._log.ask_leader(msgpack.packb((kind, *parts)), timeout_seconds)
@@ -145,6 +154,8 @@ class Forwarding:
                 await self._log.add_voter(*arguments)
             case Request.REMOVE_VOTER:
                 await self._log.remove_voter(*arguments)
+            case Request.CLOCK:
+                return (self._log.node_id, self.now_ms())
             case Request.TRANSFER_LEADERSHIP:
                 return (await self._log.transfer_leadership(*arguments),)
             case _:
@@ -160,7 +171,7 @@ def _parse(payload: bytes) -> tuple[Request, tuple[Any, ...]]:
         case Request.COMMAND:
             (body,) = parts
             return kind, (decode_command(body),)
-        case Request.QUORUM_STATUS:
+        case Request.QUORUM_STATUS | Request.CLOCK:
             return kind, ()
         case Request.ADD_VOTER:
             node_id, host, port = parts
