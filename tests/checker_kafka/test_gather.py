@@ -1,0 +1,50 @@
+"""Steps over whole columns give the same with NumPy and without."""
+
+from __future__ import annotations
+
+import random
+from array import array
+
+import pytest
+
+from raftlog.linearizability.checker.kafka import analyze, gather
+from tests.checker_kafka.service import Service
+
+
+def both(monkeypatch: pytest.MonkeyPatch, step: str, *arguments: object) -> tuple[object, object]:
+    """The answers of one step with NumPy, if it is installed, and without."""
+    first = getattr(gather, step)(*arguments)
+    with monkeypatch.context() as patch:
+        patch.setattr(gather, "numpy", None)
+        return first, getattr(gather, step)(*arguments)
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 63, 64, 65, 1000])
+def test_every_step_gives_the_same(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    draw = random.Random(count)
+    places = array("i", [draw.randrange(max(count, 1)) for _ in range(count)])
+    for typecode, limit in (("i", 2**31 - 2), ("q", 2**62)):
+        values = array(
+            typecode, [draw.randrange(-limit, limit) if draw.random() < 0.5 else draw.randrange(3) for _ in places]
+        )
+        for step, arguments in (
+            ("take", (values, places)),
+            ("steps_other_than_one", (values,)),
+            ("shifted", (values, 1)),
+            ("shifted", (values, -1)),
+        ):
+            one, other = both(monkeypatch, step, *arguments)
+            assert one == other, step
+            assert getattr(one, "typecode", None) == getattr(other, "typecode", None)
+    marks, plain = bytearray(b"\1" * count), bytearray(b"\1" * count)
+    gather.clear(marks, places)
+    monkeypatch.setattr(gather, "numpy", None)
+    gather.clear(plain, places)
+    assert marks == plain
+
+
+def test_the_analysis_gives_the_same_without_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    history = Service(2, mode="mixed").run(600)
+    expected = analyze(history).to_json()
+    monkeypatch.setattr(gather, "numpy", None)
+    assert analyze(history).to_json() == expected
