@@ -94,7 +94,8 @@ class MetadataImage:
     """All metadata after the log entry `version` was replayed; 0 is the state before the first entry.
 
     Invariants: `topics` and `topics_by_id` hold the same topics; each ISR is a subset of its replicas; a
-    leader is in the ISR or NO_LEADER; no broker epoch exceeds `last_broker_epoch`.
+    leader is in the ISR or NO_LEADER; no broker epoch exceeds `last_broker_epoch`. Of decided records also: ISR and
+    eligible leaders have nobody in common; no leader is fenced.
     """
 
     cluster_id: str = ""
@@ -142,3 +143,14 @@ class MetadataImage:
             assert values, f"{kind.name} {name} keeps an empty set of overrides"
             assert kind is not ResourceType.TOPIC or name in self.topics, f"configs of an unknown topic {name}"
         assert all(broker.epoch <= self.last_broker_epoch for broker in self.brokers.values())
+
+    def check_decisions(self) -> None:
+        """Raise AssertionError when the image is not what decisions make, whatever the records (tests, simulator)."""
+        for name, topic in self.topics.items():
+            for partition in topic.partitions:
+                eligible = partition.eligible_leader_replicas
+                assert set(eligible) <= set(partition.replicas), f"{name}: eligible leaders outside the replicas"
+                assert not set(eligible) & set(partition.isr), f"{name}: both in sync and not"
+                if partition.leader != NO_LEADER:
+                    leader = self.brokers.get(partition.leader)
+                    assert leader is not None and not leader.fenced, f"{name}: led by a fenced or unknown broker"

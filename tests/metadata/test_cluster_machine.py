@@ -280,6 +280,7 @@ class Cluster(RuleBasedStateMachine):
     def image_is_consistent(self) -> None:
         image = self.world.image
         image.check_invariants()
+        image.check_decisions()
         for name, _, state in self.partitions():
             everybody = {*state.isr, *state.eligible_leader_replicas, *state.adding_replicas, *state.removing_replicas}
             assert everybody <= set(state.replicas), f"{name}: somebody is no replica"

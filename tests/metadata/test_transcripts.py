@@ -29,6 +29,10 @@ def shown(values: tuple[int, ...]) -> str:
     return ",".join(map(str, values)) or "-"
 
 
+def directory_id(name: str) -> bytes:
+    return name.ljust(16, ".")[:16].encode()
+
+
 def described(name: str, state: PartitionImage) -> str:
     parts = [
         f"{name}-{state.index}",
@@ -39,6 +43,8 @@ def described(name: str, state: PartitionImage) -> str:
     ]
     if state.eligible_leader_replicas:
         parts.append(f"elr={shown(state.eligible_leader_replicas)}")
+    if state.directories:
+        parts.append(f"on={','.join(d.decode().strip('.' + chr(0)) or '?' for d in state.directories)}")
     if state.adding_replicas or state.removing_replicas:
         parts.append(f"adding={shown(state.adding_replicas)} removing={shown(state.removing_replicas)}")
     if state.last_known_leader >= 0:
@@ -54,7 +60,6 @@ class Story:
     def __init__(self) -> None:
         self.world = World(brokers=0, min_insync_replicas="2")
         self.incarnations = 0
-        self.directories: dict[int, bytes] = {}
 
     def run(self, line: str) -> str:
         verb, *words = line.split()
@@ -82,12 +87,12 @@ class Story:
         number = int(broker)
         self.incarnations += 1
         known = self.world.image.brokers.get(number)
-        self.directories[number] = (disk or f"disk of broker {number}").ljust(16)[:16].encode()
+        disks = (disk or f"disk-of-{number}").split("+")
         command = RegisterBroker(
             number,
             self.incarnations.to_bytes(16, "big"),
             (),
-            directories=(self.directories[number],),
+            directories=tuple(directory_id(disk) for disk in disks),
             fenced=True,
             previous_broker_epoch=known.epoch if known is not None and how == "clean" else NO_EPOCH,
             log_survived=how == "killed",
@@ -104,6 +109,18 @@ class Story:
     def _heartbeat(self, broker: str, want_shut_down: bool = False) -> c.HeartbeatAnswer:
         epoch = self.world.image.brokers[int(broker)].epoch
         return self.world.execute(c.BrokerHeartbeat(int(broker), epoch, 1, want_shut_down=want_shut_down))
+
+    def assign(self, partition: str, broker: str, disk: str) -> str:
+        name, index = partition.rsplit("-", 1)
+        assignment = c.DirectoryAssignment(self.world.image.topics[name].topic_id, int(index), directory_id(disk))
+        epoch = self.world.image.brokers[int(broker)].epoch
+        answer = self.world.execute(c.AssignDirectories(int(broker), epoch, (assignment,)))
+        return answer.results[0].name
+
+    def offline(self, broker: str, *disks: str) -> None:
+        epoch = self.world.image.brokers[int(broker)].epoch
+        offline = tuple(directory_id(disk) for disk in disks)
+        self.world.execute(c.BrokerHeartbeat(int(broker), epoch, 1, offline_directories=offline))
 
     def fence(self, *ids: str) -> None:
         known = self.world.image.brokers

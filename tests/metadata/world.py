@@ -54,6 +54,7 @@ class World:
             assert not delta.anomalies
             self.image = delta.apply(self.image.version + 1)
             self.image.check_invariants()
+            self.image.check_decisions()
             self.records += len(decision.records)
         return decision.response
 
