@@ -80,6 +80,7 @@ class RunningBroker:
             from raftlog.broker.runtime.membership import Membership
 
             self.membership = Membership(self)
+            self.membership.know_cluster()
             self.addresses = self.doors.bind()
         await self.controller.start()
         if self.config["raftlog.health.listener"]:

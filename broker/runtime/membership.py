@@ -16,6 +16,8 @@ from raftlog.broker.runtime.last_run import LastRun, forget_last_run, read_last_
 from raftlog.broker.runtime.lifecycle import BrokerLifecycle, LifecycleSettings
 from raftlog.broker.runtime.opening import FEATURE_RANGES, random_id
 from raftlog.broker.runtime.replication.replication import Replication, ReplicationSettings
+from raftlog.broker.store.data_directory import cluster_of_directory
+from raftlog.broker.store.disk import OsDisk
 from raftlog.metadata.commands import NO_EPOCH, RegisterBroker
 from raftlog.metadata.records import FeatureRange
 from raftlog.raft.seam import ProposalFailed
@@ -49,6 +51,17 @@ class Membership:
         self._reports: DirectoryReports | None = None
 
     # -- joining -----------------------------------------------------------------------------------
+
+    def know_cluster(self) -> None:
+        """Tell the quorum to which cluster the data directories belong, if to any: nodes of another cluster then refuse
+        this broker, and are refused.
+        """
+        disk = self._broker.machine.disk or OsDisk()
+        for directory in self._config.data_dirs:
+            found = cluster_of_directory(disk, directory)
+            if found:
+                self._controller.log.know_cluster(found)
+                return
 
     async def find_cluster(self, proposed: str) -> str:
         """The cluster's id: the one in the log, or `proposed` when the cluster is new. Waits for a quorum."""

@@ -22,6 +22,7 @@ from raftlog.broker.core.log.checkpoint_text import (
     parse_partition_metadata,
     parse_properties,
 )
+from raftlog.broker.ports import Disk
 from raftlog.broker.store.files import read_whole, replace_whole, write_new
 from raftlog.broker.store.names import (
     CLEAN_SHUTDOWN,
@@ -50,6 +51,15 @@ METADATA_LOG: Final = "__cluster_metadata-0"
 
 class DataDirectoryInUse(Exception):
     """Another process has the directory, or it belongs to another broker or cluster. The message says which."""
+
+
+def cluster_of_directory(disk: Disk, path: str) -> str:
+    """The id of the cluster that a data directory belongs to; "" for a new one, or one that cannot be read now."""
+    try:
+        found = parse_properties(read_whole(disk, f"{path}/{META_PROPERTIES}").decode(errors="replace"))
+    except OSError:
+        return ""
+    return found.get("cluster.id", "")
 
 
 class Checkpoint(NamedTuple):

@@ -154,6 +154,17 @@ async def test_a_broker_whose_disk_was_exchanged_is_in_sync_with_nothing(tmp_pat
         await until(lambda: world.partition(with_the_old_disk, "alone").leader == 4, "its data is back")
 
 
+async def test_an_observer_that_dies_is_noticed_as_quickly_as_a_voter(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        observer = await world.node(7).up()
+        other = world.followers[0]
+        await until(lambda: 7 in other.image.brokers)
+        began = asyncio.get_running_loop().time()
+        await observer.kill()
+        await until(lambda: other.image.brokers[7].fenced)
+        assert asyncio.get_running_loop().time() - began < SESSION_MS / 1000
+
+
 async def test_an_observer_follows_and_may_ask(tmp_path: Path) -> None:
     async with World(tmp_path) as world:
         observer = await world.node(7).up()
