@@ -31,7 +31,7 @@ def test_a_killed_leader_has_a_successor_in_less_than_the_time_out(processes: li
     leader.process.send_signal(signal.SIGKILL)
     rest = [process for process in processes if process is not leader]
     successor, at = wait_for_leader(rest)
-    assert at - killed < 0.9, "a closed connection says that the leader is gone; its time-out is 1.0 to 1.5 s"
+    assert at - killed < 0.9, "a closed connection says that the leader is gone; its time-out is 1.3 to 1.8 s"
     successor.ask(do="one", seconds=0.1, bytes=10)
 
 
@@ -41,7 +41,7 @@ def test_a_stopped_leader_is_replaced_and_follows_when_it_goes_on(processes: lis
     stopped = time.monotonic()
     rest = [process for process in processes if process is not leader]
     successor, at = wait_for_leader(rest)
-    assert 0.7 < at - stopped < 4.0
+    assert 1.0 < at - stopped < 4.0
     leader.process.send_signal(signal.SIGCONT)
     assert leader.read()["leads"] is False
     assert successor.ask(do="one", seconds=0.3, bytes=10)["times"]

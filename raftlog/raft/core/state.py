@@ -34,8 +34,8 @@ class Timing:
     """
 
     heartbeat: float = 0.1
-    election_min: float = 1.0
-    election_max: float = 1.5
+    election_min: float = 1.3
+    election_max: float = 1.8
     hurry_min: float = 0.005
     hurry_max: float = 0.05
 
