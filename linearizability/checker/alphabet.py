@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Hashable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from raftlog.linearizability.checker.history import INFO, Operation
@@ -75,40 +76,33 @@ class Alphabet:
 
     def spell(self, operations: Iterable[Operation]) -> list[Letter]:
         """The letters of the operations' calls."""
-        known = self.letters.get
+        letters = self.letters
+        known = letters.get
         spelled = []
+        key: tuple[Any, Any, Any]
         for operation in operations:
-            letter = None
-            if operation.outcome is not INFO:
-                try:
-                    letter = known((operation.function, operation.input, operation.output))
-                except TypeError:
-                    pass  # a list or an object: `letter` freezes it
-            spelled.append(self.letter(operation) if letter is None else letter)
+            if operation.outcome is INFO:
+                self._blind = True
+                key = (operation.function, operation.input, UNKNOWN)
+            else:
+                key = (operation.function, operation.input, operation.output)
+            try:
+                letter = known(key)
+            except TypeError:
+                key = (key[0], freeze(key[1]), freeze(key[2]))
+                letter = known(key)
+            if letter is None:
+                letter = letters[key] = self._new_letter(_as_call(Call, key))
+            spelled.append(letter)
         return spelled
 
     def letter(self, operation: Operation) -> Letter:
         """The letter of the operation's call."""
-        if operation.outcome is INFO:
-            return self.blind_letter(operation)
-        return self._letter(operation, operation.output)
+        return self.spell((operation,))[0]
 
     def blind_letter(self, operation: Operation) -> Letter:
         """The letter of the operation if nobody saw its answer."""
-        self._blind = True
-        return self._letter(operation, UNKNOWN)
-
-    def _letter(self, operation: Operation, output: Any) -> Letter:
-        key = (operation.function, operation.input, output)
-        try:
-            letter = self.letters.get(key)
-        except TypeError:
-            key = (operation.function, freeze(operation.input), freeze(output))
-            letter = self.letters.get(key)
-        if letter is None:
-            letter = self._new_letter(_as_call(Call, key))
-            self.letters[key] = letter
-        return letter
+        return self.spell((replace(operation, outcome=INFO),))[0]
 
     def _new_letter(self, call: Call) -> Letter:
         self.bytes_used += _ENTRY_BYTES

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
 from raftlog.linearizability.checker.budget import Budget, Meter, OutOfBudget
@@ -80,7 +81,10 @@ def validate(history: History, model: Model[Any]) -> None:
 def split(model: Model[Any], operations: Sequence[Operation]) -> dict[Key, list[Operation]]:
     """The operations by independent part, in the order in which the parts first appear."""
     parts: dict[Key, list[Operation]] = {}
-    part = model.part
+    if type(model).part is Model.part:
+        part: Callable[[Operation], Key] = _key
+    else:
+        part = model.part
     for operation in operations:
         key = part(operation)
         try:
@@ -88,6 +92,9 @@ def split(model: Model[Any], operations: Sequence[Operation]) -> dict[Key, list[
         except KeyError:
             parts[key] = [operation]
     return parts
+
+
+_key = attrgetter("key")
 
 
 class _Check:

@@ -17,7 +17,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
 from operator import attrgetter
 from typing import Any, Literal
 
@@ -28,7 +27,6 @@ _returned = attrgetter("returned")
 _LEAP = 1024  # offsets by which one operation may be ahead of all others without being looked at
 _OFFSET_BYTES = 18  # two places in lists and a byte, with what lists keep in reserve
 _WAITING_BYTES = 100
-_SHORT = 1024  # records of a batch whose marks are kept
 _LOOK_AFTER = 256  # reads that wait before they are looked through
 
 
@@ -178,13 +176,16 @@ class LogCheck:
 
     def own(self, operation: Operation) -> None:
         """The append stands at `owned`, and with it those that were waiting for it."""
+        contents, batch_ends, ahead = self.contents, self.batch_ends, self.ahead
+        owned = self.owned
         following: Operation | None = operation
         while following is not None:
             records = following.input
-            self.contents += records
-            self.batch_ends += _batch(len(records))
-            self.owned += len(records)
-            following = self.ahead.pop(self.owned, None)
+            contents += records
+            batch_ends += _batch(len(records))
+            owned += len(records)
+            following = ahead.pop(owned, None)
+        self.owned = owned
 
     def look_through(self) -> list[Operation]:
         """Compare the waiting reads with the records that have their appends by now; answers those that still wait."""
@@ -260,14 +261,12 @@ class LogCheck:
         self.base += drop
 
 
-@cache
-def _short_batch(count: int) -> bytes:
-    return bytes(count - 1) + b"\1"
-
-
 def _batch(count: int) -> bytes:
     """The marks of a batch: 1 at its end."""
-    return _short_batch(count) if count < _SHORT else bytes(count - 1) + b"\1"
+    return _BATCHES[count] if count < len(_BATCHES) else bytes(count - 1) + b"\1"
+
+
+_BATCHES = [b"", *(bytes(count) + b"\1" for count in range(64))]
 
 
 def end_of(operation: Operation) -> int:

@@ -22,7 +22,7 @@ from enum import Enum
 from operator import itemgetter
 from typing import Any
 
-from raftlog.linearizability.checker.alphabet import Alphabet
+from raftlog.linearizability.checker.alphabet import Alphabet, Letter
 from raftlog.linearizability.checker.budget import Meter
 from raftlog.linearizability.checker.burst import BurstTooWide
 from raftlog.linearizability.checker.frontier import ENTRY_BYTES, NEVER, Frontier
@@ -102,18 +102,11 @@ class Search:
         self.alphabet = Alphabet(model)
         letters = self.alphabet.spell(operations)
         self.alphabet.look_ahead(letters, operations)
-        self._unknown = any(operation.outcome is INFO for operation in operations)
+        self._unknown = False
         # Position and time of every return; time of call, position, rank and letter of every operation that matters.
-        self._returns: list[tuple[int, int]] = [
-            (position, operation.returned)
-            for position, operation in enumerate(operations)
-            if operation.outcome is not INFO and operation.returned is not None
-        ]
-        self._arrivals: list[tuple[int, int, int, Any]] = [
-            (operation.call, position, NEVER if operation.outcome is INFO else position, letter)
-            for position, (operation, letter) in enumerate(zip(operations, letters, strict=True))
-            if operation.outcome is not INFO or not letter.observer
-        ]
+        self._returns: list[tuple[int, int]] = []
+        self._arrivals: list[tuple[int, int, int, Any]] = []
+        self._read(letters)
         self._arrivals.sort(key=_first)
         self._arrivals.append((_AFTER_ALL, -1, NEVER, None))
         numbers = dict.fromkeys(self.alphabet.number(state) for state in model.initial_states())
@@ -126,6 +119,19 @@ class Search:
         self._walking = frontier
         self._accounted = 0
         self._meter: Meter | None = None
+
+    def _read(self, letters: list[Letter]) -> None:
+        returned = self._returns.append
+        called = self._arrivals.append
+        for position, (operation, letter) in enumerate(zip(self.operations, letters, strict=True)):
+            if operation.outcome is not INFO:
+                called((operation.call, position, position, letter))
+                if operation.returned is not None:
+                    returned((position, operation.returned))
+                continue
+            self._unknown = True
+            if not letter.observer:
+                called((operation.call, position, NEVER, letter))
 
     @property
     def frontier(self) -> Frontier:
