@@ -26,21 +26,8 @@ from benchmarks.table import machine
 REPLICAS = 3
 
 
-def together(work: Callable[[list[Any]], list[Row]], options: argparse.Namespace, nodes: int = 3) -> list[Row]:
-    """Run with all clusters up at once: they wait for each other's turn, and idle meanwhile."""
-    sets = make_sets(options, nodes)
-    try:
-        for brokers in sets:
-            brokers.start()
-        return work(sets)
-    finally:
-        for brokers in sets:
-            if brokers.pids:
-                brokers.__exit__()
-
-
 def in_turn(work: Callable[[list[Any]], list[Row]], options: argparse.Namespace, nodes: int = 3) -> list[Row]:
-    """Run with one cluster up at a time, where the other one's presence would weigh."""
+    """Run with one cluster up at a time: three idle JVMs beside it would weigh on a machine of a few cores."""
     merged: list[Row] = []
     for brokers in make_sets(options, nodes):
         with brokers:
@@ -245,9 +232,9 @@ def main() -> int:
 
     works: dict[str, Callable[[], list[Row]]] = {
         "start": lambda: starts(options),
-        "producer-perf": lambda: together(producing, options),
-        "latency": lambda: together(lambda s: single_node.latency(s, rounds, replicas=REPLICAS), options),
-        "end-to-end": lambda: together(lambda s: end_to_end(s, rounds), options),
+        "producer-perf": lambda: in_turn(producing, options),
+        "latency": lambda: in_turn(lambda s: single_node.latency(s, rounds, replicas=REPLICAS), options),
+        "end-to-end": lambda: in_turn(lambda s: end_to_end(s, rounds), options),
         "failover": lambda: in_turn(lambda s: cluster_failover.gaps(s, rounds), options),
         "leaders": lambda: in_turn(lambda s: [cluster_failover.leaders(s)], options),
         "topics": lambda: in_turn(topics, options),

@@ -38,7 +38,6 @@ from raftlog.wire.messages.incremental_alter_configs import (
 
 BROKER_DEFAULT = -1
 """Leave the number of partitions or replicas to the broker (KIP-464)."""
-DDL_TIMEOUT_MS = 30_000
 
 
 class ResourceType(IntEnum):
@@ -81,7 +80,7 @@ def create_topic(
     topic = CreatableTopic(
         name=name, num_partitions=partitions, replication_factor=replication_factor, configs=settings
     )
-    request = CreateTopicsRequest(topics=[topic], timeout_ms=DDL_TIMEOUT_MS, validate_only=validate_only)
+    request = CreateTopicsRequest(topics=[topic], timeout_ms=int(client.timeout * 1000), validate_only=validate_only)
 
     def attempt() -> CreatedTopic:
         (result,) = client.ask(request, CreateTopicsResponse).topics
@@ -92,7 +91,7 @@ def create_topic(
 
 
 def delete_topic(client: Client, name: str) -> None:
-    request = DeleteTopicsRequest(topic_names=[name], timeout_ms=DDL_TIMEOUT_MS)
+    request = DeleteTopicsRequest(topic_names=[name], timeout_ms=int(client.timeout * 1000))
 
     def attempt() -> None:
         (result,) = client.ask(request, DeleteTopicsResponse).responses
@@ -104,7 +103,8 @@ def delete_topic(client: Client, name: str) -> None:
 def create_partitions(client: Client, name: str, count: int, *, validate_only: bool = False) -> None:
     """Give a topic `count` partitions in all; fewer than it has is refused by the broker."""
     topic = CreatePartitionsTopic(name=name, count=count, assignments=None)
-    request = CreatePartitionsRequest(topics=[topic], timeout_ms=DDL_TIMEOUT_MS, validate_only=validate_only)
+    timeout_ms = int(client.timeout * 1000)
+    request = CreatePartitionsRequest(topics=[topic], timeout_ms=timeout_ms, validate_only=validate_only)
 
     def attempt() -> None:
         (result,) = client.ask(request, CreatePartitionsResponse).results

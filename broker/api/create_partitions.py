@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from raftlog.broker.api.context import RequestContext
+from raftlog.broker.api.patience import seconds_of
 from raftlog.metadata.commands import CreatePartitions, MorePartitions
 from raftlog.wire.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -15,7 +16,7 @@ from raftlog.wire.messages.create_partitions import (
 async def handle(context: RequestContext, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
     """Each topic succeeds or fails on its own."""
     command = CreatePartitions(tuple(map(_more, request.topics)), validate_only=request.validate_only)
-    answer = await context.services.controller.execute(command)
+    answer = await context.services.controller.execute(command, seconds_of(request.timeout_ms))
     return CreatePartitionsResponse(
         results=[
             CreatePartitionsTopicResult(name=name, error_code=error, error_message=message)

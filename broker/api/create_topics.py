@@ -7,6 +7,7 @@ The answer comes when the topics are committed, so the timeout of the request ne
 from __future__ import annotations
 
 from raftlog.broker.api.context import RequestContext
+from raftlog.broker.api.patience import seconds_of
 from raftlog.metadata.commands import CreateTopics, NewTopic, TopicResult
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.create_topics import (
@@ -23,7 +24,7 @@ _CONFIGS_FROM = 5
 async def handle(context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
     """Each topic succeeds or fails on its own."""
     command = CreateTopics(tuple(map(_new_topic, request.topics)), validate_only=request.validate_only)
-    answer = await context.services.controller.execute(command)
+    answer = await context.services.controller.execute(command, seconds_of(request.timeout_ms))
     return CreateTopicsResponse(topics=[_result(context, result) for result in answer.results])
 
 

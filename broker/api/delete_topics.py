@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from raftlog.broker.api.context import RequestContext
+from raftlog.broker.api.patience import seconds_of
 from raftlog.metadata.commands import DeleteTopics
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.delete_topics import (
@@ -42,7 +43,7 @@ async def handle(context: RequestContext, request: DeleteTopicsRequest) -> Delet
             )
         else:
             accepted.append(state.name if state.name is not None else state.topic_id)
-    answer = await context.services.controller.execute(DeleteTopics(tuple(accepted)))
+    answer = await context.services.controller.execute(DeleteTopics(tuple(accepted)), seconds_of(request.timeout_ms))
     results = [_result(r.name, r.topic_id, r.error, r.message) for r in answer.results]
     return DeleteTopicsResponse(responses=[*refused.values(), *results])
 

@@ -1,10 +1,12 @@
 """DescribeQuorum (key 55), v0 to v2: leader, voters and observers of the metadata quorum (KIP-595, KIP-836, KIP-853).
 
-Any broker takes the request; the leader of the quorum answers it. Ages become timestamps of this broker's clock. Node
-ids alone tell members apart here, so directory ids are zero.
+Any broker takes the request; the leader of the quorum answers it, as long as there is one. Ages become timestamps of
+this broker's clock. Node ids alone tell members apart here, so directory ids are zero.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from raftlog.broker.api.context import RequestContext
 from raftlog.raft.seam import ProposalFailed, QuorumMember, QuorumStatus
@@ -25,10 +27,7 @@ _LISTENER_NAME = "CONTROLLER"
 
 async def handle(context: RequestContext, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
     """The one partition of the metadata; any other is unknown."""
-    try:
-        status = await context.services.controller.quorum_status()
-    except ProposalFailed as failure:
-        return DescribeQuorumResponse(error_code=ErrorCode.LEADER_NOT_AVAILABLE, error_message=str(failure))
+    status = await _status(context)
     now_ms = context.services.clock.now_ms()
     topics = [
         DescribeQuorumResponseTopicData(
@@ -46,6 +45,18 @@ async def handle(context: RequestContext, request: DescribeQuorumRequest) -> Des
             listeners = [Listener(name=_LISTENER_NAME, host=member.host, port=member.port)] if member.host else []
             nodes.append(Node(node_id=member.node_id, listeners=listeners))
     return DescribeQuorumResponse(topics=topics, nodes=nodes)
+
+
+async def _status(context: RequestContext) -> QuorumStatus:
+    """The leader's view; without a leader this broker's own, which is better than none to who looks for the fault."""
+    controller = context.services.controller
+    own = controller.log.status()
+    if own.leader_id < 0:
+        return own
+    try:
+        return await controller.quorum_status()
+    except ProposalFailed:
+        return replace(controller.log.status(), leader_id=-1)
 
 
 def _described(status: QuorumStatus, topic: str, index: int, now_ms: int) -> DescribeQuorumResponsePartitionData:

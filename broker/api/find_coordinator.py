@@ -98,7 +98,8 @@ def _answer(
 
 def _locate(context: RequestContext, topic: TopicImage, group_id: str) -> _Place:
     leader = topic.partitions[group_partition(group_id, len(topic.partitions))].leader
+    suspects = context.services.suspects.current()
     for broker_id, host, port, _ in client_brokers(context, context.services.controller.image):
-        if broker_id == leader:
+        if broker_id == leader and broker_id not in suspects:
             return _Place(ErrorCode.NONE, "", broker_id, host, port)
     return _Place(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The group's partition has no leader at the moment.")

@@ -52,7 +52,8 @@ class NotLeader(ProposalFailed):
     """Only the leader may propose; `leader_id` is the one that this node believes in, or -1."""
 
     def __init__(self, leader_id: int) -> None:
-        super().__init__(f"node {leader_id} leads the metadata quorum", outcome_unknown=False)
+        known = f"node {leader_id} leads the metadata quorum" if leader_id >= 0 else "the metadata quorum has no leader"
+        super().__init__(known, outcome_unknown=False)
         self.leader_id = leader_id
 
 
