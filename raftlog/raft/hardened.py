@@ -290,6 +290,10 @@ class HardenedSyncObj(SyncObj):  # type: ignore[misc]
     def restored(self, content: SnapshotContent) -> None:
         """The state is now that of a snapshot."""
         self._SyncObj__raftLastApplied = self._SyncObj__raftCommitIndex = content.base.index
+        waiting = self._SyncObj__commandsWaitingCommit
+        for index in sorted(index for index in waiting if index <= content.base.index):
+            for _, callback in waiting.pop(index):
+                callback(None, UNKNOWN_OUTCOME)
 
     # -- members and leadership --------------------------------------------------------------------------
 
