@@ -20,6 +20,7 @@ from raftlog.broker.core.log.config import LogConfig
 from raftlog.broker.core.log.epochs import LeaderEpochs
 from raftlog.broker.core.log.index import RELATIVE_OFFSET_MAX
 from raftlog.broker.core.log.producers import CompletedTransaction, ProducerStates
+from raftlog.broker.core.log.retention import SegmentFacts
 from raftlog.broker.core.log.snapshot import encode_snapshot
 from raftlog.broker.core.log.transactions import AbortedTransaction
 from raftlog.broker.store.files import Descriptor, replace_whole, write_new
@@ -373,6 +374,16 @@ class OpenLog:
     def _pop_segment(self) -> Segment:
         self._bases.pop()
         return self.segments.pop()
+
+    def facts(self, log_end_offset: int, *, with_times: bool) -> list[SegmentFacts]:
+        """What decides which segments go. Raises OSError, LogDamaged."""
+        facts = []
+        for number, segment in enumerate(self.segments):
+            timestamp = segment.load_largest_timestamp() if with_times else -1
+            end = self.end_of(number, log_end_offset)
+            largest = timestamp if timestamp >= 0 else segment.changed_ms
+            facts.append(SegmentFacts(segment.base_offset, end, segment.size, largest))
+        return facts
 
     def remove_oldest(self, count: int, config: LogConfig) -> None:
         """Take the oldest segments out; their files go after file.delete.delay.ms. Raises OSError.

@@ -22,7 +22,8 @@ from raftlog.broker.core.log.results import (
     OffsetOutOfRange,
     RecordError,
 )
-from raftlog.broker.core.log.retention import SegmentFacts, segments_to_remove
+from raftlog.broker.core.log.retention import segments_to_remove
+from raftlog.broker.core.log.run import OutOfOrder, batches_from_leader
 from raftlog.broker.core.log.transactions import AbortedTransaction, collect
 from raftlog.broker.core.log.validation import Refusal, check_batch
 from raftlog.broker.ports import Buffer
@@ -36,7 +37,6 @@ from raftlog.wire.batch import (
     LENGTH_END,
     BatchHeader,
     CorruptRecord,
-    check_crc,
     iterate_batches,
     stamp_batch,
 )
@@ -130,24 +130,13 @@ class PartitionLog(ManagedLog):
         if reason is not None:
             return self._refused(ErrorCode.KAFKA_STORAGE_ERROR, reason)
         view = memoryview(records)
-        found = []
-        expected = self.log_end_offset
         try:
-            for at, header in iterate_batches(view):
-                if leader_epoch is not None and header.partition_leader_epoch > leader_epoch:
-                    break
-                if not check_crc(view, at, header.size):
-                    raise CorruptRecord(f"the batch at offset {header.base_offset} does not match its checksum")
-                if header.base_offset < expected:
-                    return self._refused(
-                        ErrorCode.OFFSET_OUT_OF_RANGE,
-                        f"offset {header.base_offset} comes after {expected - 1} in {self.topic}-{self.index}",
-                    )
-                expected = header.next_offset
-                found.append((at, header))
+            found = batches_from_leader(view, self.log_end_offset, leader_epoch)
+        except OutOfOrder as error:
+            return self._refused(ErrorCode.OFFSET_OUT_OF_RANGE, f"{error} in {self.topic}-{self.index}")
         except CorruptRecord as error:
             return self._refused(ErrorCode.CORRUPT_MESSAGE, str(error))
-        return self._append_run(self.opened, view, found, now_ms)
+        return self._append_run(self.opened, view, found, now_ms, split=True)
 
     def _append_several(
         self, opened: OpenLog, records: Buffer, leader_epoch: int, now_ms: int, origin: AppendOrigin
@@ -170,9 +159,19 @@ class PartitionLog(ManagedLog):
         return self._append_run(opened, view, found, now_ms)
 
     def _append_run(
-        self, opened: OpenLog, view: memoryview, found: list[tuple[int, BatchHeader]], now_ms: int
+        self,
+        opened: OpenLog,
+        view: memoryview,
+        found: list[tuple[int, BatchHeader]],
+        now_ms: int,
+        *,
+        split: bool = False,
     ) -> AppendResult:
-        """Append batches that have their offsets, in one write, all to one segment."""
+        """Append batches that have their offsets, in one write, all to one segment.
+
+        With `split` a new segment may begin between two of them, where the leader's did; then they are written one by
+        one, and an error may leave the first ones appended.
+        """
         if not found:
             return self._refused(ErrorCode.NONE, None)
         first, last = found[0][1], found[-1][1]
@@ -180,6 +179,8 @@ class PartitionLog(ManagedLog):
         max_timestamp = max(header.max_timestamp for _, header in found)
         try:
             if opened.must_roll(size, last.last_offset, max_timestamp, now_ms, self.config):
+                if split and len(found) > 1:
+                    return self._append_one_by_one(opened, view, found, now_ms)
                 self._roll(opened, self._run_start(first, last), now_ms)
             position = opened.active.size
             opened.active.append_run(view[:size], found, self.config.index_interval_bytes)
@@ -195,6 +196,15 @@ class PartitionLog(ManagedLog):
         if self.log_end_offset - self.recovery_point >= self.config.flush_messages:
             self.flush_due = True
         return AppendResult(ErrorCode.NONE, first.base_offset, last.last_offset, -1, self.log_start_offset)
+
+    def _append_one_by_one(
+        self, opened: OpenLog, view: memoryview, found: list[tuple[int, BatchHeader]], now_ms: int
+    ) -> AppendResult:
+        for at, header in found:
+            result = self._append_run(opened, view[at : at + header.size], [(0, header)], now_ms)
+            if result.error is not ErrorCode.NONE:
+                return result
+        return result._replace(base_offset=found[0][1].base_offset)
 
     def _run_start(self, first: BatchHeader, last: BatchHeader) -> int:
         """Where a new segment begins: at the log end, so that segments meet even where offsets have gaps.
@@ -411,7 +421,7 @@ class PartitionLog(ManagedLog):
         """
         opened = self.opened
         try:
-            facts = self._facts(opened)
+            facts = opened.facts(self.log_end_offset, with_times=self.config.retention_ms >= 0)
             removal = segments_to_remove(
                 facts,
                 self.config,
@@ -439,15 +449,6 @@ class PartitionLog(ManagedLog):
             opened.epochs.truncate_before(first)
             self._update_last_stable()
         return removal.number
-
-    def _facts(self, opened: OpenLog) -> list[SegmentFacts]:
-        facts = []
-        for number, segment in enumerate(opened.segments):
-            timestamp = segment.load_largest_timestamp() if self.config.retention_ms >= 0 else -1
-            end = opened.end_of(number, self.log_end_offset)
-            largest = timestamp if timestamp >= 0 else segment.changed_ms
-            facts.append(SegmentFacts(segment.base_offset, end, segment.size, largest))
-        return facts
 
     def truncate_to(self, end_offset: int) -> None:
         """Drop every batch that does not end below `end_offset` (a follower that diverged from its leader).

@@ -24,6 +24,24 @@ def test_what_is_appended_reaches_every_replica_byte_for_byte(tmp_path: Path) ->
     run(story)
 
 
+def test_segments_begin_where_the_leaders_do(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Cluster(tmp_path, topic={"segment.bytes": "20000"}) as cluster:
+            cluster.create_topic((1, 2, 3))
+            for number in range(300):
+                cluster[1].append("x" * (number * 37 % 1500))
+                if number % 40 == 0:
+                    await until(cluster.is_replicated)
+            await until(cluster.is_replicated)
+            files = [
+                {path.name: path.read_bytes() for path in (tmp_path / str(node_id) / "t-0").glob("*.log")}
+                for node_id in (1, 2, 3)
+            ]
+            assert files[0] == files[1] == files[2] and len(files[0]) > 5
+
+    run(story)
+
+
 def test_a_commit_waits_for_all_in_sync_replicas(tmp_path: Path) -> None:
     async def story() -> None:
         async with Cluster(tmp_path) as cluster:
