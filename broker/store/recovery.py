@@ -167,13 +167,9 @@ class _Recovery:
             )
         preallocate = self.config.segment_bytes if self.config.preallocate else 0
         start = self.log_start_offset
+        files, now_ms = self.store.files, self.store.clock.now_ms()
         segment = Segment.create(
-            self.store.files,
-            self.directory,
-            start,
-            now_ms=self.store.clock.now_ms(),
-            preallocate=preallocate,
-            replacing=not new,
+            files, self.directory, start, now_ms=now_ms, preallocate=preallocate, replacing=not new
         )
         for offset in self.snapshots:
             self.disk.remove(f"{self.directory}/{snapshot_name(offset)}")
