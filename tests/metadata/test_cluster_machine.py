@@ -166,6 +166,18 @@ class Cluster(RuleBasedStateMachine):
         known = self.world.image.brokers
         self.execute(c.FenceBrokers(tuple((b, known[b].epoch) for b in dead if b in known)))
 
+    @rule(index=st.integers(0, 1), appended=st.integers(0, 1), lower=st.booleans())
+    def fence_the_isr(self, index: int, appended: int, lower: bool) -> None:
+        """Exactly those die who were in sync, after they have committed something that nobody else has."""
+        for name, _, state in self.partitions():
+            if name == "a" and state.index == index and state.isr:
+                if lower:
+                    self.set_min_isr("a", "1")
+                self.replicate(set(state.isr), appended)
+                self.fence(list(state.isr))
+                if lower:
+                    self.set_min_isr("a", "2")
+
     @rule(broker_id=brokers, chance=rarely)
     def unregister(self, broker_id: int, chance: int) -> None:
         if chance:
