@@ -78,6 +78,7 @@ class ClusterRun(BaseSimulation):
         self.world.on_death = self._died
         self.world.scheduler.after_turn = self.invariants.after_turn
         self.history: History | None = None
+        self._choice = Random(f"{seed} leaders")
         self._ready = False
         self._working = True
 
@@ -106,7 +107,7 @@ class ClusterRun(BaseSimulation):
 
     def _leader(self) -> int | None:
         """Who leads a partition or, now and then, the metadata."""
-        partition = self.random.randrange(-1, self.partitions)
+        partition = self._choice.randrange(-1, self.partitions)
         for node in self.nodes:
             broker = self.broker(node)
             if broker is None:

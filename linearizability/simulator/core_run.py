@@ -13,7 +13,7 @@ from functools import partial
 from random import Random
 from zlib import crc32
 
-from raftlog.linearizability.simulator.faults import Fault, Plan, schedule
+from raftlog.linearizability.simulator.faults import Fault, Plan, echoes, schedule
 from raftlog.linearizability.simulator.injector import Injector
 from raftlog.linearizability.simulator.journals import Mirror, WatchedFiles
 from raftlog.linearizability.simulator.loop import Timer
@@ -25,7 +25,7 @@ from raftlog.raft.core.configuration import Configuration
 from raftlog.raft.core.entries import Entry, Kind, application_data, kind_of
 from raftlog.raft.core.leadership import Own, Peer
 from raftlog.raft.core.log import Base, RaftLog
-from raftlog.raft.core.messages import Message, to_wire
+from raftlog.raft.core.messages import AppendReply, Message, to_wire
 from raftlog.raft.core.progress import Outgoing
 from raftlog.raft.core.raft import Raft
 from raftlog.raft.core.snapshot import SnapshotContent
@@ -239,14 +239,25 @@ class CoreRun(BaseSimulation):
     def __init__(self, seed: int, faults: Sequence[Fault] | None, kept_lines: int | None) -> None:
         super().__init__(seed, kept_lines)
         random = self.random
-        self.size = random.choice((3, 3, 3, 5, 5, 2, 4))
+        self.size = random.choice((3, 3, 3, 5, 5, 5, 2, 4))
         nodes = range(1, self.size + 1)
         seconds = 3.0 if self.size <= 3 else 2.5
         plan = Plan(self.size, 0.1, seconds, 3, 14, KINDS, (self.size - 1) // 2)
-        self.faults = schedule(random, plan) if faults is None else list(faults)
+        own = schedule(random, plan)
+        # Whose acknowledgements are heard once more, and those from when to when.
+        self.echo: tuple[int, float, float] | None = None
+        if self.size == 5 and random.random() < 0.2:
+            node = random.choice(nodes)
+            own, first, last = echoes(random, node, tuple(other for other in nodes if other != node))
+            self.echo = (node, first, last)
+        self.faults = own if faults is None else list(faults)
         self.last_fault = seconds
-        self.unreliable = Unreliable(*(random.choice((0.0, 0.0, 0.02, 0.1, 0.3)) for _ in range(3)))
-        self.timing = random.choice(TIMINGS)
+        self.unreliable = Unreliable(
+            lost=random.choice((0.0, 0.0, 0.02, 0.1)),
+            doubled=random.choice((0.0, 0.0, 0.1, 0.3, 0.5)),
+            delayed=random.choice((0.0, 0.0, 0.02, 0.1, 0.4)),
+        )
+        self.timing = random.choice((TIMINGS[0], TIMINGS[1], TIMINGS[1]))
         self.chance = Random(f"{seed} messages")
         self.configuration = Configuration.of_addresses({node: (f"host{node}", 1) for node in nodes})
         self.files: dict[int, WatchedFiles] = {}
@@ -373,11 +384,17 @@ class CoreRun(BaseSimulation):
             copies += 1
         leaves = self.places[source - 1].process
         now = leaves.loop.time() if leaves is not None else world.now
-        for _ in range(copies):
+        for copy in range(copies):
             delay = world.network.delays.draw(chance)
+            if copy and chance.random() < 0.2:
+                delay += 3.0 * chance.random()
             if unreliable.delayed and chance.random() < unreliable.delayed:
-                delay += 2.0 * chance.random() ** 3
+                delay += 2.5 * chance.random() ** 3
             world.scheduler.at(now + delay, self._arrive, source, target, message)
+        if self.echo is not None and source == self.echo[0] and isinstance(message, AppendReply):
+            _, first, last = self.echo
+            if first <= now <= last:
+                world.scheduler.at(last + 0.5 + 1.2 * chance.random(), self._arrive, source, target, message)
 
     def _arrive(self, source: int, target: int, message: Message) -> None:
         process = self.places[target - 1].process

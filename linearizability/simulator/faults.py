@@ -13,6 +13,8 @@ from random import Random
 
 LEADER = 0
 """Stands for the node that leads when the fault happens."""
+BEFORE = 0
+"""Among `others` of a transfer: the leader that was split off last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +108,9 @@ HUNTED = ("kill", "power", "tear", "isolate", "cut", "freeze", "transfer")
 
 def schedule(random: Random, plan: Plan) -> list[Fault]:
     """A schedule, by time. Each run has some kinds of faults and not others: the rare ones meet more often so."""
-    faults = _hunt(random, plan) if random.random() < 0.25 else _mixture(random, plan)
+    chance = random.random()
+    make = _hunt if chance < 0.25 else _seesaw if chance < 0.35 else _mixture
+    faults = make(random, plan)
     return sorted(faults, key=lambda fault: (fault.at, fault.kind, fault.node))
 
 
@@ -123,6 +127,39 @@ def _hunt(random: Random, plan: Plan) -> list[Fault]:
             others = tuple(range(1, plan.nodes + 1))
         faults.append(Fault(round(at, 3), kind.name, LEADER, round(seconds, 3), others, random.randint(0, 5)))
     return faults
+
+
+def _seesaw(random: Random, plan: Plan) -> list[Fault]:
+    """A leader is left with a minority, another is elected, and leadership comes back: over and over."""
+    names = [name for name in ("split", "isolate") if name in plan.kinds]
+    faults = []
+    at = plan.first
+    while at < plan.last:
+        at += 0.05 + 0.2 * random.random()
+        alone = 0.3 + 0.7 * random.random()
+        kind = random.choice(names)
+        others = _others(random, plan, random.randint(1, plan.nodes), kind)
+        faults.append(Fault(round(at, 3), kind, LEADER, round(alone, 3), others[:1] if kind == "split" else others))
+        at += alone + 0.3 * random.random()
+        if "transfer" in plan.kinds:
+            to = (random.randint(1, plan.nodes),)
+            faults.append(Fault(round(at, 3), "transfer", LEADER, 0.0, to))
+    return faults
+
+
+def echoes(random: Random, node: int, others: tuple[int, ...]) -> tuple[list[Fault], float, float]:
+    """A leader is left with one follower, is deposed, and comes back while that follower hears nothing any more.
+
+    Also from when to when (in seconds) that follower said what is to be heard again then.
+    """
+    alone = 0.25 + 0.3 * random.random()
+    back = 0.6 + alone + 0.35 + 0.3 * random.random()
+    faults = [
+        Fault(0.6, "split", LEADER, round(alone, 3), (node,)),
+        Fault(round(back, 3), "transfer", LEADER, 0.0, (BEFORE,)),
+        Fault(round(back, 3), "deaf", node, 1.5, others),
+    ]
+    return faults, 0.6, 0.6 + alone
 
 
 def _mixture(random: Random, plan: Plan) -> list[Fault]:

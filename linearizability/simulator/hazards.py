@@ -19,7 +19,7 @@ from raftlog.raft.core.leadership import Leadership
 from raftlog.raft.core.log import Accepted, RaftLog, Rejected
 from raftlog.raft.core.messages import AppendReply, Message, VoteReply
 from raftlog.raft.core.raft import Raft
-from raftlog.raft.core.state import HardState
+from raftlog.raft.core.state import HardState, Role
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +66,10 @@ def double_vote() -> AbstractContextManager[None]:
     """Votes are counted by message, so that one that comes twice counts twice."""
 
     def on_vote_reply(self: Any, sender: int, reply: VoteReply, now: float) -> None:
-        before = len(self._votes)
-        again = sender in self._votes
+        wanted = {Role.PRE_CANDIDATE: (True, self.term + 1), Role.CANDIDATE: (False, self.term)}.get(self.role)
+        again = sender in self._votes and reply.granted and (reply.pre, reply.for_term) == wanted
         real(self, sender, reply, now)
-        if again and reply.granted and reply.for_term == self.term and not reply.pre and len(self._votes) == before:
+        if again:
             self._votes.add(min(set(self.configuration.ids) - self._votes, default=sender))
             self._count_votes(now)
 
@@ -131,18 +131,6 @@ def no_fsync() -> AbstractContextManager[None]:
     return instead(FaultyDisk, "sync", sync)
 
 
-def commit_of_an_earlier_term() -> AbstractContextManager[None]:
-    """A leader counts copies of entries of earlier terms (Raft's figure 8)."""
-
-    def committed(self: Any) -> int:
-        configuration = self._log.configuration
-        if not configuration.voters:
-            return 0
-        return int(configuration.reached(self._match(voter) for voter in configuration.voters))
-
-    return instead(Leadership, "committed", committed)
-
-
 def forgotten_vote() -> AbstractContextManager[None]:
     """Term and vote are not written down."""
 
@@ -163,6 +151,5 @@ RAFT_HAZARDS: tuple[Hazard, ...] = (
     Hazard("late-ack", ("core",), str(late_ack.__doc__), late_ack),
     Hazard("ack-before-fsync", ("core", "quorum"), str(ack_before_fsync.__doc__), ack_before_fsync),
     Hazard("no-fsync", ("core", "quorum"), str(no_fsync.__doc__), no_fsync),
-    Hazard("commit-of-earlier-term", ("core",), str(commit_of_an_earlier_term.__doc__), commit_of_an_earlier_term),
     Hazard("forgotten-vote", ("core", "quorum"), str(forgotten_vote.__doc__), forgotten_vote),
 )

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from raftlog.linearizability.simulator.disk import FaultyDisk
-from raftlog.linearizability.simulator.faults import DAMAGES, LEADER, Fault
+from raftlog.linearizability.simulator.faults import BEFORE, DAMAGES, LEADER, Fault
 from raftlog.linearizability.simulator.journals import bytes_that_may_rot
 from raftlog.linearizability.simulator.world import Machine, World
 
@@ -40,6 +40,7 @@ class Injector:
         self.over = False
         self._cuts: dict[tuple[int, int], int] = {}
         self._stalls: dict[int, int] = {}
+        self._split_off = 0
 
     def schedule(self, faults: Iterable[Fault]) -> None:
         """Let all of them happen at their times."""
@@ -147,8 +148,10 @@ class Injector:
         leader = self.leader()
         if leader is None:
             return False
-        self.transfer(self.world.machines[leader], fault.others[0])
-        return True
+        to = self._split_off if fault.others[0] == BEFORE else fault.others[0]
+        if to:
+            self.transfer(self.world.machines[leader], to)
+        return to > 0
 
     # Links -----------------------------------------------------------------------------------------------------
 
@@ -182,6 +185,7 @@ class Injector:
         return self._hold(both, fault.seconds)
 
     def _split(self, machine: Machine, fault: Fault) -> bool:
+        self._split_off = machine.node
         here = {machine.node, *fault.others}
         across = [(a, b) for a in self.nodes for b in self.nodes if (a in here) != (b in here)]
         return self._hold(across, fault.seconds)
