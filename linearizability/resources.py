@@ -6,6 +6,7 @@ Knows: clocks and where the system tells how much memory is used. Refuses to kno
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from raftlog.linearizability.checker.budget import MEGABYTE, Budget, OutOfBudget
@@ -42,12 +43,19 @@ class Allowance:
         if self._megabytes is not None and memory_used() - self._memory_at_start >= self._megabytes * MEGABYTE:
             raise OutOfBudget("memory", f"{self._megabytes:g} MB are used, and not all was read")
 
-    def left(self) -> Budget:
-        """What a check may still use."""
+    def left(self, tick: Callable[[float], None] | None = None) -> Budget:
+        """What a check may still use. `tick` is told the seconds from time to time, to show that there is life."""
+
+        def clock() -> float:
+            now = time.monotonic()
+            if tick is not None:
+                tick(now - self._began)
+            return now
+
         return Budget(
             self._seconds,
             self._megabytes,
-            clock=time.monotonic,
+            clock=clock,
             memory=memory_used,
             clock_at_start=self._began,
             memory_at_start=self._memory_at_start,

@@ -36,7 +36,8 @@ from raftlog.linearizability.checker.verdict import (
 
 _FIRST_LOOK = 20_000  # configurations each part may take before the others had their turn
 _MORE = 8  # times as many in each further turn
-_EXPLAIN_SECONDS = 10.0  # the time to make a violation small, beside the budget of the check
+_EXPLAIN_SECONDS = 10.0  # the time to make violations small and to find orders, beside the budget of the check
+_EXPLAIN_AT_LEAST = 0.1
 
 Progress = Callable[[int, int], None]  # parts settled, parts in all
 
@@ -108,7 +109,7 @@ class _Check:
         self._checks: dict[Key, PartCheck] = {key: part_check(model, ops) for key, ops in parts.items()}
         self._status: dict[Key, Status] = {}
         self._out: OutOfBudget | None = None
-        self._order_meter: Meter | None = None  # one for all parts: a page has many
+        self._explained = 0.0  # seconds
 
     def run(self, progress: Progress | None) -> Verdict:
         """Give every part a little, then those that need it more, until one is invalid or all are settled."""
@@ -174,17 +175,26 @@ class _Check:
         )
 
     def _explain(self, key: Key) -> Witness:
-        budget = replace(self._meter.budget, seconds=_EXPLAIN_SECONDS, configurations=None, clock_at_start=None)
-        return self._checks[key].witness(key, self._history.time_unit, Meter(budget))
+        meter = self._allowance()
+        try:
+            return self._checks[key].witness(key, self._history.time_unit, meter)
+        finally:
+            self._explained += meter.elapsed()
 
     def _order(self, key: Key, status: Status) -> tuple[Placed, ...]:
-        if self._order_meter is None:
-            budget = replace(self._meter.budget, seconds=_EXPLAIN_SECONDS, configurations=None, clock_at_start=None)
-            self._order_meter = Meter(budget)
         order: tuple[Placed, ...] = ()
         if status is Status.VALID and self._checks[key].algorithm == "log":
             order = linearize_log(self._parts[key])
-        return order or linearize(self._model, self._parts[key], self._order_meter)
+        meter = self._allowance()
+        try:
+            return order or linearize(self._model, self._parts[key], meter)
+        finally:
+            self._explained += meter.elapsed()
+
+    def _allowance(self) -> Meter:
+        """An account for one explanation. All together get so much time, and each at least a little."""
+        seconds = max(_EXPLAIN_SECONDS - self._explained, _EXPLAIN_AT_LEAST)
+        return Meter(replace(self._meter.budget, seconds=seconds, configurations=None, clock_at_start=None))
 
     def _reason(self, out: OutOfBudget) -> str:
         settled = len(self._status)

@@ -146,7 +146,7 @@ def _check_model(options: argparse.Namespace, model: Model[Any], progress: _Prog
     else:
         try:
             history = read_file(options.file, options.format, allowance, progress.lines)
-            verdict = check(history, model, budget=allowance.left(), progress=progress.parts)
+            verdict = check(history, model, budget=allowance.left(progress.seconds), progress=progress.parts)
         except OutOfBudget as out:
             reason = f"The budget ran out: {out.reason}."
             verdict = Unknown(model, limit=out.limit, reason=reason)
@@ -229,6 +229,7 @@ class _Progress:
         self._shown = sys.stderr.isatty()
         self._next = time.monotonic() + _PROGRESS_AFTER_SECONDS
         self._written = False
+        self._settled = ""
 
     def lines(self, count: int) -> None:
         """So many lines were read."""
@@ -236,7 +237,11 @@ class _Progress:
 
     def parts(self, settled: int, count: int) -> None:
         """So many parts of all have a verdict."""
-        self._say(f"{settled:,} of {count:,} parts settled")
+        self._settled = f", {settled:,} of {count:,} parts settled" if count > 1 else ""
+
+    def seconds(self, count: float) -> None:
+        """The check is so old."""
+        self._say(f"checking for {count:.0f} s{self._settled}")
 
     def end(self) -> None:
         """Take the line away."""
