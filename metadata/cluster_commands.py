@@ -181,11 +181,11 @@ class LeadersElected(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RebalanceLeaders(Command["LeadersElected"]):
-    """The leader gives partitions back to their preferred replicas, on brokers that are further from the ideal than
-    `leader.imbalance.per.broker.percentage`. At most `partitions_max` at once. Answered by LeadersElected.
+    """The leader gives partitions back to their preferred replicas, on brokers that lead less of what prefers them than
+    all but `percentage` of it. At most `partitions_max` at once, as in Kafka. Answered by LeadersElected.
     """
 
-    percentage: int = 10
+    percentage: int = 0
     partitions_max: int = 1000
 
 

@@ -25,9 +25,6 @@ from raftlog.metadata.image import MetadataImage, PartitionImage, TopicImage
 from raftlog.metadata.records import NO_LEADER, PartitionChangeRecord
 from raftlog.wire.errors import ErrorCode
 
-MAX_ELECTIONS_PER_IMBALANCE = 1000
-"""Partitions given back to their preferred leaders at once, as in Kafka: the next round takes the next ones."""
-
 
 class Changes:
     """Partition states that a decision changes, topic by topic in the order in which they were first touched."""

@@ -252,7 +252,7 @@ class Controller:
         decision = decide(self._newest(), command, self._environment)
         if decision.records:
             await self._propose(decision.records)
-        elif self._pending:
+        elif self._pending and not _is_mere_sign_of_life(command):
             # The answer rests on changes that are not yet committed, and must not be given before they are.
             await self._log.propose(())
         return decision.response
@@ -450,3 +450,10 @@ class Controller:
     async def transfer_leadership(self, to: int) -> None:
         """Make another voter the leader. Raises NotLeader, ProposalFailed."""
         await (self._forwarding or self._log).transfer_leadership(to)
+
+
+def _is_mere_sign_of_life(command: Command[Any]) -> bool:
+    """Whether it does not matter that the answer may rest on what is not yet committed. Brokers must not fall silent
+    because a disk is slow.
+    """
+    return getattr(command, "want_shut_down", True) is False

@@ -27,7 +27,6 @@ class DutySettings(NamedTuple):
 
     session_ms: int = DEFAULT_SESSION_MS
     rebalance_seconds: float = 300.0
-    imbalance_percentage: int = 10
 
 
 class ControllerDuties:
@@ -147,6 +146,6 @@ class ControllerDuties:
         self._on_task(self._loop.create_task(self._give_back_leaders()))
 
     async def _give_back_leaders(self) -> None:
-        answer = await self._controller.execute(RebalanceLeaders(self._settings.imbalance_percentage))
+        answer = await self._controller.execute(RebalanceLeaders())
         if answer.results:
             log.info("%d partitions given back to their preferred leaders", len(answer.results))
