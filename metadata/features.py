@@ -13,9 +13,6 @@ from raftlog.metadata.image import MetadataImage
 from raftlog.metadata.records import FeatureLevelRecord
 from raftlog.wire.errors import ErrorCode
 
-SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {"raftlog.metadata.version": (1, 1)}
-"""Lowest and highest level of each feature that this version of the software knows."""
-
 
 def update_features(
     image: MetadataImage, command: UpdateFeatures, environment: Environment

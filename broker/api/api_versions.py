@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 
 from raftlog.broker.api.context import RequestContext
-from raftlog.metadata.features import SUPPORTED_FEATURES
+from raftlog.metadata.feature_levels import SUPPORTED_FEATURES
 from raftlog.metadata.image import MetadataImage
 from raftlog.wire.codec import encode
 from raftlog.wire.errors import ErrorCode

@@ -28,7 +28,7 @@ from raftlog.metadata.commands import (
 )
 from raftlog.metadata.controller import Environment, decide, refuse
 from raftlog.metadata.delta import MetadataDelta
-from raftlog.metadata.features import SUPPORTED_FEATURES
+from raftlog.metadata.feature_levels import SUPPORTED_FEATURES
 from raftlog.metadata.image import MetadataImage
 from raftlog.metadata.records import Record
 from raftlog.metadata.snapshot import decode_snapshot, encode_snapshot, snapshot_records

@@ -14,11 +14,12 @@ from raftlog.broker.runtime.directory_reports import DirectoryReports
 from raftlog.broker.runtime.failures import CannotStart
 from raftlog.broker.runtime.last_run import LastRun, forget_last_run, read_last_run, write_last_run
 from raftlog.broker.runtime.lifecycle import BrokerLifecycle, LifecycleSettings
-from raftlog.broker.runtime.opening import FEATURE_RANGES, random_id
+from raftlog.broker.runtime.opening import random_id
 from raftlog.broker.runtime.replication.replication import Replication, ReplicationSettings
 from raftlog.broker.store.data_directory import cluster_of_directory
 from raftlog.broker.store.disk import OsDisk
 from raftlog.metadata.commands import NO_EPOCH, RegisterBroker
+from raftlog.metadata.feature_levels import SUPPORTED_FEATURES
 from raftlog.metadata.records import FeatureRange
 from raftlog.raft.seam import ProposalFailed
 
@@ -82,7 +83,13 @@ class Membership:
         """What the partition manager replicates with."""
         config = self._config
         settings = ReplicationSettings.from_config(config, config.inter_broker_listener)
-        self._replication = Replication(self._loop, config.node_id, settings, self._controller.alter_partitions)
+        self._replication = Replication(
+            self._loop,
+            config.node_id,
+            settings,
+            self._controller.alter_partitions,
+            registered_epoch=lambda: self._controller.broker_epoch,
+        )
         return self._replication
 
     async def join(self) -> None:
@@ -102,7 +109,7 @@ class Membership:
             fenced=True,
             previous_broker_epoch=last.broker_epoch if stopped_in_order else NO_EPOCH,
             log_survived=bool(boot_id) and last.boot_id == boot_id,
-            features=tuple(FeatureRange(name, *levels) for name, levels in sorted(FEATURE_RANGES.items())),
+            features=tuple(FeatureRange(name, *levels) for name, levels in sorted(SUPPORTED_FEATURES.items())),
         )
         heartbeat = LifecycleSettings(config["broker.heartbeat.interval.ms"] / 1000)
         self._lifecycle = BrokerLifecycle(self._controller, registration, heartbeat, self._offline_directories)

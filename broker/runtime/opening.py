@@ -9,14 +9,12 @@ import os
 
 from raftlog.broker.config import BrokerConfig
 from raftlog.broker.machine import Machine
-from raftlog.broker.runtime.controller import FEATURES, Controller, InternalTopic
+from raftlog.broker.runtime.controller import Controller, InternalTopic
 from raftlog.metadata.commands import NewTopic
 from raftlog.metadata.controller import Environment
+from raftlog.metadata.feature_levels import SUPPORTED_FEATURES
 from raftlog.raft.local import LocalLog
 from raftlog.raft.seam import MetadataLog
-
-FEATURE_RANGES = {name: (1, level) for name, level in FEATURES.items()}
-"""The levels of each feature that this version knows (KIP-584)."""
 
 _RESERVED_IDS = 2
 """Ids 0 (none) and 1 (the metadata log itself) belong to no topic in Kafka."""
@@ -44,7 +42,7 @@ def open_controller(config: BrokerConfig, machine: Machine | None = None) -> Con
         resolver=config.resolver,
         num_partitions=config["num.partitions"],
         default_replication_factor=config["default.replication.factor"],
-        features=FEATURE_RANGES,
+        features=SUPPORTED_FEATURES,
     )
     metadata_log = _quorum_log(config, machine) if config.has_peers else _local_log(config, machine)
     internal_topics = {"__consumer_offsets": _offsets_topic(config)}
