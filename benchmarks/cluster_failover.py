@@ -125,7 +125,8 @@ def many_leaders(brokers: BrokerSet, count: int = 3000) -> float:
     victim, others = 1, [2, 3]
     assignment = [[victim, *others]] * count
     client = admin(brokers.bootstrap)
-    client.create_topics([NewTopic("many", count, replica_assignment=assignment)], request_timeout=120)["many"].result(180)
+    topic = NewTopic("many", count, replica_assignment=assignment)
+    client.create_topics([topic], request_timeout=120)["many"].result(180)
     brokers.wait_until_in_sync("many", 300)
     elsewhere = ",".join(address for at, address in enumerate(brokers.bootstrap.split(","), 1) if at != victim)
     watcher = admin(elsewhere)
