@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from raftlog.broker.core.log.config import LogConfig
@@ -23,12 +23,16 @@ if TYPE_CHECKING:
     from raftlog.broker.runtime.replication.replication import Replication
     from raftlog.broker.store.log_manager import LogManager
     from raftlog.broker.store.managed_log import ManagedLog
+    from raftlog.broker.store.partition_log import PartitionLog
     from raftlog.metadata.cluster_commands import IsrProposal
     from raftlog.metadata.delta import MetadataDelta
     from raftlog.metadata.image import MetadataImage, TopicImage
     from raftlog.metadata.records import PartitionState
 
 log = logging.getLogger("raftlog.partitions")
+
+OPENING_AGAIN_SECONDS = 10.0
+"""After what time a replica that could not be made is tried again."""
 
 OPENING_SECONDS = 0.005
 """How long opening replicated partitions may hold the event loop at a time."""
@@ -249,12 +253,19 @@ class PartitionManager:
         while self._to_open and loop.time() < until:
             topic_id, index = next(iter(self._to_open))
             del self._to_open[topic_id, index]
-            # Those that fail are told of, and tried again when somebody asks for them.
-            self.find_by_id(topic_id, index)
+            if self.find_by_id(topic_id, index) is ErrorCode.KAFKA_STORAGE_ERROR:
+                self._open_later(loop, topic_id, index)
         if self._to_open:
             loop.call_soon(self._open_some)
         else:
             self._tell_gained()
+
+    def _open_later(self, loop: asyncio.AbstractEventLoop, topic_id: bytes, index: int) -> None:
+        """A disk without room may get some, and nobody asks a follower; a log that failed stays as it is."""
+        topic = self._by_id.get(topic_id)
+        found = self._logs.get(topic.image.name, index) if topic is not None else None
+        if topic is not None and (found is None or found.offline_reason is None):
+            loop.call_later(OPENING_AGAIN_SECONDS, lambda: self._open_soon(topic.image))
 
     def steady_ms(self) -> int:
         """Milliseconds since some moment; never goes back."""
@@ -302,6 +313,9 @@ class PartitionManager:
             self._change(image.topics[name])
         for name in delta.topics_with_changed_configs(image):
             self._configure(image.topics[name])
+        if self._node_id in delta.changed_brokers:
+            # It may have been away while partitions moved, or were deleted.
+            self._remove_strays(list(self._logs))
         self._tell_gained()
 
     def _tell_gained(self) -> None:
@@ -342,7 +356,18 @@ class PartitionManager:
         # A reassignment has moved it away.
         del topic.partitions[partition.index]
         self._drop(partition, ErrorCode.NOT_LEADER_OR_FOLLOWER, "the partition is on other brokers now")
-        self._logs.delete(partition.topic, partition.index, partition.topic_id)
+        self._remove_strays([partition.log])
+
+    def _remove_strays(self, candidates: Iterable[PartitionLog]) -> None:
+        """Remove logs of partitions that are on other brokers now, or gone, once the metadata are current."""
+        image, replication = self._image, self._replication
+        if image is None or replication is None or not replication.is_current:
+            return
+        for partition_log in candidates:
+            state = image.partition(partition_log.topic, partition_log.index)
+            if state is None or self._node_id not in state.replicas:
+                log.info("partition=%s-%d is not on this broker any more", partition_log.topic, partition_log.index)
+                self._logs.delete(partition_log.topic, partition_log.index)
 
     def _configure(self, image: TopicImage) -> None:
         config = self._topic_config(image.name)

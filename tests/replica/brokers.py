@@ -108,7 +108,9 @@ class Broker:
             topic_config=self.topic_config,
             on_offline=lambda log, reason: self.partitions.log_offline(log, reason),
         )
-        self.replication = Replication(loop, self.node_id, self.cluster.settings, self._alter)
+        self.replication = Replication(
+            loop, self.node_id, self.cluster.settings, self._alter, registered_epoch=self._registered_epoch
+        )
         self.partitions = PartitionManager(self.node_id, self.logs, self.topic_config, self.replication)
         sessions: FetchSessions[Partition] = FetchSessions(1000, self.cluster.next_session, FetchService.release)
         self.fetches = FetchService(loop, self.partitions, sessions, 55 << 20)
@@ -147,6 +149,9 @@ class Broker:
         image = delta.apply(len(self.cluster.records))
         if self.image.version < image.version:
             self.hear(delta, image)
+
+    def _registered_epoch(self) -> int:
+        return self.cluster.registered.get(self.node_id, -1)
 
     async def _alter(self, proposals: Sequence[IsrProposal]) -> PartitionsAltered:
         await asyncio.sleep(0)
@@ -235,6 +240,7 @@ class Cluster:
         self.records: list[Record] = []
         self.image = MetadataImage()
         self._sessions = 0
+        self.registered: dict[int, int] = {}
         self._environment = Environment(
             new_id=lambda: TOPIC_ID, resolver=ConfigResolver(1, {}), num_partitions=1, default_replication_factor=1
         )
@@ -267,7 +273,9 @@ class Cluster:
         known = self.image.brokers.get(node_id)
         incarnation = (known.epoch if known else 0).to_bytes(8, "big") + node_id.to_bytes(8, "big")
         rack = self.broker_settings.get(f"rack.{node_id}")
-        self.execute(RegisterBroker(node_id, incarnation, (endpoint,), rack, fenced=False))
+        self.registered.pop(node_id, None)
+        answer = self.execute(RegisterBroker(node_id, incarnation, (endpoint,), rack, fenced=True))
+        self.registered[node_id] = answer.broker_epoch
         self.unfence(node_id)
         broker.catch_up()
 

@@ -152,3 +152,23 @@ def test_with_flush_messages_a_follower_acknowledges_what_is_on_its_disk(tmp_pat
                 assert broker.partition().log.recovery_point == 20
 
     run(story)
+
+
+def test_what_moved_away_while_a_broker_was_down_is_removed_when_it_is_back(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Cluster(tmp_path) as cluster:
+            cluster.create_topic((1, 2), (1, 2))
+            for index in (0, 1):
+                cluster[1].append("a", index=index)
+                await until(lambda index=index: cluster.is_replicated(index))  # type: ignore[misc]
+            cluster.kill(2)
+            cluster.set_state(0, replicas=(1, 3))
+            assert (tmp_path / "2" / "t-0").exists()
+            cluster.start(2)
+            # Old metadata, read again, must not remove a replica: it may be here in the newest.
+            await until(lambda: cluster[2].logs.get("t", 0) is None)
+            await until(lambda: len(cluster.state(1).isr) == 2)
+            assert cluster[2].end(1) == 1
+            assert not (tmp_path / "2" / "t-0").exists()
+
+    run(story)

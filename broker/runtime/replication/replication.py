@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from raftlog.broker.core.replica.leadership import NO_EPOCH, Leadership, LeaderTerms
@@ -62,8 +62,13 @@ class Replication:
         node_id: int,
         settings: ReplicationSettings,
         alter_partitions: AlterPartitions,
+        *,
+        registered_epoch: Callable[[], int],
     ) -> None:
-        """`alter_partitions` takes ISR proposals to the controller."""
+        """`alter_partitions` takes ISR proposals to the controller; `registered_epoch` is the epoch under which this
+        process has registered, -1 before.
+        """
+        self._registered_epoch = registered_epoch
         self._loop = loop
         self._node_id = node_id
         self._settings = settings
@@ -147,6 +152,14 @@ class Replication:
         self._followed[partition] = fetcher.follow(partition, state.leader_epoch)
         self._connect(fetcher)
         self._start_looking()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the metadata are newer than this process. Before that they are being read again, and say nothing
+        about what may be removed: a replica that was moved away may have been moved back.
+        """
+        epoch = self._registered_epoch()
+        return epoch >= 0 and self._broker_epoch(self._node_id) == epoch
 
     def _own_epoch(self) -> int:
         return self._broker_epoch(self._node_id)
