@@ -129,7 +129,10 @@ class ControllerDuties:
 
     async def _fence(self, silent: tuple[Silence, ...]) -> None:
         for one in silent:
-            log.warning("broker=%d epoch=%d is fenced: %s", one.broker_id, one.broker_epoch, one.reason)
+            broker = self._controller.image.brokers.get(one.broker_id)
+            has_left = broker is not None and broker.in_controlled_shutdown
+            level = logging.INFO if has_left else logging.WARNING
+            log.log(level, "broker=%d epoch=%d is fenced: %s", one.broker_id, one.broker_epoch, one.reason)
         brokers = tuple((one.broker_id, one.broker_epoch) for one in silent)
         began = self._loop.time()
         answer = await self._controller.execute(FenceBrokers(brokers), self._settings.session_ms / 1000)

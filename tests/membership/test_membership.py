@@ -154,6 +154,23 @@ async def test_a_broker_whose_disk_was_exchanged_is_in_sync_with_nothing(tmp_pat
         await until(lambda: world.partition(with_the_old_disk, "alone").leader == 4, "its data is back")
 
 
+async def test_a_directory_that_fails_takes_only_its_own_replicas(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        one, two = b"directory one...", b"directory two..."
+        broker = await world.node(4, directories=(one, two)).up()
+        for name, directory in (("a", one), ("b", two)):
+            await world.topic(4, 1, name=name)
+            assert broker.lifecycle is not None
+            broker.lifecycle.assign_directory(broker.image.topics[name].topic_id, 0, directory)
+        await until(lambda: all(world.partition(broker, name).directories for name in ("a", "b")), "both are told")
+        broker.offline = (one,)
+        assert broker.lifecycle is not None
+        broker.lifecycle.hurry()
+        await until(lambda: world.partition(broker, "a").leader == 1, "somebody else leads")
+        assert world.partition(broker, "b").leader == 4
+        assert not broker.image.brokers[4].fenced
+
+
 async def test_an_observer_that_dies_is_noticed_as_quickly_as_a_voter(tmp_path: Path) -> None:
     async with World(tmp_path) as world:
         observer = await world.node(7).up()
