@@ -10,6 +10,7 @@ names its line.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import IO, Any, TypeAlias
 
@@ -50,6 +51,9 @@ def _refuse_constant(text: str) -> Any:
     raise ValueError(f"{text} is not JSON")
 
 
+_STRINGS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_TOO_DEEP = "[" * (MAX_DEPTH + 1)
+_NO_BRACKETS = re.compile(r"[^\[\]{}]+")
 _decoder: Any = json.JSONDecoder(parse_constant=_refuse_constant)
 _scan: Callable[[str, int], tuple[Any, int]] = _decoder.scan_once  # spares decode()'s search for white space
 
@@ -128,6 +132,10 @@ class JsonLinesReader:
                     self._progress(self.line)
         except _LineError as error:
             raise HistoryError(str(error), max(1, self.line + error.ahead), self.name) from None
+
+    def unfinished(self) -> list[Operation]:
+        """The operations that were called and have not returned so far, in the order of their calls."""
+        return list(self._open.values())
 
     def _handlers(self) -> dict[str, Callable[[dict[str, Any]], Event | None]]:
         return {
@@ -376,25 +384,21 @@ def _parse(text: str) -> dict[str, Any]:
 
 
 def _depth(text: str) -> int:
-    """How deep the brackets nest, those inside strings left out."""
-    depth = deepest = 0
-    in_string = escaped = False
-    for character in text:
-        if in_string:
-            if escaped:
-                escaped = False
-            elif character == "\\":
-                escaped = True
-            elif character == '"':
-                in_string = False
-        elif character == '"':
-            in_string = True
-        elif character in "[{":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif character in "]}":
-            depth -= 1
-    return deepest
+    """How deep the brackets nest, those inside strings left out; beyond MAX_DEPTH any greater number.
+
+    A line of a hundred records has hundreds of brackets, so they are not walked one by one: each pass takes away all
+    the innermost pairs at once.
+    """
+    brackets = _NO_BRACKETS.sub("", _STRINGS.sub("", text)).replace("{", "[").replace("}", "]")
+    depth = 0
+    while brackets and depth <= MAX_DEPTH:
+        if _TOO_DEEP in brackets:
+            return depth + len(_TOO_DEEP)
+        left = brackets.replace("[]", "")
+        if len(left) == len(brackets):
+            return depth + left.count("[")  # they do not match, and it is not JSON either
+        depth, brackets = depth + 1, left
+    return depth
 
 
 def _batches(source: Source) -> Iterator[Iterable[str]]:

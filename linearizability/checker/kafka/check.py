@@ -93,17 +93,13 @@ def check_kafka(
 
 def _operations(reader: JsonLinesReader, annotations: list[Annotation]) -> Iterator[Operation]:
     """The operations of a file as they end, and at last those that never did."""
-    opened: dict[int, Operation] = {}
     invoke = EventType.INVOKE
     for kind, subject in reader.events(whole_operations=True):
         if isinstance(subject, Annotation):
             annotations.append(subject)
-        elif kind is invoke:
-            opened[id(subject)] = subject
-        else:
-            opened.pop(id(subject), None)
+        elif kind is not invoke:
             yield subject
-    yield from opened.values()
+    yield from reader.unfinished()
 
 
 class _Analysis:
