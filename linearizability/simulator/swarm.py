@@ -20,6 +20,8 @@ from raftlog.linearizability.simulator.shrink import shrink
 from raftlog.linearizability.simulator.violation import RunResult
 
 SEEDS_PER_BATCH = 10
+TOLD_SECONDS = 60.0
+"""A campaign says this often how far it is."""
 FAILURES_SHRUNK_MAX = 5
 """So many failing seeds are shortened in one campaign; of the others the seed is told."""
 
@@ -105,11 +107,15 @@ def campaign(
 
     with multiprocessing.get_context("fork").Pool(os.cpu_count(), maxtasksperchild=50) as pool:
         # A generator that is read as results come: a plain imap would read all of an endless one.
+        told = began
         for results in _windowed(pool.apply_async, batches(), 2 * (os.cpu_count() or 1)):
             for result in results:
                 whole.add(result)
                 if result.failed:
                     tell(f"{part} seed {result.seed}: {result.invariant}: {result.violation} (at {result.at:.3f} s)")
+            if time.monotonic() - told > TOLD_SECONDS:
+                told = time.monotonic()
+                tell(f"{part}: {whole.seeds} seeds, {len(whole.failing)} failing, after {told - began:.0f} s")
     for result in whole.failing[:FAILURES_SHRUNK_MAX]:
         kept, again, runs = shortened(part, result.seed)
         tell(f"{part} seed {result.seed}, {len(kept)} of {len(result.faults)} faults after {runs} runs:")
