@@ -18,7 +18,7 @@ operation, chosen such that one makes another superfluous exactly when it has al
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 # How a configuration came about, newest first: what went before, the tag of the operation placed, the number of the
 # state after it, and the tag of the operation whose return asked for it. The state -1 stands for an operation that
@@ -30,18 +30,14 @@ Groups: TypeAlias = dict[int, list[Entry]]  # by the number of the state
 Growing: TypeAlias = "dict[int, tuple[list[int], list[Entry]]]"
 
 
-class Masks(NamedTuple):
-    """The open operations by kind, as bits; `width` is more than the number of the highest bit."""
-
-    forced: int
-    observers: int
-    optional: int
-    width: int
+# The open operations by kind, as bits: those that must be placed, observers, those of unknown outcome; and more than
+# the number of the highest bit.
+Masks: TypeAlias = tuple[int, int, int, int]
 
 
 def masks_of(live: int, observers: int, optional: int) -> Masks:
     """The masks when the bits in `live` are of open operations."""
-    return Masks(live & ~(observers | optional), observers & live, optional & live, live.bit_length())
+    return live & ~(observers | optional), observers & live, optional & live, live.bit_length()
 
 
 def merit(entry: Entry, masks: Masks) -> int:

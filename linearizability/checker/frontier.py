@@ -212,6 +212,59 @@ class Frontier:
                 self.loose.pop(0)
 
     def _advance(self, bit: int, tag: Any) -> bool:
+        groups = self._simple(bit)
+        if groups is None:
+            groups = self._general(bit, tag)
+        if not groups:
+            return False
+        stale = self.stale | bit
+        while stale:
+            lowest = stale & -stale
+            stale ^= lowest
+            self._free.append(lowest)
+        self.stale = 0
+        self._forget(bit)
+        acceptance = self.acceptance
+        if len(acceptance) > len(groups):
+            self.acceptance = {state: acceptance[state] for state in groups}
+        self.groups = groups
+        return True
+
+    def _simple(self, bit: int) -> Groups | None:
+        """What comes after when there is one configuration and only one thing to do with it; None otherwise."""
+        groups = self.groups
+        if len(groups) != 1 or self.has_spares or not self._is_alone(bit):
+            return None
+        ((state, entries),) = groups.items()
+        if len(entries) != 1:
+            return None
+        done, absorbed, trace = entries[0]
+        observers = self.observers
+        live = ~self.stale
+        clean = live & ~bit
+        seen = self.acceptance[state] & observers
+        done = done & live | seen
+        absorbed &= live & ~seen
+        if absorbed & bit:
+            return None
+        if done & bit:
+            return {state: [(done & clean, absorbed & clean, trace)]}
+        if observers & bit:
+            return {}
+        _, _, letter, tag = self.mutators[0]
+        self.explored += 1
+        then = letter.table.get(state)
+        if then is None:
+            then = self.alphabet.step(letter, state)
+        if then < 0:
+            return {}
+        if letter.constant:
+            absorbed |= (self.absorbable | observers) & live
+        done |= self.acceptance_of(then)
+        story = (trace, tag, then, tag) if self.traced else None
+        return {then: [(done & clean, absorbed & ~done & clean, story)]}
+
+    def _general(self, bit: int, tag: Any) -> Groups:
         live = ~self.stale
         clean = live & ~bit
         masks = self._masks()
@@ -234,20 +287,7 @@ class Frontier:
                 Burst(self, bit, tag, masks).run(waiting, after)
             elif not self.observers & bit:
                 self._place_alone(bit, waiting, after, masks)
-        if not after:
-            return False
-        stale = self.stale | bit
-        while stale:
-            lowest = stale & -stale
-            stale ^= lowest
-            self._free.append(lowest)
-        self.stale = 0
-        self._forget(bit)
-        acceptance = self.acceptance
-        if len(acceptance) > len(after):
-            self.acceptance = {state: acceptance[state] for state in after}
-        self.groups = settled(after)
-        return True
+        return settled(after)
 
     def _is_alone(self, bit: int) -> bool:
         """Whether no other open operation can be of use to the one that returns."""
