@@ -148,7 +148,7 @@ def test_health_and_readiness_over_http(world: World, tmp_path: Path) -> None:
         wait_until(lambda: ask(port.number, "/ready")[0] == 503, "the broker is not ready")
         assert ask(port.number, "/health")[0] == 200
     finally:
-        broker.stop()
+        broker.kill()
         broker.extra_arguments = plain
         port.release()
 
