@@ -337,9 +337,7 @@ class GroupCoordinator:
         if future is not None and not future.done():
             future.set_result(response)
 
-    def settle(
-        self, host: GroupShardHost, decision: Decision[R], refuse: Callable[[ErrorCode], R]
-    ) -> Answer[R]:
+    def settle(self, host: GroupShardHost, decision: Decision[R], refuse: Callable[[ErrorCode], R]) -> Answer[R]:
         """Write what was decided, and answer when all that the decision rests on is committed."""
         if decision.records:
             error = host.append(decision.records)
@@ -349,9 +347,7 @@ class GroupCoordinator:
             return decision.response
         return self._settle_when_safe(host, decision.response, refuse)
 
-    async def _settle_when_safe(
-        self, host: GroupShardHost, response: R, refuse: Callable[[ErrorCode], R]
-    ) -> R:
+    async def _settle_when_safe(self, host: GroupShardHost, response: R, refuse: Callable[[ErrorCode], R]) -> R:
         error = await self._safe(host)
         return response if error is ErrorCode.NONE else refuse(coordinator_error(error))
 
@@ -366,9 +362,7 @@ class GroupCoordinator:
         self._schedule(host)
         return future
 
-    async def ask_all(
-        self, act: Callable[[GroupShard], Sequence[R]], refuse: Callable[[ErrorCode], None]
-    ) -> list[R]:
+    async def ask_all(self, act: Callable[[GroupShard], Sequence[R]], refuse: Callable[[ErrorCode], None]) -> list[R]:
         """What every shard that is led here says; `refuse` is told if one of them cannot say."""
         for index in list(self._to_load):
             self._open(index)

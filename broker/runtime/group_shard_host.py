@@ -136,9 +136,7 @@ class GroupShardHost:
         encoded = [encode_record(record) for record in records]
         first = 0
         for end in _batch_ends(encoded):
-            batch = encode_batch(
-                [Record(i, now_ms, key, value) for i, (key, value) in enumerate(encoded[first:end])]
-            )
+            batch = encode_batch([Record(i, now_ms, key, value) for i, (key, value) in enumerate(encoded[first:end])])
             result = self.partition.append(batch, now_ms)
             if result.error is not ErrorCode.NONE:
                 self._tell_failure(result)
@@ -262,4 +260,3 @@ def _batch_ends(encoded: Sequence[tuple[bytes, bytes | None]]) -> Iterator[int]:
         size += more
     if encoded:
         yield len(encoded)
-
