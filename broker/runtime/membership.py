@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("raftlog.broker")
 
-WAITING_TOLD_SECONDS = 5.0
 LINGER_SECONDS = 0.25
 """After the handover the broker goes on answering for so long, with NOT_LEADER_OR_FOLLOWER: clients learn from that
 where to go, at once; a connection that just closes costs them their back-off.
@@ -66,18 +65,10 @@ class Membership:
 
     async def find_cluster(self, proposed: str) -> str:
         """The cluster's id: the one in the log, or `proposed` when the cluster is new. Waits for a quorum."""
-        waiting = self._loop.call_later(WAITING_TOLD_SECONDS, self._tell_waiting)
-        try:
-            while not (found := await self._controller.initialize(proposed)):
-                await asyncio.sleep(0)
-        finally:
-            waiting.cancel()
+        while not (found := await self._controller.initialize(proposed)):
+            await asyncio.sleep(0)
         self._controller.log.know_cluster(found)
         return found
-
-    def _tell_waiting(self) -> None:
-        others = [f"{v.node_id}@{v.host}:{v.port}" for v in self._config.voters if v.node_id != self._config.node_id]
-        log.warning("no quorum yet: waiting for a majority of the voters; the others are %s", ", ".join(others))
 
     def replication(self) -> Replication:
         """What the partition manager replicates with."""
