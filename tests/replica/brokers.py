@@ -155,6 +155,9 @@ class Broker:
 
     async def _alter(self, proposals: Sequence[IsrProposal]) -> PartitionsAltered:
         await asyncio.sleep(0)
+        if self.cluster.controller_is_away:
+            self.cluster.refused += 1
+            return PartitionsAltered(ErrorCode.NOT_CONTROLLER)
         epoch = self.image.brokers[self.node_id].epoch
         return self.cluster.execute(AlterPartitions(self.node_id, epoch, tuple(proposals)))
 
@@ -241,6 +244,8 @@ class Cluster:
         self.image = MetadataImage()
         self._sessions = 0
         self.registered: dict[int, int] = {}
+        self.controller_is_away = False
+        self.refused = 0
         self._environment = Environment(
             new_id=lambda: TOPIC_ID, resolver=ConfigResolver(1, {}), num_partitions=1, default_replication_factor=1
         )

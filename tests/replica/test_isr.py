@@ -172,3 +172,24 @@ def test_what_moved_away_while_a_broker_was_down_is_removed_when_it_is_back(tmp_
             assert not (tmp_path / "2" / "t-0").exists()
 
     run(story)
+
+
+def test_a_proposal_that_finds_no_controller_is_made_again(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Cluster(tmp_path, lag_ms_max=200) as cluster:
+            cluster.create_topic((1, 2, 3))
+            cluster[1].append("a")
+            await until(cluster.is_replicated)
+            cluster.controller_is_away = True
+            cluster[3].replication.stop_following(cluster[3].partition())
+            offset = cluster[1].append("b")
+            leadership = cluster[1].partition().leadership
+            assert leadership is not None
+            await until(lambda: leadership.isr == (1, 2, 3) and cluster.refused > 2)
+            # Nobody has agreed, so 3 is waited for.
+            assert cluster[1].high_watermark() == offset
+            cluster.controller_is_away = False
+            await until(lambda: cluster.state().isr == (1, 2))
+            await until(lambda: cluster[1].high_watermark() == offset + 1)
+
+    run(story)

@@ -33,8 +33,9 @@ Answered = Callable[[memoryview], None]
 class _Connection(asyncio.Protocol):
     """One life of a link. What comes of an earlier life is passed over."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Link, attempt: int) -> None:
         self._link = link
+        self.attempt = attempt
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are no asyncio.Transport, and work as one.
@@ -74,6 +75,7 @@ class Link:
         self._retry: asyncio.TimerHandle | None = None
         self._waiting: deque[tuple[int, Answered]] = deque()
         self._correlation_id = 0
+        self._attempt = 0
         self._rest = b""
         self._frame: bytearray | None = None
         self._filled = 0
@@ -113,14 +115,16 @@ class Link:
 
     def _begin(self) -> None:
         self._retry = None
+        self._attempt += 1
         self._connecting = self._loop.create_task(self._connect())
 
     async def _connect(self) -> None:
         assert self._address is not None
         host, port = self._address
+        connection = _Connection(self, self._attempt)
         try:
             async with asyncio.timeout(CONNECT_SECONDS_MAX):
-                await self._loop.create_connection(lambda: _Connection(self), host, port)
+                await self._loop.create_connection(lambda: connection, host, port)
         except (OSError, TimeoutError) as error:
             if self._backoff.failures == 0:
                 log.info("leader=%s at %s:%d cannot be reached: %s", self._name, host, port, error or "timed out")
@@ -131,7 +135,7 @@ class Link:
 
     def opened(self, connection: _Connection, transport: asyncio.WriteTransport) -> None:
         """It is there."""
-        if self._connecting is None:
+        if self._connecting is None or connection.attempt != self._attempt:
             # It came after it was given up.
             transport.abort()
             return

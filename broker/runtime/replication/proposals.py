@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("raftlog.replication")
 
-RETRY_SECONDS = 0.05
-"""How soon a proposal that found no controller is made again: an election takes some hundred milliseconds."""
+RETRY_SECONDS_MIN, RETRY_SECONDS_MAX = 0.05, 1.0
+"""How soon a proposal that found no controller is made again, twice as long each time: an election takes some hundred
+milliseconds, a quorum that is lost may take an operator."""
 
 ANSWER_SECONDS_MAX = 10.0
 """A proposal that is not answered within this time is made again: the controller fences it if it was carried out."""
@@ -37,6 +38,7 @@ class _Outgoing(NamedTuple):
     partition: Partition
     leadership: Leadership
     proposal: IsrProposal
+    attempts: int = 0
 
 
 class IsrProposals:
@@ -71,11 +73,12 @@ class IsrProposals:
 
     def _post(self) -> None:
         batch, self._outgoing = self._outgoing, []
-        for partition, _, proposal in batch[:LINES_MAX]:
+        new = [outgoing for outgoing in batch if not outgoing.attempts]
+        for partition, _, proposal, _ in new[:LINES_MAX]:
             isr = ",".join(str(member.broker_id) for member in proposal.isr)
             log.info("partition=%r epoch=%d.%d proposes isr=%s", partition, *proposal[2:4], isr)
-        if len(batch) > LINES_MAX:
-            log.info("proposes the ISRs of %d partitions more", len(batch) - LINES_MAX)
+        if len(new) > LINES_MAX:
+            log.info("proposes the ISRs of %d partitions more", len(new) - LINES_MAX)
         task = self._loop.create_task(self._carry(batch))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -87,15 +90,19 @@ class IsrProposals:
         except TimeoutError:
             answer = PartitionsAltered(ErrorCode.REQUEST_TIMED_OUT)
         again: list[_Outgoing] = []
+        if answer.error is not ErrorCode.NONE:
+            log.info("%d ISRs not changed: %s", len(batch), answer.error.name)
         for number, outgoing in enumerate(batch):
             if answer.error is ErrorCode.NONE:
                 result = answer.results[number]
             else:
                 result = AlteredPartition(outgoing.proposal.topic_id, outgoing.proposal.index, answer.error)
             if self._answered(outgoing, result) is Reaction.RETRY:
-                again.append(outgoing)
+                again.append(outgoing._replace(attempts=outgoing.attempts + 1))
         if again:
-            self._loop.call_later(RETRY_SECONDS, self._repeat, again)
+            attempts = min(outgoing.attempts for outgoing in again)
+            seconds = min(RETRY_SECONDS_MIN * 2 ** min(attempts - 1, 10), RETRY_SECONDS_MAX)
+            self._loop.call_later(seconds, self._repeat, again)
 
     def _repeat(self, again: list[_Outgoing]) -> None:
         for outgoing in again:
@@ -103,11 +110,11 @@ class IsrProposals:
                 self._add(outgoing)
 
     def _answered(self, outgoing: _Outgoing, result: AlteredPartition) -> Reaction:
-        partition, leadership, proposal = outgoing
+        partition, leadership, proposal, _ = outgoing
         if partition.leadership is not leadership:
             return Reaction.DONE
         if result.error is not ErrorCode.NONE:
-            log.info("partition=%r isr not changed: %s", partition, result.error.name)
+            log.debug("partition=%r isr not changed: %s", partition, result.error.name)
         reaction = leadership.answered(proposal, result.error, result.state, self._steady_ms())
         if reaction is Reaction.DONE:
             self._settled(partition)
