@@ -89,11 +89,13 @@ def test_a_broker_joins_votes_takes_partitions_and_leaves(
         wait_until(lambda: 4 in status(operate)["quorum"]["observers"], "the fourth follows")
         assert operate("quorum", "add", f"4@127.0.0.1:{peer_port.number}").code == 0
         assert sorted(status(operate)["quorum"]["voters"]) == [1, 2, 3, 4]
-        move(operate, topic, [2, 3, 4], tmp_path)
+        move(operate, topic, [2, 3, 4], tmp_path, "--throttle", "50000000")
+        assert throttle(operate, topic) == ["*", "50000000"]
         with Writer(world.bootstrap, topic) as writer:
             wait_until(lambda: is_done(operate), "the move is complete", 60)
             writer.wait_for_more()
         writer.check_no_errors()
+        assert throttle(operate, topic) == []
         assert all(4 in each.replicas and 1 not in each.replicas for each in world.partitions(topic))
         move(operate, topic, [1, 2, 3], tmp_path)
         wait_until(lambda: is_done(operate), "the move back is complete", 60)
@@ -110,10 +112,20 @@ def test_a_broker_joins_votes_takes_partitions_and_leaves(
     assert [each["id"] for each in status(operate)["brokers"]] == [1, 2, 3]
 
 
-def move(operate: Run, topic: str, brokers: list[int], directory: Path) -> None:
+def throttle(operate: Run, topic: str) -> list[str]:
+    """What is set on the topic and on broker 2 to slow replication down."""
+    settings = [
+        each
+        for of in (("--topic", topic), ("--broker", "2"))
+        for each in operate("config", "list", *of, "--json").json["configs"]
+    ]
+    return sorted({each["value"] for each in settings if "replication.throttled" in each["name"]})
+
+
+def move(operate: Run, topic: str, brokers: list[int], directory: Path, *options: str) -> None:
     plan = operate("partition", "reassign", "--plan", "--topics", topic, "--brokers", ",".join(map(str, brokers)))
     (directory / "plan.json").write_text(plan.out)
-    begun = operate("partition", "reassign", "--execute", str(directory / "plan.json"), "--json")
+    begun = operate("partition", "reassign", "--execute", str(directory / "plan.json"), "--json", *options)
     assert begun.code == 0, begun.err
 
 
