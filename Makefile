@@ -5,13 +5,14 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 WORKERS ?= 2
 
-.PHONY: help demo test check lint format bench fuzz check-deep sim sim-swarm sim-board clean
+.PHONY: help demo test check lint format bench bench-cluster fuzz check-deep sim sim-swarm sim-board clean
 
 help:
 	@echo "make demo        three brokers, the main job on real data, their leaders killed with -9 twice, and a count"
 	@echo "make test        lint, types and the whole test suite"
 	@echo "make check       lint, types and the quick tests, no servers"
 	@echo "make bench       measure against Apache Kafka, side by side, as one table of ratios"
+	@echo "make bench-cluster  the same for three brokers beside three of Kafka"
 	@echo "make fuzz        a million mutated frames against a broker"
 	@echo "make sim SEED=n  one simulated run of each kind from a seed, twice"
 	@echo "make sim-swarm MINUTES=n  simulated runs on all cores; failing seeds are told and shortened"
@@ -47,6 +48,9 @@ check: lint
 
 bench: compiled
 	$(BIN)/python -m benchmarks.table
+
+bench-cluster: compiled
+	$(BIN)/python -m benchmarks.cluster
 
 fuzz: compiled
 	$(BIN)/python -m pytest -q -m slow tests/fuzz
