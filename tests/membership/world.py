@@ -24,9 +24,8 @@ from raftlog.metadata.image import MetadataImage, PartitionImage
 from raftlog.metadata.records import Endpoint
 
 DEADLINE_SECONDS = 10.0
-SESSION_MS = 600
+SESSION_MS = 1000
 HEARTBEAT_SECONDS = 0.05
-SETTLED_SECONDS = 1.5
 
 
 async def until(condition: Callable[[], object], what: str = "") -> None:
