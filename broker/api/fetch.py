@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from raftlog.broker.api.context import RawRequest, Services
 from raftlog.broker.api.replica_requests import parse_replica_fetch, update_session
-from raftlog.broker.core.fetch.session import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, FetchSession, TopicKey
+from raftlog.broker.core.fetch.session import CONSUMER, FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, FetchSession, TopicKey
 from raftlog.broker.runtime.fetching import FetchTerms
 from raftlog.broker.runtime.partition_read import PartitionRead
 from raftlog.broker.server.limits import DECODED_REQUEST_BYTES_MAX
@@ -259,7 +259,7 @@ def _session_of(services: Services, request: FetchRequest, version: int) -> Sess
         wants_session = epoch == INITIAL_EPOCH and request.topics
         replica_id, replica_epoch = _replica_of(request, version)
         if wants_session:
-            session = sessions.open(uses_ids, now_ms, privileged=replica_id >= 0)
+            session = sessions.open(uses_ids, now_ms, replica_id=max(replica_id, CONSUMER))
         else:
             session = FetchSession(NO_SESSION, uses_ids, now_ms)
         session.replica_id, session.replica_epoch = replica_id, replica_epoch

@@ -75,3 +75,20 @@ def test_an_acknowledgement_waits_for_no_timer(tmp_path: Path) -> None:
             assert loop.time() - begin < 2.0
 
     run(story)
+
+
+def test_a_follower_that_comes_again_leaves_no_session_behind(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Cluster(tmp_path, 2) as cluster:
+            cluster.create_topic((1, 2))
+            for number in range(4):
+                cluster[1].append(f"{number}")
+                await until(cluster.is_replicated)
+                cluster.kill(2)
+                cluster.start(2)
+            cluster[1].append("at last")
+            await until(cluster.is_replicated)
+            assert len(cluster[1].partition().replica_watchers) == 1
+            assert len(cluster[1].fetches.sessions) == 1
+
+    run(story)

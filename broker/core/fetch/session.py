@@ -174,22 +174,29 @@ class FetchSessions(Generic[P]):
         self._release = release
         # In order of last use.
         self._sessions: dict[int, FetchSession[P]] = {}
+        self._of_replicas: dict[int, int] = {}
         self._partitions = 0
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def open(self, uses_ids: bool, now_ms: int, *, privileged: bool = False) -> FetchSession[P]:
-        """A new session; one without an id (which lives for one request) when all slots are in use, unless it is
-        privileged: a follower's.
+    def open(self, uses_ids: bool, now_ms: int, *, replica_id: int = CONSUMER) -> FetchSession[P]:
+        """A new session; one without an id (which lives for one request) when all slots are in use.
+
+        A follower always gets one. It takes the place of the one before: a follower has one connection, and what it
+        left behind would be told of every append for ever.
         """
-        if not privileged and not self._make_room(now_ms):
+        if replica_id != CONSUMER:
+            self.close(self._of_replicas.get(replica_id, NO_SESSION))
+        elif not self._make_room(now_ms):
             return FetchSession(NO_SESSION, uses_ids, now_ms)
         session_id = self._new_id()
         while session_id == NO_SESSION or session_id in self._sessions:
             session_id = self._new_id()
         session: FetchSession[P] = FetchSession(session_id, uses_ids, now_ms)
         self._sessions[session_id] = session
+        if replica_id != CONSUMER:
+            self._of_replicas[replica_id] = session_id
         return session
 
     def _make_room(self, now_ms: int) -> bool:
