@@ -6,9 +6,8 @@ judge: correctness is the tests' affair.
     python -m benchmarks.checker_kafka [--operations N] [--kind mixed|transactions|commits] [--file] [--history]
 
 Each run is a process of its own, so that its peak memory is its own; seconds are of its processor time. Without
-options the operations are made as the
-analysis reads them, and the time they take to make is measured apart and taken off; with --file they are read from a
-JSON Lines file; with --history they lie in memory as a History first.
+options the operations are made as the analysis reads them, and the time they take to make is measured apart and taken
+off; with --file they are read from a JSON Lines file; with --history they lie in memory as a History first.
 """
 
 from __future__ import annotations
