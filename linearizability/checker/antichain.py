@@ -57,7 +57,10 @@ def add(groups: Growing, state: int, entry: Entry, masks: Masks) -> bool:
         return True
     merits, entries = found
     if not merits:
-        merits.append(merit(entries[0], masks))
+        only = entries[0]
+        if only[0] == entry[0] and only[1] == entry[1]:
+            return False
+        merits.append(merit(only, masks))
     own = merit(entry, masks)
     beaten = False
     for other in merits:

@@ -212,7 +212,7 @@ class Frontier:
                 self.loose.pop(0)
 
     def _advance(self, bit: int, tag: Any) -> bool:
-        groups = self._simple(bit)
+        groups = None if self.has_spares or len(self.groups) != 1 else self._simple(bit)
         if groups is None:
             groups = self._general(bit, tag)
         if not groups:
@@ -233,10 +233,8 @@ class Frontier:
     def _simple(self, bit: int) -> Groups | None:
         """What comes after when there is one configuration and only one thing to do with it; None otherwise."""
         groups = self.groups
-        if len(groups) != 1 or self.has_spares or not self._is_alone(bit):
-            return None
         ((state, entries),) = groups.items()
-        if len(entries) != 1:
+        if len(entries) != 1 or not self._is_alone(bit):
             return None
         done, absorbed, trace = entries[0]
         observers = self.observers
@@ -267,11 +265,13 @@ class Frontier:
     def _general(self, bit: int, tag: Any) -> Groups:
         live = ~self.stale
         clean = live & ~bit
-        masks = self._masks()
+        observers, optional = self.observers, self._optional
+        opened = (self._next_bit - 1) & live
+        masks = (opened & ~(observers | optional), observers & live, optional & live, opened.bit_length())
         after: Growing = {}
         waiting: Growing = {}
         for state, entries in self.groups.items():
-            seen = self.acceptance[state] & self.observers
+            seen = self.acceptance[state] & observers
             for done, absorbed, trace in entries:
                 done = done & live | seen
                 absorbed &= live & ~seen
