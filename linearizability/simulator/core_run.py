@@ -375,6 +375,7 @@ class CoreRun(BaseSimulation):
         world, chance = self.world, self.chance
         if not self.connected.get((source, target)):
             return
+        self.invariants.said(source, target, message)
         world.trace.add(world.now, source, target, crc32(repr(to_wire(message)).encode()))
         unreliable = self.unreliable
         copies = 1

@@ -19,7 +19,7 @@ from raftlog.raft.core.leadership import Leadership
 from raftlog.raft.core.log import Accepted, RaftLog, Rejected
 from raftlog.raft.core.messages import AppendReply, Message, VoteReply
 from raftlog.raft.core.raft import Raft
-from raftlog.raft.core.state import HardState, Role
+from raftlog.raft.core.state import Role
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,19 +131,6 @@ def no_fsync() -> AbstractContextManager[None]:
     return instead(FaultyDisk, "sync", sync)
 
 
-def forgotten_vote() -> AbstractContextManager[None]:
-    """Term and vote are not written down."""
-
-    def set_hard_state(self: Any, state: HardState) -> None:
-        real(self, state)
-        self._writes.hard_state = None
-        if state.voted_for == self.node_id:
-            self._votes.add(self.node_id)
-
-    real = Raft._set_hard_state
-    return instead(Raft, "_set_hard_state", set_hard_state)
-
-
 RAFT_HAZARDS: tuple[Hazard, ...] = (
     Hazard("truncate-on-overlap", ("core", "quorum"), str(truncate_on_overlap.__doc__), truncate_on_overlap),
     Hazard("double-vote", ("core",), str(double_vote.__doc__), double_vote),
@@ -151,5 +138,4 @@ RAFT_HAZARDS: tuple[Hazard, ...] = (
     Hazard("late-ack", ("core",), str(late_ack.__doc__), late_ack),
     Hazard("ack-before-fsync", ("core", "quorum"), str(ack_before_fsync.__doc__), ack_before_fsync),
     Hazard("no-fsync", ("core", "quorum"), str(no_fsync.__doc__), no_fsync),
-    Hazard("forgotten-vote", ("core", "quorum"), str(forgotten_vote.__doc__), forgotten_vote),
 )

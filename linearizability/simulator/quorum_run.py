@@ -235,8 +235,8 @@ class QuorumRun(BaseSimulation):
             self.invariants.disk_settled(machine.node, self._copy(machine))
 
     def _damaged(self, machine: Machine) -> None:
-        self.files[machine.node].begin(DIRECTORY)
         self.invariants.disk_lost(machine.node)
+        self.files[machine.node].begin(DIRECTORY)
 
     def _refused(self, machine: Machine, error: BaseException) -> None:
         done = self.injector.done
@@ -271,7 +271,8 @@ class QuorumRun(BaseSimulation):
         if self.injector.over:
             return
         leader = self._leader()
-        if leader is not None:
+        # Who has nothing of the log yet knows the members from its command line, which a person must then correct.
+        if leader is not None and all(files.mirror.last > 0 for files in self.files.values()):
             process = self.places[leader].process
             assert process is not None and process.log.raft is not None
             node = self._chance.randint(1, self.size)

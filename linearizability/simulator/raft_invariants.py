@@ -16,6 +16,7 @@ from zlib import crc32
 from raftlog.linearizability.simulator.journals import Mirror
 from raftlog.linearizability.simulator.violation import Violation
 from raftlog.raft.core.configuration import Configuration
+from raftlog.raft.core.messages import Message, RequestVote, VoteReply
 from raftlog.raft.core.raft import Raft
 from raftlog.raft.core.state import Role
 from raftlog.raft.journal import CUT, ENTRY, NOBODY, SEGMENT, VOTE
@@ -170,6 +171,13 @@ class RaftInvariants:
                 self._fail("durability", f"node {node} cuts its log at {item[1]}, below the committed entry")
             mirror.apply((item,))
 
+    def said(self, node: int, to: int, message: Message) -> None:
+        """A node sends a message: a vote that is out cannot be taken back."""
+        if isinstance(message, VoteReply) and message.granted and not message.pre:
+            self._vote(node, message.for_term, to)
+        elif isinstance(message, RequestVote) and not message.pre:
+            self._vote(node, message.term, node)
+
     def synced(self, node: int, items: Sequence[Any]) -> None:
         """What a node wrote is safe, and from now on it may speak of it."""
         for item in items:
@@ -211,7 +219,9 @@ class RaftInvariants:
 
     def disk_lost(self, node: int) -> None:
         """A node's disk is damaged or empty: what it had, and whom it voted for, is forgotten without a fault of it."""
-        self.lost_disks[node] = self.last_committed
+        held = next(watched.mirror.last for watched in self.nodes if watched.node == node)
+        # What it has acknowledged may be counted when its answer arrives, and be gone by then.
+        self.lost_disks[node] = max(self.last_committed, held)
         self._votes = {key: voted_for for key, voted_for in self._votes.items() if key[0] != node}
 
     def disk_settled(self, node: int, mirror: Mirror) -> None:
