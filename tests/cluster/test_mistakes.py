@@ -97,6 +97,6 @@ def test_a_quorum_that_cannot_be_reached_is_waited_for_in_words(make: Make, tmp_
     nobody = ",".join(f"{node}@127.0.0.1:{ReservedPort().number}" for node in (1, 2, 3))
     process = make(1, tmp_path / "new", peers=nobody)
     process.start(wait=False)
-    wait_until(lambda: "no quorum yet" in process.log(), "it says what it waits for")
-    assert "waiting for a majority of the voters" in process.log()
+    wait_until(lambda: "no leader of the metadata quorum" in process.log(), "it says what it waits for")
+    assert "voters that are not connected: [2, 3]" in process.log()
     assert process.stop() == 0
