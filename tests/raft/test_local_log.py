@@ -4,34 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterable
 
 import pytest
 
 from raftlog.raft.local import LocalLog
 from raftlog.raft.seam import ProposalFailed
 from tests.raft.crashing_files import CrashingFiles
-
-
-class State:
-    """A state machine that remembers entries."""
-
-    def __init__(self) -> None:
-        self.entries: list[bytes] = []
-        self.index = 0
-        self.restored = 0
-
-    def restore(self, index: int, chunks: Iterable[bytes]) -> None:
-        self.entries = list(chunks)
-        self.index = self.restored = index
-
-    def replay(self, index: int, entry: bytes) -> None:
-        assert index == self.index + 1
-        self.index = index
-        self.entries.append(entry)
-
-    def snapshot(self) -> tuple[int, Iterable[bytes]]:
-        return self.index, list(self.entries)
+from tests.raft.quorum_world import State
 
 
 async def opened(files: CrashingFiles, **settings: int) -> tuple[LocalLog, State]:

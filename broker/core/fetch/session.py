@@ -217,10 +217,14 @@ class FetchSessions(Generic[P]):
             return ErrorCode.INVALID_FETCH_SESSION_EPOCH
         if session.uses_ids != uses_ids:
             return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
-        session.last_used_ms = now_ms
-        del self._sessions[session_id]
-        self._sessions[session_id] = session
+        self._touch(session, now_ms)
         return session
+
+    def _touch(self, session: FetchSession[P], now_ms: int) -> None:
+        """It is now the one that was used last."""
+        session.last_used_ms = now_ms
+        del self._sessions[session.session_id]
+        self._sessions[session.session_id] = session
 
     def is_open(self, session: FetchSession[P]) -> bool:
         """Whether the session can be resumed."""
@@ -228,11 +232,8 @@ class FetchSessions(Generic[P]):
 
     def use(self, session: FetchSession[P], now_ms: int) -> None:
         """Resume an open session with the epoch that it expects."""
-        session.last_used_ms = now_ms
-        session_id = session.session_id
-        del self._sessions[session_id]
-        self._sessions[session_id] = session
-        session.epoch = 1 if session.epoch >= _EPOCH_MAX else session.epoch + 1
+        self._touch(session, now_ms)
+        self.advance(session)
 
     def advance(self, session: FetchSession[P]) -> None:
         """The request was accepted: the next one carries the next epoch (1 follows the highest)."""
