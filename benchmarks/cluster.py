@@ -13,15 +13,14 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from benchmarks import cluster_failover, java_clients, single_node
 from benchmarks.brokers import Broker, create_topic, kafka_is_here
 from benchmarks.cluster_brokers import BrokerSet, KafkaSet, RaftlogSet, admin
-from benchmarks.measure import Row, Sample, progress, table
+from benchmarks.measure import Row, Sample, progress
 from benchmarks.single_node import percentile, round_trip
-from benchmarks.table import machine
+from benchmarks.table import run_chosen
 
 REPLICAS = 3
 
@@ -242,18 +241,7 @@ def main() -> int:
         "partitions": lambda: in_turn(by_partitions, options),
         "brokers": lambda: by_brokers(options),
     }
-    chosen = options.only.split(",") if options.only else list(works)
-    unknown = [name for name in chosen if name not in works]
-    if unknown:
-        parser.error(f"unknown: {', '.join(unknown)}; known: {', '.join(works)}")
-    rows: list[Row] = []
-    for name in chosen:
-        rows += works[name]()
-    text = f"{machine()}\n\n{table(rows)}\n"
-    print(text)
-    if options.output:
-        Path(options.output).write_text(text)
-    return 0
+    return run_chosen(parser, options, works)
 
 
 if __name__ == "__main__":

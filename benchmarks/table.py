@@ -10,7 +10,7 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from benchmarks import idle_consumers, java_clients, librdkafka, scaling, single_node
@@ -48,6 +48,24 @@ def together(work: Callable[[list[Broker]], list[Row]], with_kafka: bool) -> lis
                 broker.__exit__()
 
 
+def run_chosen(
+    parser: argparse.ArgumentParser, options: argparse.Namespace, works: Mapping[str, Callable[[], list[Row]]]
+) -> int:
+    """Do the works that `--only` names (all without it), print their table, and write it to `--output`."""
+    chosen = options.only.split(",") if options.only else list(works)
+    unknown = [name for name in chosen if name not in works]
+    if unknown:
+        parser.error(f"unknown: {', '.join(unknown)}; known: {', '.join(works)}")
+    rows: list[Row] = []
+    for name in chosen:
+        rows += works[name]()
+    text = f"{machine()}\n\n{table(rows)}\n"
+    print(text)
+    if options.output:
+        Path(options.output).write_text(text)
+    return 0
+
+
 def main() -> int:
     """Run what was asked for and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -73,18 +91,7 @@ def main() -> int:
         "partitions": lambda: together(lambda b: scaling.partitions(b, rounds, scale), kafka),
         "connections": lambda: together(lambda b: scaling.connections(b, rounds, scale), kafka),
     }
-    chosen = options.only.split(",") if options.only else list(works)
-    unknown = [name for name in chosen if name not in works]
-    if unknown:
-        parser.error(f"unknown: {', '.join(unknown)}; known: {', '.join(works)}")
-    rows: list[Row] = []
-    for name in chosen:
-        rows += works[name]()
-    text = f"{machine()}\n\n{table(rows)}\n"
-    print(text)
-    if options.output:
-        Path(options.output).write_text(text)
-    return 0
+    return run_chosen(parser, options, works)
 
 
 if __name__ == "__main__":
