@@ -148,7 +148,7 @@ class _Answer:
     """Turns what was read into the reply, now or in the place that was kept for it.
 
     `expected` is the whole request that an idle consumer sends next, but for its correlation id and session epoch: one
-    that is equal waits again with the objects of the last one, which halves the price of a poll.
+    that is equal waits again with the objects of the last one.
     """
 
     __slots__ = (
