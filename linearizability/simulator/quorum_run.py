@@ -271,8 +271,7 @@ class QuorumRun(BaseSimulation):
         if self.injector.over:
             return
         leader = self._leader()
-        # Who has nothing of the log yet knows the members from its command line, which a person must then correct.
-        if leader is not None and all(files.mirror.last > 0 for files in self.files.values()):
+        if leader is not None:
             process = self.places[leader].process
             assert process is not None and process.log.raft is not None
             node = self._chance.randint(1, self.size)

@@ -22,6 +22,7 @@ class Hello:
 
     `to`: the node id that it expects on the other side, NOT_ASKED in an answer. `incarnation`: random for each start.
     `voters`: ids and addresses of the voters it knows; `from_log`: known from the log and not from the command line.
+    `directories`: those of the voters, in their order; b"" for one that is not known.
     """
 
     version: int
@@ -35,6 +36,7 @@ class Hello:
     observer: bool
     from_log: bool
     voters: tuple[tuple[int, str, int], ...]
+    directories: tuple[bytes, ...] = ()
 
     def to_wire(self) -> tuple[Any, ...]:
         """As plain values."""
@@ -48,6 +50,7 @@ class Hello:
             fits = all(type(value) is wanted for value, wanted in zip(hello.to_wire(), _TYPES, strict=True))
             fits = fits and _is_address(hello.host, hello.port) and hello.node_id >= 0
             fits = fits and all(type(voter) is int and _is_address(host, port) for voter, host, port in hello.voters)
+            fits = fits and all(type(directory) is bytes for directory in hello.directories)
         except (TypeError, ValueError) as error:
             raise PeerViolation("not a greeting of a raftlog broker") from error
         if not fits:
@@ -59,12 +62,19 @@ class Hello:
         """The ids of the voters, sorted."""
         return sorted(voter[0] for voter in self.voters)
 
+    def has_in_log(self, other: Hello) -> bool:
+        """Whether the log of this node names the other one as a voter, and with the directory that it has."""
+        named = zip(self.voters, self.directories, strict=False)
+        return self.from_log and any(
+            voter[0] == other.node_id and directory in (b"", other.directory) for voter, directory in named
+        )
+
 
 def _is_address(host: object, port: object) -> bool:
     return type(host) is str and len(host) <= HOST_LENGTH_MAX and type(port) is int and 0 <= port < 2**16
 
 
-_TYPES = (int, int, str, int, bytes, int, str, int, bool, bool, tuple)
+_TYPES = (int, int, str, int, bytes, int, str, int, bool, bool, tuple, tuple)
 
 
 def refusal(own: Hello, other: Hello, address: str, expected: int = NOT_ASKED) -> str:
@@ -101,7 +111,8 @@ def _disagreement(one: Hello, other: Hello) -> str:
     """What is wrong with the peer list of `other`, which is as good as that of `one` unless it comes from the log."""
     if other.from_log or other.observer or (one.observer and not one.from_log):
         return ""
-    if one.voter_ids == other.voter_ids:
+    # Who died before it had an entry has only the peer list of its first day, and the members may be others by now.
+    if one.voter_ids == other.voter_ids or one.has_in_log(other):
         return ""
     lists = f"{_ids(other)} in --peers of node {other.node_id}"
     if not one.from_log:

@@ -47,10 +47,11 @@ class Peering:
         # Who lost its disk is awaited, and must be let in again though it knows no more than its command line.
         members = sorted([*raft.configuration.voters, *raft.configuration.awaited])
         voters = tuple((voter.node_id, voter.host, voter.port) for voter in members)
+        directories = tuple(voter.directory for voter in members)
         from_log = raft.log.configuration_index > 0
         return Hello(
             PROTOCOL_VERSION, to, quorum.cluster_id, quorum.node_id, quorum.opened.directory, quorum.incarnation,
-            *quorum.advertised, quorum.observer and not raft.is_voter, from_log, voters,
+            *quorum.advertised, quorum.observer and not raft.is_voter, from_log, voters, directories,
         )  # fmt: skip
 
     def peer_connected(self, node_id: int, hello: Hello) -> None:

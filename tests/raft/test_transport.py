@@ -196,6 +196,20 @@ def test_an_observer_may_have_any_peer_list_and_the_log_knows_better_than_the_co
     assert not refusal(hello(1, (1, 2, 3), from_log=True), hello(2, (1, 2, 3)), "there")
 
 
+@pytest.mark.parametrize(
+    ("node_id", "directory", "refused"),
+    [(2, b"its own", ""), (2, b"another", "correct --peers"), (3, b"its own", "raftlog quorum add")],
+)
+def test_whom_the_log_names_with_its_directory_is_let_in_whatever_its_peer_list_says(
+    node_id: int, directory: bytes, refused: str
+) -> None:
+    """Node 3 was removed while nodes 2 and 3, who started with it, had no entry of the log yet."""
+    member = hello(1, (1, 2), from_log=True, directories=(b"that of 1", b"its own"))
+    fresh = hello(node_id, (1, 2, 3), directory=directory)
+    for reason in (refusal(member, fresh, "there"), refusal(fresh, member, "there")):
+        assert refused in reason and bool(reason) == bool(refused)
+
+
 def frame(*values: Any) -> bytes:
     body = msgpack.packb(values)
     return struct.pack("<II", len(body), crc32c(body, crc32c(struct.pack("<I", len(body))))) + body
