@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks import cluster_failover, java_clients, single_node
+from benchmarks import cluster_failover, cluster_fencing, java_clients, single_node
 from benchmarks.brokers import Broker, create_topic, kafka_is_here
 from benchmarks.cluster_brokers import BrokerSet, KafkaSet, RaftlogSet, admin
 from benchmarks.measure import Row, Sample, progress
@@ -224,6 +224,7 @@ def main() -> int:
     parser.add_argument("--of", default="raftlog,kafka", help="which clusters (default both)")
     parser.add_argument("--output", help="write the table to this file too")
     parser.add_argument("--gigabytes", type=float, default=5.0, help="for resident memory after load")
+    parser.add_argument("--minutes", type=float, default=10.0, help="how long the load of `fencing` lasts")
     options = parser.parse_args()
     rounds, scale = options.rounds, options.scale
 
@@ -241,6 +242,7 @@ def main() -> int:
         "memory": lambda: in_turn(lambda s: memory(s, options.gigabytes), options),
         "partitions": lambda: in_turn(by_partitions, options),
         "brokers": lambda: by_brokers(options),
+        "fencing": lambda: cluster_fencing.fencing(options.minutes),
     }
     return run_chosen(parser, options, works)
 
