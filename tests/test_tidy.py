@@ -52,8 +52,14 @@ def compare(found: dict[str, int], allowed: dict[str, int], what: str) -> None:
     assert not better, f"{what} got better; lower the entry: {better}"
 
 
+TESTS = sorted((ROOT / "tests").rglob("*.py"))
+WAITS = ROOT / "tests" / "waiting.py"
+VIRTUAL_TIME = ROOT / "tests" / "simulator"
+"""Nothing there waits: time jumps to whatever comes next."""
+
+
 def test_files_stay_short() -> None:
-    lengths = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in MODULES.values()}
+    lengths = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in [*MODULES.values(), *TESTS]}
     compare({name: lines for name, lines in lengths.items() if lines > FILE_LINES_MAX}, FILES_OVER, "files")
 
 
@@ -78,6 +84,26 @@ def test_functions_take_few_positional_parameters() -> None:
         if len(arguments) > POSITIONAL_PARAMETERS_MAX:
             found[name] = len(arguments)
     compare(found, WIDE, "parameters")
+
+
+def is_a_sleep(node: ast.Call) -> bool:
+    """`sleep` of more than nothing, and what stands for it: a select on nothing."""
+    name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    if name == "select" and len(node.args) > 3:
+        return all(isinstance(one, ast.List) and not one.elts for one in node.args[:3])
+    is_a_turn = bool(node.args) and isinstance(node.args[0], ast.Constant) and node.args[0].value == 0
+    return name == "sleep" and not is_a_turn
+
+
+def test_no_test_sleeps() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in TESTS
+        if path != WAITS and VIRTUAL_TIME not in path.parents
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and is_a_sleep(node)
+    ]
+    assert not wrong, f"wait for a condition (tests/waiting.py) instead of for time: {wrong}"
 
 
 def test_no_path_of_a_machine_and_no_registry_host_is_in_the_source() -> None:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 from pathlib import Path
+from typing import cast
 
 import pytest
 
-from raftlog.broker.runtime import contact
-from raftlog.broker.runtime.contact import SUSPICION_SECONDS_MAX, QuorumWatch, Suspects
+from raftlog.broker.runtime.contact import LOOK_SECONDS, SUSPICION_SECONDS_MAX, QuorumWatch, Suspects
 from raftlog.metadata.commands import NewTopic
 from raftlog.raft.seam import QuorumMember, QuorumStatus
 from raftlog.wire.apis import ApiKey
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.broker.admin_world import AdminWorld, versions
+from tests.broker.wheel import Wheel
 
 
 def test_a_broker_is_suspected_from_the_loss_of_its_connection_for_a_moment() -> None:
@@ -64,22 +66,25 @@ def status(leader_id: int, age: float = 0.0) -> QuorumStatus:
     return QuorumStatus(1, leader_id, 1, 0, 0, voters, ())
 
 
-async def test_clients_are_let_go_ever_less_often_while_there_is_no_contact(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(contact, "LOOK_SECONDS", 0.01)
-    loop = asyncio.get_running_loop()
+def test_clients_are_let_go_ever_less_often_while_there_is_no_contact() -> None:
+    wheel = Wheel()
     now, let_go = status(2), []
-    watch = QuorumWatch(loop, lambda: now, 0.1, lambda _reason: let_go.append(loop.time()))
+    watch = QuorumWatch(
+        cast(asyncio.AbstractEventLoop, wheel), lambda: now, 4.0, lambda _reason: let_go.append(wheel.now)
+    )
     watch.begin()
-    await asyncio.sleep(0.2)
-    assert not let_go
-    began, now = loop.time(), status(-1)
-    while len(let_go) < 3:
-        await asyncio.sleep(0.005)
-    waits = [round(at - began, 1) for at in let_go]
-    assert waits[0] >= 0.1 and waits[1] >= 0.2 and waits[2] >= 0.4
+    wheel.advance_to(200.0)
+    assert not let_go, "the quorum is there"
+    now = status(-1)
+    wheel.advance_to(700.0)
+    moments = [200.0 + LOOK_SECONDS, *let_go]
+    assert [after - before for before, after in pairwise(moments)] == [4.0, 4.0, 8.0, 16.0, 32.0] + 7 * [60.0]
     now = status(2)
-    await asyncio.sleep(0.1)
-    count = len(let_go)
-    await asyncio.sleep(0.3)
-    assert len(let_go) == count
+    wheel.advance_to(800.0)
+    assert len(let_go) == 12, "the quorum is back"
+    now = status(-1)
+    wheel.advance_to(805.0)
+    assert let_go[12:] == [800.0 + LOOK_SECONDS + 4.0], "and the pauses begin again"
     watch.end()
+    wheel.advance_to(2000.0)
+    assert len(let_go) == 13

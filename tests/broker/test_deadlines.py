@@ -3,43 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any, cast
 
 from raftlog.broker.runtime.deadlines import EXPIRED_PER_TURN, LAZY_TICKS, TICK_SECONDS, Deadlines
-
-
-class Wheel:
-    """An event loop whose time is moved by hand. Only what Deadlines uses is there."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-        self.timers: list[tuple[float, Callable[..., Any], tuple[Any, ...]]] = []
-        self.soon: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
-
-    def time(self) -> float:
-        return self.now
-
-    def call_at(self, when: float, callback: Callable[..., Any], *args: Any, context: Any = None) -> Any:
-        self.timers.append((when, callback, args))
-
-    def call_soon(self, callback: Callable[..., Any], *args: Any, context: Any = None) -> Any:
-        self.soon.append((callback, args))
-
-    def turn(self) -> None:
-        """One turn of the loop."""
-        ready, self.soon = self.soon, []
-        due = [timer for timer in self.timers if timer[0] <= self.now]
-        self.timers = [timer for timer in self.timers if timer[0] > self.now]
-        for callback, args in [*ready, *((callback, args) for _, callback, args in due)]:
-            callback(*args)
-
-    def advance_to(self, moment: float) -> None:
-        """Let all timers until then run, and what follows from them."""
-        while self.soon or any(when <= moment for when, _, _ in self.timers):
-            self.now = max(self.now, min((when for when, _, _ in self.timers), default=moment))
-            self.turn()
-        self.now = moment
+from tests.broker.wheel import Wheel
 
 
 class Item:

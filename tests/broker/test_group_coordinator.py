@@ -31,6 +31,7 @@ from raftlog.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestP
 from raftlog.wire.messages.leave_group import LeaveGroupResponse, MemberIdentity
 from raftlog.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from tests.broker.group_world import subscription
+from tests.waiting import until
 
 PARTITIONS = 4
 NODE = 1
@@ -204,9 +205,7 @@ class Machine:
     def beat(self, member_id: str, generation: int, group_id: str = "g") -> Any:
         request = HeartbeatRequest(group_id=group_id, generation_id=generation, member_id=member_id)
         groups = self.coordinator
-        return groups.ask(
-            group_id, lambda host: heartbeat(host.shard, request, groups.now()), lambda error: error
-        )
+        return groups.ask(group_id, lambda host: heartbeat(host.shard, request, groups.now()), lambda error: error)
 
     def commit(self, offset: int, group_id: str = "g", partition: int = 0) -> Any:
         record = OffsetRecord(group_id, "t", partition, CommittedOffset(offset, topic_id=TOPIC_ID))
@@ -235,13 +234,6 @@ async def turns_pass() -> None:
     """Give everything that is ready its turn."""
     for _ in range(10):
         await asyncio.sleep(0)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 5
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come about"
-        await asyncio.sleep(0.005)
 
 
 @pytest.fixture

@@ -165,9 +165,7 @@ def test_a_batch_that_is_cut_short_is_left_for_the_next_read() -> None:
 def test_a_log_with_transactional_commits_or_without_keys_is_refused() -> None:
     with pytest.raises(UnreadableRecord, match="transaction"):
         record = OffsetRecord("g", "t", 0, None)
-        GroupLogReader(0).feed(
-            batches(record, producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
-        )
+        GroupLogReader(0).feed(batches(record, producer_id=1, producer_epoch=0, base_sequence=0, transactional=True))
     with pytest.raises(UnreadableRecord, match="without a key"):
         GroupLogReader(0).feed(encode_batch([Record(0, 0, None, b"x")]))
     with pytest.raises(CorruptRecord):

@@ -52,9 +52,7 @@ def test_a_timer_set_during_expiry_to_a_time_that_has_come_expires_too() -> None
 
 
 @given(
-    st.lists(
-        st.tuples(st.integers(0, 4), st.sampled_from(["set", "cancel", "run"]), st.integers(0, 100)), max_size=60
-    )
+    st.lists(st.tuples(st.integers(0, 4), st.sampled_from(["set", "cancel", "run"]), st.integers(0, 100)), max_size=60)
 )
 def test_the_queue_agrees_with_a_plain_dictionary(steps: list[tuple[int, str, int]]) -> None:
     queue, timers = TimerQueue(), [timer(str(i)) for i in range(5)]

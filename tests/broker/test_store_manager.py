@@ -20,6 +20,7 @@ from raftlog.linearizability.simulator.disk import FaultyDisk
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.uuids import uuid_to_text
 from tests.broker.log_world import START_MS, FakeClock, batch_of
+from tests.waiting import until
 
 TOPIC_ID = bytes(range(16))
 CONFIG = LogConfig(segment_bytes=1000, file_delete_delay_ms=1000, retention_ms=5000)
@@ -390,10 +391,7 @@ async def test_the_background_work_runs_until_it_is_cancelled(host: Host, caplog
     log = host.append(30)
     host.manager.settings = LogManagerSettings(high_watermark_checkpoint_interval_ms=1)
     task = asyncio.ensure_future(host.manager.run())
-    deadline = asyncio.get_running_loop().time() + 10
-    while f"/a/{HIGH_WATERMARKS}" not in host.names() or log.recovery_point == 0:
-        assert asyncio.get_running_loop().time() < deadline
-        await asyncio.sleep(0.01)
+    await until(lambda: f"/a/{HIGH_WATERMARKS}" in host.names() and log.recovery_point > 0, "flushed, and written down")
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import wait_until
+
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's pidfd_getfd")
 
 PROGRAM = """
@@ -61,10 +63,8 @@ def broker() -> Iterator[Stopped]:
 
 
 def wait_until_gone(pid: int) -> None:
-    deadline = time.monotonic() + 10
-    while Path(f"/proc/{pid}").exists() and "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+    status = Path(f"/proc/{pid}/status")
+    wait_until(lambda: not status.exists() or "\nState:\tZ" in status.read_text(), f"process {pid} has ended")
 
 
 def test_a_client_of_a_stopped_broker_is_let_go_and_can_come_back(broker: Stopped) -> None:

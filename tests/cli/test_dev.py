@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from raftlog.testing import BrokerDied, Cluster, cluster
 from raftlog.testing.ports import ReservedPort
 from raftlog.testing.process import BrokerProcess
 from tests.cli.conftest import Run
+from tests.waiting import wait_until
 
 DEADLINE_SECONDS = 20.0
 
@@ -75,13 +75,6 @@ def is_gone(pid: int) -> bool:
     # A zombie whose parent is gone too, in a container without an init, has ended as well.
     status = Path(f"/proc/{pid}/status")
     return status.exists() and "\nState:\tZ" in status.read_text()
-
-
-def wait_until(condition: Any) -> None:
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        select.select([], [], [], 0.01)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

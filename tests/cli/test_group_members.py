@@ -6,7 +6,6 @@ import select
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,6 +13,7 @@ import pytest
 
 from tests.cli.conftest import Run
 from tests.conftest import RunningBroker
+from tests.waiting import wait_until
 
 DEADLINE_SECONDS = 20.0
 
@@ -42,13 +42,14 @@ def describe(on_broker: Run, group: str) -> dict[str, Any]:
 
 
 def wait_for(on_broker: Run, group: str, members: int) -> dict[str, Any]:
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while True:
-        seen = describe(on_broker, group)
-        if len(seen["members"]) == members and seen["state"] in ("Stable", "Empty"):
-            return seen
-        assert time.monotonic() < deadline, seen
-        select.select([], [], [], 0.05)
+    seen: dict[str, Any] = {}
+
+    def is_there() -> bool:
+        seen.update(describe(on_broker, group))
+        return len(seen["members"]) == members and seen["state"] in ("Stable", "Empty")
+
+    wait_until(is_there, f"{group} has {members} members")
+    return seen
 
 
 def test_members_share_the_partitions_and_hand_them_over(on_broker: Run, topic: str, member: Start) -> None:

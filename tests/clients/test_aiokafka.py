@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -18,6 +18,7 @@ from aiokafka.errors import TopicAlreadyExistsError
 from raftlog.testing import Cluster
 from tests.conftest import RunningBroker
 from tests.traps.raw import create_topic
+from tests.waiting import until
 
 DEADLINE_SECONDS = 45.0
 CODECS = [None, "gzip", "snappy", "lz4", "zstd"]
@@ -54,15 +55,6 @@ async def take(client: AIOKafkaConsumer, count: int) -> list[Any]:
     """The next `count` records."""
     async with asyncio.timeout(DEADLINE_SECONDS):
         return [await client.getone() for _ in range(count)]
-
-
-async def until(condition: Callable[[], bool], what: str) -> None:
-    try:
-        async with asyncio.timeout(DEADLINE_SECONDS):
-            while not condition():
-                await asyncio.sleep(0.02)
-    except TimeoutError:
-        pytest.fail(what)
 
 
 @pytest.mark.parametrize("codec", CODECS)

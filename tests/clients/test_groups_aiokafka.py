@@ -14,6 +14,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 
 from tests.clients.groups import DEADLINE_SECONDS, broker_of_our_own, fresh_name, make_topic, produce
 from tests.conftest import RunningBroker
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -40,12 +41,6 @@ async def member(closing: AsyncExitStack, servers: str, group: str, topic: str, 
     return consumer
 
 
-async def until(condition: Any) -> None:
-    async with asyncio.timeout(DEADLINE_SECONDS):
-        while not condition():
-            await asyncio.sleep(0.01)
-
-
 async def read(consumer: AIOKafkaConsumer, count: int) -> list[int]:
     async with asyncio.timeout(DEADLINE_SECONDS):
         return [int((await consumer.getone()).value) for _ in range(count)]
@@ -65,9 +60,7 @@ async def test_two_members_share_the_partitions_and_the_survivor_takes_over(
     await until(lambda: len(first.assignment()) == 4)
 
 
-async def test_a_group_goes_on_where_it_committed_over_a_killed_broker(
-    tmp_path: Path, closing: AsyncExitStack
-) -> None:
+async def test_a_group_goes_on_where_it_committed_over_a_killed_broker(tmp_path: Path, closing: AsyncExitStack) -> None:
     with broker_of_our_own(tmp_path) as broker:
         topic, group = make_topic(broker.address, 1, records=10), fresh_name("group")
         first = await member(closing, broker.address, group, topic)
@@ -84,9 +77,7 @@ async def test_a_group_goes_on_where_it_committed_over_a_killed_broker(
         await closing.aclose()
 
 
-async def test_a_static_member_and_the_administration_of_groups(
-    broker: RunningBroker, closing: AsyncExitStack
-) -> None:
+async def test_a_static_member_and_the_administration_of_groups(broker: RunningBroker, closing: AsyncExitStack) -> None:
     servers = broker.bootstrap_servers
     topic, group = make_topic(servers, 1, records=3), fresh_name("group")
     consumer = await member(closing, servers, group, topic, group_instance_id="the-instance")

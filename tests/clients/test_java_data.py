@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 
 from raftlog.testing import Cluster
@@ -11,6 +10,7 @@ from tests.clients import java
 from tests.clients.confluent import produce, read_all
 from tests.conftest import RunningBroker
 from tests.traps.raw import create_topic
+from tests.waiting import wait_until
 
 pytestmark = java.marks
 ACKNOWLEDGED = 6_000
@@ -111,7 +111,5 @@ def test_java_s_idempotent_producer_loses_nothing_and_writes_nothing_twice_over_
 def wait_for_size(brokers: Cluster, size: int) -> None:
     """Until the partition's file has so many bytes: the producer is in the middle of it."""
     segment = brokers.brokers[0].data_dir / "t-0" / "00000000000000000000.log"
-    deadline = time.monotonic() + java.DEADLINE_SECONDS
-    while not segment.exists() or segment.stat().st_size < size:
-        assert time.monotonic() < deadline, "the producer writes nothing"
-        time.sleep(0.005)
+    is_so_long = lambda: segment.exists() and segment.stat().st_size >= size  # noqa: E731
+    wait_until(is_so_long, f"the producer has written {size} bytes", java.DEADLINE_SECONDS)

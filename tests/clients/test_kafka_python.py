@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
@@ -17,6 +17,7 @@ from kafka.structs import OffsetAndMetadata
 from raftlog.testing import Cluster
 from tests.conftest import RunningBroker
 from tests.traps.raw import create_topic
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 DEADLINE_SECONDS = 45.0
@@ -132,25 +133,18 @@ class Member(threading.Thread):
         self.join(DEADLINE_SECONDS)
 
 
-def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.01)
-
-
 def test_members_share_and_take_over(broker: RunningBroker, three_partitions: str) -> None:
     topic = three_partitions
     first = Member(broker.bootstrap_servers, topic, topic)
-    until(lambda: first.assignment == {0, 1, 2}, "one member did not get everything")
+    wait_until(lambda: first.assignment == {0, 1, 2}, "one member did not get everything")
     second = Member(broker.bootstrap_servers, topic, topic)
-    until(
+    wait_until(
         lambda: bool(second.assignment) and not first.assignment & second.assignment
         and first.assignment | second.assignment == {0, 1, 2},
         "two members do not share",
     )  # fmt: skip
     first.leave()
-    until(lambda: second.assignment == {0, 1, 2}, "who is left does not take over")
+    wait_until(lambda: second.assignment == {0, 1, 2}, "who is left does not take over")
     second.leave()
 
 
@@ -193,9 +187,7 @@ def modified(admin: KafkaAdminClient, topic: str) -> dict[str, str]:
     return {key: entry["value"] for key, entry in described["topic"][topic].items()}
 
 
-def test_records_producers_and_log_directories(
-    broker: RunningBroker, admin: KafkaAdminClient, topic: str
-) -> None:
+def test_records_producers_and_log_directories(broker: RunningBroker, admin: KafkaAdminClient, topic: str) -> None:
     partition = TopicPartition(topic, 0)
     with closing(producer(broker.bootstrap_servers, enable_idempotence=True)) as client:
         for number in range(5):
@@ -220,7 +212,7 @@ def test_groups_and_their_offsets(broker: RunningBroker, admin: KafkaAdminClient
     assert admin.delete_group_offsets(topic, [partition]) == {partition: NoError}
     assert admin.list_group_offsets(topic)[topic] == {}
     member = Member(broker.bootstrap_servers, topic, topic, group_instance_id="fixed")
-    until(lambda: bool(member.assignment), "the static member got nothing")
+    wait_until(lambda: bool(member.assignment), "the static member got nothing")
     described = admin.describe_groups([topic])[topic]
     assert (described["group_state"], described["protocol_type"]) == ("Stable", "consumer")
     assert [each["group_instance_id"] for each in described["members"]] == ["fixed"]

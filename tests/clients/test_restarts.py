@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 
 import pytest
 from confluent_kafka import Consumer, Message, TopicPartition
@@ -11,6 +10,7 @@ from confluent_kafka import Consumer, Message, TopicPartition
 from raftlog.testing import Cluster
 from tests.clients.confluent import DEADLINE_SECONDS, Deliveries, consumer, poll, produce, producer, read_all, take
 from tests.traps.raw import create_topic
+from tests.waiting import wait_until
 
 RECORDS = 6_000
 KILLS = 3
@@ -40,10 +40,8 @@ class Writer(threading.Thread):
         self._client.flush(DEADLINE_SECONDS)
 
     def wait_for(self, acknowledged: int) -> None:
-        deadline = time.monotonic() + DEADLINE_SECONDS
-        while len(self.deliveries.messages) < acknowledged and not self.deliveries.errors:
-            assert time.monotonic() < deadline, f"{len(self.deliveries.messages)} of {acknowledged} were acknowledged"
-            time.sleep(0.002)
+        acks = self.deliveries
+        wait_until(lambda: len(acks.messages) >= acknowledged or acks.errors, f"{acknowledged} acks", DEADLINE_SECONDS)
 
 
 def restart_while_writing(brokers: Cluster, writer: Writer, *, kill: bool) -> None:

@@ -15,7 +15,8 @@ from tests.clients.test_aiokafka import take as take_async
 from tests.clients.test_kafka_python import consumer as kafka_python_consumer
 from tests.clients.test_kafka_python import producer as kafka_python_producer
 from tests.clients.test_kafka_python import take as take_kafka_python
-from tests.cluster.world import World, wait_until
+from tests.cluster.world import World
+from tests.waiting import wait_until
 
 RECORDS = 300
 PARTITIONS = 6

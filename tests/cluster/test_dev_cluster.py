@@ -13,7 +13,7 @@ from tests.cli.conftest import Run
 from tests.cli.conftest import run as in_process
 from tests.cli.test_dev import dev as started
 from tests.cli.test_dev import is_gone
-from tests.cluster.world import wait_until
+from tests.waiting import wait_until
 
 run = in_process  # fixtures
 dev = started

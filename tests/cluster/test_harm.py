@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
 from collections.abc import Callable
 
 import pytest
@@ -19,7 +18,6 @@ VICTIMS: dict[str, Choice] = {
     "raft leader": lambda world, topic: [world.raft_leader()],
     "any two": lambda world, topic: [world.leader(topic), world.follower(topic)],
 }
-STANDSTILL_SECONDS = 3.0
 
 
 def harm(broker: BrokerProcess, number: signal.Signals) -> None:
@@ -41,7 +39,7 @@ def test_nothing_acknowledged_is_lost(world: World, name: str, number: signal.Si
         for broker in chosen:
             harm(broker, number)
         if number == signal.SIGSTOP:
-            stand_still(writer)
+            world.wait_until_given_up(chosen)
         elif len(chosen) == 1:
             # The other two go on without it.
             writer.wait_for_more()
@@ -52,10 +50,3 @@ def test_nothing_acknowledged_is_lost(world: World, name: str, number: signal.Si
     writer.check_no_errors()
     world.wait_until_in_sync(topic)
     world.check_nothing_lost(topic, writer)
-
-
-def stand_still(writer: Writer) -> None:
-    """Long enough for the quorum and the controller to give the stopped broker up."""
-    end = time.monotonic() + STANDSTILL_SECONDS
-    while time.monotonic() < end:
-        time.sleep(0.1)

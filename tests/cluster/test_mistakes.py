@@ -9,7 +9,8 @@ import pytest
 
 from raftlog.testing import BrokerDied, BrokerProcess, cluster
 from raftlog.testing.ports import ReservedPort
-from tests.cluster.world import World, wait_until
+from tests.cluster.world import World
+from tests.waiting import wait_until
 
 Make = Callable[..., BrokerProcess]
 

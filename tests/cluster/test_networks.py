@@ -12,7 +12,8 @@ import pytest
 
 from raftlog.testing import BrokerProcess, Cluster
 from raftlog.testing.cluster import development_settings
-from tests.cluster.world import World, Writer, wait_until
+from tests.cluster.world import World, Writer
+from tests.waiting import wait_until
 
 _numbers = itertools.count(os.getpid() % 200)
 PORT, PEER_PORT = 9092, 9192

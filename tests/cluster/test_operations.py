@@ -14,7 +14,8 @@ from raftlog.testing.ports import ReservedPort
 from tests.cli.conftest import Run
 from tests.cli.conftest import run as in_process
 from tests.clients.confluent import produce, read_all
-from tests.cluster.world import World, Writer, wait_until
+from tests.cluster.world import World, Writer
+from tests.waiting import wait_until
 
 run = in_process  # the fixture
 

@@ -7,7 +7,8 @@ import time
 from confluent_kafka import KafkaError
 
 from tests.clients.confluent import consumer
-from tests.cluster.world import World, Writer, wait_until
+from tests.cluster.world import World, Writer
+from tests.waiting import wait_until
 
 GAP_SECONDS_MAX = 3.0  # on a machine that is busy with other tests; benchmarks/cluster.py measures it
 

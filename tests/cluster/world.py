@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -22,18 +22,10 @@ from raftlog.client.cluster import Quorum, describe_quorum
 from raftlog.client.router import Client
 from raftlog.testing import BrokerProcess, Cluster
 from tests.clients.confluent import Deliveries, producer, read_all
+from tests.waiting import wait_until
 
 DEADLINE_SECONDS = 30.0
-LOOK_SECONDS = 0.02
 REPLICAS = 3
-
-
-def wait_until(condition: Callable[[], Any], what: str, seconds: float = DEADLINE_SECONDS) -> None:
-    """Return when the condition holds; fail with `what` at the deadline."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
-        time.sleep(LOOK_SECONDS)
 
 
 class World:
@@ -101,6 +93,21 @@ class World:
 
     def raft_leader(self) -> BrokerProcess:
         return self.cluster.broker(self.quorum().leader)
+
+    def wait_until_given_up(self, brokers: Sequence[BrokerProcess]) -> None:
+        """Return when the others know that these stand still: a majority fences them, a minority loses its leader."""
+        ids = {broker.node_id for broker in brokers}
+        survivor = next(each for each in self.cluster.brokers if each.node_id not in ids)
+        is_majority = 2 * len(ids) < len(self.cluster.brokers)
+
+        def are_given_up() -> bool:
+            try:
+                seen = AdminClient({"bootstrap.servers": survivor.address, "log_level": 0}).list_topics(timeout=2)
+            except KafkaException:
+                return False
+            return not ids & set(seen.brokers) if is_majority else seen.controller_id == -1
+
+        wait_until(are_given_up, f"brokers {ids} are given up by the others")
 
     def restore(self) -> None:
         """Resume who stands still and start who is down."""

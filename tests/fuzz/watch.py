@@ -20,6 +20,7 @@ from raftlog.wire.batch import Record, encode_batch
 from raftlog.wire.errors import ErrorCode
 from tests.traps.raw import Closed, RawConnection, create_topic
 from tests.traps.sensible import Names, fetch, produce
+from tests.waiting import wait_until
 
 MIB = 1 << 20
 RSS_BYTES_MAX = 200 * MIB
@@ -70,11 +71,12 @@ class LogReader:
 
     def wait_for_closed_lines(self, count: int, seconds: float = 10.0) -> None:
         """Until so many closed connections were logged; more or fewer are an AssertionError."""
-        deadline = time.monotonic() + seconds
-        self.look()
-        while self.closed_lines < count and time.monotonic() < deadline:
-            time.sleep(0.01)
+
+        def are_there() -> bool:
             self.look()
+            return self.closed_lines >= count
+
+        wait_until(are_there, f"{count} lines tell of closed connections", seconds)
         assert self.closed_lines == count, f"{count} connections were closed, {self.closed_lines} lines tell of it"
 
 
@@ -142,10 +144,11 @@ class Watch:
     def wait_for_rounds(self, rounds: int = 2, rss_bytes_max: int = RSS_BYTES_MAX) -> None:
         """Until the bystander was served so many more times."""
         goal = self.bystander.rounds + rounds
-        deadline = time.monotonic() + 2 * BYSTANDER_SECONDS_MAX
-        while self.bystander.rounds < goal and self.bystander.failure is None:
-            assert time.monotonic() < deadline, "a client that did nothing wrong is not served any more"
-            time.sleep(0.005)
+        wait_until(
+            lambda: self.bystander.rounds >= goal or self.bystander.failure is not None,
+            "a client that did nothing wrong is served",
+            2 * BYSTANDER_SECONDS_MAX,
+        )
         self.check(rss_bytes_max)
 
 

@@ -11,7 +11,8 @@ from raftlog.metadata.cluster_commands import AlterPartitions, IsrMember, IsrPro
 from raftlog.metadata.commands import CreateTopics, DeleteTopics, NewTopic
 from raftlog.raft.seam import ProposalFailed
 from raftlog.wire.errors import ErrorCode
-from tests.membership.world import World, until
+from tests.membership.world import World
+from tests.waiting import until
 
 
 async def test_whoever_asks_sees_what_it_did(tmp_path: Path) -> None:
@@ -39,8 +40,8 @@ async def test_commands_from_everywhere_while_the_leader_changes_are_carried_out
                 outcomes[name] = result.error
 
         async def unsettle() -> None:
-            for node_id in (1, 2, 3, 1, 2):
-                await asyncio.sleep(0.05)
+            for number, node_id in enumerate((1, 2, 3, 1, 2), 1):
+                await until(lambda number=number: len(outcomes) >= 15 * number)  # type: ignore[misc]
                 try:
                     await world.leader.controller.transfer_leadership(node_id)
                 except (ProposalFailed, StopIteration):

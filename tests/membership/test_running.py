@@ -15,7 +15,8 @@ from raftlog.broker.running import RunningBroker
 from raftlog.broker.runtime.failures import CannotStart
 from raftlog.broker.runtime.last_run import read_last_run
 from raftlog.raft.quorum import QuorumLog
-from tests.membership.world import free_ports, until
+from tests.membership.world import free_ports
+from tests.waiting import until
 
 
 def broker(directory: Path, node_id: int, voters: str, *, boot_id: str = "boot", **settings: str) -> RunningBroker:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import random
 import socket
-from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
@@ -22,19 +21,10 @@ from raftlog.metadata.commands import CreateTopics, NewTopic, RegisterBroker, To
 from raftlog.metadata.delta import MetadataDelta
 from raftlog.metadata.image import MetadataImage, PartitionImage
 from raftlog.metadata.records import Endpoint
+from tests.waiting import until
 
-DEADLINE_SECONDS = 10.0
 SESSION_MS = 1000
 HEARTBEAT_SECONDS = 0.05
-
-
-async def until(condition: Callable[[], object], what: str = "") -> None:
-    """Wait for a condition to hold."""
-    loop = asyncio.get_running_loop()
-    end = loop.time() + DEADLINE_SECONDS
-    while not condition():
-        assert loop.time() < end, f"not within {DEADLINE_SECONDS} s: {what}"
-        await asyncio.sleep(0.005)
 
 
 def free_ports(count: int) -> list[int]:

@@ -6,12 +6,13 @@ import asyncio
 import random
 import socket
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 from raftlog.raft.core.state import Timing
 from raftlog.raft.files import Files
 from raftlog.raft.quorum import QuorumLog
+from tests.waiting import until
 
 QUICK = Timing(heartbeat=0.03, election_min=0.25, election_max=0.4, hurry_min=0.002, hurry_max=0.03)
 
@@ -21,14 +22,6 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
-
-
-async def until(condition: Callable[[], object], seconds: float = 10.0) -> None:
-    """Return when the condition holds; fail when it does not in time."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "not in time"
-        await asyncio.sleep(0.002)
 
 
 class State:

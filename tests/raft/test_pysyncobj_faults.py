@@ -25,7 +25,8 @@ from raftlog.raft.core.log import RaftLog
 from raftlog.raft.core.messages import Append
 from raftlog.raft.seam import ProposalFailed
 from tests.raft.core_world import CoreWorld
-from tests.raft.quorum_world import World, until
+from tests.raft.quorum_world import World
+from tests.waiting import until
 
 COMMANDS = 60
 

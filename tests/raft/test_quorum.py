@@ -6,6 +6,7 @@ import asyncio
 import random
 import shutil
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -16,35 +17,40 @@ from raftlog.raft.opening import NotYetAQuorum
 from raftlog.raft.quorum import QuorumLog
 from raftlog.raft.seam import NotLeader, ProposalFailed
 from tests.raft.crashing_files import CrashingFiles
-from tests.raft.quorum_world import QUICK, Node, State, World, until
+from tests.raft.quorum_world import QUICK, Node, State, World
+from tests.waiting import until
 
 
-async def test_three_nodes_elect_a_leader_and_replay_what_it_proposes(tmp_path: Path) -> None:
-    async with World(tmp_path) as world:
-        await world.start()
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    """Three nodes that were just started."""
+    async with World(tmp_path) as made:
+        await made.start()
+        yield made
+
+
+async def test_three_nodes_elect_a_leader_and_replay_what_it_proposes(world: World) -> None:
+    leader = await world.led()
+    assert await leader.log.propose([b"a", b"b"]) == 2
+    indexes = await asyncio.gather(*(leader.log.propose([b"%d" % n]) for n in range(200)))
+    assert indexes == list(range(3, 203))
+    await world.agree([b"a", b"b", *(b"%d" % n for n in range(200))])
+    assert leader.leads == [True]
+
+
+async def test_a_killed_leader_is_replaced_and_nothing_committed_is_lost(world: World) -> None:
+    expected = []
+    for generation in range(3):
         leader = await world.led()
-        assert await leader.log.propose([b"a", b"b"]) == 2
-        indexes = await asyncio.gather(*(leader.log.propose([b"%d" % n]) for n in range(200)))
-        assert indexes == list(range(3, 203))
-        await world.agree([b"a", b"b", *(b"%d" % n for n in range(200))])
-        assert leader.leads == [True]
-
-
-async def test_a_killed_leader_is_replaced_and_nothing_committed_is_lost(tmp_path: Path) -> None:
-    async with World(tmp_path) as world:
-        await world.start()
-        expected = []
-        for generation in range(3):
-            leader = await world.led()
-            for n in range(5):
-                entry = b"%d-%d" % (generation, n)
-                await leader.log.propose([entry])
-                expected.append(entry)
-            leader.kill()
-            await world.led()
-            await world.agree(expected)
-            await world.start(leader.node_id)
-            await world.agree(expected)
+        for n in range(5):
+            entry = b"%d-%d" % (generation, n)
+            await leader.log.propose([entry])
+            expected.append(entry)
+        leader.kill()
+        await world.led()
+        await world.agree(expected)
+        await world.start(leader.node_id)
+        await world.agree(expected)
 
 
 async def test_a_closed_connection_starts_an_election_at_once_whatever_the_time_out(tmp_path: Path) -> None:
@@ -57,60 +63,52 @@ async def test_a_closed_connection_starts_an_election_at_once_whatever_the_time_
         assert time.monotonic() - began < 5.0
 
 
-async def test_a_whole_quorum_that_was_killed_comes_back_with_everything(tmp_path: Path) -> None:
-    async with World(tmp_path) as world:
-        await world.start()
-        leader = await world.led()
-        entries = [b"%d" % n for n in range(30)]
-        await asyncio.gather(*(leader.log.propose([entry]) for entry in entries))
-        for node in list(world.nodes.values()):
-            node.kill()
-        await world.start()
-        await world.led()
-        await world.agree(entries)
+async def test_a_whole_quorum_that_was_killed_comes_back_with_everything(world: World) -> None:
+    leader = await world.led()
+    entries = [b"%d" % n for n in range(30)]
+    await asyncio.gather(*(leader.log.propose([entry]) for entry in entries))
+    for node in list(world.nodes.values()):
+        node.kill()
+    await world.start()
+    await world.led()
+    await world.agree(entries)
 
 
-async def test_only_the_leader_takes_proposals_and_only_with_a_majority_it_commits(tmp_path: Path) -> None:
-    async with World(tmp_path) as world:
-        await world.start()
-        leader = await world.led()
-        followers = [node for node in world.nodes.values() if node is not leader]
-        with pytest.raises(NotLeader) as refused:
-            await followers[0].log.propose([b"no"])
-        assert refused.value.leader_id == leader.node_id and not refused.value.outcome_unknown
-        for node in followers:
-            node.kill()
-        with pytest.raises(ProposalFailed) as failure:
-            await leader.log.propose([b"perhaps"])
-        assert failure.value.outcome_unknown
-        assert not leader.log.is_leader and leader.leads == [True, False]
-        assert leader.state.entries == []
-        with pytest.raises(NotLeader):
-            await leader.log.barrier()
+async def test_only_the_leader_takes_proposals_and_only_with_a_majority_it_commits(world: World) -> None:
+    leader = await world.led()
+    followers = [node for node in world.nodes.values() if node is not leader]
+    with pytest.raises(NotLeader) as refused:
+        await followers[0].log.propose([b"no"])
+    assert refused.value.leader_id == leader.node_id and not refused.value.outcome_unknown
+    for node in followers:
+        node.kill()
+    with pytest.raises(ProposalFailed) as failure:
+        await leader.log.propose([b"perhaps"])
+    assert failure.value.outcome_unknown
+    assert not leader.log.is_leader and leader.leads == [True, False]
+    assert leader.state.entries == []
+    with pytest.raises(NotLeader):
+        await leader.log.barrier()
 
 
-async def test_a_proposal_of_nothing_waits_for_those_before_it(tmp_path: Path) -> None:
-    async with World(tmp_path) as world:
-        await world.start()
-        leader = await world.led()
-        assert await leader.log.propose([]) == 0
-        first = leader.log.propose([b"a"])
-        assert leader.log.last_index == 1
-        assert await leader.log.propose([]) == 1
-        assert leader.state.entries == [b"a"]
-        assert await first == 1
+async def test_a_proposal_of_nothing_waits_for_those_before_it(world: World) -> None:
+    leader = await world.led()
+    assert await leader.log.propose([]) == 0
+    first = leader.log.propose([b"a"])
+    assert leader.log.last_index == 1
+    assert await leader.log.propose([]) == 1
+    assert leader.state.entries == [b"a"]
+    assert await first == 1
 
 
-async def test_a_barrier_asks_a_majority(tmp_path: Path) -> None:
-    async with World(tmp_path) as world:
-        await world.start()
-        leader = await world.led()
-        await leader.log.propose([b"a", b"b"])
-        assert await asyncio.wait_for(leader.log.barrier(), 1.0) == 2
-        for node in [node for node in world.nodes.values() if node is not leader]:
-            node.kill()
-        with pytest.raises(NotLeader):
-            await leader.log.barrier()
+async def test_a_barrier_asks_a_majority(world: World) -> None:
+    leader = await world.led()
+    await leader.log.propose([b"a", b"b"])
+    assert await asyncio.wait_for(leader.log.barrier(), 1.0) == 2
+    for node in [node for node in world.nodes.values() if node is not leader]:
+        node.kill()
+    with pytest.raises(NotLeader):
+        await leader.log.barrier()
 
 
 async def test_requests_reach_the_leader_from_everywhere_and_failures_come_back(tmp_path: Path) -> None:
@@ -176,55 +174,49 @@ async def test_leadership_is_handed_over_without_a_lost_entry(tmp_path: Path) ->
             await leader.log.transfer_leadership(9)
 
 
-async def test_an_observer_follows_gets_a_vote_when_it_has_caught_up_and_loses_it_again(tmp_path: Path) -> None:
-    async with World(tmp_path) as world:
-        await world.start()
-        leader = await world.led()
-        entries = [b"%d" % n for n in range(100)]
-        await asyncio.gather(*(leader.log.propose([entry]) for entry in entries))
-        await world.start(4)
-        await world.agree(entries)
-        assert [member.node_id for member in leader.log.status().observers] == [4]
+async def test_an_observer_follows_gets_a_vote_when_it_has_caught_up_and_loses_it_again(world: World) -> None:
+    leader = await world.led()
+    entries = [b"%d" % n for n in range(100)]
+    await asyncio.gather(*(leader.log.propose([entry]) for entry in entries))
+    await world.start(4)
+    await world.agree(entries)
+    assert [member.node_id for member in leader.log.status().observers] == [4]
+    await leader.log.add_voter(4, "127.0.0.1", world.ports[4])
+    assert [member.node_id for member in leader.log.status().voters] == [1, 2, 3, 4]
+    with pytest.raises(ProposalFailed, match="has a vote already"):
         await leader.log.add_voter(4, "127.0.0.1", world.ports[4])
-        assert [member.node_id for member in leader.log.status().voters] == [1, 2, 3, 4]
-        with pytest.raises(ProposalFailed, match="has a vote already"):
-            await leader.log.add_voter(4, "127.0.0.1", world.ports[4])
-        await until(lambda: len(world.nodes[4].log.status().voters) == 4)
-        await leader.log.propose([b"more"])
-        await leader.log.remove_voter(4)
-        assert [member.node_id for member in leader.log.status().voters] == [1, 2, 3]
-        await world.agree([*entries, b"more"])
-        assert leader.log.last_index == 101, "changes of the members do not count"
+    await until(lambda: len(world.nodes[4].log.status().voters) == 4)
+    await leader.log.propose([b"more"])
+    await leader.log.remove_voter(4)
+    assert [member.node_id for member in leader.log.status().voters] == [1, 2, 3]
+    await world.agree([*entries, b"more"])
+    assert leader.log.last_index == 101, "changes of the members do not count"
 
 
-async def test_a_new_voter_takes_part_after_everybody_was_restarted(tmp_path: Path) -> None:
-    async with World(tmp_path) as world:
-        await world.start()
-        leader = await world.led()
-        await world.start(4)
-        await leader.log.add_voter(4, "127.0.0.1", world.ports[4])
-        await leader.log.propose([b"a"])
-        await world.agree([b"a"])
-        for node in list(world.nodes.values()):
-            node.kill()
-        await world.start(2, 3, 4)  # three of four, and one of them is not in --peers
-        leader = await world.led()
-        await leader.log.propose([b"b"])
-        await world.agree([b"a", b"b"])
+async def test_a_new_voter_takes_part_after_everybody_was_restarted(world: World) -> None:
+    leader = await world.led()
+    await world.start(4)
+    await leader.log.add_voter(4, "127.0.0.1", world.ports[4])
+    await leader.log.propose([b"a"])
+    await world.agree([b"a"])
+    for node in list(world.nodes.values()):
+        node.kill()
+    await world.start(2, 3, 4)  # three of four, and one of them is not in --peers
+    leader = await world.led()
+    await leader.log.propose([b"b"])
+    await world.agree([b"a", b"b"])
 
 
-async def test_a_leader_that_loses_its_vote_hands_over(tmp_path: Path) -> None:
-    async with World(tmp_path) as world:
-        await world.start()
-        leader = await world.led()
-        await leader.log.propose([b"a"])
-        await leader.log.remove_voter(leader.node_id)
-        await until(lambda: not leader.log.is_leader)
-        await until(lambda: any(node.log.is_leader for node in world.nodes.values() if node is not leader))
-        successor = await world.led()
-        assert successor is not leader
-        await successor.log.propose([b"b"])
-        await world.agree([b"a", b"b"])
+async def test_a_leader_that_loses_its_vote_hands_over(world: World) -> None:
+    leader = await world.led()
+    await leader.log.propose([b"a"])
+    await leader.log.remove_voter(leader.node_id)
+    await until(lambda: not leader.log.is_leader)
+    await until(lambda: any(node.log.is_leader for node in world.nodes.values() if node is not leader))
+    successor = await world.led()
+    assert successor is not leader
+    await successor.log.propose([b"b"])
+    await world.agree([b"a", b"b"])
 
 
 async def test_who_is_far_behind_gets_a_snapshot_and_the_rest(tmp_path: Path) -> None:
@@ -250,49 +242,45 @@ async def test_who_is_far_behind_gets_a_snapshot_and_the_rest(tmp_path: Path) ->
         await world.agree([*entries, b"after"])
 
 
-async def test_a_wiped_disk_gets_its_vote_back_only_with_everything(tmp_path: Path) -> None:
-    async with World(tmp_path) as world:
-        await world.start()
-        leader = await world.led()
-        entries = [b"%d" % n for n in range(20)]
-        await asyncio.gather(*(leader.log.propose([entry]) for entry in entries))
-        await world.agree(entries)
-        victim = next(node for node in world.nodes.values() if node is not leader)
-        directory = victim.log.opened.directory
-        victim.kill()
-        shutil.rmtree(tmp_path / str(victim.node_id))
-        await world.start(victim.node_id)
-        await world.agree(entries)
+async def test_a_wiped_disk_gets_its_vote_back_only_with_everything(world: World, tmp_path: Path) -> None:
+    leader = await world.led()
+    entries = [b"%d" % n for n in range(20)]
+    await asyncio.gather(*(leader.log.propose([entry]) for entry in entries))
+    await world.agree(entries)
+    victim = next(node for node in world.nodes.values() if node is not leader)
+    directory = victim.log.opened.directory
+    victim.kill()
+    shutil.rmtree(tmp_path / str(victim.node_id))
+    await world.start(victim.node_id)
+    await world.agree(entries)
 
-        def has_its_vote() -> bool:
-            voter = leader.log.raft.configuration.voter(victim.node_id)
-            return voter is not None and voter.directory not in (b"", directory)
+    def has_its_vote() -> bool:
+        voter = leader.log.raft.configuration.voter(victim.node_id)
+        return voter is not None and voter.directory not in (b"", directory)
 
-        await until(has_its_vote)
-        await leader.log.propose([b"after"])
-        await world.agree([*entries, b"after"])
+    await until(has_its_vote)
+    await leader.log.propose([b"after"])
+    await world.agree([*entries, b"after"])
 
 
 async def test_two_empty_disks_of_three_do_not_begin_a_new_log(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("raftlog.raft.members.FIRST_COMPLAINT_SECONDS", 0.1)
-    async with World(tmp_path) as world:
-        await world.start()
-        leader = await world.led()
-        await leader.log.propose([b"precious"])
-        await world.agree([b"precious"])
-        for node in list(world.nodes.values()):
-            node.kill()
-        others = [node_id for node_id in world.voters if node_id != leader.node_id]
-        for node_id in others:
-            shutil.rmtree(tmp_path / str(node_id))
-        await world.start(*others)
-        await until(lambda: all(world.nodes[one].log.raft._attempt > 2 for one in others))
-        assert all((world.nodes[one].log.leader_id, world.nodes[one].log.term) == (-1, 0) for one in others)
-        await world.start(leader.node_id)
-        await until(lambda: f"is not the one that has the vote: {sorted(others)}" in caplog.text)
-        assert all(node.log.leader_id == -1 for node in world.nodes.values()), "most disks are gone: a person decides"
+    leader = await world.led()
+    await leader.log.propose([b"precious"])
+    await world.agree([b"precious"])
+    for node in list(world.nodes.values()):
+        node.kill()
+    others = [node_id for node_id in world.voters if node_id != leader.node_id]
+    for node_id in others:
+        shutil.rmtree(tmp_path / str(node_id))
+    await world.start(*others)
+    await until(lambda: all(world.nodes[one].log.raft._attempt > 2 for one in others))
+    assert all((world.nodes[one].log.leader_id, world.nodes[one].log.term) == (-1, 0) for one in others)
+    await world.start(leader.node_id)
+    await until(lambda: f"is not the one that has the vote: {sorted(others)}" in caplog.text)
+    assert all(node.log.leader_id == -1 for node in world.nodes.values()), "most disks are gone: a person decides"
 
 
 async def test_a_quorum_of_one_grows_out_of_a_broker_that_ran_alone(tmp_path: Path) -> None:
@@ -326,38 +314,34 @@ async def test_a_members_journal_is_not_opened_by_a_broker_without_peers(tmp_pat
         await alone.start(state.restore, state.replay, state.snapshot)
 
 
-async def test_a_command_that_is_in_the_log_twice_changes_the_state_once(tmp_path: Path) -> None:
-    async with World(tmp_path) as world:
-        await world.start()
-        leader = await world.led()
-        await leader.log.propose([b"a"])
-        leader.log._proposals._number = 0  # the same id again
-        await leader.log.propose([b"a"])
-        leader.state.index += 1  # the application's index goes on
-        for node in world.nodes.values():
-            if node is not leader:
-                await until(lambda node=node: node.log.committed_index == 2)  # type: ignore[misc]
-            assert node.state.entries == [b"a"]
+async def test_a_command_that_is_in_the_log_twice_changes_the_state_once(world: World) -> None:
+    leader = await world.led()
+    await leader.log.propose([b"a"])
+    leader.log._proposals._number = 0  # the same id again
+    await leader.log.propose([b"a"])
+    leader.state.index += 1  # the application's index goes on
+    for node in world.nodes.values():
+        if node is not leader:
+            await until(lambda node=node: node.log.committed_index == 2)  # type: ignore[misc]
+        assert node.state.entries == [b"a"]
 
 
-async def test_a_replay_that_raises_stops_the_node_before_it_answers(tmp_path: Path) -> None:
-    async with World(tmp_path) as world:
-        await world.start()
-        leader = await world.led()
-        await leader.log.propose([b"fine"])
+async def test_a_replay_that_raises_stops_the_node_before_it_answers(world: World) -> None:
+    leader = await world.led()
+    await leader.log.propose([b"fine"])
 
-        def poisoned(index: int, entry: bytes) -> None:
-            raise ZeroDivisionError("a bug")
+    def poisoned(index: int, entry: bytes) -> None:
+        raise ZeroDivisionError("a bug")
 
-        seen: list[object] = []
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: seen.append(context.get("exception")))
-        leader.log._replay = poisoned
-        with pytest.raises(ProposalFailed) as failure:
-            await leader.log.propose([b"poison"])
-        assert failure.value.outcome_unknown
-        assert not leader.log.is_leader and leader.log.leader_id == -1
-        assert any(isinstance(error, ZeroDivisionError) for error in seen)
-        await until(lambda: any(node.log.is_leader for node in world.nodes.values() if node is not leader))
+    seen: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: seen.append(context.get("exception")))
+    leader.log._replay = poisoned
+    with pytest.raises(ProposalFailed) as failure:
+        await leader.log.propose([b"poison"])
+    assert failure.value.outcome_unknown
+    assert not leader.log.is_leader and leader.log.leader_id == -1
+    assert any(isinstance(error, ZeroDivisionError) for error in seen)
+    await until(lambda: any(node.log.is_leader for node in world.nodes.values() if node is not leader))
 
 
 async def test_a_full_disk_costs_the_leadership_and_nothing_else(tmp_path: Path) -> None:
@@ -396,32 +380,28 @@ async def test_after_a_failed_sync_a_node_is_no_member_until_it_is_restarted(tmp
         await leader.log.close()
 
 
-async def test_every_node_hears_of_connections_and_a_new_leader_of_all_of_them(tmp_path: Path) -> None:
-    async with World(tmp_path) as world:
-        await world.start()
-        leader = await world.led()
-        first, second = (node for node in world.nodes.values() if node is not leader)
-        first.kill()
-        await until(lambda: leader.peers[-1] == (first.node_id, False))
-        del second.peers[:]
-        await leader.log.transfer_leadership(second.node_id)
-        await until(lambda: second.log.is_leader)
-        assert (first.node_id, False) in second.peers and (leader.node_id, True) in second.peers
+async def test_every_node_hears_of_connections_and_a_new_leader_of_all_of_them(world: World) -> None:
+    leader = await world.led()
+    first, second = (node for node in world.nodes.values() if node is not leader)
+    first.kill()
+    await until(lambda: leader.peers[-1] == (first.node_id, False))
+    del second.peers[:]
+    await leader.log.transfer_leadership(second.node_id)
+    await until(lambda: second.log.is_leader)
+    assert (first.node_id, False) in second.peers and (leader.node_id, True) in second.peers
 
 
-async def test_a_node_that_was_cut_off_and_comes_back_does_not_disturb_the_leader(tmp_path: Path) -> None:
-    async with World(tmp_path) as world:
-        await world.start()
-        leader = await world.led()
-        term = leader.log.term
-        victim = next(node for node in world.nodes.values() if node is not leader)
-        for _ in range(20):
-            for node in list(world.nodes.values()):
-                if node is not victim:
-                    victim.log.peering.transport.hang_up(node.node_id, "cut off by the test")
-            await until(lambda: victim.log.raft.peers)
-        await world.led()
-        assert leader.log.is_leader and leader.log.term == term
+async def test_a_node_that_was_cut_off_and_comes_back_does_not_disturb_the_leader(world: World) -> None:
+    leader = await world.led()
+    term = leader.log.term
+    victim = next(node for node in world.nodes.values() if node is not leader)
+    for _ in range(20):
+        for node in list(world.nodes.values()):
+            if node is not victim:
+                victim.log.peering.transport.hang_up(node.node_id, "cut off by the test")
+        await until(lambda: victim.log.raft.peers)
+    await world.led()
+    assert leader.log.is_leader and leader.log.term == term
 
 
 async def test_before_its_start_a_node_knows_little_and_breaks_nothing(tmp_path: Path) -> None:
@@ -455,44 +435,40 @@ async def test_a_small_quorum_log_keeps_its_promises_alone(tmp_path: Path) -> No
     await log.close()
 
 
-async def test_every_node_knows_since_when_another_is_silent(tmp_path: Path) -> None:
-    async with World(tmp_path) as world:
-        await world.start()
-        leader = await world.led()
-        for node in world.nodes.values():
-            ages = {member.node_id: member.last_contact_seconds for member in node.log.status().voters}
-            assert all(0.0 <= age < 2.0 for age in ages.values())
-        follower = next(node for node in world.nodes.values() if node is not leader)
-        follower.kill()
-        await until(lambda: leader.log.status().voters[follower.node_id - 1].last_contact_seconds == -1.0)
+async def test_every_node_knows_since_when_another_is_silent(world: World) -> None:
+    leader = await world.led()
+    for node in world.nodes.values():
+        ages = {member.node_id: member.last_contact_seconds for member in node.log.status().voters}
+        assert all(0.0 <= age < 2.0 for age in ages.values())
+    follower = next(node for node in world.nodes.values() if node is not leader)
+    follower.kill()
+    await until(lambda: leader.log.status().voters[follower.node_id - 1].last_contact_seconds == -1.0)
 
 
-async def test_a_voter_that_does_not_follow_is_not_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_voter_that_does_not_follow_is_not_added(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("raftlog.raft.core.leadership.APPEAR_SECONDS_MAX", 0.1)
-    async with World(tmp_path) as world:
-        await world.start()
-        leader = await world.led()
-        with pytest.raises(ProposalFailed, match="start it with --observer") as failure:
-            await leader.log.add_voter(4, "127.0.0.1", 1)
-        assert not failure.value.outcome_unknown
-        with pytest.raises(ProposalFailed, match="has no vote"):
-            await leader.log.remove_voter(4)
+    leader = await world.led()
+    with pytest.raises(ProposalFailed, match="start it with --observer") as failure:
+        await leader.log.add_voter(4, "127.0.0.1", 1)
+    assert not failure.value.outcome_unknown
+    with pytest.raises(ProposalFailed, match="has no vote"):
+        await leader.log.remove_voter(4)
 
 
-async def test_a_wiped_voter_that_is_killed_before_it_has_caught_up_is_let_in_again(tmp_path: Path) -> None:
-    async with World(tmp_path) as world:
-        await world.start()
-        leader = await world.led()
-        await leader.log.propose([b"a"])
-        victim = next(node for node in world.nodes.values() if node is not leader)
-        victim.kill()
-        shutil.rmtree(tmp_path / str(victim.node_id))
-        await world.start(victim.node_id)
-        await until(lambda: leader.log.raft.configuration.voter(victim.node_id) is None)
-        world.nodes[victim.node_id].kill()
-        await world.start(victim.node_id)
-        await until(lambda: leader.log.raft.configuration.voter(victim.node_id) is not None)
-        await world.agree([b"a"])
+async def test_a_wiped_voter_that_is_killed_before_it_has_caught_up_is_let_in_again(
+    world: World, tmp_path: Path
+) -> None:
+    leader = await world.led()
+    await leader.log.propose([b"a"])
+    victim = next(node for node in world.nodes.values() if node is not leader)
+    victim.kill()
+    shutil.rmtree(tmp_path / str(victim.node_id))
+    await world.start(victim.node_id)
+    await until(lambda: leader.log.raft.configuration.voter(victim.node_id) is None)
+    world.nodes[victim.node_id].kill()
+    await world.start(victim.node_id)
+    await until(lambda: leader.log.raft.configuration.voter(victim.node_id) is not None)
+    await world.agree([b"a"])
 
 
 async def test_a_quorum_that_cannot_begin_says_whom_it_waits_for(

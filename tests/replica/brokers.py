@@ -66,15 +66,6 @@ def run(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
         runner.run(asyncio.wait_for(story(), 3 * DEADLINE_SECONDS))
 
 
-async def until(condition: Callable[[], object], what: str = "") -> None:
-    """Wait for a condition to hold."""
-    loop = asyncio.get_running_loop()
-    end = loop.time() + DEADLINE_SECONDS
-    while not condition():
-        assert loop.time() < end, f"not within {DEADLINE_SECONDS} s: {what}"
-        await asyncio.sleep(0.002)
-
-
 class Broker:
     """One broker; `image` is what it has heard."""
 

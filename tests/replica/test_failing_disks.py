@@ -10,7 +10,8 @@ import pytest
 
 from raftlog.broker.store.disk import OsDisk
 from raftlog.wire.errors import ErrorCode
-from tests.replica.brokers import Cluster, run, until
+from tests.replica.brokers import Cluster, run
+from tests.waiting import until
 
 
 def test_a_replicated_partition_whose_log_fails_takes_its_directory_offline(

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from raftlog.wire.errors import ErrorCode
-from tests.replica.brokers import Cluster, run, until
+from tests.replica.brokers import Cluster, run
+from tests.waiting import until
 
 
 def all_equal(cluster: Cluster, index: int = 0) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from raftlog.wire.errors import ErrorCode
-from tests.replica.brokers import Cluster, run, until
+from tests.replica.brokers import Cluster, run
+from tests.waiting import until
 
 
 def test_a_follower_that_stands_still_leaves_the_isr_and_comes_back(tmp_path: Path) -> None:

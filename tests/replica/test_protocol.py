@@ -32,7 +32,8 @@ from raftlog.wire.messages.fetch import (
 )
 from raftlog.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from raftlog.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from tests.replica.brokers import TOPIC, TOPIC_ID, Client, Cluster, batch, run, until
+from tests.replica.brokers import TOPIC, TOPIC_ID, Client, Cluster, batch, run
+from tests.waiting import until
 
 ID = b"another id of 16"
 

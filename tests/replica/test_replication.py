@@ -7,7 +7,8 @@ from pathlib import Path
 
 from raftlog.broker.runtime.replication.fetch_codec import FetcherSettings
 from raftlog.wire.errors import ErrorCode
-from tests.replica.brokers import Cluster, run, until
+from tests.replica.brokers import Cluster, run
+from tests.waiting import until
 
 
 def test_what_is_appended_reaches_every_replica_byte_for_byte(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ import pytest
 
 from raftlog.broker.core.replica.throttle import ByteRate, ThrottledReplicas
 from raftlog.metadata.records import ConfigRecord, ResourceType
-from tests.replica.brokers import QUICK, TOPIC, Cluster, run, until
+from tests.replica.brokers import QUICK, TOPIC, Cluster, run
+from tests.waiting import until
 
 
 def test_a_rate_is_kept_over_time() -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import socket
 import struct
-import time
 from types import TracebackType
 from typing import Any
 
@@ -21,6 +20,7 @@ from raftlog.wire.messages.create_topics import CreatableTopic, CreatableTopicCo
 from raftlog.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from raftlog.wire.messages.metadata import MetadataRequest
 from raftlog.wire.schema import Message
+from tests.waiting import wait_until
 
 DEADLINE_SECONDS = 30.0
 CREATE_TOPICS_VERSION = 7
@@ -139,10 +139,12 @@ def wait_until_led(connection: RawConnection, topic: str, partitions: int) -> No
     """Until every partition can be used: ours when it is created, those of Kafka (tests/conftest.py) a bit later."""
     asked = [ListOffsetsPartition(partition_index=index, timestamp=-1) for index in range(partitions)]
     request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=asked)])
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while any(answer.error_code for answer in connection.ask(request, LIST_OFFSETS_VERSION).topics[0].partitions):
-        assert time.monotonic() < deadline, f"{topic} was created and cannot be used"
-        time.sleep(0.01)
+
+    def is_led() -> bool:
+        (answer,) = connection.ask(request, LIST_OFFSETS_VERSION).topics
+        return not any(partition.error_code for partition in answer.partitions)
+
+    wait_until(is_led, f"{topic} was created and can be used", DEADLINE_SECONDS)
 
 
 def serves(bootstrap_servers: str) -> bool:
