@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from raftlog.metadata.delta import registered_broker
-from raftlog.metadata.image import BrokerImage, MetadataImage, TopicImage
+from raftlog.metadata.image import MetadataImage, TopicImage
 from raftlog.metadata.records import (
-    BrokerChangeRecord,
     ClusterRecord,
     ConfigRecord,
     FeatureLevelRecord,
@@ -20,12 +18,12 @@ from raftlog.metadata.records import (
     PartitionChangeRecord,
     ProducerIdsRecord,
     Record,
-    RegisterBrokerRecord,
     RemoveTopicRecord,
     ResourceType,
     TopicRecord,
     UnregisterBrokerRecord,
 )
+from raftlog.metadata.snapshot import broker_records
 
 _NOBODY = -1
 
@@ -56,28 +54,7 @@ def _brokers(before: MetadataImage, after: MetadataImage) -> Iterator[Record]:
             yield UnregisterBrokerRecord(broker_id, known.epoch)
     for broker_id, broker in after.brokers.items():
         if broker != before.brokers.get(broker_id):
-            yield from _broker(broker)
-
-
-def _broker(broker: BrokerImage) -> Iterator[Record]:
-    registration = RegisterBrokerRecord(
-        broker_id=broker.broker_id,
-        incarnation_id=broker.incarnation_id,
-        epoch=broker.epoch,
-        endpoints=broker.endpoints,
-        rack=broker.rack,
-        fenced=broker.fenced,
-        directories=broker.directories,
-        features=broker.features,
-    )
-    yield registration
-    if registered_broker(registration) != broker:
-        yield BrokerChangeRecord(
-            broker.broker_id,
-            broker.epoch,
-            in_controlled_shutdown=broker.in_controlled_shutdown,
-            offline_directories=broker.offline_directories,
-        )
+            yield from broker_records(broker)
 
 
 def _topic(before: TopicImage | None, after: TopicImage) -> Iterator[Record]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from raftlog.metadata.codec import decode_records, encode_records
 from raftlog.metadata.delta import MetadataDelta
-from raftlog.metadata.image import MetadataImage
+from raftlog.metadata.image import BrokerImage, MetadataImage
 from raftlog.metadata.records import (
     BrokerChangeRecord,
     ClusterRecord,
@@ -34,7 +34,7 @@ def snapshot_records(image: MetadataImage) -> Iterator[Record]:
         yield ClusterRecord(image.cluster_id)
     for name, level in sorted(image.features.items()):
         yield FeatureLevelRecord(name, level)
-    yield from _broker_records(image)
+    yield from _brokers(image)
     if image.next_producer_id:
         yield ProducerIdsRecord(_NOBODY, _NOBODY, image.next_producer_id)
     for topic in image.topics.values():
@@ -48,25 +48,30 @@ def snapshot_records(image: MetadataImage) -> Iterator[Record]:
         yield ConfigRecord(resource_type, name, dict(values))
 
 
-def _broker_records(image: MetadataImage) -> Iterator[Record]:
-    for broker in image.brokers.values():
-        yield RegisterBrokerRecord(
-            broker_id=broker.broker_id,
-            incarnation_id=broker.incarnation_id,
-            epoch=broker.epoch,
-            endpoints=broker.endpoints,
-            rack=broker.rack,
-            fenced=broker.fenced,
-            directories=broker.directories,
-            features=broker.features,
+def broker_records(broker: BrokerImage) -> Iterator[Record]:
+    """The records that make one broker."""
+    yield RegisterBrokerRecord(
+        broker_id=broker.broker_id,
+        incarnation_id=broker.incarnation_id,
+        epoch=broker.epoch,
+        endpoints=broker.endpoints,
+        rack=broker.rack,
+        fenced=broker.fenced,
+        directories=broker.directories,
+        features=broker.features,
+    )
+    if broker.in_controlled_shutdown or broker.offline_directories:
+        yield BrokerChangeRecord(
+            broker.broker_id,
+            broker.epoch,
+            in_controlled_shutdown=broker.in_controlled_shutdown,
+            offline_directories=broker.offline_directories,
         )
-        if broker.in_controlled_shutdown or broker.offline_directories:
-            yield BrokerChangeRecord(
-                broker.broker_id,
-                broker.epoch,
-                in_controlled_shutdown=broker.in_controlled_shutdown,
-                offline_directories=broker.offline_directories,
-            )
+
+
+def _brokers(image: MetadataImage) -> Iterator[Record]:
+    for broker in image.brokers.values():
+        yield from broker_records(broker)
     highest = max((broker.epoch for broker in image.brokers.values()), default=0)
     if image.last_broker_epoch > highest:
         # The broker with the newest epoch has left; its epoch must not be given out again.

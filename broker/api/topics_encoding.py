@@ -12,6 +12,7 @@ from struct import Struct
 
 from raftlog.metadata.image import NO_LEADER, MetadataImage, TopicImage
 from raftlog.wire.errors import ErrorCode
+from raftlog.wire.primitives import encode_varint
 
 FLEXIBLE_FROM = 9
 NO_OPERATIONS = -(2**31)
@@ -37,19 +38,9 @@ NOBODY: frozenset[int] = frozenset()
 _cache: dict[int, tuple[MetadataImage, bytes]] = {}
 
 
-def unsigned_varint(value: int) -> bytes:
-    """A number in groups of seven bits, as compact lengths are."""
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
 def encode_length(count: int, version: int) -> bytes:
     """The length before an array of `count` elements."""
-    return unsigned_varint(count + 1) if version >= FLEXIBLE_FROM else _INT.pack(count)
+    return encode_varint(count + 1) if version >= FLEXIBLE_FROM else _INT.pack(count)
 
 
 def encode_all_topics(image: MetadataImage, version: int, suspects: frozenset[int] = NOBODY) -> bytes:

@@ -107,14 +107,19 @@ def add_connection(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def positive_seconds(text: str) -> float:
+def positive(text: str, unit: str) -> float:
+    """A number that `unit` can be counted with."""
     try:
-        seconds = float(text)
+        number = float(text)
     except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < 1e9:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number of seconds")
-    return seconds
+        number = 0.0
+    if not 0 < number < 1e9:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number of {unit}")
+    return number
+
+
+def positive_seconds(text: str) -> float:
+    return positive(text, "seconds")
 
 
 def positive_count(text: str) -> int:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from raftlog.cli.arguments import Parser, add_json, positive_seconds
+from raftlog.cli.arguments import Parser, add_json, positive, positive_seconds
 from raftlog.cli.failure import CommandFailed, UsageError, nearest
 from raftlog.cli.kafka_history import add_kafka_options, kafka_options, refuse_kafka_options
 from raftlog.cli.output import notice, print_json
@@ -71,13 +71,7 @@ def _parser() -> Parser:
 
 
 def _megabytes(text: str) -> float:
-    try:
-        megabytes = float(text)
-    except ValueError:
-        megabytes = 0.0
-    if not 0 < megabytes < 1e9:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number of megabytes")
-    return megabytes
+    return positive(text, "megabytes")
 
 
 def _check(options: argparse.Namespace) -> int:
@@ -157,9 +151,7 @@ def _check_model(options: argparse.Namespace, model: Model[Any], progress: _Prog
     return EXIT_CODES[verdict.status.value]
 
 
-def _check_online(
-    options: argparse.Namespace, model: Model[Any], allowance: Allowance, progress: _Progress
-) -> Verdict:
+def _check_online(options: argparse.Namespace, model: Model[Any], allowance: Allowance, progress: _Progress) -> Verdict:
     from raftlog.linearizability.checker.jsonl import JsonLinesReader
     from raftlog.linearizability.checker.online import OnlineCheck
 

@@ -174,9 +174,7 @@ class World:
             group_instance_id=instance,
             protocol_type=protocol_type,
             protocol_name=protocol,
-            assignments=[
-                SyncGroupRequestAssignment(member_id=m, assignment=a) for m, a in (assignments or {}).items()
-            ],
+            assignments=[SyncGroupRequestAssignment(member_id=m, assignment=a) for m, a in (assignments or {}).items()],
         )
         self.carry_out(sync(self.shard, request, version, ticket, self.now))
         return ticket
@@ -218,11 +216,7 @@ class World:
         generation = joined[leader].generation_id
         protocol = joined[leader].protocol_name
         plan = {m.member_id: m.member_id.encode() for m in joined[leader].members}
-        waiting = {
-            member: self.sync(member, generation, protocol=protocol)
-            for member in joined
-            if member != leader
-        }
+        waiting = {member: self.sync(member, generation, protocol=protocol) for member in joined if member != leader}
         waiting[leader] = self.sync(leader, generation, plan, protocol=protocol)
         return {member: self.answers.get(ticket) for member, ticket in waiting.items()}
 

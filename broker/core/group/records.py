@@ -20,6 +20,7 @@ from raftlog.wire.errors import RemoteProtocolError
 from raftlog.wire.internal.group_metadata import GroupMetadataKey, GroupMetadataValue
 from raftlog.wire.internal.group_metadata import MemberMetadata as MemberMetadataValue
 from raftlog.wire.internal.offset_commit import OffsetCommitValue
+from raftlog.wire.primitives import encode_varint
 from raftlog.wire.schema import ZERO_UUID
 
 NO_EXPIRY = -1
@@ -106,9 +107,7 @@ _NO_TAGS = b"\x00"
 @lru_cache(maxsize=8192)
 def _offset_key_prefix(group_id: str, topic: str) -> bytes:
     group, name = group_id.encode(), topic.encode()
-    return b"".join(
-        (_INT16.pack(_OFFSET_KEY), _INT16.pack(len(group)), group, _INT16.pack(len(name)), name)
-    )
+    return b"".join((_INT16.pack(_OFFSET_KEY), _INT16.pack(len(group)), group, _INT16.pack(len(name)), name))
 
 
 def _encode_offset(value: CommittedOffset) -> bytes:
@@ -126,21 +125,12 @@ def _encode_offset(value: CommittedOffset) -> bytes:
     return b"".join(
         (
             _VALUE_HEAD.pack(_OFFSET_VALUE, value.offset, value.leader_epoch),
-            _unsigned_varint(len(text) + 1),
+            encode_varint(len(text) + 1),
             text,
             _INT64.pack(value.commit_timestamp_ms),
             _NO_TAGS if value.topic_id == ZERO_UUID else _ONE_TAG_TOPIC_ID + value.topic_id,
         )
     )
-
-
-def _unsigned_varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
 
 
 def _encode_group(value: GroupMetadata) -> bytes:
