@@ -142,7 +142,7 @@ def change(
     if isr == state.isr:
         isr = state.isr
     if adding or removing:
-        replicas, isr, adding, removing = _complete_reassignment(replicas, isr, adding, removing)
+        replicas, isr, adding, removing = _complete_reassignment(replicas, isr, adding, removing, min_isr)
     candidates = wanted.eligible if wanted.eligible is not None else (*state.isr, *state.eligible_leader_replicas)
     eligible: tuple[int, ...] = ()
     if len(isr) < min(min_isr, len(replicas)):
@@ -168,12 +168,17 @@ def change(
 
 
 def _complete_reassignment(
-    replicas: tuple[int, ...], isr: tuple[int, ...], adding: tuple[int, ...], removing: tuple[int, ...]
+    replicas: tuple[int, ...], isr: tuple[int, ...], adding: tuple[int, ...], removing: tuple[int, ...], min_isr: int
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """Copies are given up when as many of those that stay are in sync as the topic demands, and all the new ones.
+
+    Kafka looks at the new ones alone, and may leave a single copy of what `min.insync.replicas` had on several.
+    """
+    target = tuple(b for b in replicas if b not in removing)
     staying = tuple(b for b in isr if b not in removing)
-    if not staying or any(b not in staying for b in adding):
+    if len(staying) < max(1, min(min_isr, len(target))) or any(b not in staying for b in adding):
         return replicas, isr, adding, removing
-    return tuple(b for b in replicas if b not in removing), staying, (), ()
+    return target, staying, (), ()
 
 
 class _Choice(NamedTuple):

@@ -77,10 +77,10 @@ def _reassign(
     state = changes.current(topic, wanted.index)
     election = electorate.election_for(topic.name)
     if wanted.replicas is None:
-        asked = _cancelled(state, election)
+        asked = _cancelled(state, election, electorate.min_isr(topic.name))
     else:
         _check_target(image, state, wanted.replicas, command)
-        asked = _moved(state, wanted.replicas, election)
+        asked = _moved(state, wanted.replicas, election, electorate.min_isr(topic.name))
     after = change(state, electorate, electorate.min_isr(topic.name), asked)
     if after is not None:
         changes.put(topic, after)
@@ -107,22 +107,28 @@ def _check_target(
         )
 
 
-def _moved(state: PartitionImage, target: tuple[int, ...], election: Election) -> Wanted:
+def _moved(state: PartitionImage, target: tuple[int, ...], election: Election, min_isr: int) -> Wanted:
     """Old and new replicas together, the new ones first: the first of them is the preferred leader to be.
 
-    Replicas that an earlier reassignment was adding and this one does not want go at once, unless only they have the
-    data.
+    Replicas that an earlier reassignment was adding and this one does not want go at once, unless too few others have
+    the data.
     """
     original = [b for b in state.replicas if b not in state.adding_replicas]
     adding = tuple(b for b in target if b not in original)
     removing = tuple(b for b in original if b not in target)
-    holders = (*state.isr, *state.eligible_leader_replicas)
-    if not any(b in holders for b in (*target, *removing)):
+    if not _leaves_enough(state, (*target, *removing), min_isr):
         removing = tuple(b for b in state.replicas if b not in target)
     return Wanted(election, replicas=(*target, *removing), adding=adding, removing=removing)
 
 
-def _cancelled(state: PartitionImage, election: Election) -> Wanted:
+def _leaves_enough(state: PartitionImage, replicas: tuple[int, ...], min_isr: int) -> bool:
+    """Whether, among these, as many have all that is committed as the topic demands, or all who have it."""
+    holders = (*state.isr, *state.eligible_leader_replicas)
+    left = sum(b in replicas for b in holders)
+    return left >= max(1, min(min_isr, len(replicas), len(holders)))
+
+
+def _cancelled(state: PartitionImage, election: Election, min_isr: int) -> Wanted:
     if not state.adding_replicas and not state.removing_replicas:
         error = ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
         raise Refused(error, "No partition reassignment is in progress.")
@@ -134,5 +140,11 @@ def _cancelled(state: PartitionImage, election: Election) -> Wanted:
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             "The reassignment cannot be cancelled: none of the replicas to go back to is in sync, and"
             " unclean.leader.election.enable is off.",
+        )
+    if election is not Election.UNCLEAN and not _leaves_enough(state, replicas, min_isr):
+        raise Refused(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "The reassignment cannot be cancelled yet: fewer of the replicas to go back to are in sync than"
+            " min.insync.replicas, and the others that have the data would be given up.",
         )
     return Wanted(election, isr=isr, replicas=replicas, adding=(), removing=())

@@ -95,12 +95,16 @@ class Connections:
             self._clients[address] = client
         return client
 
+    async def some(self) -> KafkaClient:
+        """A connection to any broker. Raises Unanswered."""
+        return await self.to(self.random.choice(self._bootstrap))
+
     async def leader(self, topic: str, partition: int) -> Address:
         """Where the partition's leader is, as some broker says. Raises Unanswered."""
         known = self._leaders.get((topic, partition))
         if known is not None:
             return known
-        client = await self.to(self.random.choice(self._bootstrap))
+        client = await self.some()
         request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
         answer = await client.ask(request, METADATA_VERSION, ANSWER_SECONDS)
         brokers = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
@@ -167,7 +171,7 @@ class Producer:
         self._sequences.clear()
         while self._producer_id < 0:
             try:
-                client = await self._ways.to(self._ways.random.choice(self._ways._bootstrap))
+                client = await self._ways.some()
                 request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
                 answer = await client.ask(request, INIT_VERSION, ANSWER_SECONDS)
                 self._producer_id, self._producer_epoch = answer.producer_id, answer.producer_epoch
@@ -216,9 +220,7 @@ class Reader:
         start = self._offsets.get(partition, 0) if offset is None else offset
         operation = self._history.begin(self._ways.name, "read", partition, start)
         wanted = FetchPartition(partition=partition, fetch_offset=start, partition_max_bytes=bytes_max)
-        request = FetchRequest(
-            max_wait_ms=50, min_bytes=1, topics=[FetchTopic(topic=self._topic, partitions=[wanted])]
-        )
+        request = FetchRequest(max_wait_ms=50, min_bytes=1, topics=[FetchTopic(topic=self._topic, partitions=[wanted])])
         ways = self._ways
         try:
             client = await ways.to(await ways.leader(self._topic, partition))

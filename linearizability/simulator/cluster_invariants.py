@@ -21,7 +21,8 @@ from raftlog.metadata.records import NO_LEADER, PartitionState
 from raftlog.wire.batch import iterate_batches
 from raftlog.wire.errors import ErrorCode
 
-Key = tuple[str, int]
+Key = tuple[str, int, bytes]
+"""Topic, partition and topic id: a topic that was made again under its name is another one."""
 ALL_BYTES = 1 << 30
 
 
@@ -34,11 +35,13 @@ class Batch(NamedTuple):
 
 
 class _Seen:
-    """One replica in one life of its broker, as it was last looked at."""
+    """One replica in one life of its broker, as it was last looked at; one that was moved away and back is another."""
 
-    __slots__ = ("checked_end", "high_watermark", "leads", "log_end")
+    __slots__ = ("checked_end", "high_watermark", "leads", "log_end", "log_start", "partition")
 
-    def __init__(self) -> None:
+    def __init__(self, partition: Partition) -> None:
+        self.partition = partition
+        self.log_start = 0
         self.high_watermark = 0
         self.checked_end = 0
         self.log_end = 0
@@ -60,6 +63,7 @@ class ClusterInvariants:
         self.states: dict[tuple[Key, int], PartitionState] = {}
         self.leaders: dict[tuple[Key, int], int] = {}
         self.newest: dict[Key, PartitionState] = {}
+        self.deleted: set[Key] = set()
         self.tainted: dict[int, bool] = {}
         self.min_isr = 2
         self.elections = 0
@@ -106,7 +110,7 @@ class ClusterInvariants:
             self._newest_version = image.version
         for topic in image.topics.values():
             for state in topic.partitions:
-                key = (topic.name, state.index)
+                key = (topic.name, state.index, topic.topic_id)
                 known = self.states.setdefault((key, state.partition_epoch), state)
                 if known != state:
                     self._fail("metadata", f"{key} at partition epoch {state.partition_epoch}: {known} and {state}")
@@ -114,6 +118,10 @@ class ClusterInvariants:
                     self._check_state(key, state)
                 if newest:
                     self._change(key, state)
+        if newest:
+            for key in [key for key in self.newest if key[2] not in image.topics_by_id]:
+                del self.newest[key]
+                self.deleted.add(key)
 
     def _check_state(self, key: Key, state: PartitionState) -> None:
         if not set(state.isr) <= set(state.replicas):
@@ -122,6 +130,9 @@ class ClusterInvariants:
             self._fail("ISR", f"{key}: leader {state.leader} outside its ISR {state.isr}")
         if set(state.isr) & set(state.eligible_leader_replicas):
             self._fail("ISR", f"{key}: {state.eligible_leader_replicas} are eligible beside the ISR {state.isr}")
+        moving = (*state.adding_replicas, *state.removing_replicas)
+        if len(set(moving)) != len(moving) or not set(moving) <= set(state.replicas):
+            self._fail("reassignment", f"{key}: {state} adds or removes what is no replica, or one replica twice")
 
     def _change(self, key: Key, state: PartitionState) -> None:
         before = self.newest.get(key)
@@ -130,10 +141,14 @@ class ClusterInvariants:
             return
         if state.partition_epoch <= before.partition_epoch or state.leader_epoch < before.leader_epoch:
             self._fail("epochs", f"{key} goes from {before} to {state}")
+        for node in set(before.replicas) - set(state.replicas):
+            self.ends.pop((node, key), None)
         if state.leader == NO_LEADER or state.leader_epoch == before.leader_epoch:
             return
         self.elections += 1
-        if state.leader not in (*before.isr, *before.eligible_leader_replicas):
+        # The change that lets the last replica into the ISR that a move waits for takes the old leader away.
+        moved = before.removing_replicas and not state.removing_replicas
+        if state.leader not in (*before.isr, *before.eligible_leader_replicas, *(state.isr if moved else ())):
             self._fail("clean election", f"{key}: leader {state.leader} of {state}, elected from {before}")
 
     # Replicas --------------------------------------------------------------------------------------------------
@@ -142,10 +157,11 @@ class ClusterInvariants:
         log = partition.log
         if log.offline_reason is not None or not log.is_open:
             return
-        key = (partition.topic, partition.index)
+        key = (partition.topic, partition.index, partition.topic_id)
         seen = self._seen.get((node, key))
-        if seen is None:
-            seen = self._seen[node, key] = _Seen()
+        if seen is None or seen.partition is not partition:
+            seen = self._seen[node, key] = _Seen(partition)
+            self.ends.pop((node, key), None)
         end, high_watermark = log.log_end_offset, log.high_watermark
         if end != seen.log_end or (node, key) not in self.ends or self.ends[node, key] is None:
             seen.log_end = end
@@ -255,7 +271,7 @@ class ClusterInvariants:
         for node, broker in self._brokers():
             if broker._has_logs:
                 for partition in broker.partitions.open_partitions():
-                    if (partition.topic, partition.index) == key:
+                    if (partition.topic, partition.index, partition.topic_id) == key:
                         found[node] = partition
         return found
 
@@ -290,7 +306,8 @@ class ClusterInvariants:
 
     def values(self, topic: str, index: int) -> tuple[int, ...]:
         """What the partition holds in the end."""
-        partition = next(iter(self._replicas((topic, index)).values()))
+        key = next(key for key in self.newest if key[:2] == (topic, index))
+        partition = next(iter(self._replicas(key).values()))
         log = partition.log
         return values_from(log.read_bytes(0, ALL_BYTES, log.log_end_offset, min_one=False), 0)
 

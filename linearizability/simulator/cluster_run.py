@@ -14,9 +14,11 @@ from raftlog.broker.running import RunningBroker
 from raftlog.linearizability.checker.history import INFO, OK, Operation
 from raftlog.linearizability.checker.log_check import LogCheck
 from raftlog.linearizability.simulator.cluster_client import Connections, History, Producer, Reader
+from raftlog.linearizability.simulator.cluster_faults import ClusterInjector
 from raftlog.linearizability.simulator.cluster_invariants import ClusterInvariants
+from raftlog.linearizability.simulator.cluster_moves import Moves
+from raftlog.linearizability.simulator.cluster_works import Site, Work, WorkMaker
 from raftlog.linearizability.simulator.faults import Fault, Plan, schedule
-from raftlog.linearizability.simulator.injector import Injector
 from raftlog.linearizability.simulator.kafka_port import Unanswered
 from raftlog.linearizability.simulator.runs import BaseSimulation
 from raftlog.linearizability.simulator.simulated_broker import (
@@ -42,6 +44,9 @@ KINDS = (
     "kill", "power", "tear", "freeze", "cut", "deaf", "isolate", "split", "reset", "slow-disk", "full-disk", "clock",
     "stop",
 )  # fmt: skip
+WORKS: dict[str, WorkMaker] = {work.kind: work for work in (Moves,)}
+WORK_CHANCE = 0.3
+"""How likely each work is part of a run."""
 
 
 class ClusterRun(BaseSimulation):
@@ -63,18 +68,14 @@ class ClusterRun(BaseSimulation):
             "replica.lag.time.max.ms": random.choice(("500", "1000", "3000")),
             "replica.fetch.wait.max.ms": "200",
         }
-        # A broker whose disk was full proves nothing about its logs, and counts as one that may have lost some: then
-        # no other one may lose power in the same run.
-        harmless = ("power", "tear") if random.random() < 0.3 else ("full-disk",)
-        kinds = tuple(kind for kind in KINDS if kind not in harmless)
-        plan = Plan(self.size, 0.0, FAULT_SECONDS, 1, 7, kinds, 0)
-        self.faults = schedule(random, plan) if faults is None else list(faults)
+        plan = Plan(self.size, 0.0, FAULT_SECONDS, 1, 7, KINDS, 0)
+        self.faults = [*_works(seed), *schedule(random, plan)] if faults is None else list(faults)
         self.nodes = list(range(1, self.size + 1))
         for node in self.nodes:
             self.world.add_machine(node, host_of(node))
         self.clients = self.world.add_machine(CLIENTS, "clients")
         self.invariants = ClusterInvariants(self.world, self.nodes, self.failed)
-        self.injector = Injector(self.world, self.nodes, self._leader)
+        self.injector = ClusterInjector(self.world, self.nodes, self._leader, dict.fromkeys(WORKS, self._begin))
         self.injector.may_cut_power = self._may_cut_power
         self.injector.stop = self._stop
         self.injector.restarts_after_full_disk = True
@@ -85,6 +86,8 @@ class ClusterRun(BaseSimulation):
         self._choice = Random(f"{seed} leaders")
         self._ready = False
         self._working = True
+        self._works: list[Work] = []
+        self._at_work: list[asyncio.Task[None]] = []
 
     # Brokers -----------------------------------------------------------------------------------------------------
 
@@ -145,6 +148,25 @@ class ClusterRun(BaseSimulation):
         workers = [self._produce(f"producer{number}", number % 2 == 0) for number in range(3)]
         workers += [self._consume(f"reader{number}") for number in range(2)]
         await asyncio.gather(*workers)
+        await asyncio.gather(*self._at_work)
+
+    def _begin(self, fault: Fault) -> bool:
+        """A work of the schedule begins."""
+        assert self.history is not None
+        site = Site(
+            nodes=self.nodes,
+            topic=TOPIC,
+            partitions=self.partitions,
+            history=self.history,
+            invariants=self.invariants,
+            ways=self._ways,
+            calm=lambda: self.injector.over,
+            working=lambda: self._working,
+        )
+        work = WORKS[fault.kind](site, len(self._works))
+        self._works.append(work)
+        self._at_work.append(self.clients.loop.create_task(work.run()))
+        return True
 
     async def _create_topic(self) -> None:
         configs = [CreatableTopicConfig(name="min.insync.replicas", value="2")]
@@ -217,6 +239,7 @@ class ClusterRun(BaseSimulation):
 
     def _settle(self) -> None:
         """All is well: every partition has its leader and all replicas in sync, and takes records."""
+        self._until(self._works_done, SETTLE_SECONDS, "works come to their end")
         before = self._acknowledged()
         self._until(lambda: self._acknowledged() >= before + 3, SETTLE_SECONDS, "records are taken again")
         self._until(self.invariants.all_in_sync, SETTLE_SECONDS, "all replicas are in sync again")
@@ -224,12 +247,20 @@ class ClusterRun(BaseSimulation):
         self._until(self._clients_done, 20.0, "clients end")
         self._until(self.invariants.all_equal, 20.0, "all replicas have the same records")
 
+    def _works_done(self) -> bool:
+        for task in self._at_work:
+            if task.done() and (error := task.exception()) is not None:
+                raise error
+        return all(task.done() for task in self._at_work)
+
     def _clients_done(self) -> bool:
         return not self.clients.running
 
     def _judge(self) -> None:
         assert self.history is not None
         self.invariants.compare_logs()
+        for work in self._works:
+            work.judge()
         for partition in range(self.partitions):
             operations = [operation for operation in self.history.operations if operation.key == partition]
             values = self.invariants.values(TOPIC, partition)
@@ -249,6 +280,7 @@ class ClusterRun(BaseSimulation):
             "unknown": sum(op.outcome is INFO and op.function == "append" for op in operations),
             "reads": sum(op.outcome is OK and op.function == "read" for op in operations),
             "leaders": self.invariants.elections,
+            **{what: count for work in self._works for what, count in work.counts.items()},
         }
 
     def done(self) -> dict[str, int]:
@@ -261,8 +293,11 @@ def _returned(operation: Operation) -> float:
     return float("inf") if operation.returned is None else operation.returned
 
 
+def _works(seed: int) -> list[Fault]:
+    random = Random(f"{seed} works")
+    return [Fault(0.0, kind, 1) for kind in WORKS if random.random() < WORK_CHANCE]
+
+
 def _shifted(faults: Sequence[Fault], seconds: float) -> Iterator[Fault]:
     for fault in faults:
         yield Fault(fault.at + seconds, fault.kind, fault.node, fault.seconds, fault.others, fault.amount)
-
-

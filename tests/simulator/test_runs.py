@@ -25,6 +25,11 @@ REGRESSIONS: dict[str, tuple[str, int, str]] = {
         0,
         "0.499 deaf leader / 2 for=0.617 n=0\n0.701 deaf 3 / 1 for=0.904 n=0",
     ),
+    "a move gave up all copies but one": (
+        "cluster",
+        54,
+        "0.000 moves 1 for=0.000 n=0\n0.289 stop 2 for=1.254 n=0\n1.797 power leader for=0.015 n=0",
+    ),
     "a wiped voter was shut out after its second start": (
         "quorum",
         381,

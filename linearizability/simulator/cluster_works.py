@@ -1,0 +1,81 @@
+"""What goes on in a cluster beside producing and reading: each work is begun by an entry of the schedule, or is not.
+
+A work runs among the clients, does what it does at random moments until the faults are over, brings it to an end, and
+is judged by itself. Knows what all works have in common. Refuses to know what each of them does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from raftlog.linearizability.simulator.cluster_client import Connections, History
+from raftlog.linearizability.simulator.cluster_invariants import ClusterInvariants
+from raftlog.linearizability.simulator.kafka_port import KafkaClient, Unanswered
+from raftlog.linearizability.simulator.violation import Violation
+from raftlog.wire.errors import ErrorCode
+
+PATIENCE_SECONDS = 5.0
+"""How long an answer about metadata may take."""
+
+
+@dataclass(slots=True)
+class Site:
+    """What a work finds: the cluster's brokers, ways to them, and what all observers know.
+
+    `calm()`: the faults are over. `working()`: clients go on.
+    """
+
+    nodes: list[int]
+    topic: str
+    partitions: int
+    history: History
+    invariants: ClusterInvariants
+    ways: Callable[[str], Connections]
+    calm: Callable[[], bool]
+    working: Callable[[], bool]
+
+
+class Work:
+    """One of them. `kind` is its name in schedules."""
+
+    kind = ""
+
+    def __init__(self, site: Site, number: int) -> None:
+        self.site = site
+        self.ways = site.ways(f"{self.kind}{number}")
+        self.random: Random = self.ways.random
+        self.counts: dict[str, int] = {}
+
+    async def run(self) -> None:
+        """All of it; ends soon after the faults are over."""
+        raise NotImplementedError
+
+    def judge(self) -> None:
+        """Raises Violation, when all has come to rest."""
+
+    def count(self, what: str) -> None:
+        """For the report of the run."""
+        self.counts[what] = self.counts.get(what, 0) + 1
+
+    def fail(self, invariant: str, text: str) -> None:
+        """Raises Violation."""
+        raise Violation(invariant, text)
+
+    async def ask(self, request: Any, version: int, client: KafkaClient | None = None) -> Any:
+        """The answer of that broker, or of any; None when there was none."""
+        try:
+            to = client or await self.ways.some()
+            return await to.ask(request, version, PATIENCE_SECONDS)
+        except Unanswered:
+            return None
+
+
+def name_of(code: int | None) -> str:
+    """An error's name; NOT_ANSWERED without one."""
+    return "NOT_ANSWERED" if code is None else ErrorCode.of(code).name
+
+
+WorkMaker = Callable[[Site, int], Work]
