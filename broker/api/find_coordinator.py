@@ -52,8 +52,9 @@ def _refusal(key_type: int) -> _Place | None:
     if key_type == _GROUP:
         return None
     if key_type == _TRANSACTION:
-        # Not COORDINATOR_NOT_AVAILABLE, at which clients try again until their time is up.
-        return _Place(ErrorCode.INVALID_REQUEST, "Transactions are not supported by this broker yet.")
+        # The one code at which every client stops and says so. librdkafka asks again after any other, for ever.
+        message = "Transactions are not supported by this broker yet."
+        return _Place(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, message)
     if key_type == _SHARE:
         return _Place(ErrorCode.INVALID_REQUEST, "Share groups are not supported by this broker.")
     return _Place(ErrorCode.INVALID_REQUEST, f"There is no coordinator of type {key_type}.")
