@@ -47,7 +47,10 @@ class Disk(Protocol):
         """Reserve room for `length` bytes from the start; the file grows to that size with zeros."""
 
     def sync(self, descriptor: int, /) -> None:
-        """Return when everything written to the file is on stable storage."""
+        """Return when everything written to the file is on stable storage.
+
+        A failure is EIO whatever its reason (a disk may turn out to be full only now): what was written may be gone.
+        """
 
     def sync_directory(self, path: str) -> None:
         """Return when the names in the directory (made, renamed, removed) are on stable storage."""

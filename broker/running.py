@@ -216,7 +216,7 @@ class RunningBroker:
         self.partitions.log_offline(partition_log, reason)
         if self.membership is None:
             return
-        self.membership.storage_failed()
+        self.membership.storage_failed(intact=partition_log.intact)
         if all(directory.offline_reason is not None for directory in self.logs.directories):
             # Nothing can be served here, and others can: they take over at once when this process is gone.
             self.fail(OSError(f"every data directory has failed, the last one with: {reason}"))

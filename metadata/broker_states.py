@@ -134,9 +134,6 @@ def unregister(
         message = f"broker {command.broker_id} is running: stop it first, or move its partitions to others"
         return Decision((), BrokerUnregistered(ErrorCode.INVALID_REQUEST, message))
     broker_id = command.broker_id
-    if not broker.fenced:
-        message = f"Broker {broker_id} is running: stop it first, then unregister it."
-        return Decision((), BrokerUnregistered(ErrorCode.INVALID_REQUEST, message))
     brokers = {other_id: other for other_id, other in image.brokers.items() if other_id != broker_id}
     changes = change_partitions(
         image,
@@ -163,8 +160,9 @@ def returned(
     """What happens to the partitions of a broker that registers again.
 
     It is out of every ISR until it has caught up. After a crash of its machine it may have lost the end of its logs,
-    so it is no eligible leader either, unless nobody else is (KIP-966). A replica whose directory is not among those
-    that the broker brings is not there at all: it is never eligible, be it the last.
+    so it is no eligible leader either, unless nobody else is; then it will lead as one that was elected uncleanly, and
+    say so (KIP-966 does this with the last known leader). A replica whose directory is not among those that the broker
+    brings is not there at all: it is never eligible, be it the last.
     """
     broker_id = command.broker_id
     sound = command.log_survived or (known is not None and known.epoch == command.previous_broker_epoch)
@@ -177,6 +175,8 @@ def returned(
         if broker_id in holders:
             if _is_lost(state, broker_id, brought, some_lost) or (not sound and holders != {broker_id}):
                 return Wanted(lost=(broker_id,))
+            if not sound and len(state.replicas) > 1:
+                return Wanted(recovering=True)
         elif _is_back(state, broker_id, brought):
             return Wanted(eligible=(broker_id,))
         return Wanted()

@@ -2,7 +2,8 @@
 
 With a clean stop the epoch proves that no record was lost. After the death of the process alone the same start of the
 machine proves it as well: what was written is in the page cache, whoever wrote it. A machine that lost power proves
-nothing, and neither does a run during which a sync failed (the kernel may have dropped what it could not write).
+nothing, and neither does a run during which a sync failed (the kernel may have dropped what it could not write) or
+something could not be read. A disk that was merely full took nothing away.
 
 Knows one small file beside the metadata log. Refuses to know what is concluded from it.
 """

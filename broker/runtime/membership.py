@@ -34,6 +34,8 @@ where to go, at once; a connection that just closes costs them their back-off.
 """
 
 HAND_OVER_SECONDS_MAX = 1.0
+NOTE_RETRY_SECONDS = 5.0
+"""How long a full disk has before the note of this run is tried again."""
 
 
 class Membership:
@@ -49,6 +51,9 @@ class Membership:
         self._lifecycle: BrokerLifecycle | None = None
         self._replication: Replication | None = None
         self._reports: DirectoryReports | None = None
+        # What was acknowledged may be missing from the disk.
+        self._distrusted = False
+        self._noting: asyncio.TimerHandle | None = None
 
     # -- joining -----------------------------------------------------------------------------------
 
@@ -87,7 +92,9 @@ class Membership:
         """Register. Raises CannotStart."""
         config, logs = self._config, self._broker.logs
         self._duties = ControllerDuties(self._controller, self._duty_settings(), self._keep)
-        last = read_last_run(self._broker.machine.files, config.metadata_directory)
+        last = LastRun() if self._distrusted else read_last_run(self._broker.machine.files, config.metadata_directory)
+        # What is found missing until here is told with the registration, and nothing counts on it afterwards.
+        self._distrusted = False
         stopped_in_order = all(directory.clean for directory in logs.directories)
         boot_id = self._broker.machine.boot_id
         registration = RegisterBroker(
@@ -108,11 +115,27 @@ class Membership:
         await self._lifecycle.register()
 
     def _remember(self, broker_epoch: int) -> None:
-        run = LastRun(broker_epoch, self._broker.machine.boot_id)
+        """Note under which epoch this run serves; or take away all notes, when they would prove too much.
+
+        Until that succeeds it is tried again. Meanwhile the note of an earlier run may be there: it proves what it
+        says, that nothing was lost since that start of the machine, and its epoch is no longer this broker's.
+        """
+        self._stop_noting()
+        files, directory = self._broker.machine.files, self._config.metadata_directory
         try:
-            write_last_run(self._broker.machine.files, self._config.metadata_directory, run)
+            if self._distrusted:
+                forget_last_run(files, directory)
+            else:
+                write_last_run(files, directory, LastRun(broker_epoch, self._broker.machine.boot_id))
         except OSError as error:
-            log.error("the next start will not know that this run lost nothing: %s", error)
+            what = "will trust a disk that failed" if self._distrusted else "will not know that nothing was lost"
+            log.error("trying again to note how this run went; as it is, the next start %s: %s", what, error)
+            self._noting = self._loop.call_later(NOTE_RETRY_SECONDS, self._remember, broker_epoch)
+
+    def _stop_noting(self) -> None:
+        if self._noting is not None:
+            self._noting.cancel()
+            self._noting = None
 
     def _duty_settings(self) -> DutySettings:
         config = self._config
@@ -150,12 +173,13 @@ class Membership:
     def _offline_directories(self) -> tuple[bytes, ...]:
         return tuple(d.directory_id for d in self._broker.logs.directories if d.offline_reason is not None)
 
-    def storage_failed(self) -> None:
-        """A log or a directory went offline: what a crash leaves on such a disk proves nothing."""
-        try:
-            forget_last_run(self._broker.machine.files, self._config.metadata_directory)
-        except OSError as error:
-            log.error("the note of this run cannot be removed: %s", error)
+    def storage_failed(self, *, intact: bool) -> None:
+        """A log or a directory went offline. Unless it is `intact`, as after a full disk, the next start must not
+        count on what it finds.
+        """
+        if not intact:
+            self._distrusted = True
+            self._remember(NO_EPOCH)
         if self._lifecycle is not None:
             self._lifecycle.hurry()
 
@@ -175,6 +199,7 @@ class Membership:
 
     async def close(self) -> None:
         """Stop what it does in the background."""
+        self._stop_noting()
         if self._duties is not None:
             self._duties.close()
         if self._reports is not None:

@@ -5,6 +5,7 @@ Knows the system calls. Refuses to know what the files mean and what to do when 
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
@@ -28,6 +29,9 @@ def _sync_function() -> Callable[[int], None]:
     return os.fdatasync
 
 
+_sync = _sync_function()
+
+
 class OsDisk:
     """Each call is one system call where there is one; see `broker/ports.py` for what is promised."""
 
@@ -37,12 +41,17 @@ class OsDisk:
     write_at: Callable[[int, Buffer, int], int] = staticmethod(os.pwrite)
     read_at: Callable[[int, int, int], bytes] = staticmethod(os.pread)
     truncate: Callable[[int, int], None] = staticmethod(os.ftruncate)
-    sync: Callable[[int], None] = staticmethod(_sync_function())
     close: Callable[[int], None] = staticmethod(os.close)
 
     def open(self, path: str, *, create: bool = False) -> int:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         return os.open(path, flags, _MODE)
+
+    def sync(self, descriptor: int, /) -> None:
+        try:
+            _sync(descriptor)
+        except OSError as error:
+            raise OSError(errno.EIO, f"sync failed: {error.strerror}") from error
 
     def size(self, descriptor: int, /) -> int:
         return os.fstat(descriptor).st_size

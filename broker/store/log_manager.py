@@ -12,6 +12,7 @@ Everything runs on the event loop except syncing, which runs in a few threads an
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import resource
 from collections.abc import Callable, Iterator, Sequence
@@ -153,7 +154,7 @@ class LogManager:
         """A log has failed, and others are to take over from its disk: its directory goes offline with all its logs."""
         directory = self._homes.get((log.topic, log.index))
         if directory is not None and directory.offline_reason is None:
-            self.directory_failed(directory, OSError(reason))
+            self.directory_failed(directory, OSError(errno.ENOSPC if log.intact else errno.EIO, reason))
 
     def _load(self, directory: DataDirectory) -> None:
         live, doomed = directory.find_partitions()

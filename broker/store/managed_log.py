@@ -25,6 +25,8 @@ logger = logging.getLogger("raftlog.log")
 FULL_DISK_ERRORS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 FULL_DISK_RETRY_MS: Final = 1000
 """After a full disk appends are refused at once for so long, before one may try again."""
+REFUSALS: Final = (*FULL_DISK_ERRORS, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+"""Errors that say what was not done, and take nothing away of what was. A failed sync is none: it is told as EIO."""
 
 
 class ManagedLog:
@@ -34,8 +36,9 @@ class ManagedLog:
     log_end_offset once it is open. Below the recovery point everything is on stable storage.
 
     `offline_reason` is why the log serves nothing until the broker starts again; `full_reason` why it takes no
-    appends for the moment. `flush_due` says that flush.messages asks for a flush before an acknowledgement. `clean`
-    says that the log was closed, so that its end is the recovery point.
+    appends for the moment. `intact` says that, offline or not, nothing that was acknowledged can be missing from its
+    files as the operating system shows them. `flush_due` says that flush.messages asks for a flush before an
+    acknowledgement. `clean` says that the log was closed, so that its end is the recovery point.
     """
 
     __slots__ = (
@@ -52,6 +55,7 @@ class ManagedLog:
         "full_reason",
         "high_watermark",
         "index",
+        "intact",
         "is_new",
         "last_flush_ms",
         "last_stable_offset",
@@ -99,6 +103,7 @@ class ManagedLog:
         self.flush_due = False
         self.last_flush_ms = 0
         self.offline_reason: str | None = None
+        self.intact = True
         self.full_reason: str | None = None
         self._full_until_ms = 0
         self._opened: OpenLog | None = None
@@ -167,21 +172,46 @@ class ManagedLog:
         self._update_last_stable()
         return ticket
 
-    def begin_close(self) -> FlushTicket | None:
-        """Put everything into the files; what to sync, perhaps in a thread, before `end_close`.
+    def prepare_close(self) -> bool:
+        """Put everything into the files; whether they are to be synced then, before `end_close`.
 
-        None if it is closed, or if nothing was to be done and it is closed now. Raises LogUnavailable.
+        Not if it is closed, or if nothing was to be done and it is closed now. Raises LogUnavailable.
         """
         opened = self._opened
         if opened is None:
-            return None
+            return False
         try:
             if self.unload():
-                return None
+                return False
             opened.finish(self.log_end_offset)
-            return opened.flush_ticket(self.recovery_point, self.log_end_offset)
         except (OSError, LogDamaged) as error:
             raise self.fail(error) from error
+        return True
+
+    def begin_close(self) -> FlushTicket | None:
+        """As `prepare_close`; what to sync, perhaps in a thread. None if it is closed. Raises LogUnavailable."""
+        if not self.prepare_close():
+            return None
+        try:
+            return self.opened.flush_ticket(self.recovery_point, self.log_end_offset)
+        except OSError as error:
+            raise self.fail(error) from error
+
+    def stage_epochs(self) -> bool:
+        """Before the whole file system is synced: write the leader epochs beside their file, if they have changed.
+
+        Raises OSError.
+        """
+        return self._opened is not None and self._opened.stage_epochs(self.log_end_offset)
+
+    def take_staged_epochs(self) -> None:
+        """What was staged is synced: put it under its name. Raises OSError."""
+        if self._opened is not None:
+            self._opened.take_staged_epochs(self.log_end_offset)
+
+    def nothing_to_sync(self) -> FlushTicket:
+        """For `end_close`, when all that `prepare_close` left was synced already."""
+        return FlushTicket(self.opened, self.log_end_offset, (), (), None)
 
     def end_close(self, ticket: FlushTicket) -> None:
         """The ticket was synced: let go of the files. Used again, the log opens again, without a scan."""
@@ -274,9 +304,11 @@ class ManagedLog:
         """Take the log offline until the broker starts again; the exception to raise.
 
         After a failed sync the kernel may have dropped the pages it could not write and call them clean, so what
-        is read back cannot be trusted before everything is checked from the recovery point on.
+        is read back cannot be trusted before everything is checked from the recovery point on. A disk that is merely
+        full still holds all that was acknowledged (`intact`).
         """
         if self.offline_reason is None:
+            self.intact = isinstance(error, OSError) and error.errno in REFUSALS
             reason = str(error)
             self.offline_reason = reason if isinstance(error, LogDamaged) else f"{self.directory}: {reason}"
             logger.error("log=%s is offline until the broker starts again: %s", self.directory, reason)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -273,6 +274,39 @@ async def test_a_failed_sync_takes_the_partition_offline_and_no_other(host: Host
     assert len(host.offline) == 1 and host.offline[0].startswith("t-1")
     result = bad.append_as_leader(batch_of([b"x"], START_MS), 0, START_MS)
     assert result.error is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_a_sync_that_finds_the_disk_full_is_told_as_a_failed_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel takes a write into memory and may only find out later; then what was written is gone."""
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("raftlog.broker.store.disk._sync", full)
+    with pytest.raises(OSError, match="No space left") as told:
+        OsDisk().sync(0)
+    assert told.value.errno == errno.EIO
+
+
+@pytest.mark.parametrize(("how", "intact"), [("sync", False), ("write", False), ("full", True)])
+async def test_only_a_disk_that_was_merely_full_leaves_no_doubt_about_its_logs(
+    host: Host, how: str, intact: bool
+) -> None:
+    logs = [host.append(1, index=index) for index in range(2)]
+    assert isinstance(host.disk, FaultyDisk)
+    if how == "full":
+        host.disk.full = True
+        await host.manager.upkeep.checkpoint(HIGH_WATERMARKS)
+    elif how == "write":
+        host.disk.failing = {"write": "/a/replication"}
+        await host.manager.upkeep.checkpoint(HIGH_WATERMARKS)
+    else:
+        host.disk.failing = {"sync": "/t-1/"}
+        with pytest.raises(LogUnavailable):
+            await host.manager.flush(logs[1])
+        host.manager.fail_directory_of(logs[1], "it failed")
+    assert [log.offline_reason is not None for log in logs] == [True, True]
+    assert [log.intact for log in logs] == [intact, intact]
 
 
 async def test_a_directory_that_cannot_keep_its_checkpoints_goes_offline_with_its_partitions() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import shutil
 from pathlib import Path
 
@@ -13,7 +14,8 @@ from raftlog.broker.machine import Machine
 from raftlog.broker.main import _start
 from raftlog.broker.running import RunningBroker
 from raftlog.broker.runtime.failures import CannotStart
-from raftlog.broker.runtime.last_run import read_last_run
+from raftlog.broker.runtime.last_run import LastRun, read_last_run, write_last_run
+from raftlog.raft.files import Files
 from raftlog.raft.quorum import QuorumLog
 from tests.membership.world import free_ports
 from tests.waiting import until
@@ -55,9 +57,45 @@ async def test_a_disk_failure_takes_the_proof_that_nothing_was_lost(tmp_path: Pa
     one = broker(tmp_path / "1", 1, f"1@127.0.0.1:{port}")
     await one.start()
     assert one.membership is not None
-    one.membership.storage_failed()
-    assert read_last_run(Machine().files, one.config.metadata_directory).broker_epoch == -1
+    epoch = one.controller.broker_epoch
+    one.membership.storage_failed(intact=True)
+    assert noted(one) == LastRun(epoch, "boot"), "a full disk took nothing away"
+    one.membership.storage_failed(intact=False)
+    assert noted(one) == LastRun()
+    # Forgotten by the controller it registers anew; that does not bring back what the disk lost.
+    one.membership._remember(epoch + 1)
+    assert noted(one) == LastRun()
     await one.stop()
+    assert noted(one) == LastRun()
+
+
+async def test_a_note_for_which_there_was_no_room_is_written_later_and_the_old_one_claims_no_more_than_it_may(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("raftlog.broker.runtime.membership.NOTE_RETRY_SECONDS", 0.01)
+    (port,) = free_ports(1)
+    one = broker(tmp_path / "1", 1, f"1@127.0.0.1:{port}")
+    await one.start()
+    assert one.membership is not None
+    before = noted(one)
+    full = [True, True]
+
+    def write(files: Files, directory: str, run: LastRun) -> None:
+        if full.pop():
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write_last_run(files, directory, run)
+
+    monkeypatch.setattr("raftlog.broker.runtime.membership.write_last_run", write)
+    full.insert(0, False)
+    one.membership._remember(before.broker_epoch + 1)
+    assert noted(one) == before
+    await until(lambda: noted(one).broker_epoch == before.broker_epoch + 1)
+    assert not full
+    await one.stop()
+
+
+def noted(one: RunningBroker) -> LastRun:
+    return read_last_run(Machine().files, one.config.metadata_directory)
 
 
 async def test_a_broker_is_not_let_into_another_cluster(tmp_path: Path) -> None:
