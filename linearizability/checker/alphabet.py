@@ -8,9 +8,10 @@ it a few dozen times however long they are.
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from operator import attrgetter
+from typing import Any, TypeAlias
 
 from raftlog.linearizability.checker.history import INFO, Operation
 from raftlog.linearizability.checker.jsonl import freeze
@@ -28,9 +29,14 @@ from raftlog.linearizability.checker.model import (
 
 REFUSED_NUMBER = -1
 OVERWRITES = TOTAL | CONSTANT
+_ALL = OBSERVER | TOTAL | CONSTANT
+# By traits: whether it is an observer, total, and constant.
+_KINDS = [(bool(it & OBSERVER), bool(it & TOTAL), it & OVERWRITES == OVERWRITES) for it in range(_ALL + 1)]
 _ENTRY_BYTES = 200  # a table entry, a number's two places and their share of the containers
 
 
+_Key: TypeAlias = tuple[str, Any, Any]  # a call before anybody asked the model about it
+_asked_and_answered = attrgetter("function", "input", "output")
 _as_call = tuple.__new__  # what Call._make does, without its overhead
 
 
@@ -45,9 +51,7 @@ class Letter:
 
     def __init__(self, call: Call, traits: Traits) -> None:
         self.call = call
-        self.observer = traits & OBSERVER != 0
-        self.total = traits & TOTAL != 0
-        self.constant = traits & OVERWRITES == OVERWRITES
+        self.observer, self.total, self.constant = _KINDS[traits & _ALL]
         self.table: dict[int, int] = {}
         self.target = REFUSED_NUMBER
 
@@ -64,7 +68,7 @@ class Alphabet:
         self._model = model
         self._outlook: Outlook | None = None
         self._blind = False  # whether a call of unknown outcome was seen
-        self.letters: dict[Hashable, Letter] = {}
+        self.letters: dict[_Key, Letter] = {}
         self.states: list[Any] = []
         self._numbers: dict[Any, int] = {}
         self.killed = False  # whether the outlook ever refused a state because of what comes later
@@ -76,25 +80,22 @@ class Alphabet:
 
     def spell(self, operations: Iterable[Operation]) -> list[Letter]:
         """The letters of the operations' calls."""
-        letters = self.letters
-        known = letters.get
-        spelled = []
-        key: tuple[Any, Any, Any]
-        for operation in operations:
+        operations = list(operations)
+        keys: list[_Key] = list(map(_asked_and_answered, operations))
+        for place, operation in enumerate(operations):
             if operation.outcome is INFO:
                 self._blind = True
-                key = (operation.function, operation.input, UNKNOWN)
-            else:
-                key = (operation.function, operation.input, operation.output)
-            try:
-                letter = known(key)
-            except TypeError:
-                key = (key[0], freeze(key[1]), freeze(key[2]))
-                letter = known(key)
-            if letter is None:
-                letter = letters[key] = self._new_letter(_as_call(Call, key))
-            spelled.append(letter)
-        return spelled
+                keys[place] = (operation.function, operation.input, UNKNOWN)
+        try:
+            distinct = dict.fromkeys(keys)
+        except TypeError:
+            keys = [(function, freeze(given), freeze(output)) for function, given, output in keys]
+            distinct = dict.fromkeys(keys)
+        letters = self.letters
+        for key in distinct:
+            if key not in letters:
+                letters[key] = self._new_letter(key)
+        return list(map(letters.__getitem__, keys))
 
     def letter(self, operation: Operation) -> Letter:
         """The letter of the operation's call."""
@@ -104,15 +105,16 @@ class Alphabet:
         """The letter of the operation if nobody saw its answer."""
         return self.spell((replace(operation, outcome=INFO),))[0]
 
-    def _new_letter(self, call: Call) -> Letter:
+    def _new_letter(self, key: _Key) -> Letter:
+        call = _as_call(Call, key)
         self.bytes_used += _ENTRY_BYTES
         traits = self._model.traits(call)
         if self._blind and traits & TOTAL and call.output is not UNKNOWN:
             # Accepted whatever it answered: the same letter as if nobody had seen the answer.
-            blind = Call(call.function, call.input, UNKNOWN)
+            blind = (call.function, call.input, UNKNOWN)
             letter = self.letters.get(blind)
             if letter is None:
-                letter = self.letters[blind] = Letter(blind, self._model.traits(blind))
+                letter = self.letters[blind] = self._new_letter(blind)
             if letter.total:
                 return letter
         return Letter(call, traits)
@@ -138,10 +140,11 @@ class Alphabet:
         after = self._model.step(self.states[state], letter.call)
         if after is REFUSED:
             number = REFUSED_NUMBER
+        elif letter.observer:
+            number = state
         else:
-            number = state if letter.observer else self.number(after)
-        letter.table[state] = number
-        letter.target = number
+            number = self.number(after)
+        letter.table[state] = letter.target = number
         self.bytes_used += _ENTRY_BYTES
         return number
 

@@ -113,11 +113,11 @@ class Burst:
             done, via = step[1][0], step[2]
             spares = frontier.spare_candidates(done)
             if via is not None and via[2].constant:
-                spares = [spare for spare in spares if not spare[2].constant]
-            else:
+                spares = [spare for spare in spares if not spare[2].constant] if frontier.has_loose_spares else []
+            elif spares:
                 # One that must happen anyway does the same and saves the one of unknown outcome for later.
                 sure = [letter for _, own, letter, _ in frontier.mutators if letter.constant and not done & own]
-                spares = [spare for spare in spares if spare[2] not in sure]
+                spares = [spare for spare in spares if spare[2] not in sure] if sure else spares
             if spares:
                 self._place(step, spares, later, loose)
         return later

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Callable, Iterable, Iterator
+from operator import attrgetter
 from typing import Any, TypeAlias
 
 from raftlog.linearizability.checker.alphabet import Alphabet, Letter
@@ -88,15 +89,17 @@ class Frontier:
         self.spares: dict[Letter, _Spare] = {}
         self._tags: dict[int, Any] = {}  # of the operations of unknown outcome
         self._watchers: dict[int, Letter] = {}
-        self._free: list[int] = []  # bits of operations that returned, to be used again
+        self._free = 0  # bits of operations that returned, to be used again
         self._next_bit = 1
 
     def copy(self) -> Frontier:
-        """An independent frontier in the same place, sharing the alphabet."""
-        other = Frontier(self.alphabet, ())
-        for name in self.__slots__:
-            value = getattr(self, name)
-            setattr(other, name, value.copy() if isinstance(value, list | dict) else value)
+        """An independent frontier in the same place, sharing the alphabet, without a checkpoint."""
+        other = Frontier.__new__(Frontier)
+        for name, value in zip(_SLOTS, _values(self), strict=True):
+            setattr(other, name, value)
+        for name in _CONTAINERS:
+            setattr(other, name, getattr(self, name).copy())
+        other.checkpoint = None
         return other
 
     def size(self) -> int:
@@ -133,10 +136,14 @@ class Frontier:
     def admit(self, letter: Letter, rank: int, tag: Any) -> int:
         """An operation is called. `rank` orders operations by their returns; NEVER makes it optional.
 
-        Answers the bit that stands for it until it returns.
+        Answers the bit that stands for it until it returns; 0 for one that is placed at once and for good.
         """
-        if rank != NEVER and self._free:
-            bit = self._free.pop()
+        if letter.observer and self._is_seen(letter):
+            return 0
+        free = self._free
+        if free and rank != NEVER:
+            bit = free & -free
+            self._free = free ^ bit
         else:
             bit = self._next_bit
             self._next_bit <<= 1
@@ -171,6 +178,15 @@ class Frontier:
         rank, _, bits = self.spares.get(letter, (NEVER + len(self.spares), letter, 0))
         self.spares[letter] = (rank, letter, bits | bit)
 
+    def _is_seen(self, letter: Letter) -> bool:
+        """Whether an observer fits wherever the object may be now."""
+        table = letter.table
+        for state in self.groups:
+            after = table.get(state)
+            if (self.alphabet.step(letter, state) if after is None else after) < 0:
+                return False
+        return True
+
     def _watch(self, bit: int, letter: Letter) -> None:
         self.observers |= bit
         self._watchers[bit] = letter
@@ -188,9 +204,11 @@ class Frontier:
     def retire(self, bit: int, tag: Any = None) -> bool:
         """The operation returns. Answers whether any configuration survives; if none does, nothing has changed.
 
-        Of all open operations it must be the one with the lowest rank. May raise BurstTooWide or whatever
-        `checkpoint` raises; then too nothing has changed.
+        Of all open operations that have a bit it must be the one with the lowest rank. May raise BurstTooWide or
+        whatever `checkpoint` raises; then too nothing has changed.
         """
+        if not bit:
+            return True
         observes = bit & self.observers
         for state, entries in self.groups.items():
             if observes and self.acceptance[state] & bit:
@@ -212,16 +230,13 @@ class Frontier:
                 self.loose.pop(0)
 
     def _advance(self, bit: int, tag: Any) -> bool:
-        groups = None if self.has_spares or len(self.groups) != 1 else self._simple(bit)
-        if groups is None:
+        mixes = self._mixes(bit)
+        groups = None if len(self.groups) != 1 or (mixes and not self._is_frugal()) else self._simple(bit)
+        if groups is None or (mixes and not groups):
             groups = self._general(bit, tag)
         if not groups:
             return False
-        stale = self.stale | bit
-        while stale:
-            lowest = stale & -stale
-            stale ^= lowest
-            self._free.append(lowest)
+        self._free |= self.stale | bit
         self.stale = 0
         self._forget(bit)
         acceptance = self.acceptance
@@ -229,6 +244,19 @@ class Frontier:
             self.acceptance = {state: acceptance[state] for state in groups}
         self.groups = groups
         return True
+
+    def _mixes(self, bit: int) -> bool:
+        """Whether operations of unknown outcome can be of use to the one that returns.
+
+        Before a constant call all of them are absorbed, unless their results depend on the state.
+        """
+        if not self.has_spares:
+            return False
+        return self.has_loose_spares or bit & self.observers != 0 or not self.mutators[0][2].constant
+
+    def _is_frugal(self) -> bool:
+        """Whether operations of unknown outcome are left alone wherever a return can be explained without them."""
+        return self.thrift == 0 and self.may_cut
 
     def _simple(self, bit: int) -> Groups | None:
         """What comes after when there is one configuration and only one thing to do with it; None otherwise."""
@@ -283,10 +311,12 @@ class Frontier:
                         add(after, state, entry, masks)
                 add(waiting, state, (done, absorbed, trace), masks)
         if waiting:
-            if self.has_spares or not self._is_alone(bit):
-                Burst(self, bit, tag, masks).run(waiting, after)
-            elif not self.observers & bit:
+            alone = self._is_alone(bit)
+            mixes = self._mixes(bit)
+            if alone and not observers & bit and (not mixes or self._is_frugal()):
                 self._place_alone(bit, waiting, after, masks)
+            if not alone or (mixes and not (after and self._is_frugal())):
+                Burst(self, bit, tag, masks).run(waiting, after)
         return settled(after)
 
     def _is_alone(self, bit: int) -> bool:
@@ -389,3 +419,9 @@ class Frontier:
                 seen |= bit
         self.acceptance[state] = seen
         return seen
+
+
+# For copies. The containers are changed in place; what they hold is not.
+_SLOTS = Frontier.__slots__
+_CONTAINERS = ("_tags", "_watchers", "acceptance", "groups", "loose", "mutators", "spares")
+_values = attrgetter(*_SLOTS)

@@ -38,9 +38,7 @@ def log_witness(
     return witness
 
 
-def _witness(
-    model: Log, violation: LogViolation, operations: list[Operation], heading: tuple[Key, str]
-) -> Witness:
+def _witness(model: Log, violation: LogViolation, operations: list[Operation], heading: tuple[Key, str]) -> Witness:
     key, words = heading
     refused, others = _roles(violation, operations)
     length = _length(violation, others)

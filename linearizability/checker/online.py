@@ -164,9 +164,7 @@ class OnlineCheck:
         witness: Witness = part.witness(key, self._unit, meter)
         bad = PartVerdict(key, Status.INVALID, witness.operations, part.algorithm, witness=witness)
         others = [one for one in self._verdicts(Status.UNKNOWN) if one.key != key]
-        self.verdict = Invalid(
-            self.model, (bad, *others), self.operation_count, self._seconds(), witness=witness
-        )
+        self.verdict = Invalid(self.model, (bad, *others), self.operation_count, self._seconds(), witness=witness)
 
 
 def check_online(

@@ -102,10 +102,9 @@ class Search:
         self.alphabet = Alphabet(model)
         letters = self.alphabet.spell(operations)
         self.alphabet.look_ahead(letters, operations)
-        self._unknown = False
         # Position and time of every return; time of call, position, rank and letter of every operation that matters.
-        self._returns: list[tuple[int, int]] = []
-        self._arrivals: list[tuple[int, int, int, Any]] = []
+        self._returns: list[tuple[int, int]]
+        self._arrivals: list[tuple[int, int, int, Any]]
         self._read(letters)
         self._arrivals.sort(key=_first)
         self._arrivals.append((_AFTER_ALL, -1, NEVER, None))
@@ -121,17 +120,20 @@ class Search:
         self._meter: Meter | None = None
 
     def _read(self, letters: list[Letter]) -> None:
-        returned = self._returns.append
-        called = self._arrivals.append
-        for position, (operation, letter) in enumerate(zip(self.operations, letters, strict=True)):
-            if operation.outcome is not INFO:
-                called((operation.call, position, position, letter))
-                if operation.returned is not None:
-                    returned((position, operation.returned))
-                continue
-            self._unknown = True
-            if not letter.observer:
-                called((operation.call, position, NEVER, letter))
+        operations = self.operations
+        self._arrivals = [
+            (operation.call, position, position, letter)
+            if operation.outcome is not INFO
+            else (operation.call, position, NEVER, letter)
+            for position, (operation, letter) in enumerate(zip(operations, letters, strict=True))
+            if not letter.observer or operation.outcome is not INFO
+        ]
+        self._returns = [
+            (position, operation.returned)
+            for position, operation in enumerate(operations)
+            if operation.outcome is not INFO and operation.returned is not None
+        ]
+        self._unknown = len(self._returns) < len(operations)
 
     @property
     def frontier(self) -> Frontier:
@@ -157,7 +159,10 @@ class Search:
         """Search on. Answers VALID or INVALID; raises OutOfBudget and can then be called again."""
         self._meter = meter
         while True:
-            end = self._walk(self._task)
+            try:
+                end = self._walk(self._task)
+            finally:
+                self._walking.checkpoint = None  # it would keep all of this alive
             try:
                 self._task = self._steps.send(end)
             except StopIteration as result:
