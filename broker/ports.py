@@ -55,6 +55,13 @@ class Disk(Protocol):
     def sync_directory(self, path: str) -> None:
         """Return when the names in the directory (made, renamed, removed) are on stable storage."""
 
+    def sync_filesystem(self, descriptor: int, /) -> bool:
+        """Return when everything that was written to the file system of an open file, names too, is on stable storage.
+
+        False, with nothing done, where that cannot be relied upon. EIO when anything at all could not be written there
+        since the descriptor was opened.
+        """
+
     def list_directory(self, path: str) -> list[str]:
         """The names in a directory, sorted."""
 

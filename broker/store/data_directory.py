@@ -141,6 +141,12 @@ class DataDirectory:
             self._store.disk.close(self._lock)
             self._lock = -1
 
+    def sync_filesystem(self) -> bool:
+        """Return when all that was written since the directory was opened is on stable storage; False where the disk
+        cannot do that at once. Partitions lie on the file system of the directory. Raises OSError.
+        """
+        return self._store.disk.sync_filesystem(self._lock)
+
     def mark_clean(self) -> None:
         """Everything is on stable storage and the checkpoints say so. Raises OSError."""
         text = json.dumps({"version": 0, "brokerEpoch": -1}, separators=(",", ":"))

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable
 
 from raftlog.broker.ports import Buffer
+from raftlog.broker.store.filesystem import sync_filesystem
 
 _MODE = 0o644
 
@@ -68,6 +69,9 @@ class OsDisk:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+    def sync_filesystem(self, descriptor: int, /) -> bool:
+        return sync_filesystem(descriptor)
 
     def list_directory(self, path: str) -> list[str]:
         return sorted(os.listdir(path))

@@ -15,6 +15,8 @@ MAX_OPEN_FILES = 4096
 unused; the limit of the process (ulimit -n) must leave room for connections beside these."""
 
 WHOLE_READ_BYTES = 1 << 20
+STAGED_SUFFIX = ".tmp"
+"""Of a file that is to take the place of another one; a restart removes what was left of it."""
 
 
 class Descriptor:
@@ -157,7 +159,7 @@ def replace_whole(disk: Disk, path: str, data: Buffer, *, sync: bool) -> None:
 
     With `sync` the new one is on stable storage when this returns.
     """
-    temporary = path + ".tmp"
+    temporary = path + STAGED_SUFFIX
     write_new(disk, temporary, data, sync=sync)
     disk.rename(temporary, path)
     if sync:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from raftlog.broker.core.log.config import LogConfig
 from raftlog.broker.core.log.results import LogUnavailable
 from raftlog.broker.ports import Clock, Disk
+from raftlog.broker.store.closing import close_logs
 from raftlog.broker.store.data_directory import CHECKPOINTS, DataDirectory, read_all_checkpoints
 from raftlog.broker.store.disk import OsDisk
 from raftlog.broker.store.files import MAX_OPEN_FILES
@@ -41,8 +42,6 @@ logger = logging.getLogger("raftlog.store")
 SYNC_THREADS: Final = 8
 """Syncs that wait for a disk at once. More would not make one disk faster; fewer would let one slow directory hold
 up the others."""
-CLOSING_AT_ONCE: Final = 64
-"""Logs whose last sync is under way together when the broker stops; each holds a few descriptors."""
 RESERVED_DESCRIPTORS: Final = 2
 """The store keeps at most one part in so many of the descriptors that the process may open."""
 
@@ -222,28 +221,20 @@ class LogManager:
         """Bring everything to stable storage and say so; what cannot be is found and recovered by the next start."""
         for task in list(self._flushing.values()):
             await asyncio.wait([task])
+        usable = [directory for directory in self.directories if directory.offline_reason is None]
+        await asyncio.gather(*(self._close_directory(directory) for directory in usable))
         for directory in self.directories:
-            if directory.offline_reason is None:
-                await self._close_directory(directory)
             directory.close()
         if self._threads is not None:
             self._threads.shutdown()
             self._threads = None
 
     async def _close_directory(self, directory: DataDirectory) -> None:
-        clean = all(log.offline_reason is None for log in directory.logs.values())
-        pending: list[tuple[PartitionLog, FlushTicket, asyncio.Future[None]]] = []
-        for log in directory.logs.values():
-            try:
-                ticket = log.begin_close()
-            except LogUnavailable:
-                clean = False
-                continue
-            if ticket is not None:
-                pending.append((log, ticket, self.in_thread(ticket.sync)))
-            if len(pending) >= CLOSING_AT_ONCE:
-                clean = await _finish_closing(pending) and clean
-        clean = await _finish_closing(pending) and clean
+        try:
+            clean = await close_logs(directory, self.in_thread)
+        except OSError as error:
+            self.directory_failed(directory, error)
+            return
         try:
             for name in CHECKPOINTS:
                 directory.write_checkpoint(directory.checkpoint(name))
@@ -405,20 +396,6 @@ class LogManager:
     async def run(self) -> None:
         """Do in the background what the logs need, for ever; cancelled when the broker stops."""
         await self.upkeep.run()
-
-
-async def _finish_closing(pending: list[tuple[PartitionLog, FlushTicket, asyncio.Future[None]]]) -> bool:
-    """Wait for the syncs of logs that close, and empty the list; whether all of them are safe."""
-    clean = True
-    for log, ticket, syncing in pending:
-        try:
-            await syncing
-            log.end_close(ticket)
-        except OSError as error:
-            log.fail(error)
-            clean = False
-    pending.clear()
-    return clean
 
 
 def _open_files_max() -> int:

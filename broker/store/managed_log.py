@@ -172,21 +172,46 @@ class ManagedLog:
         self._update_last_stable()
         return ticket
 
-    def begin_close(self) -> FlushTicket | None:
-        """Put everything into the files; what to sync, perhaps in a thread, before `end_close`.
+    def prepare_close(self) -> bool:
+        """Put everything into the files; whether they are to be synced then, before `end_close`.
 
-        None if it is closed, or if nothing was to be done and it is closed now. Raises LogUnavailable.
+        Not if it is closed, or if nothing was to be done and it is closed now. Raises LogUnavailable.
         """
         opened = self._opened
         if opened is None:
-            return None
+            return False
         try:
             if self.unload():
-                return None
+                return False
             opened.finish(self.log_end_offset)
-            return opened.flush_ticket(self.recovery_point, self.log_end_offset)
         except (OSError, LogDamaged) as error:
             raise self.fail(error) from error
+        return True
+
+    def begin_close(self) -> FlushTicket | None:
+        """As `prepare_close`; what to sync, perhaps in a thread. None if it is closed. Raises LogUnavailable."""
+        if not self.prepare_close():
+            return None
+        try:
+            return self.opened.flush_ticket(self.recovery_point, self.log_end_offset)
+        except OSError as error:
+            raise self.fail(error) from error
+
+    def stage_epochs(self) -> bool:
+        """Before the whole file system is synced: write the leader epochs beside their file, if they have changed.
+
+        Raises OSError.
+        """
+        return self._opened is not None and self._opened.stage_epochs(self.log_end_offset)
+
+    def take_staged_epochs(self) -> None:
+        """What was staged is synced: put it under its name. Raises OSError."""
+        if self._opened is not None:
+            self._opened.take_staged_epochs(self.log_end_offset)
+
+    def nothing_to_sync(self) -> FlushTicket:
+        """For `end_close`, when all that `prepare_close` left was synced already."""
+        return FlushTicket(self.opened, self.log_end_offset, (), (), None)
 
     def end_close(self, ticket: FlushTicket) -> None:
         """The ticket was synced: let go of the files. Used again, the log opens again, without a scan."""

@@ -23,7 +23,7 @@ from raftlog.broker.core.log.producers import CompletedTransaction, ProducerStat
 from raftlog.broker.core.log.retention import SegmentFacts
 from raftlog.broker.core.log.snapshot import encode_snapshot
 from raftlog.broker.core.log.transactions import AbortedTransaction
-from raftlog.broker.store.files import Descriptor, replace_whole, write_new
+from raftlog.broker.store.files import STAGED_SUFFIX, Descriptor, replace_whole, write_new
 from raftlog.broker.store.flush_ticket import FlushTicket
 from raftlog.broker.store.names import (
     CLEANED_SUFFIX,
@@ -43,6 +43,8 @@ RECENT_BATCHES: Final = 64
 """Positions of the latest batches that are remembered: a consumer that keeps up needs no search."""
 SNAPSHOT_INTERVAL_BYTES: Final = 4 << 20
 """A flush writes a producer snapshot if so much was appended since the last: a start reads the headers behind it."""
+SMALL_LOG_BYTES: Final = 16 << 10
+"""A log up to this size is closed without a producer snapshot when it knows no producers."""
 READ_ENDS: Final = 32
 """Positions where the latest reads ended that are remembered: each is where its reader goes on."""
 
@@ -263,8 +265,7 @@ class OpenLog:
 
     def _write_epochs(self, log_end_offset: int) -> None:
         """Bring the leader epochs to stable storage, if they have changed. Raises OSError."""
-        data = self._changed_epochs(log_end_offset)
-        if data is not None:
+        if (data := self._changed_epochs(log_end_offset)) is not None:
             self.replace_epochs(data, self.generation)
 
     def _changed_epochs(self, log_end_offset: int) -> bytes | None:
@@ -277,6 +278,19 @@ class OpenLog:
         with self._epochs_lock:
             if generation == self.generation:
                 replace_whole(self.store.disk, f"{self.directory}/{LEADER_EPOCHS}", data, sync=True)
+
+    def stage_epochs(self, log_end_offset: int) -> bool:
+        """Write the leader epochs beside their file, if they have changed; whether they have. Raises OSError."""
+        differ = self.epochs.differ_from_file(log_end_offset)
+        if differ:
+            data = format_epochs(self.epochs.with_records(log_end_offset)).encode()
+            write_new(self.store.disk, f"{self.directory}/{LEADER_EPOCHS}{STAGED_SUFFIX}", data, sync=False)
+        return differ
+
+    def take_staged_epochs(self, log_end_offset: int) -> None:
+        """Put what was staged, and synced since, in the place of the file. Raises OSError."""
+        self.store.disk.rename(f"{self.directory}/{LEADER_EPOCHS}{STAGED_SUFFIX}", f"{self.directory}/{LEADER_EPOCHS}")
+        self.epochs.save(log_end_offset)
 
     # Flushing ------------------------------------------------------------------------------------------
 
@@ -307,10 +321,16 @@ class OpenLog:
 
     def finish(self, log_end_offset: int) -> None:
         """Before a clean close: everything into the files. A flush ticket taken now covers the indexes too."""
-        self.active.finish()
-        self.take_snapshot(log_end_offset)
+        self.active.write_out()
+        if not self._is_read_quickly:
+            self.take_snapshot(log_end_offset)
         self._drop_snapshots(lambda offset: offset not in self._bases and offset != log_end_offset)
         self.sync_with_next(self.active)
+
+    @property
+    def _is_read_quickly(self) -> bool:
+        """Whether a start learns as fast from the headers that there is no producer: a file less for a small log."""
+        return not self.producers.entries and len(self.segments) == 1 and self.active.size < SMALL_LOG_BYTES
 
     def is_settled(self, log_end_offset: int) -> bool:
         """Whether a close has nothing to do: all is in the files, and synced, as at the last close.
@@ -319,7 +339,7 @@ class OpenLog:
         """
         if log_end_offset == 0:
             return True
-        snapshot = bool(self.snapshots) and self.snapshots[-1] == log_end_offset
+        snapshot = self._is_read_quickly or (bool(self.snapshots) and self.snapshots[-1] == log_end_offset)
         written = not (self._unsynced or self._unsynced_directories)
         return snapshot and written and not self.epochs.differ_from_file(log_end_offset)
 

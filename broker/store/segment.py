@@ -354,11 +354,17 @@ class Segment:
 
     def finish(self) -> None:
         """The segment takes no more batches: its last time entry is written and unused room given back."""
+        self.write_out()
+        self.offsets.complete()
+        self.times.complete()
+
+    def write_out(self) -> None:
+        """Bring everything into the files; an index without entries stays without a file. Raises OSError."""
         if self.size:
             self.load_largest_timestamp()
             self.add_time_entry()
-        self.offsets.complete()
-        self.times.complete()
+        self.offsets.write_out()
+        self.times.write_out()
         fd = self.descriptor().fd
         if self._disk.size(fd) != self.size:
             self._disk.truncate(fd, self.size)

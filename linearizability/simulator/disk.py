@@ -297,6 +297,23 @@ class FaultyDisk:
         self._name_changes = waiting
         self.on_operation("sync_directory", path, 0)
 
+    def sync_filesystem(self, descriptor: int, /) -> bool:
+        """See Disk."""
+        if self._change():
+            raise self._power_cut()
+        _, path = self._opened(descriptor)
+        unsynced = [name for name, file in self.names.items() if file.pending]
+        part = self.failing.get("sync")
+        if part is not None and any(part in name for name in unsynced):
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+        for name in unsynced:
+            self.names[name].sync()
+        for _, change in self._name_changes:
+            _rename(self._durable_names, change)
+        self._name_changes.clear()
+        self.on_operation("sync", path, 0)
+        return True
+
     def list_directory(self, path: str) -> list[str]:
         """See Disk."""
         prefix = path + "/"

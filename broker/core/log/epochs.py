@@ -92,14 +92,15 @@ class LeaderEpochs:
 
         An epoch without records is not worth a file: its leader begins a new one after a restart.
         """
-        return self._with_records(log_end_offset) != self._saved
+        return self.with_records(log_end_offset) != self._saved
 
     def save(self, log_end_offset: int) -> list[tuple[int, int]]:
         """What the file shall hold; from now on it counts as written."""
-        self._saved = self._with_records(log_end_offset)
+        self._saved = self.with_records(log_end_offset)
         return self._saved
 
-    def _with_records(self, log_end_offset: int) -> list[tuple[int, int]]:
+    def with_records(self, log_end_offset: int) -> list[tuple[int, int]]:
+        """(epoch, start) of those that the file should hold."""
         return [(epoch, start) for epoch, start in self if start < log_end_offset]
 
     def clear(self) -> None:
