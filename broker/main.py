@@ -6,6 +6,7 @@ Knows the operating system's side of starting and stopping. Refuses to know what
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import json
 import logging
@@ -16,11 +17,15 @@ from typing import TYPE_CHECKING
 
 import uvloop
 
+from raftlog import __version__
 from raftlog.broker.machine import SystemClock, this_machine
 from raftlog.broker.running import RunningBroker
 from raftlog.broker.runtime.failures import CannotStart
 from raftlog.broker.runtime.log_format import configure_logging
+from raftlog.broker.runtime.version_note import note_version
 from raftlog.broker.store.data_directory import refuse_another_nodes
+from raftlog.metadata.codec import UnsupportedRecord
+from raftlog.raft.core.errors import NewerVersion
 
 if TYPE_CHECKING:
     from raftlog.broker.config import BrokerConfig
@@ -30,12 +35,15 @@ __all__ = ["CannotStart", "SystemClock", "run"]
 
 log = logging.getLogger("raftlog.broker")
 
+WRITTEN_BY_A_NEWER_VERSION = (NewerVersion, UnsupportedRecord)
+"""Nothing is broken: a newer raftlog can go on where this one has to stop."""
+
 
 def run(config: BrokerConfig, *, ready_fd: int | None = None, lifeline_fd: int | None = None) -> int:
     """Serve until SIGTERM or SIGINT; the process's exit code.
 
     A line of JSON is written to `ready_fd` once clients are accepted; the broker stops when the other end of
-    `lifeline_fd` is closed. Raises CannotStart, OSError, JournalDamaged.
+    `lifeline_fd` is closed. Raises CannotStart, OSError, JournalDamaged, NewerVersion, UnsupportedRecord.
     """
     configure_logging(config.node_id, os.environ.get("RAFTLOG_LOG_LEVEL", "INFO"))
     watchdog = _start_watchdog(config)
@@ -55,9 +63,7 @@ def _start_watchdog(config: BrokerConfig) -> Watchdog | None:
     return start_watchdog(timeout_ms / 1000)
 
 
-async def _serve(
-    config: BrokerConfig, ready_fd: int | None, lifeline_fd: int | None, watchdog: Watchdog | None
-) -> int:
+async def _serve(config: BrokerConfig, ready_fd: int | None, lifeline_fd: int | None, watchdog: Watchdog | None) -> int:
     began = time.monotonic()
     for directory in config.data_dirs:
         os.makedirs(directory, exist_ok=True)
@@ -69,6 +75,8 @@ async def _serve(
     for _, host, port in broker.addresses:
         seconds = time.monotonic() - began
         log.info("serving address=%s:%d cluster=%s start=%.3fs", host, port, broker.cluster_id, seconds)
+    with contextlib.suppress(OSError):  # a word for later; what the disk lacks is told by those who need it
+        note_version(config.metadata_directory, __version__)
     if watchdog is not None:
         watchdog.guard(port for _, _, port in broker.addresses)
     # What is here now stays: the collector need not walk it again. Requests make no cycles worth looking for often.
@@ -102,6 +110,9 @@ def _watch_for_the_end(broker: RunningBroker, lifeline_fd: int | None) -> None:
 
     def bug(_: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
         error = context.get("exception")
+        if isinstance(error, WRITTEN_BY_A_NEWER_VERSION):
+            broker.fail(error)
+            return
         trace = error if isinstance(error, Exception) else None
         log.critical("a bug, stopping: %s", context.get("message"), exc_info=trace)
         broker.fail(error if isinstance(error, BaseException) else RuntimeError(str(context.get("message"))))
@@ -120,6 +131,8 @@ def _tell_ready(ready_fd: int | None, node_id: int, address: tuple[str, int]) ->
 
 async def _stop(broker: RunningBroker) -> int:
     """Stop in order, unless there is a bug to stop for."""
+    if isinstance(broker.failure, WRITTEN_BY_A_NEWER_VERSION):
+        raise broker.failure
     if broker.failure is not None:
         # Not in order: the next start recovers, as after a crash, and trusts nothing that this one concluded.
         log.critical("stopped because of a bug; the next start recovers the logs")

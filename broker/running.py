@@ -15,18 +15,20 @@ from typing import TYPE_CHECKING
 from raftlog.broker.api.context import Services
 from raftlog.broker.core.fetch.session import FetchSessions
 from raftlog.broker.core.log.config import LogConfig
-from raftlog.broker.runtime.clock_check import ClockCheck
 from raftlog.broker.runtime.contact import QuorumWatch, Suspects
 from raftlog.broker.runtime.doors import Doors, KafkaDoors
 from raftlog.broker.runtime.failures import CannotStart
 from raftlog.broker.runtime.fetching import FetchService
 from raftlog.broker.runtime.group_coordinator import GroupCoordinator
+from raftlog.broker.runtime.leader_check import LeaderCheck, NodeFacts
 from raftlog.broker.runtime.opening import open_controller, random_id
 from raftlog.broker.runtime.partition_manager import PartitionManager
 from raftlog.broker.server.dispatcher import Dispatcher
 from raftlog.broker.store.log_manager import LogManager, LogManagerSettings
 from raftlog.metadata.broker_configs import RACK_AWARE_SELECTOR
+from raftlog.metadata.codec import UnsupportedRecord
 from raftlog.metadata.commands import NO_EPOCH, RegisterBroker
+from raftlog.metadata.feature_levels import unsupported_features
 from raftlog.metadata.records import ResourceType
 from raftlog.wire.errors import ErrorCode
 
@@ -41,6 +43,7 @@ log = logging.getLogger("raftlog.broker")
 
 # How long replies that are under way may take to leave after SIGTERM.
 DRAIN_SECONDS_MAX = 2.0
+MIN_ISR = "min.insync.replicas"
 
 
 class RunningBroker:
@@ -54,7 +57,7 @@ class RunningBroker:
         self.loop = asyncio.get_running_loop()
         self.controller = open_controller(config, machine)
         if self.controller.forwarding is not None:
-            self.controller.forwarding.now_ms = self.clock.now_ms
+            self.controller.forwarding.own_facts = self._facts
         self.doors = doors or KafkaDoors(config)
         self.stopping = asyncio.Event()
         self.failure: BaseException | None = None
@@ -69,12 +72,14 @@ class RunningBroker:
         self._health: HealthServer | None = None
         self._suspects = Suspects(self.loop.time, self.controller.log.hung_up)
         self._quorum_watch: QuorumWatch | None = None
-        self._clock_check: asyncio.Task[None] | None = None
+        self._leader_check: asyncio.Task[None] | None = None
 
     # -- starting ----------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Return when clients are served. Raises CannotStart, DataDirectoryInUse, OSError, JournalDamaged."""
+        """Return when clients are served. Raises CannotStart, DataDirectoryInUse, OSError, JournalDamaged,
+        NewerVersion, UnsupportedRecord.
+        """
         if self.config.has_peers:
             # Imported here: a broker alone starts without what only several brokers need.
             from raftlog.broker.runtime.membership import Membership
@@ -86,6 +91,8 @@ class RunningBroker:
         if self.config["raftlog.health.listener"]:
             await self._open_health(self.config["raftlog.health.listener"])
         self.cluster_id = await self._find_cluster_id()
+        if unsupported := unsupported_features(self.controller.image.features):
+            raise UnsupportedRecord(f"{', '.join(unsupported)} in the metadata log")
         self._build()
         self._has_logs = True
         self.logs.start()
@@ -108,8 +115,14 @@ class RunningBroker:
         watch.begin()
         forwarding = self.controller.forwarding
         if forwarding is not None:
-            check = ClockCheck(self.clock.now_ms, forwarding.leaders_clock, self.loop.time)
-            self._clock_check = self.loop.create_task(check.run())
+            check = LeaderCheck(self._facts, forwarding.leaders_facts, self.loop.time)
+            self._leader_check = self.loop.create_task(check.run())
+
+    def _facts(self) -> NodeFacts:
+        for_all = self.controller.image.configs.get((ResourceType.BROKER, ""), {})
+        # A setting of the cluster takes the place of the one in the file.
+        min_isr = 0 if MIN_ISR in for_all else self.config[MIN_ISR]
+        return NodeFacts(self.config.node_id, self.clock.now_ms(), min_isr)
 
     async def _open_health(self, address: str) -> None:
         from raftlog.broker.runtime.readiness import Readiness
@@ -234,8 +247,8 @@ class RunningBroker:
         log.info("stopping")
         if self._quorum_watch is not None:
             self._quorum_watch.end()
-        if self._clock_check is not None:
-            self._clock_check.cancel()
+        if self._leader_check is not None:
+            self._leader_check.cancel()
         if self.membership is not None:
             await self.membership.leave()
         self.doors.stop_accepting()

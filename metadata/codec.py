@@ -40,7 +40,7 @@ R = TypeVar("R")
 
 
 class UnsupportedRecord(ValueError):
-    """The metadata log was written by a newer version of raftlog (or is not a metadata log at all)."""
+    """The metadata log was written by a newer version of raftlog (or is none at all). Says what is not known here."""
 
 
 class MalformedRecord(ValueError):
@@ -193,7 +193,7 @@ def decode_records(entry: bytes | bytearray | memoryview) -> list[Record]:
     except (ValueError, TypeError, IndexError, msgpack.exceptions.UnpackException) as error:
         raise MalformedRecord(f"not a metadata log entry: {error}") from error
     if entry_format != ENTRY_FORMAT:
-        raise UnsupportedRecord(_upgrade(f"entry format {entry_format}"))
+        raise UnsupportedRecord(f"an entry of format {entry_format}")
     interner = _Interner()
     try:
         return [_decode_row(row, interner) for row in rows]
@@ -204,14 +204,10 @@ def decode_records(entry: bytes | bytearray | memoryview) -> list[Record]:
 def _decode_row(row: Sequence[Any], interner: _Interner) -> Record:
     kind = _BY_NUMBER.get(row[0])
     if kind is None:
-        raise UnsupportedRecord(_upgrade(f"record type {row[0]}"))
+        raise UnsupportedRecord(f"a record of type {row[0]}")
     if row[1] > kind.version:
-        raise UnsupportedRecord(_upgrade(f"version {row[1]} of record type {row[0]}"))
+        raise UnsupportedRecord(f"version {row[1]} of a record of type {row[0]}")
     try:
         return kind.unpack(row[2:], interner)
     except (ValueError, TypeError) as error:
         raise MalformedRecord(f"record type {row[0]} has wrong fields: {error}") from error
-
-
-def _upgrade(what: str) -> str:
-    return f"the metadata log holds {what}, which this version of raftlog does not know: start a newer version"

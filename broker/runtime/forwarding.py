@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar, assert_never
 
 import msgpack
 
+from raftlog.broker.runtime.leader_check import NodeFacts
 from raftlog.metadata.cluster_commands import (
     AlterPartitions,
     AssignDirectories,
@@ -55,7 +56,7 @@ class Request(IntEnum):
     ADD_VOTER = 3
     REMOVE_VOTER = 4
     TRANSFER_LEADERSHIP = 5
-    CLOCK = 6
+    FACTS = 6
 
 
 class Answered(NamedTuple):
@@ -72,7 +73,7 @@ class Forwarding:
         """`execute` decides and commits a command here. Raises NotLeader and ProposalFailed."""
         self._log = log
         self._execute = execute
-        self.now_ms: Callable[[], int] = lambda: 0
+        self.own_facts: Callable[[], NodeFacts] = lambda: NodeFacts(log.node_id, 0)
         log.on_request(self._answer)
 
     # -- asking ------------------------------------------------------------------------------------
@@ -109,12 +110,13 @@ class Forwarding:
         _, leader_id = await self._ask(ASK_SECONDS_MAX, Request.TRANSFER_LEADERSHIP, to)
         return int(leader_id)
 
-    async def leaders_clock(self) -> tuple[int, int]:
-        """The leader's id, and the milliseconds on its clock. Raises NotLeader, ProposalFailed."""
+    async def leaders_facts(self) -> NodeFacts:
+        """What the leader says of itself. Raises NotLeader, ProposalFailed."""
         if self._log.is_leader:
-            return self._log.node_id, self.now_ms()
-        _, leader_id, now_ms = await self._ask(ASK_SECONDS_MAX, Request.CLOCK)
-        return int(leader_id), int(now_ms)
+            return self.own_facts()
+        _, *facts = await self._ask(ASK_SECONDS_MAX, Request.FACTS)
+        # A newer leader may say more.
+        return NodeFacts(*map(int, facts[: len(NodeFacts._fields)]))
 
     async def _ask(self, timeout_seconds: float, kind: Request, *parts: Any) -> tuple[Any, ...]:
         data = await self._log.ask_leader(msgpack.packb((kind, *parts)), timeout_seconds)
@@ -154,8 +156,8 @@ class Forwarding:
                 await self._log.add_voter(*arguments)
             case Request.REMOVE_VOTER:
                 await self._log.remove_voter(*arguments)
-            case Request.CLOCK:
-                return (self._log.node_id, self.now_ms())
+            case Request.FACTS:
+                return self.own_facts()
             case Request.TRANSFER_LEADERSHIP:
                 return (await self._log.transfer_leadership(*arguments),)
             case _:
@@ -171,7 +173,7 @@ def _parse(payload: bytes) -> tuple[Request, tuple[Any, ...]]:
         case Request.COMMAND:
             (body,) = parts
             return kind, (decode_command(body),)
-        case Request.QUORUM_STATUS | Request.CLOCK:
+        case Request.QUORUM_STATUS | Request.FACTS:
             return kind, ()
         case Request.ADD_VOTER:
             node_id, host, port = parts

@@ -172,11 +172,14 @@ def run_broker(config: BrokerConfig, ready_fd: int | None, lifeline_fd: int | No
     from raftlog.broker.main import run as run_until_stopped
     from raftlog.broker.store.data_directory import DataDirectoryInUse
     from raftlog.metadata.codec import MalformedRecord, UnsupportedRecord
+    from raftlog.raft.core.errors import NewerVersion
     from raftlog.raft.journal import JournalDamaged, JournalFailed, JournalLocked, JournalOfQuorum
 
     try:
         return run_until_stopped(config, ready_fd=ready_fd, lifeline_fd=lifeline_fd)
-    except (JournalDamaged, JournalFailed, MalformedRecord, UnsupportedRecord) as error:
+    except (NewerVersion, UnsupportedRecord) as error:
+        raise written_by_a_newer_version(error, config.metadata_directory) from error
+    except (JournalDamaged, JournalFailed, MalformedRecord) as error:
         raise CommandFailed(str(error), code="METADATA_LOG_FAILED") from error
     except (CannotStart, JournalOfQuorum) as error:
         raise CommandFailed(str(error), code="CANNOT_START") from error
@@ -189,6 +192,22 @@ def run_broker(config: BrokerConfig, ready_fd: int | None, lifeline_fd: int | No
         raise worded(error) from error
     except refusals_of_a_quorum() as error:
         raise CommandFailed(str(error), code="CANNOT_START") from error
+
+
+def written_by_a_newer_version(error: Exception, directory: str) -> CommandFailed:
+    """Which file, who wrote it, and who can read it. `directory`: of the metadata log."""
+    from raftlog import __version__
+    from raftlog.broker.runtime.version_note import read_version
+
+    served = read_version(directory)
+    # What came from another broker, or before its writer served, is of a version that nobody noted.
+    is_known = served not in ("", __version__)
+    writer = f"raftlog {served}" if is_known else "a newer version of raftlog"
+    return CommandFailed(
+        f"{getattr(error, 'path', '') or directory} was written by {writer}, and this is {__version__}: it has {error}",
+        f"start the broker with {f'{writer} or newer' if is_known else 'that version again'}; nothing is damaged",
+        code="NEWER_VERSION_NEEDED",
+    )
 
 
 def refusals_of_a_quorum() -> tuple[type[Exception], ...]:
@@ -209,6 +228,11 @@ def worded(error: OSError) -> CommandFailed:
             hint = "another process has that port of --peers or --peer-listen; is this broker running already?"
         case errno.EADDRINUSE:
             hint = "another process listens there: stop it, or choose another port with --listen"
+        case errno.EADDRNOTAVAIL if "bind on address" in what:
+            what = f"cannot listen for peers: {what.rpartition('address ')[2]}"
+            hint = (
+                "this machine has not the address that --peers gives for this broker: correct it, or use --peer-listen"
+            )
         case errno.EADDRNOTAVAIL:
             hint = "this machine has no such address: --listen 0.0.0.0:PORT takes all it has"
         case errno.EACCES | errno.EPERM | errno.EROFS:

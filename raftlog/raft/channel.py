@@ -98,6 +98,11 @@ class Channel(asyncio.Protocol):
         self._end()
 
     @property
+    def host(self) -> str:
+        """The other side's address without the port."""
+        return self.address.rpartition(":")[0]
+
+    @property
     def descriptor(self) -> int:
         """The socket's, or -1 where there is none (any more)."""
         sock = None if self._transport is None or self.closed else self._transport.get_extra_info("socket")

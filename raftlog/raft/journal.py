@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, NoReturn
 
 from raftlog.raft.core.entries import Entry
+from raftlog.raft.core.errors import NewerVersion
 from raftlog.raft.files import Files, OsFiles, join
 from raftlog.raft.frames import Damage, Frame, encode_frame, read_frames
 from raftlog.raft.snapshot_file import Snapshot, read_snapshot, snapshot_path, write_snapshot
@@ -132,7 +133,7 @@ class Journal:
     def __init__(self, directory: str, files: Files | None = None, segment_bytes: int = DEFAULT_SEGMENT_BYTES) -> None:
         """Open the journal, creating the directory when it is missing; see `recovered`.
 
-        Raises JournalDamaged, JournalLocked, OSError.
+        Raises JournalDamaged, JournalLocked, NewerVersion, OSError.
         """
         self.directory = directory
         self._files: Files = files or OsFiles()
@@ -173,7 +174,7 @@ class Journal:
         if snapshots:
             # An older snapshot beside it is a removal that a crash undid.
             path = join(self.directory, snapshots[-1])
-            read = read_snapshot(self._files.read(path))
+            read = read_snapshot(self._files.read(path), path)
             if isinstance(read, Damage):
                 raise JournalDamaged(path, read.position, read.what)
             recovered.snapshot = read
@@ -243,13 +244,15 @@ class Journal:
             elif kind == CUT:
                 self._recover_cut(item[1], item[2], recovered, base)
                 recovered.entries = [entry for entry in recovered.entries if entry.index < item[1]]
-            elif kind == SEGMENT and item[1] <= FORMAT:
+            elif kind == SEGMENT:
+                if item[1] > FORMAT:
+                    raise NewerVersion(f"a journal of format {item[1]}", path)
                 recovered.term, recovered.voted_for = item[4], item[5]
                 if recovered.snapshot is not None and item[2] == base + 1:
                     recovered.on_other_branch = item[3] != recovered.snapshot.term
             else:
-                what = f"an item of an unknown kind or format ({item[:2]})"
-                raise JournalDamaged(path, frame.position, what)
+                # Its checksum is right: it was written so.
+                raise NewerVersion(f"an item of kind {kind} in the journal", path)
 
     def _recover_cut(self, index: int, previous_term: int, recovered: Recovered, base: int) -> None:
         if index <= base:
@@ -436,7 +439,7 @@ class Journal:
         if not names:
             return None
         path = join(self.directory, names[-1])
-        read = read_snapshot(self._files.read(path))
+        read = read_snapshot(self._files.read(path), path)
         if isinstance(read, Damage):
             raise JournalDamaged(path, read.position, read.what)
         return read

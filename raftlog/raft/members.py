@@ -52,7 +52,9 @@ class Members:
         raft = self._quorum.raft
         voters = raft.configuration.voters
         missing = [voter.node_id for voter in voters if voter.node_id not in {*raft.peers, raft.node_id}]
-        what = f"voters that are not connected: {missing}."
+        transport = self._quorum.peering.transport
+        reasons = [f"{node_id}: {why}" for node_id in missing if (why := transport.why_not(node_id))]
+        what = f"voters that are not connected: {missing}{' (' + '; '.join(reasons) + ')' if reasons else ''}."
         if raft.log.configuration_index == 0:
             what += " A new quorum begins when all its voters are there."
         swapped = [

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from raftlog.raft.core.errors import NewerVersion
 from raftlog.raft.files import Files, join
 from raftlog.raft.frames import Damage, encode_frame, read_frames
 
@@ -47,8 +48,8 @@ def write_snapshot(files: Files, directory: str, snapshot: Snapshot) -> None:
     files.sync_directory(directory)
 
 
-def read_snapshot(data: bytes) -> Snapshot | Damage:
-    """The snapshot in a file's bytes, or what is wrong with it."""
+def read_snapshot(data: bytes, path: str = "") -> Snapshot | Damage:
+    """The snapshot in the bytes of the file at `path`, or what is wrong with it. Raises NewerVersion."""
     index = term = -1
     chunks: list[bytes] = []
     position = 0
@@ -56,13 +57,15 @@ def read_snapshot(data: bytes) -> Snapshot | Damage:
         if isinstance(frame, Damage):
             return frame
         kind, *rest = frame.items[0]
-        if kind == BEGIN and rest[0] <= FORMAT:
+        if kind == BEGIN:
+            if rest[0] > FORMAT:
+                raise NewerVersion(f"a snapshot of format {rest[0]}", path)
             index, term = rest[1], rest[2]
         elif kind == CHUNK and index >= 0:
             chunks.append(rest[0])
         elif kind == END and index >= 0 and rest[0] == len(chunks):
             return Snapshot(index, term, chunks)
         else:
-            return Damage(frame.position, "a frame out of its place or of a newer format", None)
+            return Damage(frame.position, "a frame out of its place", None)
         position = frame.end
     return Damage(position, "no end of the snapshot", None)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import random
 import select
 from collections.abc import Callable, Mapping, Sequence
@@ -81,6 +82,7 @@ class PeerTransport:
         self._closed = True  # until `start`
         self.refusals: dict[int, str] = {}
         """Why a voter would not talk, as it or this node said."""
+        self._failures: dict[int, str] = {}
         self.port = -1
 
     # -- life --------------------------------------------------------------------------------------
@@ -160,7 +162,8 @@ class PeerTransport:
         calling = loop.create_connection(lambda: Channel(self, node_id), *address)
         try:
             _, channel = await asyncio.wait_for(calling, CALL_SECONDS_MAX)
-        except (OSError, TimeoutError, UnicodeError):  # a host name may be no name at all
+        except (OSError, UnicodeError) as error:  # a host name may be no name at all; a TimeoutError is an OSError
+            self._failures[node_id] = f"{_why(error)} at {address[0]}:{address[1]}"
             return
         greeted = self._strangers.get(channel)
         if greeted is not None:
@@ -198,7 +201,8 @@ class PeerTransport:
     def _greet(self, channel: Channel, hello: Hello) -> None:
         """Somebody called."""
         own = self._events.own_hello(NOT_ASKED)
-        reason = refusal(own, hello, channel.address) or self._used_twice(hello, channel)
+        # Not with the port, which is another one for each call: the same complaint is made once.
+        reason = refusal(own, hello, channel.host) or self._used_twice(hello, channel)
         if len(self._channels) >= PEERS_MAX:
             reason = reason or f"{PEERS_MAX} nodes are connected, which is all that is allowed"
         if reason:
@@ -234,8 +238,8 @@ class PeerTransport:
         if self._now() - present.heard_at > FRESH_SECONDS:
             return ""
         return (
-            f"node id {hello.node_id} is used twice, at {channel.address} and at {present.address}: give each broker"
-            " an --id of its own"
+            f"node id {hello.node_id} is used twice, by a broker on {channel.host} and by one on {present.host}: give"
+            " each broker an --id of its own"
         )
 
     def _refuse(self, channel: Channel, node_id: int, reason: str) -> None:
@@ -281,6 +285,8 @@ class PeerTransport:
         """See ChannelOwner."""
         self._settle(channel)
         if self._channels.get(channel.node_id) is not channel:
+            if channel.dialled >= 0:
+                self._failures[channel.dialled] = f"{reason} at {channel.address}"
             return
         del self._channels[channel.node_id]
         logger.info("connection with node %d lost: %s", channel.node_id, reason)
@@ -304,6 +310,10 @@ class PeerTransport:
             poller.register(descriptor, ENDED)
         return frozenset(by_descriptor[descriptor] for descriptor, _ in poller.poll(0))
 
+    def why_not(self, node_id: int) -> str:
+        """Why nobody answered when a voter was last called; "" when that is not known, or somebody did."""
+        return "" if node_id in self.refusals else self._failures.get(node_id, "")
+
     def silent_for(self, node_id: int) -> float:
         """For how many seconds nothing came from a connected node; -1.0 when it is not connected."""
         channel = self._channels.get(node_id)
@@ -319,6 +329,13 @@ class PeerTransport:
         channel = self._channels.get(node_id)
         if channel is not None:
             channel.close(reason, at_once=True)
+
+
+def _why(error: Exception) -> str:
+    """Why a call came to nothing. Event loops word it differently, and the resolver counts its errors below zero."""
+    number = getattr(error, "errno", None) or 0
+    said = os.strerror(number) if number > 0 else getattr(error, "strerror", None) or str(error)
+    return said.lower() or "no answer"
 
 
 def _is_same(channel: Channel, hello: Hello) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from tests.cluster.world import World
 from tests.waiting import wait_until
 
 Make = Callable[..., BrokerProcess]
+FAKETIME = glob.glob("/usr/lib/*/faketime/libfaketime.so.1")
 
 
 @pytest.fixture
@@ -99,5 +101,45 @@ def test_a_quorum_that_cannot_be_reached_is_waited_for_in_words(make: Make, tmp_
     process = make(1, tmp_path / "new", peers=nobody)
     process.start(wait=False)
     wait_until(lambda: "no leader of the metadata quorum" in process.log(), "it says what it waits for")
-    assert "voters that are not connected: [2, 3]" in process.log()
+    assert "voters that are not connected: [2, 3] (2: connection refused at 127.0.0.1:" in process.log()
     assert process.stop() == 0
+
+
+def test_an_own_address_of_another_machine(make: Make, tmp_path: Path) -> None:
+    said = refusal(make(1, tmp_path / "new", peers="1@192.0.2.1:9192,2@192.0.2.2:9192"))
+    assert "cannot listen for peers" in said and "correct it, or use --peer-listen" in said
+
+
+def test_a_directory_of_another_cluster(make: Make, tmp_path: Path) -> None:
+    with cluster(3, directory=tmp_path / "theirs") as theirs:
+        directory = theirs.brokers[2].data_dir
+    process = make(3, directory, *listen_elsewhere())
+    process.start(wait=False)
+    wait_until(lambda: "belongs to cluster" in process.log(), "the mistake is told")
+    assert "or the data directory of the one that is in the wrong cluster" in process.log()
+
+
+def test_a_second_directory_of_another_cluster(make: Make, tmp_path: Path) -> None:
+    with cluster(1, directory=tmp_path / "theirs") as theirs:
+        directory = theirs.brokers[0].data_dir
+    both = f"log.dirs={tmp_path / 'new'},{directory}"
+    said = refusal(make(1, tmp_path / "new", "--set", both, peers=None))
+    assert f"{directory}/meta.properties says cluster.id=" in said and "Use the data directory of this broker" in said
+
+
+def test_settings_that_brokers_must_share_and_do_not(make: Make, tmp_path: Path) -> None:
+    process = make(4, tmp_path / "new", *listen_elsewhere(), "--set", "min.insync.replicas=1")
+    process.start()
+    wait_until(lambda: "min.insync.replicas is 1 in the settings of this broker and 2" in process.log(), "it is told")
+    assert "give all brokers the same" in process.log() and "has no vote in the metadata quorum" in process.log()
+
+
+@pytest.mark.skipif(not FAKETIME, reason="libfaketime is not installed")
+def test_a_clock_that_is_an_hour_off(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    process = make(4, tmp_path / "new", *listen_elsewhere())
+    with monkeypatch.context() as environment:
+        for name, value in (("LD_PRELOAD", FAKETIME[0]), ("FAKETIME", "+3600s"), ("FAKETIME_DONT_FAKE_MONOTONIC", "1")):
+            environment.setenv(name, value)
+        process.start(wait=False)
+    wait_until(lambda: "the clock of this machine is 3600 s ahead" in process.log(), "the clock is told of")
+    assert "let NTP set it" in process.log()

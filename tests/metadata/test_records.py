@@ -109,10 +109,15 @@ def test_entries_of_another_shape_are_refused_and_nothing_else_happens(value: An
 
 
 @pytest.mark.parametrize(
-    "entry", [(2, []), (1, [(999, 0)]), (1, [(1, 1, "cluster")])], ids=["format", "record type", "record version"]
+    ("entry", "what"),
+    [
+        ((2, []), "an entry of format 2"),
+        ((1, [(999, 0)]), "a record of type 999"),
+        ((1, [(1, 1, "cluster")]), "version 1 of a record of type 1"),
+    ],
 )
-def test_what_a_newer_version_wrote_is_refused_with_advice(entry: object) -> None:
-    with pytest.raises(UnsupportedRecord, match="start a newer version"):
+def test_what_a_newer_version_wrote_is_refused_and_named(entry: object, what: str) -> None:
+    with pytest.raises(UnsupportedRecord, match=what):
         decode_records(msgpack.packb(entry))
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, cast
 
 import msgpack
 
-from raftlog.raft.core.errors import RaftViolation
+from raftlog.raft.core.errors import NewerVersion
 
 FORMAT = 1
 
@@ -75,9 +75,7 @@ class Configuration:
         waiting = [other for other in self.awaited if other.node_id != node_id]
         if awaited is not None:
             waiting.append(awaited)
-        return Configuration(
-            tuple(voter for voter in self.voters if voter.node_id != node_id), tuple(sorted(waiting))
-        )
+        return Configuration(tuple(voter for voter in self.voters if voter.node_id != node_id), tuple(sorted(waiting)))
 
     def encode(self) -> bytes:
         """The bytes of a configuration entry."""
@@ -85,8 +83,8 @@ class Configuration:
 
     @classmethod
     def decode(cls, data: bytes) -> Configuration:
-        """What `encode` made. Raises RaftViolation for a newer format."""
+        """What `encode` made. Raises NewerVersion."""
         values: Sequence[Any] = msgpack.unpackb(data, use_list=False)
         if values[0] != FORMAT:
-            raise RaftViolation(f"a configuration of format {values[0]}, written by a newer version")
+            raise NewerVersion(f"a list of members of format {values[0]}")
         return cls(tuple(Voter(*row) for row in values[1]), tuple(Voter(*row) for row in values[2]))

@@ -12,7 +12,7 @@ from enum import IntEnum
 from struct import Struct
 from typing import NamedTuple
 
-from raftlog.raft.core.errors import RaftViolation
+from raftlog.raft.core.errors import NewerVersion
 
 MARK = 0xC1
 _APPLICATION = Struct(">BBQQ")
@@ -57,12 +57,12 @@ def configuration_data(encoded: bytes) -> bytes:
 
 
 def kind_of(data: bytes) -> Kind:
-    """What kind of entry this is. Raises RaftViolation for one that no version so far has written."""
+    """What kind of entry this is. Raises NewerVersion for one that no version so far has written."""
     if not data or data[0] != MARK:
         return Kind.APPLICATION
     kind = _KINDS.get(data[1:2])
     if kind is None:
-        raise RaftViolation(f"an entry of an unknown kind ({data[:2].hex()}): was it written by a newer version?")
+        raise NewerVersion(f"an entry of an unknown kind ({data[:2].hex()})")
     return kind
 
 

@@ -1,7 +1,7 @@
-"""What can go wrong inside the consensus core: a peer that breaks Raft, and a bug of ours.
+"""What can go wrong inside the consensus core: a peer that breaks Raft, a bug of ours, and a log of the future.
 
-Knows the two kinds. Refuses to decide what follows from them: the shell closes a connection for the one and stops the
-node for the other.
+Knows the kinds. Refuses to decide what follows from them: the shell closes a connection for the first and stops the
+node for the others.
 """
 
 from __future__ import annotations
@@ -13,3 +13,13 @@ class PeerViolation(Exception):
 
 class RaftViolation(Exception):
     """An invariant of Raft is broken in this node. It must stop before it answers anybody."""
+
+
+class NewerVersion(RaftViolation):
+    """The log or a file holds what this version does not know, intact: a newer version of this software wrote it. The
+    text says what; `path`: the file, if it is known here.
+    """
+
+    def __init__(self, what: str, path: str = "") -> None:
+        super().__init__(what)
+        self.path = path

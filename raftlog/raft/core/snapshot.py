@@ -12,7 +12,7 @@ import msgpack
 
 from raftlog.raft.core.configuration import Configuration
 from raftlog.raft.core.entries import MARK
-from raftlog.raft.core.errors import PeerViolation
+from raftlog.raft.core.errors import NewerVersion, PeerViolation
 from raftlog.raft.core.log import Base
 from raftlog.raft.core.messages import SnapshotSlice
 
@@ -48,20 +48,20 @@ class SnapshotContent:
     def of_chunks(cls, index: int, term: int, chunks: list[bytes]) -> SnapshotContent:
         """What lies in a snapshot file; one of a broker that ran without peers has no header.
 
-        Raises PeerViolation when it is of a newer format.
+        Raises NewerVersion.
         """
         if not chunks or chunks[0][:1] != _HEADER:
             return cls(Base(index, term), b"", chunks)
         values = msgpack.unpackb(chunks[0][1:], use_list=False)
         if values[0] != FORMAT:
-            raise PeerViolation(f"a snapshot of format {values[0]}, written by a newer version")
+            raise NewerVersion(f"a snapshot with a header of format {values[0]}")
         _, configuration, configuration_index, internal, seen = values
         base = Base(index, term, Configuration.decode(configuration), configuration_index, internal)
         return cls(base, seen, chunks[1:])
 
     @classmethod
     def decode(cls, index: int, term: int, data: bytes) -> SnapshotContent:
-        """What `encode` made. Raises PeerViolation."""
+        """What `encode` made. Raises PeerViolation, NewerVersion."""
         try:
             chunks = msgpack.unpackb(data)
         except ValueError as error:

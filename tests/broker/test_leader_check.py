@@ -1,0 +1,67 @@
+"""A clock that is an hour off is told of, one that is a second off is not; so are settings that all have to share."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from raftlog.broker.runtime.leader_check import LeaderCheck, NodeFacts
+from raftlog.raft.seam import NotLeader
+
+HOUR_MS = 3_600_000
+NOW_MS = 1_700_000_000_000
+
+
+def check(own: NodeFacts, leaders: NodeFacts, *, answered_after: float = 0.0) -> LeaderCheck:
+    moments = iter([0.0, answered_after] * 3)
+
+    async def ask() -> NodeFacts:
+        return leaders
+
+    return LeaderCheck(lambda: own, ask, lambda: next(moments))
+
+
+@pytest.mark.parametrize(
+    ("own_ms", "said"),
+    [
+        (NOW_MS + HOUR_MS, "the clock of this machine is 3600 s ahead of that of broker 2"),
+        (NOW_MS - HOUR_MS, "the clock of this machine is 3600 s behind that of broker 2"),
+        (NOW_MS + 1000, None),
+        (NOW_MS, None),
+    ],
+)
+async def test_a_clock_that_is_far_off_is_told_of(
+    caplog: pytest.LogCaptureFixture, own_ms: int, said: str | None
+) -> None:
+    with caplog.at_level(logging.WARNING, "raftlog.check"):
+        await check(NodeFacts(1, own_ms), NodeFacts(2, NOW_MS)).compare()
+    assert (said in caplog.text and "let NTP set it" in caplog.text) if said else not caplog.text
+
+
+async def test_a_slow_answer_is_no_wrong_clock(caplog: pytest.LogCaptureFixture) -> None:
+    await check(NodeFacts(1, NOW_MS + 12_000), NodeFacts(2, NOW_MS), answered_after=12.0).compare()
+    assert not caplog.text
+
+
+async def test_settings_that_differ_from_the_leaders_are_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    differing = check(NodeFacts(1, NOW_MS, 1), NodeFacts(2, NOW_MS, 2))
+    await differing.compare()
+    await differing.compare()
+    assert caplog.text.count("min.insync.replicas is 1 in the settings of this broker and 2 in those of broker 2") == 1
+
+
+@pytest.mark.parametrize(("own", "leaders"), [(2, 2), (0, 2), (1, 0)], ids=["the same", "of the cluster", "not told"])
+async def test_settings_that_do_not_differ_or_do_not_count_are_not_told_of(
+    caplog: pytest.LogCaptureFixture, own: int, leaders: int
+) -> None:
+    await check(NodeFacts(1, NOW_MS, own), NodeFacts(2, NOW_MS, leaders)).compare()
+    assert not caplog.text
+
+
+async def test_without_a_leader_nothing_is_known(caplog: pytest.LogCaptureFixture) -> None:
+    async def ask() -> NodeFacts:
+        raise NotLeader(-1)
+
+    await LeaderCheck(lambda: NodeFacts(1, 0), ask, lambda: 0.0).compare()
+    assert not caplog.text
