@@ -135,7 +135,8 @@ async def _stop(broker: RunningBroker) -> int:
         raise broker.failure
     if broker.failure is not None:
         # Not in order: the next start recovers, as after a crash, and trusts nothing that this one concluded.
-        log.critical("stopped because of a bug; the next start recovers the logs")
+        why = f"no data directory is left: {broker.failure}" if isinstance(broker.failure, OSError) else "of a bug"
+        log.critical("stopped because %s; the next start recovers the logs", why)
         return 70
     await broker.stop()
     return 0

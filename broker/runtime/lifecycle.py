@@ -64,7 +64,8 @@ class LifecycleSettings(NamedTuple):
 class BrokerLifecycle:
     """One broker's way through its states.
 
-    Invariant: after `left`, and while `registering`, no heartbeat asks to be unfenced.
+    Invariant: after `left`, and while `registering`, no heartbeat asks to be unfenced. While `wants_fence()` the broker
+    asks to be fenced, whatever it has caught up with.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class BrokerLifecycle:
         self._left: asyncio.Future[None] = self._loop.create_future()
         self._task: asyncio.Task[None] | None = None
         self.on_registered: Callable[[int], None] | None = None
+        self.wants_fence: Callable[[], bool] = _never
         self._assignments: dict[tuple[bytes, int], bytes] = {}
         self._assigning: asyncio.Task[None] | None = None
 
@@ -156,7 +158,7 @@ class BrokerLifecycle:
             broker_id=self._registration.broker_id,
             broker_epoch=epoch,
             metadata_offset=image.version,
-            want_fence=not caught_up,
+            want_fence=not caught_up or self.wants_fence(),
             want_shut_down=self.state is State.LEAVING,
             offline_directories=self._offline_directories(),
         )
@@ -176,7 +178,7 @@ class BrokerLifecycle:
             log.info("serving as epoch %d of broker %d", self._controller.broker_epoch, self._registration.broker_id)
         elif self.state is State.SERVING and answer.is_fenced:
             self.state = State.FENCED
-            log.warning("fenced by the controller; asking to come back")
+            log.warning("fenced by the controller; %s", "as asked" if self.wants_fence() else "asking to come back")
 
     def _leave_now(self) -> None:
         self.state = State.LEFT
@@ -190,7 +192,7 @@ class BrokerLifecycle:
 
     async def _pause(self, answer: HeartbeatAnswer) -> None:
         # Fenced, or leaving: every round counts.
-        waiting = self.state is not State.SERVING and answer.error is ErrorCode.NONE
+        waiting = self.state is not State.SERVING and answer.error is ErrorCode.NONE and not self.wants_fence()
         seconds = self._settings.heartbeat_seconds / (10 if waiting else 1)
         timer = self._loop.call_later(seconds, self._wake.set)
         await self._wake.wait()
@@ -247,6 +249,10 @@ class BrokerLifecycle:
             for key, directory in sent.items():
                 if self._assignments.get(key) == directory:
                     del self._assignments[key]
+
+
+def _never() -> bool:
+    return False
 
 
 def _without_previous(registration: RegisterBroker) -> RegisterBroker:

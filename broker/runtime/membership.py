@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from raftlog.broker.runtime.controller_duties import ControllerDuties, DutySettings
 from raftlog.broker.runtime.directory_reports import DirectoryReports
 from raftlog.broker.runtime.failures import CannotStart
+from raftlog.broker.runtime.full_disk import FullDisk
 from raftlog.broker.runtime.last_run import LastRun, forget_last_run, read_last_run, write_last_run
 from raftlog.broker.runtime.lifecycle import BrokerLifecycle, LifecycleSettings
 from raftlog.broker.runtime.opening import random_id
@@ -112,6 +113,9 @@ class Membership:
         heartbeat = LifecycleSettings(config["broker.heartbeat.interval.ms"] / 1000)
         self._lifecycle = BrokerLifecycle(self._controller, registration, heartbeat, self._offline_directories)
         self._lifecycle.on_registered = self._remember
+        full_disk = FullDisk(logs, self._broker.partitions.others_can_lead, self._lifecycle.hurry)
+        self._lifecycle.wants_fence = full_disk.wants_fence
+        logs.store.on_full = full_disk.log_full
         await self._lifecycle.register()
 
     def _remember(self, broker_epoch: int) -> None:

@@ -403,6 +403,12 @@ class PartitionManager:
             # The controller knows of directories only: it has others lead what lies there, as Kafka does.
             self._logs.fail_directory_of(partition_log, reason)
 
+    def others_can_lead(self, partition_log: ManagedLog) -> bool:
+        """Whether this broker leads the partition of a log, and somebody else is in sync."""
+        topic = self._by_name.get(partition_log.topic.encode())
+        partition = topic.partitions.get(partition_log.index) if topic is not None else None
+        return partition is not None and partition.leadership is not None and len(partition.leadership.isr) > 1
+
     def _has_other_replicas(self, partition_log: ManagedLog) -> bool:
         state = self._image.partition(partition_log.topic, partition_log.index) if self._image is not None else None
         return state is not None and len(state.replicas) > 1

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from raftlog.broker.core.log.config import LONG_MAX
 from raftlog.broker.core.log.results import LogUnavailable
+from raftlog.broker.store.managed_log import FULL_DISK_ERRORS
 from raftlog.broker.store.names import CLEANED_OFFSETS, HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class Upkeep:
     async def run(self) -> None:
         """Do what is due, for ever."""
         settings = self._manager.settings
-        jobs: list[tuple[int, Callable[[], Awaitable[None]]]] = [
+        jobs: list[tuple[int, Callable[[], Awaitable[object]]]] = [
             (FLUSH_CHECK_MS, self.flush_due_logs),
             (FLUSH_CHECK_MS, self.remove_due_files),
             (settings.retention_check_interval_ms, self.apply_retention),
@@ -115,7 +116,8 @@ class Upkeep:
         """Compact the logs that are due, one after the other."""
         manager = self._manager
         # A topic that was deleted must not leave its offset to one that is made under its name.
-        await self.checkpoint(CLEANED_OFFSETS)
+        if not await self.checkpoint(CLEANED_OFFSETS):
+            return
         if not any(log.config.compact and log.is_open for log in manager):
             return
         # Imported when there is a log to compact: a broker is to start fast.
@@ -131,14 +133,16 @@ class Upkeep:
                 # must be below the recovery point, as it is on the disk.
                 await manager.flush_once(log, rolled_only=True)
                 safe_offset = log.recovery_point
-                await self.checkpoint(RECOVERY_POINTS)
+                if not await self.checkpoint(RECOVERY_POINTS):
+                    return
                 await drive(cleaner.clean(log, safe_offset), manager.clock, manager.in_thread)
             except LogUnavailable:
                 continue
             except OSError as error:
                 logger.error("log=%s is not compacted for now: %s", log.directory, error)
                 return
-            await self.checkpoint(CLEANED_OFFSETS)
+            if not await self.checkpoint(CLEANED_OFFSETS):
+                return
 
     async def expire_producers(self) -> None:
         """Forget producers that have been idle for producer.id.expiration.ms."""
@@ -146,8 +150,12 @@ class Upkeep:
         for log in self._manager:
             log.expire_producers(now_ms)
 
-    async def checkpoint(self, name: str) -> None:
-        """Write one kind of checkpoint in every directory, where it has changed."""
+    async def checkpoint(self, name: str) -> bool:
+        """Write one kind of checkpoint in every directory, where it has changed; whether there was room for it.
+
+        An older one only claims less: a start reads more, and nothing is lost.
+        """
+        written = True
         for directory in self._manager.directories:
             if directory.offline_reason is not None:
                 continue
@@ -156,7 +164,12 @@ class Upkeep:
                 if directory.has_changed(checkpoint):
                     await self._manager.in_thread(partial(directory.write_checkpoint, checkpoint))
             except OSError as error:
-                self._manager.directory_failed(directory, error)
+                if error.errno not in FULL_DISK_ERRORS:
+                    self._manager.directory_failed(directory, error)
+                    continue
+                logger.error("directory=%s %s is not written for now: %s", directory.path, name, error.strerror)
+                written = False
+        return written
 
     async def remove_due_files(self) -> None:
         """Remove the files and directories whose time (file.delete.delay.ms) has come."""
@@ -170,7 +183,7 @@ class Upkeep:
                 logger.warning("a file cannot be removed: %s", error)
 
 
-async def _repeat(interval_ms: int, job: Callable[[], Awaitable[None]]) -> None:
+async def _repeat(interval_ms: int, job: Callable[[], Awaitable[object]]) -> None:
     while True:
         await asyncio.sleep(interval_ms / 1000)
         await job()

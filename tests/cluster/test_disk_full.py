@@ -28,18 +28,54 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(place)], check=True)
 
 
-def test_a_full_disk_costs_one_replica_and_no_record(tmp_path: Path, small_disk: Path) -> None:
-    cluster = Cluster(3, tmp_path, settings={"replica.lag.time.max.ms": "3000"})
+@contextlib.contextmanager
+def started(directory: Path) -> Iterator[World]:
+    cluster = Cluster(3, directory, settings={"replica.lag.time.max.ms": "3000"})
     try:
         cluster.start()
-        world = World(cluster)
-        topic = world.create("filling")
+        yield World(cluster)
+    finally:
+        cluster.kill()
+        cluster.close()
+
+
+def fill(ballast: Path) -> None:
+    with ballast.open("wb") as file, contextlib.suppress(OSError):
+        while file.write(bytes(64 * 1024)):
+            file.flush()
+
+
+def topic_of(world: World, *, led_by_2: bool) -> str:
+    """A topic with one partition, of whichever leader is wanted."""
+    names = (f"filling-{number}" for number in range(12))
+    return next(name for name in names if (world.leader(world.create(name)).node_id == 2) is led_by_2)
+
+
+def test_a_leader_whose_disk_is_full_has_others_lead_and_comes_back_by_itself(tmp_path: Path, small_disk: Path) -> None:
+    with started(tmp_path) as world:
+        broker = world.cluster.broker(2)
+        topic = topic_of(world, led_by_2=True)
+        with Writer(world.bootstrap, topic) as writer:
+            writer.wait_for_more()
+            fill(small_disk / "ballast")
+            wait_until(lambda: [each.leader for each in world.partitions(topic)] in ([1], [3]), "another leads")
+            writer.wait_for_more(500)
+            (small_disk / "ballast").unlink()
+            wait_until(lambda: "there is room on the disk again" in broker.log(), "it is told")
+            world.wait_until_in_sync(topic)
+        writer.check_no_errors()
+        assert broker.running and "others lead" in broker.log()
+        world.check_nothing_lost(topic, writer)
+
+
+def test_a_full_disk_costs_one_replica_and_no_record(tmp_path: Path, small_disk: Path) -> None:
+    with started(tmp_path) as world:
+        cluster = world.cluster
+        topic = topic_of(world, led_by_2=False)
         ballast = small_disk / "ballast"
         with Writer(world.bootstrap, topic) as writer:
             writer.wait_for_more()
-            with ballast.open("wb") as file, contextlib.suppress(OSError):
-                while file.write(bytes(64 * 1024)):
-                    file.flush()
+            fill(ballast)
             wait_until(lambda: 2 not in world.partitions(topic)[0].isrs, "the full replica leaves the ISR")
             writer.wait_for_more(500)
         writer.check_no_errors()
@@ -48,6 +84,3 @@ def test_a_full_disk_costs_one_replica_and_no_record(tmp_path: Path, small_disk:
         cluster.broker(2).start()
         world.wait_until_in_sync(topic)
         world.check_nothing_lost(topic, writer)
-    finally:
-        cluster.kill()
-        cluster.close()
