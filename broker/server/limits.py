@@ -65,13 +65,14 @@ NAME_LENGTH_IN_LOGS_MAX = 80
 
 
 class ServerLimits(NamedTuple):
-    """The bounds that an operator sets."""
+    """The bounds that an operator sets, here or in the system."""
 
     request_bytes_max: int = 100 * MIB  # socket.request.max.bytes
     connections_max: int = 2_147_483_647  # max.connections
     connections_per_address_max: int = 2_147_483_647  # max.connections.per.ip
     idle_ms_max: int = 600_000  # connections.max.idle.ms
     backlog: int = 50  # socket.listen.backlog.size
+    descriptors: int = 2_147_483_647  # for connections, of the limit of open files (broker/descriptors.py)
 
     @classmethod
     def from_config(cls, config: Mapping[str, int]) -> ServerLimits:

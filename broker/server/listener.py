@@ -136,6 +136,8 @@ class Server:
     def _refusal(self, host: str) -> str | None:
         if len(self.connections) >= self.limits.connections_max:
             return f"{len(self.connections)} connections are open, the limit max.connections"
+        if len(self.connections) >= self.limits.descriptors:
+            return f"{len(self.connections)} connections are open, all that the limit of open files has room for"
         if self._per_address[host] >= self.limits.connections_per_address_max:
             return f"{self._per_address[host]} connections from it are open, the limit max.connections.per.ip"
         return None

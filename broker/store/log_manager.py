@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-import resource
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -22,11 +21,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from raftlog.broker.core.log.config import LogConfig
 from raftlog.broker.core.log.results import LogUnavailable
+from raftlog.broker.descriptors import shares
 from raftlog.broker.ports import Clock, Disk
 from raftlog.broker.store.closing import close_logs
 from raftlog.broker.store.data_directory import CHECKPOINTS, DataDirectory, read_all_checkpoints
 from raftlog.broker.store.disk import OsDisk
-from raftlog.broker.store.files import MAX_OPEN_FILES
 from raftlog.broker.store.flush_ticket import FlushTicket
 from raftlog.broker.store.managed_log import ManagedLog
 from raftlog.broker.store.names import CLEANED_OFFSETS, LOG_STARTS, RECOVERY_POINTS
@@ -42,8 +41,6 @@ logger = logging.getLogger("raftlog.store")
 SYNC_THREADS: Final = 8
 """Syncs that wait for a disk at once. More would not make one disk faster; fewer would let one slow directory hold
 up the others."""
-RESERVED_DESCRIPTORS: Final = 2
-"""The store keeps at most one part in so many of the descriptors that the process may open."""
 
 T = TypeVar("T")
 
@@ -108,7 +105,7 @@ class LogManager:
         default = LogConfig()
         self._topic_config = topic_config or (lambda _: default)
         self.settings = settings or LogManagerSettings()
-        self.store = Store(disk or OsDisk(), clock, open_files_max=_open_files_max())
+        self.store = Store(disk or OsDisk(), clock, open_files_max=shares().logs)
         self.store.producer_expiration_ms = self.settings.producer_expiration_ms
         self.store.before_cut = self._before_cut
         if on_offline is not None:
@@ -396,10 +393,3 @@ class LogManager:
     async def run(self) -> None:
         """Do in the background what the logs need, for ever; cancelled when the broker stops."""
         await self.upkeep.run()
-
-
-def _open_files_max() -> int:
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY:
-        return MAX_OPEN_FILES
-    return max(16, min(MAX_OPEN_FILES, soft // RESERVED_DESCRIPTORS))
