@@ -143,7 +143,7 @@ def add_voter(client: Client, node_id: int, address: Address) -> None:
 
     def attempt() -> None:
         answer = client.ask(request, AddRaftVoterResponse)
-        check(answer.error_code, f"voter {node_id}", answer.error_message)
+        check(answer.error_code, f"node {node_id}", answer.error_message)
 
     client.retrying(attempt)
 
@@ -154,7 +154,7 @@ def remove_voter(client: Client, node_id: int) -> None:
 
     def attempt() -> None:
         answer = client.ask(request, RemoveRaftVoterResponse)
-        check(answer.error_code, f"voter {node_id}", answer.error_message)
+        check(answer.error_code, f"node {node_id}", answer.error_message)
 
     client.retrying(attempt)
 

@@ -34,9 +34,9 @@ class Rejected(ClientError):
 
     def __init__(self, code: ErrorCode, subject: str, detail: str | None = None) -> None:
         about = detail or code.message
-        name = subject.partition("'")[2].rpartition("'")[0]
+        name = subject.partition("'")[2].rpartition("'")[0] or subject
         # The broker's own sentence often names the subject already.
-        super().__init__(about if name and name in about else f"{subject}: {about}")
+        super().__init__(about if name in about else f"{subject}: {about}")
         self.code = code
         self.subject = subject
         self.detail = detail

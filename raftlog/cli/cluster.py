@@ -117,7 +117,8 @@ def ailment(topic: str, partition: Any) -> dict[str, Any]:
 
 def text_of(described: dict[str, Any]) -> str:
     quorum, partitions = described["quorum"], described["partitions"]
-    leader = f"broker {quorum['leader']} leads" if quorum["leader"] >= 0 else "NO LEADER"
+    headless = quorum["leader"] < 0
+    leader = "NO LEADER" if headless else f"broker {quorum['leader']} leads"
     columns = ["BROKER", "ADDRESS", "RACK", "STATE", "LEADS", "REPLICAS", "IN SYNC", "QUORUM", "METADATA LAG"]
     rows = [
         [
@@ -136,6 +137,7 @@ def text_of(described: dict[str, Any]) -> str:
     lines = [
         f"cluster {described['cluster_id']}",
         f"quorum: {leader}, term {quorum['term']}, committed {quorum['committed']}",
+        *(["nobody decides meanwhile: brokers and partitions are shown as they were last known"] if headless else []),
         "",
         table(columns, rows),
         "",
@@ -163,9 +165,7 @@ def commas(numbers: list[int]) -> str:
 
 
 def unregister(arguments: list[str]) -> int:
-    parser = verb_parser(
-        "unregister", "Forget a broker that will not come back.", "raftlog cluster unregister 4"
-    )
+    parser = verb_parser("unregister", "Forget a broker that will not come back.", "raftlog cluster unregister 4")
     parser.add_argument("broker", type=not_negative, metavar="ID", help="its number")
     options = parser.parse(arguments)
     with connected(options) as client:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from raftlog.cli.arguments import Parser, Verbs, add_connection, add_json, partition_list
+from raftlog.cli.arguments import Parser, Verbs, add_connection, add_json, partition_list, positive_count
 from raftlog.cli.connected import connected, find_topic
 from raftlog.cli.failure import CommandFailed, UsageError
 from raftlog.cli.output import notice, plural, print_json, table
@@ -77,7 +77,9 @@ def reassign_parser() -> Parser:
     parser.add_argument("--topics", metavar="A,B", help="for --plan: these topics (default: all but the brokers' own)")
     parser.add_argument("--brokers", type=partition_list, metavar="1,2-4", help="for --plan: these (default: all)")
     parser.add_argument("--replication-factor", type=int, metavar="N", help="for --plan: copies of each partition")
-    parser.add_argument("--throttle", type=int, metavar="BYTES", help="for --execute: bytes a second for each broker")
+    parser.add_argument(
+        "--throttle", type=positive_count, metavar="BYTES", help="for --execute: bytes a second for each broker"
+    )
     add_json(parser)
     add_connection(parser)
     return parser
@@ -141,8 +143,9 @@ def read_plan(path: str) -> dict[Partition, list[int]]:
     except OSError as error:
         raise CommandFailed(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from error
     except (ValueError, KeyError, TypeError) as error:
+        what = f"it has no {error}" if isinstance(error, KeyError) else error
         raise CommandFailed(
-            f"{path} is not a plan: {error}",
+            f"{path} is not a plan: {what}",
             'it looks like {"partitions": [{"topic": "orders", "partition": 0, "replicas": [1, 2, 3]}]}',
         ) from error
     if not found:
@@ -309,14 +312,14 @@ def elect(arguments: list[str]) -> int:
     with connected(options) as client:
         wanted = None if options.topic is None else chosen(client, options.topic, options.partitions)
         outcomes = cluster.elect(client, wanted, cluster.UNCLEAN if options.unclean else cluster.PREFERRED)
-    elected = [each for each in outcomes if each.error == ErrorCode.NONE]
-    if options.json:
-        print_json({"results": [result(each) for each in outcomes]})
-    elif elected:
-        print(f"{plural(len(elected), 'leader')} elected")
-    else:
-        notice("no election was needed")
-    cluster.raise_first_failure(outcomes)
+        elected = [each for each in outcomes if each.error == ErrorCode.NONE]
+        if options.json:
+            print_json({"results": [result(each) for each in outcomes]})
+        elif elected:
+            print(f"{plural(len(elected), 'leader')} elected")
+        cluster.raise_first_failure(outcomes)
+        if not (elected or options.json):
+            notice("no election was needed")
     return 0
 
 

@@ -98,14 +98,18 @@ def test_a_plan_that_cannot_be_is_refused(on_broker: Run, topic: str, tmp_path: 
         (["reassign", "--plan", "--replication-factor", "2"], 1, "2 replicas cannot lie on 1 brokers"),
         (["reassign", "--status", "--throttle", "5"], 2, "--throttle goes with --execute"),
         (["reassign", "--execute", "/no/such/plan"], 1, "no such file"),
+        (["reassign", "--execute", "PLAN"], 1, "is not a plan: it has no 'partitions'"),
+        (["reassign", "--execute", "PLAN", "--throttle", "10MB"], 2, "'10MB' is not a positive whole number"),
         (["elect", "--partitions", "1"], 2, "--partitions needs --topic"),
         (["elect", "--unclean"], 2, "--unclean needs --topic"),
     ],
 )
 def test_a_wrong_use_of_partition_is_refused(
-    on_broker: Run, topic: str, arguments: list[str], code: int, said: str
+    on_broker: Run, tmp_path: Path, arguments: list[str], code: int, said: str
 ) -> None:
-    refused = on_broker("partition", *arguments)
+    plan = tmp_path / "plan.json"
+    plan.write_text("{}")
+    refused = on_broker("partition", *(str(plan) if each == "PLAN" else each for each in arguments))
     assert refused.code == code and said in refused.err
 
 

@@ -63,7 +63,11 @@ def test_the_quorum_is_handed_over(world: World, operate: Run) -> None:
 def test_leaders_go_back_to_their_preferred_brokers(world: World, operate: Run, name: str) -> None:
     world.create(name, 3)
     before = {each.id: each.leader for each in world.partitions(name)}
-    world.cluster.broker(1).restart(kill=True)
+    world.cluster.broker(1).kill()
+    wait_until(lambda: {each.leader for each in world.partitions(name)} == {2, 3}, "others lead")
+    refused = operate("partition", "elect", "--topic", name)
+    assert refused.code == 1 and "the preferred leader is not in sync or not there" in refused.err
+    world.cluster.broker(1).start()
     world.wait_until_in_sync(name)
     assert operate("partition", "elect", "--topic", name).code == 0
     wait_until(lambda: {each.id: each.leader for each in world.partitions(name)} == before, "the leaders are back")
