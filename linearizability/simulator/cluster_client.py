@@ -14,13 +14,14 @@ from typing import Any
 from raftlog.linearizability.checker.history import FAIL, INFO, OK, Operation
 from raftlog.linearizability.simulator.kafka_port import KafkaClient, Unanswered
 from raftlog.linearizability.simulator.loop import SimulatedLoop
+from raftlog.linearizability.simulator.machine_facts import EPOCH_SECONDS
 from raftlog.wire.batch import decode_batch, encode_batch, iterate_batches
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from raftlog.wire.messages.init_producer_id import InitProducerIdRequest
 from raftlog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from raftlog.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from raftlog.wire.records import Record
+from raftlog.wire.records import CorruptRecord, Record
 
 PRODUCE_VERSION, FETCH_VERSION, METADATA_VERSION, INIT_VERSION = 9, 12, 12, 4
 ANSWER_SECONDS = 1.5
@@ -158,7 +159,7 @@ class Producer:
         return operation
 
     def _batch(self, partition: int, values: tuple[int, ...]) -> bytes:
-        timestamp = 1_750_000_000_000
+        timestamp = int((EPOCH_SECONDS + self._ways.loop.time()) * 1000)
         records = [Record(offset, timestamp, None, b"%d" % value) for offset, value in enumerate(values)]
         if not self._idempotent:
             return encode_batch(records)
@@ -235,7 +236,13 @@ class Reader:
             name = ErrorCode.of(found.error_code).name if found is not None else "no answer about the partition"
             self._history.end(operation, INFO, None, name)
             return None
-        values = values_from(bytes(found.records or b""), start)
+        try:
+            values = values_from(bytes(found.records or b""), start)
+        except CorruptRecord as error:
+            # Told by the checksum, as every client does: nothing was read.
+            ways.forget(self._topic, partition)
+            self._history.end(operation, INFO, None, str(error))
+            return None
         self._history.end(operation, OK, (values, False))
         self._offsets[partition] = start + len(values)
         return int(found.high_watermark)

@@ -1,34 +1,122 @@
-"""What can happen to a cluster that cannot happen to a quorum alone: works that begin, and faults of data and clients.
+"""What can happen to a cluster that cannot happen to a quorum alone: works that begin, and disks with data that fail.
 
-Knows which entry of a schedule does what. Refuses to know what works do.
+One bad disk at a time: what is acknowledged is on several, and on none for sure. It is bad until an operator has
+exchanged it. Knows which entry of a schedule does what. Refuses to know what works do.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from random import Random
 
+from raftlog.linearizability.simulator.cluster_invariants import ClusterInvariants
+from raftlog.linearizability.simulator.disk import FaultyDisk
 from raftlog.linearizability.simulator.faults import Fault
 from raftlog.linearizability.simulator.injector import Injector
-from raftlog.linearizability.simulator.world import World
+from raftlog.linearizability.simulator.world import Machine, World
+
+DATA_KINDS = ("data-error", "data-wipe", "data-rot")
+FAILING = (("sync",), ("write",), ("sync", "write", "sync_directory", "rename"))
+"""What fails together."""
 
 
 class ClusterInjector(Injector):
-    """As Injector. `begin`: what begins a work, by its kind."""
+    """As Injector. `begin`: what begins a work, by its kind. `directories`: the data directories of each broker."""
 
     def __init__(
         self,
         world: World,
         nodes: Sequence[int],
         leader: Callable[[], int | None],
-        begin: Mapping[str, Callable[[Fault], bool]],
+        invariants: ClusterInvariants,
+        directories: Sequence[str],
     ) -> None:
         super().__init__(world, nodes, leader)
-        self._begin = begin
+        self.begin: Mapping[str, Callable[[Fault], bool]] = {}
+        self._invariants = invariants
+        self._directories = directories
+        # Whose disk has to be exchanged, and how.
+        self._bad: dict[int, Callable[[Machine], None]] = {}
 
     def _happen(self, fault: Fault) -> None:
-        begin = self._begin.get(fault.kind)
+        begin = self.begin.get(fault.kind)
         if begin is None:
             super()._happen(fault)
         elif begin(fault):
             self.done[fault.kind] = self.done.get(fault.kind, 0) + 1
             self.world.trace.add(self.world.now, "work", fault.kind)
+
+    def heal(self) -> None:
+        """See Injector."""
+        for node in list(self._bad):
+            self._exchange(self.world.machines[node])
+        super().heal()
+
+    def failing_directory(self, machine: Machine) -> str:
+        """The one data directory of several that fails now, or ""."""
+        several = len(self._directories) > 1
+        return machine.disk.failing.get("write", machine.disk.failing.get("sync", "")) if several else ""
+
+    # Disks with data -------------------------------------------------------------------------------------------
+
+    def _directory(self, fault: Fault) -> str:
+        return self._directories[fault.amount % len(self._directories)]
+
+    def _hold_disk(self, machine: Machine, exchange: Callable[[Machine], None], seconds: float) -> None:
+        self._bad[machine.node] = exchange
+        self._invariants.hold(machine.node)
+        self.world.scheduler.at(self.world.now + seconds, self._exchange, machine)
+
+    def _exchange(self, machine: Machine) -> None:
+        """An operator has a bad disk exchanged, for which the host is turned off."""
+        exchange = self._bad.pop(machine.node, None)
+        if exchange is None:
+            return
+        machine.thaw()
+        machine.power_cut()
+        machine.disk.failing.clear()
+        exchange(machine)
+        self._invariants.held.discard(machine.node)
+        if not self.over:
+            self.restart_after(machine, 0.1)
+
+    def _may_harm(self, machine: Machine) -> bool:
+        return machine.running and machine.node not in self._bad and self.may_cut_power(machine)
+
+    def _data_error(self, machine: Machine, fault: Fault) -> bool:
+        if not self._may_harm(machine):
+            return False
+        for operation in FAILING[fault.amount // len(self._directories) % len(FAILING)]:
+            machine.disk.failing[operation] = self._directory(fault) + "/"
+        self._hold_disk(machine, lambda _: None, fault.seconds)
+        return True
+
+    def _data_wipe(self, machine: Machine, fault: Fault) -> bool:
+        if not self._may_harm(machine):
+            return False
+        machine.thaw()
+        machine.kill()
+        machine.disk.wipe(self._directory(fault))
+        self._invariants.lost_disk(machine.node)
+        self.restart_after(machine, fault.seconds)
+        return True
+
+    def _data_rot(self, machine: Machine, fault: Fault) -> bool:
+        if not self._may_harm(machine):
+            return False
+        machine.thaw()
+        machine.kill()
+        self.restart_after(machine, fault.seconds)
+        directory = self._directory(fault)
+        random = Random(f"{self.world.seed} rot {fault.at}")
+        path = machine.disk.rot(random, f"{directory}/", partial(_records, machine.disk))
+        if path is None:
+            return False
+        self.world.trace.add(self.world.now, "rot", machine.node, path)
+        self._hold_disk(machine, lambda machine: machine.disk.wipe(directory), fault.seconds + 1.0)
+        return True
+
+
+def _records(disk: FaultyDisk, path: str) -> int:
+    return len(disk.names[path].durable) if path.endswith(".log") else 0

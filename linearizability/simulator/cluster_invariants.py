@@ -52,7 +52,8 @@ class ClusterInvariants:
     """All brokers of one cluster.
 
     `committed`: the batches below the highest high watermark that any leader had, by partition. `ends`: where each
-    replica's log ends, also of those that are down; None when its host lost power since.
+    replica's log ends, also of those that are down; None when its host lost power since. `tainted`: who may have lost
+    what it had, until it is in sync everywhere; `held`: those of them whose disk is still as bad.
     """
 
     def __init__(self, world: World, nodes: list[int], failed: Callable[[Violation], None]) -> None:
@@ -65,6 +66,7 @@ class ClusterInvariants:
         self.newest: dict[Key, PartitionState] = {}
         self.deleted: set[Key] = set()
         self.tainted: dict[int, bool] = {}
+        self.held: set[int] = set()
         self.min_isr = 2
         self.elections = 0
         self._failed = failed
@@ -97,10 +99,14 @@ class ClusterInvariants:
         for key in [key for key in self._seen if key[0] == node]:
             del self._seen[key]
         if power:
-            self.tainted[node] = True
-            for key in self.ends:
-                if key[0] == node:
-                    self.ends[key] = None
+            self.lost_disk(node)
+
+    def lost_disk(self, node: int) -> None:
+        """What a node had may be gone, some of it or all."""
+        self.tainted[node] = True
+        for key in self.ends:
+            if key[0] == node:
+                self.ends[key] = None
 
     # Metadata --------------------------------------------------------------------------------------------------
 
@@ -179,6 +185,9 @@ class ClusterInvariants:
         seen.high_watermark = high_watermark
         if leads and high_watermark > self.committed_end(key):
             self._check_isr_has(key, node, partition.leader_epoch, high_watermark)
+        if node in self.held:
+            # What its disk says may be wrong; who is told so has a checksum.
+            return
         self._compare(node, key, partition, seen)
 
     def _leads(self, node: int, key: Key, epoch: int, end: int) -> None:
@@ -238,6 +247,11 @@ class ClusterInvariants:
 
     # What the run asks -----------------------------------------------------------------------------------------------
 
+    def hold(self, node: int) -> None:
+        """A disk of the node is bad from now on."""
+        self.tainted[node] = True
+        self.held.add(node)
+
     def _brokers(self) -> Iterator[tuple[int, RunningBroker]]:
         for node in self.nodes:
             machine = self.world.machines[node]
@@ -261,7 +275,8 @@ class ClusterInvariants:
     def _is_whole(self, node: int) -> bool:
         machine = self.world.machines[node]
         return (
-            machine.running
+            node not in self.held
+            and machine.running
             and bool(machine.parts.get("serving"))
             and all(node in state.isr for state in self.newest.values() if node in state.replicas)
         )
@@ -309,7 +324,13 @@ class ClusterInvariants:
         key = next(key for key in self.newest if key[:2] == (topic, index))
         partition = next(iter(self._replicas(key).values()))
         log = partition.log
-        return values_from(log.read_bytes(0, ALL_BYTES, log.log_end_offset, min_one=False), 0)
+        values: list[int] = []
+        # A read ends with the segment.
+        while len(values) < log.log_end_offset:
+            start = len(values)
+            values += values_from(log.read_bytes(start, ALL_BYTES, log.log_end_offset, min_one=True), start)
+            assert len(values) > start, "a log that ends before its end"
+        return tuple(values)
 
     def describe(self, node: int) -> str:
         """A broker in a few words, for the report of a run that does not come to rest."""

@@ -8,13 +8,14 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from random import Random
 
 from raftlog.broker.running import RunningBroker
 from raftlog.linearizability.checker.history import INFO, OK, Operation
 from raftlog.linearizability.checker.log_check import LogCheck
 from raftlog.linearizability.simulator.cluster_client import Connections, History, Producer, Reader
-from raftlog.linearizability.simulator.cluster_faults import ClusterInjector
+from raftlog.linearizability.simulator.cluster_faults import DATA_KINDS, ClusterInjector
 from raftlog.linearizability.simulator.cluster_invariants import ClusterInvariants
 from raftlog.linearizability.simulator.cluster_moves import Moves
 from raftlog.linearizability.simulator.cluster_works import Site, Work, WorkMaker
@@ -22,7 +23,9 @@ from raftlog.linearizability.simulator.faults import Fault, Plan, schedule
 from raftlog.linearizability.simulator.kafka_port import Unanswered
 from raftlog.linearizability.simulator.runs import BaseSimulation
 from raftlog.linearizability.simulator.simulated_broker import (
+    DATA,
     KAFKA_PORT,
+    METADATA,
     broker_program,
     host_of,
     settings_of,
@@ -68,14 +71,18 @@ class ClusterRun(BaseSimulation):
             "replica.lag.time.max.ms": random.choice(("500", "1000", "3000")),
             "replica.fetch.wait.max.ms": "200",
         }
-        plan = Plan(self.size, 0.0, FAULT_SECONDS, 1, 7, KINDS, 0)
-        self.faults = [*_works(seed), *schedule(random, plan)] if faults is None else list(faults)
+        self.directories, where = _house(Random(f"{seed} house"))
+        self.settings |= where
+        # Where the metadata lie with the data, their disk is none that may fail.
+        plan = Plan(self.size, 0.0, FAULT_SECONDS, 1, 7, (*KINDS, *(DATA_KINDS if where else ())), 0)
+        self.faults = [*_works(seed), *_detailed(seed, schedule(random, plan))] if faults is None else list(faults)
         self.nodes = list(range(1, self.size + 1))
         for node in self.nodes:
             self.world.add_machine(node, host_of(node))
         self.clients = self.world.add_machine(CLIENTS, "clients")
         self.invariants = ClusterInvariants(self.world, self.nodes, self.failed)
-        self.injector = ClusterInjector(self.world, self.nodes, self._leader, dict.fromkeys(WORKS, self._begin))
+        self.injector = ClusterInjector(self.world, self.nodes, self._leader, self.invariants, self.directories)
+        self.injector.begin = dict.fromkeys(WORKS, self._begin)
         self.injector.may_cut_power = self._may_cut_power
         self.injector.stop = self._stop
         self.injector.restarts_after_full_disk = True
@@ -109,6 +116,9 @@ class ClusterRun(BaseSimulation):
             self.failed(error)
         elif machine.node == CLIENTS or not isinstance(error, OSError):
             self.failed(Violation("bug", f"node {machine.node} ends: {error!r}"))
+        elif self.injector.failing_directory(machine) and not machine.disk.full:
+            text = f"node {machine.node} ends because of {self.injector.failing_directory(machine)} alone: {error!r}"
+            self.failed(Violation("directories", text))
         else:
             self.injector.restart_after(machine, 0.5)
 
@@ -291,6 +301,25 @@ class ClusterRun(BaseSimulation):
 def _returned(operation: Operation) -> float:
     """What was never answered may have happened at any time."""
     return float("inf") if operation.returned is None else operation.returned
+
+
+def _house(random: Random) -> tuple[tuple[str, ...], dict[str, str]]:
+    """The data directories of each broker, and settings: where they are, and how often they are written to."""
+    names = random.choice(((DATA,), (DATA,), (f"{DATA}1",), (f"{DATA}1", f"{DATA}2"), (f"{DATA}1", f"{DATA}2")))
+    if names == (DATA,):
+        return names, {}
+    return names, {
+        "log.dirs": ",".join(names),
+        "metadata.log.dir": METADATA,
+        "log.flush.interval.ms": random.choice(("100", "1000")),
+        "log.flush.offset.checkpoint.interval.ms": "500",
+        "log.roll.ms": random.choice(("300", "100000")),
+    }
+
+
+def _detailed(seed: int, faults: Sequence[Fault]) -> list[Fault]:
+    random = Random(f"{seed} directories")
+    return [replace(fault, amount=random.randrange(6)) if fault.kind in DATA_KINDS else fault for fault in faults]
 
 
 def _works(seed: int) -> list[Fault]:

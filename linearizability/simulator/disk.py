@@ -141,9 +141,16 @@ class FaultyDisk:
         self._name_changes.clear()
         self.kill()
 
-    def wipe(self) -> None:
-        """Another disk, with nothing on it."""
+    def wipe(self, directory: str = "") -> None:
+        """Another disk, with nothing on it; or another one that is mounted at the directory."""
         self.kill()
+        if directory:
+            within = directory + "/"
+            self.names = {name: file for name, file in self.names.items() if not name.startswith(within)}
+            self.directories = {name for name in self.directories if not f"{name}/".startswith(within)}
+            self._durable_names = {n: file for n, file in self._durable_names.items() if not n.startswith(within)}
+            self._name_changes = [done for done in self._name_changes if not f"{done[0]}/".startswith(within)]
+            return
         self.names.clear()
         self.directories = {"/"}
         self._durable_names.clear()

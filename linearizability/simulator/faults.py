@@ -79,6 +79,9 @@ KINDS: tuple[Kind, ...] = (
     Kind("sync-error", 0.7, 0.05, 1.0),  # fsync fails with EIO; then it is killed and started again
     Kind("rot", 0.4, 0.05, 1.0),  # killed, a bit on its platter flips, started again
     Kind("wipe", 0.4, 0.05, 1.0),  # killed, its disk exchanged for an empty one, started again
+    Kind("data-error", 4, 0.1, 1.5),  # I/O errors in one data directory (`amount` says which, and what fails)
+    Kind("data-wipe", 3, 0.05, 1.0),  # killed, one data directory (`amount`) exchanged for an empty one, started again
+    Kind("data-rot", 3, 0.05, 1.0),  # killed, a bit of a record flips, started again; exchanged some time later
     Kind("clock", 0.5, 0.1, 3.0),  # its wall clock is `amount` seconds off
     Kind("stop", 1, 0.01, 1.5),  # SIGTERM, and started again some time after it has ended
     Kind("transfer", 0.7, 0.0, 0.0),  # the leader is asked to hand over to `others`

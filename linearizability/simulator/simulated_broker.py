@@ -24,6 +24,7 @@ from raftlog.linearizability.simulator.world import Machine
 KAFKA_PORT = 9092
 PEER_PORT = 9192
 DATA = "/data"
+METADATA = "/meta"
 
 
 def host_of(node: int) -> str:
