@@ -32,15 +32,28 @@ def test_every_step_gives_the_same(monkeypatch: pytest.MonkeyPatch, count: int) 
             ("steps_other_than_one", (values,)),
             ("shifted", (values, 1)),
             ("shifted", (values, -1)),
+            ("rises", (values, array("i", [place % 3 for place in places]), 3)),
+            ("chosen", (values, array("B", [place & 1 for place in places]))),
+            ("owners", (array("i", [0, *sorted(places)]),)),
         ):
             one, other = both(monkeypatch, step, *arguments)
             assert one == other, step
             assert getattr(one, "typecode", None) == getattr(other, "typecode", None)
     marks, plain = bytearray(b"\1" * count), bytearray(b"\1" * count)
     gather.clear(marks, places)
+    first, alike = array("i", [-1]) * count, array("i", [-1]) * count
+    gather.put_first(first, places, array("i", range(count)))
     monkeypatch.setattr(gather, "numpy", None)
     gather.clear(plain, places)
     assert marks == plain
+    gather.put_first(alike, places, array("i", range(count)))
+    assert first == alike
+    assert all(places.index(place) == number for place, number in enumerate(first) if number >= 0)
+
+
+def test_a_value_rises_when_it_is_higher_than_all_before_it_of_its_key() -> None:
+    marks = gather.rises(array("q", [5, 4, 4, 6, 4, 7]), array("i", [0, 1, 0, 0, 1, 1]), 2)
+    assert list(marks) == [1, 1, 0, 1, 0, 1]
 
 
 def test_the_analysis_gives_the_same_without_numpy(monkeypatch: pytest.MonkeyPatch) -> None:

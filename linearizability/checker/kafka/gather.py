@@ -6,7 +6,7 @@ Knows: two ways to the same answer for a handful of plain array operations. Refu
 from __future__ import annotations
 
 from array import array
-from itertools import islice
+from itertools import chain, compress, islice, pairwise, repeat
 from operator import ne
 from typing import Any
 
@@ -16,6 +16,7 @@ try:
 except ImportError:
     numpy = None
 
+NOTHING = -(2**63)
 _WORTH_IT = 64  # below this length NumPy's fixed cost is larger than the work
 
 
@@ -48,6 +49,56 @@ def shifted(values: array[int], by: int) -> array[int]:
     if numpy is not None and len(values) >= _WORTH_IT:
         return _array(values.typecode, _view(values) + _view(array(values.typecode, [by]))[0])
     return array(values.typecode, map(by.__add__, values))
+
+
+def rises(values: array[int], keys: array[int], count: int) -> bytearray:
+    """For every place whether its value is higher than all before it with the same key, of `count` keys."""
+    if numpy is not None and len(values) >= _WORTH_IT:
+        order = numpy.argsort(_view(keys), kind="stable")
+        seen, owner = _view(values)[order], _view(keys)[order]
+        marks = numpy.empty(len(seen), dtype=numpy.uint8)
+        bounds = numpy.searchsorted(owner, numpy.arange(count + 1))
+        for first, after in pairwise(bounds.tolist()):
+            marks[order[first:after]] = _records(seen[first:after])
+        return bytearray(marks.tobytes())
+    marks, best = bytearray(len(values)), [NOTHING] * count
+    for place, (value, key) in enumerate(zip(values, keys, strict=True)):
+        if value > best[key]:
+            best[key] = value
+            marks[place] = 1
+    return marks
+
+
+def _records(values: Any) -> Any:
+    """Where a value is higher than all before it."""
+    marks = numpy.ones(len(values), dtype=numpy.uint8)
+    marks[1:] = values[1:] > numpy.maximum.accumulate(values)[:-1]
+    return marks
+
+
+def put_first(target: array[int], places: array[int], values: array[int]) -> None:
+    """target[place] = the value that comes with it; of several with one place the first."""
+    if numpy is not None and len(places) >= _WORTH_IT:
+        # Of several assignments to one place NumPy leaves the last.
+        numpy.frombuffer(target, dtype=target.typecode)[_view(places)[::-1]] = _view(values)[::-1]
+        return
+    for place, value in zip(reversed(places), reversed(values), strict=True):
+        target[place] = value
+
+
+def owners(starts: array[int]) -> array[int]:
+    """For every row the number whose range it is in: rows starts[n] to starts[n + 1] are of n."""
+    if numpy is not None and len(starts) >= _WORTH_IT:
+        counts = numpy.diff(_view(starts))
+        return _array("i", numpy.repeat(numpy.arange(len(counts), dtype="i"), counts))
+    return array("i", chain.from_iterable(repeat(n, end - start) for n, (start, end) in enumerate(pairwise(starts))))
+
+
+def chosen(values: array[int], marks: array[int]) -> array[int]:
+    """The values whose marks are not 0."""
+    if numpy is not None and len(values) >= _WORTH_IT:
+        return _array(values.typecode, _view(values)[_view(marks) != 0])
+    return array(values.typecode, compress(values, marks))
 
 
 def _view(values: array[int]) -> Any:

@@ -23,6 +23,7 @@ from raftlog.linearizability.checker.kafka.columns import (
     TRANSACTIONAL,
     Columns,
 )
+from raftlog.linearizability.checker.kafka.gather import chosen, owners, put_first, take
 
 
 class Order:
@@ -156,6 +157,12 @@ def _first_readers(columns: Columns, by_returned: Sequence[int], without: int) -
     readers = array("i", [NOBODY]) * len(columns.values)
     starts, rows, polled = columns.segment_start, columns.segment_row, columns.polled
     outcome, flags = columns.outcome, columns.flags
+    if isinstance(by_returned, range):
+        counts = array("B", [done == OK and not flag & without for done, flag in zip(outcome, flags, strict=True)])
+        operations = owners(take(rows, starts))
+        marks = take(counts, operations)
+        put_first(readers, chosen(polled, marks), chosen(operations, marks))
+        return readers
     for number in reversed(by_returned):
         first, after = starts[number], starts[number + 1]
         if first != after and outcome[number] == OK and not flags[number] & without:

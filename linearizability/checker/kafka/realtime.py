@@ -32,6 +32,7 @@ from raftlog.linearizability.checker.kafka.columns import (
 )
 from raftlog.linearizability.checker.kafka.context import Context
 from raftlog.linearizability.checker.kafka.findings import Example, Judgement
+from raftlog.linearizability.checker.kafka.gather import rises
 from raftlog.linearizability.checker.kafka.segments import lay_out_sends
 
 SERIES_POINTS = 100
@@ -108,8 +109,16 @@ class RealTime:
         self._tracked = [_Tracked() for _ in columns.processes]
         self._sends = lay_out_sends(columns)
         self._highest = context.segments.highest
+        self._news = self._may_advance()
         self._start = min(columns.call, default=0)
         self._span = max(1, max(columns.call, default=0) - self._start)
+
+    def _may_advance(self) -> bytearray:
+        """Which segments can show a new end: in the order of their returns, those beyond all before of their key."""
+        columns = self.columns
+        if not isinstance(self.context.by_returned, range) or any(map(READ_UNCOMMITTED.__and__, columns.flags)):
+            return bytearray(b"\1") * len(self._highest)
+        return rises(self._highest, columns.segment_key, len(columns.keys.names))
 
     def walk(self) -> None:
         """Find realtime-append and stale-read, and measure the lag."""
@@ -149,12 +158,13 @@ class RealTime:
             for row in range(first, after):
                 if offsets[row] >= ends[keys[row]]:
                     known.advance(number, keys[row], offsets[row] + 1)
-        first, after = columns.segment_start[number], columns.segment_start[number + 1]
-        if first != after:
-            keys, offsets = columns.segment_key, self._highest
-            for segment in range(first, after):
-                if offsets[segment] >= ends[keys[segment]]:
-                    known.advance(number, keys[segment], offsets[segment] + 1)
+        after = columns.segment_start[number + 1]
+        segment = self._news.find(1, columns.segment_start[number], after)
+        while segment >= 0:
+            key, offset = columns.segment_key[segment], self._highest[segment]
+            if offset >= ends[key]:
+                known.advance(number, key, offset + 1)
+            segment = self._news.find(1, segment + 1, after)
 
     def _learn_both(self, number: int) -> None:
         """The same, and apart from it what no open transaction can hide."""
@@ -168,13 +178,15 @@ class RealTime:
             if offset >= seen[key] and key not in hiding:
                 visible.advance(number, key, offset + 1)
         dirty = columns.flags[number] & READ_UNCOMMITTED
-        keys, offsets = columns.segment_key, self._highest
-        for segment in range(columns.segment_start[number], columns.segment_start[number + 1]):
-            key, offset = keys[segment], offsets[segment]
+        after = columns.segment_start[number + 1]
+        segment = self._news.find(1, columns.segment_start[number], after)
+        while segment >= 0:
+            key, offset = columns.segment_key[segment], self._highest[segment]
             if offset >= ends[key]:
                 known.advance(number, key, offset + 1)
             if offset >= seen[key] and not (dirty and key in hiding):
                 visible.advance(number, key, offset + 1)
+            segment = self._news.find(1, segment + 1, after)
 
     def _late_append(self, number: int, row: int) -> None:
         """A send began when its key's known end was already beyond the offset that it got, if it got one."""
@@ -304,11 +316,12 @@ class RealTime:
 
 def _hiding_keys(columns: Columns) -> frozenset[int]:
     """The keys in which some transaction may be open at some time."""
-    found = set()
+    found: set[int] = set()
     for number, flags in enumerate(columns.flags):
         if flags & TRANSACTIONAL:
-            for element in columns.sends_of(number):
-                found.add(columns.element_key[element])
+            found.update(map(columns.element_key.__getitem__, columns.sends_of(number)))
+            if len(found) == len(columns.keys.names):
+                break
     return frozenset(found)
 
 

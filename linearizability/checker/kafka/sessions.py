@@ -83,16 +83,18 @@ def _forget(context: Context, number: int, polls: dict[int, int], sends: dict[in
 def _polls(context: Context, number: int, memory: dict[int, int]) -> None:
     """The polls of a transaction, or of an operation that is not to be remembered."""
     columns, segments = context.columns, context.segments
+    keys, first_place, final_place, odd = columns.segment_key, segments.first_place, segments.final_place, segments.odd
     met: dict[int, int] = {}
     for segment in range(columns.segment_start[number], columns.segment_start[number + 1]):
-        key = columns.segment_key[segment]
-        if segment in segments.odd:
+        key = keys[segment]
+        if segment in odd:
             _inside(context, number, segment)
-        earlier, place = met.get(key), segments.first_place[segment]
-        if earlier is not None:
-            _again(context, number, earlier, segment)
-        elif key in memory and place != segments.final_place[memory[key]] + 1:
-            _between(context, number, memory[key], segment)
+        if key in met:
+            _again(context, number, met[key], segment)
+        else:
+            before = memory.get(key)
+            if before is not None and first_place[segment] != final_place[before] + 1:
+                _between(context, number, before, segment)
         met[key] = segment
     if columns.outcome[number] == OK:
         memory.update(met)

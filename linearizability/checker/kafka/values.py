@@ -138,7 +138,10 @@ def _own_reads(context: Context) -> None:
             continue
         if send_start[number] == send_start[number + 1]:
             continue
-        for element in columns.polled_by(number):
+        polled = columns.polled_by(number)
+        if set(columns.sends_of(number)).isdisjoint(polled):
+            continue
+        for element in polled:
             if writer[element] == number:
                 judgement = allowed_if(bool(flags & READ_UNCOMMITTED))
                 context.findings.add("precommitted-read", judgement, 1, _tell_own, context, element, number)
