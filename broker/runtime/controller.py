@@ -259,7 +259,8 @@ class Controller:
 
     async def _execute_there(self, forwarding: Forwarding, command: Command[R], timeout_seconds: float) -> R:
         answered = await forwarding.command(command, timeout_seconds)
-        await self.caught_up_to(answered.log_index)
+        if not _is_mere_sign_of_life(command):
+            await self.caught_up_to(answered.log_index)
         return cast(R, answered.answer)
 
     async def caught_up_to(self, index: int) -> None:
@@ -453,7 +454,7 @@ class Controller:
 
 
 def _is_mere_sign_of_life(command: Command[Any]) -> bool:
-    """Whether it does not matter that the answer may rest on what is not yet committed. Brokers must not fall silent
-    because a disk is slow.
+    """Whether it does not matter that the answer may rest on what is not yet committed, or not yet replayed where it is
+    heard. Brokers must not fall silent because a disk is slow, the leader's or their own.
     """
     return getattr(command, "want_shut_down", True) is False

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
+from typing import Any
 
 import msgpack
 
-from raftlog.metadata.cluster_commands import AlterPartitions, IsrMember, IsrProposal
-from raftlog.metadata.commands import CreateTopics, DeleteTopics, NewTopic
+from raftlog.metadata.cluster_commands import AlterPartitions, BrokerHeartbeat, IsrMember, IsrProposal
+from raftlog.metadata.commands import Command, CreateTopics, DeleteTopics, NewTopic
+from raftlog.raft.quorum import QuorumLog
 from raftlog.raft.seam import ProposalFailed
 from raftlog.wire.errors import ErrorCode
-from tests.membership.world import World
+from tests.membership.world import HEARTBEAT_SECONDS, SESSION_MS, World
 from tests.waiting import until
 
 
@@ -89,6 +92,39 @@ async def test_isr_proposals_of_one_turn_go_out_as_one_command(tmp_path: Path) -
         assert [result.error for result in second.results] == [ErrorCode.NONE]
         assert sum(isinstance(command, AlterPartitions) for command in executed) == 1
         assert world.partition(node, "a").isr == world.partition(node, "b").isr == (node.node_id,)
+
+
+async def test_a_broker_whose_disk_stands_still_does_not_fall_silent(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        slow, leader = world.followers[0], world.leader
+        heard: list[object] = []
+        before = leader.controller.before_deciding
+        assert before is not None
+
+        def hear(command: Command[Any]) -> Command[Any]:
+            if isinstance(command, BrokerHeartbeat) and command.broker_id == slow.node_id:
+                heard.append(command)
+            return before(command)
+
+        goes_on = threading.Event()
+        log = slow.controller.log
+        assert isinstance(log, QuorumLog)
+
+        def stand_still() -> None:
+            goes_on.wait()
+
+        log.disk().submit(stand_still, lambda _: None, large=True)
+        try:
+            (result,) = await world.create(leader, NewTopic("t", 1, 3))
+            assert result.error is ErrorCode.NONE
+            leader.controller.before_deciding = hear
+            # For two sessions. One that waited for its own disk would be heard every five seconds.
+            await until(lambda: len(heard) >= 2 * SESSION_MS / 1000 / HEARTBEAT_SECONDS, "heartbeats")
+            assert not leader.image.brokers[slow.node_id].fenced
+            assert "t" not in slow.image.topics
+        finally:
+            goes_on.set()
+        await until(lambda: "t" in slow.image.topics, "the disk goes on")
 
 
 async def test_what_nobody_can_read_is_refused_in_words_and_the_leader_goes_on(tmp_path: Path) -> None:
