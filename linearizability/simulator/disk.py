@@ -451,9 +451,14 @@ class FilesOnDisk:
 
 
 def _rename(names: dict[str, MemoryFile], change: dict[str, MemoryFile | None]) -> None:
+    """What was moved is gone from where it was, unless a newer file of that name is there: in a directory that was made
+    again, and reached the platter before its parent.
+    """
+    moved = [file for file in change.values() if file is not None]
     for path, file in change.items():
         if file is None:
-            names.pop(path, None)
+            if not moved or any(names.get(path) is one for one in moved):
+                names.pop(path, None)
         else:
             names[path] = file
 

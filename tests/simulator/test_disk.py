@@ -144,3 +144,18 @@ def run_local_log(seed: int) -> tuple[list[bytes], list[bytes]]:
     world.scheduler.run_until(4.5)
     world.end()
     return acknowledged, list(replayed)
+
+
+def test_a_directory_that_is_moved_late_takes_no_newer_file_with_it() -> None:
+    disk = FaultyDisk()
+    for data in (b"old", b"new"):
+        disk.make_directory("/d/p")
+        descriptor = disk.open("/d/p/0.log", create=True)
+        disk.write_at(descriptor, data, 0)
+        disk.sync(descriptor)
+        disk.sync_directory("/d/p")
+        if data == b"old":
+            disk.rename("/d/p", "/d/p-delete")
+    for seed in range(20):
+        disk.crash(Random(seed))
+        assert disk.read_at(disk.open("/d/p/0.log"), 10, 0) == b"new"
