@@ -12,10 +12,15 @@ Cell = str | int | float | None
 
 
 def print_json(value: object) -> None:
-    """One document on one line of standard output."""
+    """One document on one line of standard output, in ASCII where its texts cannot be encoded as they are."""
     import json
 
-    sys.stdout.write(json.dumps(value, ensure_ascii=False, separators=(", ", ": ")) + "\n")
+    line = json.dumps(value, ensure_ascii=False, separators=(", ", ": ")) + "\n"
+    try:
+        line.encode(sys.stdout.encoding or "ascii")
+    except UnicodeEncodeError:
+        line = json.dumps(value, separators=(", ", ": ")) + "\n"
+    sys.stdout.write(line)
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[Cell]], *, indent: str = "") -> str:

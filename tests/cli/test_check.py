@@ -56,6 +56,14 @@ def test_json_tells_the_same_on_one_line(run: Run, tmp_path: Path) -> None:
     assert run("check", written(tmp_path / "good.jsonl", GOOD), "--model", "log", "--json").json["status"] == "valid"
 
 
+def test_text_that_cannot_be_encoded_is_escaped_in_json(run: Run, tmp_path: Path) -> None:
+    cas = {"type": "operation", "process": 1, "function": "cas", "input": [1, 2], "output": True}
+    path = written(tmp_path / "half.jsonl", [{**cas, "call": 1, "return": 2, "key": "\ud800"}])
+    outcome = run("check", path, "--model", "cas-register", "--json")
+    assert outcome.code == 1
+    assert outcome.json["witness"]["key"] == "\ud800"
+
+
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [
