@@ -18,6 +18,17 @@ BOOTSTRAP_VARIABLE = "RAFTLOG_BOOTSTRAP_SERVERS"
 DEFAULT_TIMEOUT_SECONDS = 15.0
 
 
+class HelpFormat(argparse.RawDescriptionHelpFormatter):
+    """Prose is as wide as the terminal; examples and tables, whose lines are indented, stay as they are."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        import textwrap
+
+        paragraphs = text.strip("\n").split("\n\n")
+        filled = [each if "\n " in each else textwrap.fill(each, width) for each in paragraphs]
+        return "\n\n".join(filled) + "\n"
+
+
 class Parser(argparse.ArgumentParser):
     """An argument parser whose errors are UsageError with a suggestion instead of a usage dump."""
 
@@ -26,7 +37,7 @@ class Parser(argparse.ArgumentParser):
             prog=prog,
             description=description,
             epilog=epilog,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            formatter_class=HelpFormat,
             allow_abbrev=False,
         )
 
@@ -92,11 +103,13 @@ def add_connection(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "-b",
         "--bootstrap-server",
-        "--bootstrap-servers",
         dest="bootstrap_servers",
         metavar="HOST:PORT[,...]",
         default=default,
         help=f"brokers to ask first (now {default}; the environment's {BOOTSTRAP_VARIABLE} sets it)",
+    )
+    group.add_argument(  # as clients write it
+        "--bootstrap-servers", dest="bootstrap_servers", default=argparse.SUPPRESS, help=argparse.SUPPRESS
     )
     group.add_argument(
         "--timeout",

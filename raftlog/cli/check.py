@@ -31,9 +31,11 @@ _PROGRESS_AFTER_SECONDS = 1.0
 _LINE_LIMIT = 200
 
 EPILOG = """\
-models: register, cas-register, key-value, log, queue, set, counter, lock, offsets, kafka,
-        or your own: package.module:name of a Model class, or of an object of one
-exit codes: 0 valid, 1 invalid, 2 unknown, 3 the file cannot be read, 64 the command line is wrong
+Models: register, cas-register, key-value, log, queue, set, counter, lock, offsets, kafka, or your own:
+package.module:name of a Model class, or of an object of one.
+
+Exit codes: 0 valid, 1 invalid, 2 unknown, 3 the file cannot be read, 64 the command line is wrong.
+
 example:
   raftlog check history.jsonl --model log --html report.html"""
 

@@ -6,7 +6,7 @@ Knows how a failure is worded and printed; refuses to know where it came from.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Collection
 
 
 class CommandFailed(Exception):
@@ -38,9 +38,16 @@ class UsageError(CommandFailed):
         super().__init__(message, hint, code="USAGE")
 
 
-def nearest(word: str, known: Iterable[str]) -> str | None:
+SHORT_FORM_MIN = 3
+"""So many letters are taken for the beginning of a word."""
+
+
+def nearest(word: str, known: Collection[str]) -> str | None:
     """The known word that `word` was probably meant to be, if any is close."""
     from difflib import get_close_matches
 
+    longer = [each for each in known if len(word) >= SHORT_FORM_MIN and each.startswith(word)]
+    if len(longer) == 1:
+        return longer[0]
     close = get_close_matches(word, list(known), n=1, cutoff=0.6)
     return close[0] if close else None

@@ -4,6 +4,7 @@ import pytest
 
 from raftlog.cli.arguments import key_values, partition_list
 from raftlog.cli.failure import CommandFailed, UsageError, nearest
+from raftlog.cli.main import main
 from raftlog.cli.output import plural, table
 
 
@@ -30,6 +31,20 @@ def test_what_is_no_list_of_partitions_is_refused(text: str) -> None:
 def test_the_nearest_word_is_only_offered_when_it_is_near() -> None:
     assert nearest("retention.sm", ["retention.ms", "segment.ms"]) == "retention.ms"
     assert nearest("orders", ["payments", "users"]) is None
+
+
+def test_the_beginning_of_a_word_is_enough_when_it_begins_one() -> None:
+    assert nearest("reset", ["list", "delete", "reset-offsets"]) == "reset-offsets"
+    assert nearest("re", ["reset-offsets", "delete"]) is None
+
+
+@pytest.mark.parametrize("command", ["broker", "dev", "check", "produce", "consume", "partition reassign"])
+def test_help_is_as_wide_as_the_terminal_but_for_its_examples(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main([*command.split(), "--help"]) == 0
+    assert [line for line in capsys.readouterr().out.splitlines() if len(line) > 80 and not line.startswith("  ")] == []
 
 
 def test_a_table_aligns_numbers_to_the_right_and_leaves_empty_columns_out() -> None:
