@@ -170,3 +170,12 @@ def test_examples_are_ordered_by_how_far_they_jump() -> None:
     assert found is not None
     assert [example.details["delta"] for example in found.examples] == [4, 2]
     assert "past 3 known records" in found.examples[0].text
+
+
+def test_a_send_that_never_returned_may_be_the_earlier_of_two_called_at_one_stamp() -> None:
+    def story(second: int) -> Story:
+        sends = Story().send(1, "x", "a", 2, at=(4, 4)).send(1, "x", "b", outcome=INFO, at=(second, None))
+        return sends.poll(2, {"x": [(0, "b"), (2, "a")]}, at=(6, 7))
+
+    assert story(4).errors() == []
+    assert "nonmonotonic-send" in story(5).errors()

@@ -12,6 +12,7 @@ from raftlog.linearizability.checker.kafka.columns import (
     ASSIGN,
     CRASH,
     FAIL,
+    NEVER,
     NOWHERE,
     OK,
     READ_UNCOMMITTED,
@@ -176,9 +177,15 @@ def _sends(context: Context, number: int, memory: dict[int, int], failed: bool) 
 
 
 def _in_sequence(context: Context, row: int, number: int) -> bool:
-    """Whether the operation of an earlier send was over when this one began (a process may have several in flight)."""
+    """Whether the operation of an earlier send was over when this one began (a process may have several in flight).
+
+    One called at the same stamp that never returned may as well have been the earlier of the two.
+    """
     columns = context.columns
-    return columns.returned[columns.sender_of_row(row)] <= columns.call[number]
+    earlier = columns.sender_of_row(row)
+    if columns.returned[number] == NEVER and columns.call[earlier] == columns.call[number]:
+        return False
+    return columns.returned[earlier] <= columns.call[number]
 
 
 def _inner_send(context: Context, before: int, row: int, delta: int) -> None:
