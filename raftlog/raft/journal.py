@@ -1,19 +1,15 @@
-"""The journal: entries, votes and snapshots on the local disk, such that what was synced is never lost
-unnoticed.
+"""The journal: entries, votes and snapshots on the local disk, such that what was synced is never lost unnoticed.
 
 On disk, in one directory: `<sequence>-<first index>.journal` segments of frames and one `<last index>.snapshot`. Each
-call of `write` makes one frame and one fsync, so an intact frame can only follow frames that were synced.
-Hence, at recovery, bad bytes with nothing intact behind them are a write that was cut short, and go; bad
-bytes with an intact frame behind them are damage, and the journal refuses to open. Items in a frame
-(msgpack arrays, first the kind):
+call of `write` makes one frame and one fsync, so an intact frame can only follow frames that were synced. Hence, at
+recovery, bad bytes with nothing intact behind them are a write that was cut short, and go; bad bytes with an intact
+frame behind them are damage, and the journal refuses to open. Items in a frame (msgpack arrays, first the kind):
 
     [1, index, term, entry]   an entry            [2, term, voted_for]   a vote (-1: none yet in this term)
     [3, index, previous]      entries from index on are gone (a Raft follower found a conflict); the term before
-    [4, format, first index, term of the entry before, term, voted_for]   the first frame of each segment,
-    alone
+    [4, format, first index, term of the entry before, term, voted_for]   the first frame of each segment, alone
 
-Knows Raft's nouns but no Raft rules, and not what entries mean. Blocking; not safe for use from two threads
-at once.
+Knows Raft's nouns but no Raft rules, and not what entries mean. Blocking; not safe for use from two threads at once.
 """
 
 from __future__ import annotations
