@@ -186,6 +186,7 @@ class _Run:
         self._disk = store.disk
         self._log = log
         self._opened: OpenLog = log.opened
+        self._generation = self._opened.generation
         self._hash_key = hash_key
         self._map_bytes = map_bytes
         self._now_ms = store.clock.now_ms()
@@ -354,7 +355,8 @@ class _Run:
     def _check_unchanged(self, segments: Iterable[Segment]) -> None:
         """Raises CleaningAborted unless the log is as it was and still has these segments."""
         log, opened = self._log, self._opened
-        if log.offline_reason is not None or not log.is_open or log.opened is not opened:
+        gone = log.offline_reason is not None or not log.is_open or log.opened is not opened
+        if gone or opened.generation != self._generation:
             raise CleaningAborted("the log was closed or cut")
         if any(segment not in opened.segments for segment in segments):
             raise CleaningAborted("segments were removed")

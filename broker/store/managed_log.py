@@ -11,8 +11,10 @@ import logging
 from typing import Final
 
 from raftlog.broker.core.log.config import LogConfig
+from raftlog.broker.core.log.producers import ProducerStates
 from raftlog.broker.core.log.results import LogDamaged, LogUnavailable
 from raftlog.broker.core.log.validation import BatchRules
+from raftlog.broker.store.cut_plan import CutPlan
 from raftlog.broker.store.flush_ticket import FlushTicket
 from raftlog.broker.store.open_log import OpenLog
 from raftlog.broker.store.recovery import recover
@@ -253,6 +255,40 @@ class ManagedLog:
             names = [name for name in disk.list_directory(directory) if name.endswith(LOG_SUFFIX)]
             self._stored_bytes = sum(disk.stat(f"{directory}/{name}")[0] for name in names)
         return self._stored_bytes
+
+    # Shrinking ---------------------------------------------------------------------------------------
+
+    def plan_cut(self, end_offset: int) -> CutPlan | None:
+        """What is to be read before the log is cut at `end_offset`; None if nothing of it would be left.
+
+        Raises LogUnavailable.
+        """
+        opened = self.opened
+        if end_offset <= opened.segments[0].base_offset:
+            return None
+        try:
+            end_offset = opened.end_below(end_offset)
+            if end_offset < self.log_start_offset:
+                return None
+            return CutPlan(opened, self.log_start_offset, self.recovery_point, end_offset)
+        except (OSError, LogDamaged) as error:
+            raise self.fail(error) from error
+
+    def _cut(self, plan: CutPlan, producers: ProducerStates | None) -> None:
+        end_offset, opened = plan.end_offset, self.opened
+        try:
+            producers = producers or plan.run()
+            self.recovery_point = min(self.recovery_point, end_offset)
+            self.cleaned_offset = min(self.cleaned_offset, end_offset)
+            self._store.before_cut(self)
+            opened.cut(end_offset, producers)
+        except (OSError, LogDamaged) as error:
+            raise self.fail(error) from error
+        self.log_end_offset = end_offset
+        self.high_watermark = min(self.high_watermark, end_offset)
+        producers.on_high_watermark(self.high_watermark)
+        self._update_last_stable()
+        self.flush()
 
     # Flushing ----------------------------------------------------------------------------------------
 

@@ -352,10 +352,9 @@ class OpenLog:
 
     # Shrinking -----------------------------------------------------------------------------------------
 
-    def cut(self, end_offset: int) -> None:
-        """Drop every batch that does not end below `end_offset`. Raises OSError, LogDamaged.
-
-        Whole segments go at once, the last first, so that a crash leaves a log without holes.
+    def cut(self, end_offset: int, producers: ProducerStates) -> None:
+        """Drop all batches that do not end below `end_offset`, where the producers were `producers`. Whole segments go
+        at once, the last first, so that a crash leaves a log without holes. Raises OSError, LogDamaged.
         """
         self.generation += 1
         self.cancel_replacement()
@@ -364,13 +363,14 @@ class OpenLog:
         while len(self.segments) - 1 > number:
             self._pop_segment().remove()
         segment = self.segments[number]
-        position = segment.position_of(end_offset)
-        if position < segment.size:
+        if (position := segment.position_of(end_offset)) < segment.size:
             segment.cut(position, end_offset)
         self.active = segment
         self.epochs.truncate_from(end_offset)
         self._write_epochs(end_offset)
         self._drop_snapshots(lambda offset: offset > end_offset)
+        self.producers = producers
+        self._snapshot_size = 0
         segment.sync()
         self.store.disk.sync_directory(self.directory)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 
 from raftlog.broker.core.log.index import RELATIVE_OFFSET_MAX
-from raftlog.broker.core.log.producers import ProducerEntry, Verdict
+from raftlog.broker.core.log.producers import ProducerEntry, ProducerStates, Verdict
 from raftlog.broker.core.log.results import (
     AppendOrigin,
     AppendResult,
@@ -450,32 +450,22 @@ class PartitionLog(ManagedLog):
             self._update_last_stable()
         return removal.number
 
-    def truncate_to(self, end_offset: int) -> None:
+    def truncate_to(self, end_offset: int, producers: ProducerStates | None = None) -> None:
         """Drop every batch that does not end below `end_offset` (a follower that diverged from its leader).
 
-        The log then ends where its last batch does, which may be lower. Raises LogUnavailable.
+        The log then ends where its last batch does, which may be lower. `producers` is what the plan has read, with
+        the log unchanged since; else that is done now. Raises LogUnavailable.
         """
         opened = self.opened
         if end_offset >= self.log_end_offset:
             # An epoch that this broker led without writing is forgotten all the same: its new leader may not know it.
             opened.epochs.truncate_from(self.log_end_offset)
             return
-        if end_offset <= opened.segments[0].base_offset:
-            self.truncate_fully_and_start_at(end_offset)
+        plan = self.plan_cut(end_offset)
+        if plan is None:
+            self.truncate_fully_and_start_at(min(end_offset, self.log_start_offset))
             return
-        try:
-            end_offset = opened.end_below(end_offset)
-            self.recovery_point = min(self.recovery_point, end_offset)
-            self.cleaned_offset = min(self.cleaned_offset, end_offset)
-            self._store.before_cut(self)
-            opened.cut(end_offset)
-            self.abandon()
-            # Read again, so that the producers are as they were at the cut. Everything is synced already.
-            self.log_end_offset = end_offset
-            self.high_watermark = min(self.high_watermark, end_offset)
-            self.open()
-        except (OSError, LogDamaged) as error:
-            raise self.fail(error) from error
+        self._cut(plan, producers)
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drop all records; the next one will be at `offset`. Raises LogUnavailable."""

@@ -24,6 +24,7 @@ from raftlog.broker.core.log.producers import ProducerStates
 from raftlog.broker.core.log.results import LogDamaged
 from raftlog.broker.core.log.snapshot import CorruptSnapshot, decode_snapshot
 from raftlog.broker.core.log.transactions import AbortedTransaction
+from raftlog.broker.store.cut_plan import replay_batch
 from raftlog.broker.store.files import read_exactly, read_whole
 from raftlog.broker.store.names import (
     CLEANED_SUFFIX,
@@ -38,7 +39,6 @@ from raftlog.broker.store.open_log import OpenLog
 from raftlog.broker.store.segment import LOG_SUFFIX, OFFSET_INDEX_SUFFIX, SUFFIXES, TIME_INDEX_SUFFIX, Segment
 from raftlog.broker.store.store import Store
 from raftlog.wire.batch import HEADER_SIZE, BatchHeader, CorruptRecord, check_crc, parse_header
-from raftlog.wire.control import decode_control_batch
 
 logger = logging.getLogger("raftlog.recovery")
 
@@ -270,16 +270,7 @@ class _Recovery:
         self, states: ProducerStates, segment: Segment, at: int, header: BatchHeader, batch: memoryview | None
     ) -> None:
         """Bring the producers forward over one batch; with its bytes if they are at hand."""
-        states.end_offset = header.base_offset + header.last_offset_delta + 1
-        if header.producer_id < 0:
-            return
-        if not header.is_control:
-            states.record(header, header.base_offset)
-            return
-        marker = decode_control_batch(batch if batch is not None else segment.read_batch(at, header.size))
-        if marker is None:
-            return
-        done = states.record_marker(header, marker, header.base_offset)
+        done = replay_batch(states, header, lambda: batch if batch is not None else segment.read_batch(at, header.size))
         if done is not None and done.aborted and batch is not None:
             segment.add_transaction(
                 AbortedTransaction(done.producer_id, done.first_offset, done.last_offset, done.last_stable_offset)

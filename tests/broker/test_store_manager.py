@@ -295,8 +295,7 @@ async def test_only_a_disk_that_was_merely_full_leaves_no_doubt_about_its_logs(
     logs = [host.append(1, index=index) for index in range(2)]
     assert isinstance(host.disk, FaultyDisk)
     if how == "full":
-        host.disk.full = True
-        await host.manager.upkeep.checkpoint(HIGH_WATERMARKS)
+        host.manager.fail_directory_of(logs[1], "others are to lead")
     elif how == "write":
         host.disk.failing = {"write": "/a/replication"}
         await host.manager.upkeep.checkpoint(HIGH_WATERMARKS)

@@ -10,6 +10,9 @@ KIP-595). Refuses to know logs, connections and clocks.
     Fetching    the leader is not ready, or is none yet           Waiting, a little longer each time
     Fetching    FENCED_LEADER_EPOCH                               Fenced, until the metadata bring the next epoch
     Locating    start and end of the leader's log                 Fetching, from where the logs meet
+    Fetching,   the log is to be cut, and much must be read for   Cutting: the log is as it was, and not fetched for
+    Locating      that
+    Cutting     that was read                                     Fetching, from where the log was cut
     Waiting     the time has passed                               Fetching
     any         the own log failed                                Failed, until the broker starts again
     any         another leader or another leader epoch            Fetching
@@ -33,6 +36,7 @@ class Follows(Enum):
 
     FETCHING = "fetching"
     LOCATING = "locating"
+    CUTTING = "cutting"
     WAITING = "waiting"
     FENCED = "fenced"
     FAILED = "failed"

@@ -30,6 +30,7 @@ from raftlog.broker.runtime.replication.locating import Locator
 from raftlog.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from raftlog.broker.core.log.producers import ProducerStates
     from raftlog.broker.core.replica.throttle import Throttles
     from raftlog.broker.runtime.partition import Partition
     from raftlog.broker.runtime.replication.fetch_codec import FetchedRecords, WantedPartition
@@ -261,6 +262,28 @@ class Fetcher:
             self._wait(followed)
         elif state is Follows.LOCATING:
             self._locator.ask(followed)
+        elif state is Follows.CUTTING:
+            self._cut(followed)
+
+    def _cut(self, followed: Followed) -> None:
+        """Read in a thread what is needed before the log is cut; nothing is fetched meanwhile."""
+        assert followed.cut is not None
+        log.info("partition=%r reads %d bytes before it is cut", followed, followed.cut.plan.size)
+        reading = self._loop.run_in_executor(None, followed.cut.plan.run)
+        reading.add_done_callback(partial(self._end_cut, followed))
+
+    def _end_cut(self, followed: Followed, reading: asyncio.Future[ProducerStates]) -> None:
+        error = None if reading.cancelled() else reading.exception()
+        if self._partitions.get(followed.key) is not followed or followed.state is not Follows.CUTTING:
+            return
+        if isinstance(error, Exception):
+            followed.state = followed.cut_failed(error)
+        else:
+            followed.state = followed.end_cut(reading.result())
+        if followed.state is Follows.WAITING:
+            self._wait(followed)
+        elif followed.state is Follows.FETCHING:
+            self._tell(followed)
 
     def _wait(self, followed: Followed, wait_ms: int | None = None) -> None:
         followed.state = Follows.WAITING
@@ -284,6 +307,8 @@ class Fetcher:
         followed.state = followed.located(start, end)
         if followed.state is Follows.FETCHING:
             self._tell(followed)
+        elif followed.state is Follows.CUTTING:
+            self._cut(followed)
 
     # Flushing before an acknowledgement (flush.messages) ---------------------------------------------
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from raftlog.broker.core.log.results import LogUnavailable
 from raftlog.broker.core.replica.following import UNDEFINED, Backoff, Follows, meet, reaction_to, truncation_offset
@@ -15,13 +15,27 @@ from raftlog.broker.runtime.replication.fetch_codec import FetchedRecords, Wante
 from raftlog.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from raftlog.broker.core.log.producers import ProducerStates
     from raftlog.broker.runtime.partition import Partition
+    from raftlog.broker.store.cut_plan import CutPlan
     from raftlog.broker.store.partition_log import PartitionLog
 
 log = logging.getLogger("raftlog.replication")
 
 FAILURES_TOLD = 6
 """So often in a row a leader may not be ready, some 300 ms, before it is worth a line in the log."""
+
+
+CUT_AT_ONCE_BYTES = 1 << 20
+"""Up to this size what a cut needs is read and synced at once; more of it would hold up the event loop."""
+
+
+class PendingCut(NamedTuple):
+    """Where the log is to be cut, and why, once the plan has been carried out."""
+
+    plan: CutPlan
+    target: int
+    why: str
 
 
 class Followed:
@@ -34,6 +48,7 @@ class Followed:
 
     __slots__ = (
         "backoff",
+        "cut",
         "in_session",
         "leader_epoch",
         "leader_id",
@@ -54,6 +69,7 @@ class Followed:
         self.state = Follows.FETCHING
         self.in_session = False
         self.timer: asyncio.TimerHandle | None = None
+        self.cut: PendingCut | None = None
         self.told_end_offset = UNDEFINED
         self.told_epoch = UNDEFINED
         self.told_in = 0
@@ -95,7 +111,8 @@ class Followed:
             return self._refused(ErrorCode.of(fetched.error))
         try:
             if fetched.diverging is not None:
-                self._diverged(partition_log, *fetched.diverging)
+                if self._diverged(partition_log, *fetched.diverging) is Follows.CUTTING:
+                    return Follows.CUTTING
             elif len(fetched.records):
                 result = partition_log.append_as_follower(fetched.records, self.leader_epoch)
                 if result.error is not ErrorCode.NONE:
@@ -126,16 +143,45 @@ class Followed:
         log.error("partition=%r is not followed any more: %s", self, reason)
         return Follows.FAILED
 
-    def _diverged(self, partition_log: PartitionLog, epoch: int, end_offset: int) -> None:
+    def _diverged(self, partition_log: PartitionLog, epoch: int, end_offset: int) -> Follows:
         before = partition_log.log_end_offset
         target = truncation_offset(partition_log, before, epoch, end_offset)
-        self._cut(target, f"the leader's epoch {epoch} ends at {end_offset}")
+        return self._cut(target, f"the leader's epoch {epoch} ends at {end_offset}")
 
-    def _cut(self, target: int, why: str) -> None:
-        """Drop what the leader has not. Below the high watermark it is loss, which only an unclean election causes."""
+    def _cut(self, target: int, why: str) -> Follows:
+        """Drop what the leader has not, now or, if much is to be read for that, after `cut.plan` was carried out."""
+        partition_log = self.partition.log
+        plan = partition_log.plan_cut(target) if target < partition_log.log_end_offset else None
+        if plan is not None and plan.size > CUT_AT_ONCE_BYTES:
+            self.cut = PendingCut(plan, target, why)
+            return Follows.CUTTING
+        self._cut_now(target, why, None)
+        return Follows.FETCHING
+
+    def end_cut(self, producers: ProducerStates) -> Follows:
+        """The plan was carried out: cut, unless the log has changed meanwhile, and the leader is asked again."""
+        cut, self.cut = self.cut, None
+        if cut is not None and cut.plan.holds and self.partition.log.offline_reason is None:
+            try:
+                self._cut_now(cut.target, cut.why, producers)
+            except LogUnavailable as failure:
+                return self._failed(str(failure))
+        return Follows.FETCHING
+
+    def cut_failed(self, error: Exception) -> Follows:
+        """The plan could not be carried out."""
+        cut, self.cut = self.cut, None
+        if cut is None or not cut.plan.holds:
+            # Retention or the cleaner took what was to be read.
+            log.info("partition=%r the log changed while it was read: %s", self, error)
+            return Follows.WAITING
+        return self._failed(str(self.partition.log.fail(error)))
+
+    def _cut_now(self, target: int, why: str, producers: ProducerStates | None) -> None:
+        """What is below the high watermark is lost, which only an unclean election causes."""
         partition_log = self.partition.log
         before, high_watermark = partition_log.log_end_offset, partition_log.high_watermark
-        partition_log.truncate_to(target)
+        partition_log.truncate_to(target, producers)
         after = partition_log.log_end_offset
         if after < high_watermark:
             log.error(
@@ -151,8 +197,8 @@ class Followed:
         meeting = meet(leader_start, leader_end, own_end)
         try:
             if meeting.truncate_to != UNDEFINED:
-                self._cut(meeting.truncate_to, f"the leader's log ends at {leader_end}")
-            elif meeting.restart_at != UNDEFINED:
+                return self._cut(meeting.truncate_to, f"the leader's log ends at {leader_end}")
+            if meeting.restart_at != UNDEFINED:
                 log.warning(
                     "partition=%r begins again at %d: the leader's log begins behind ours, which ends at %d",
                     self,
