@@ -123,7 +123,8 @@ class Reaction(Enum):
     RETRY = "propose the same again"
 
 
-_GIVES_UP = (ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA)
+REFUSALS = (ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA)
+"""The controller knows of something that this broker does not, such as a failed directory: given up, for a while."""
 _WAITS = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.UNKNOWN_TOPIC_ID,
@@ -372,7 +373,7 @@ class Leadership:
                 # Nothing was to be changed.
                 self._settle()
             return Reaction.DONE
-        if error in _GIVES_UP:
+        if error in REFUSALS:
             self._settle()
             return Reaction.DONE
         return Reaction.WAIT if error in _WAITS else Reaction.RETRY

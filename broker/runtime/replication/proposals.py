@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from raftlog.broker.core.replica.leadership import Leadership, Reaction
+from raftlog.broker.core.replica.leadership import REFUSALS, Leadership, Reaction
 from raftlog.metadata.cluster_commands import AlteredPartition, IsrProposal, PartitionsAltered
 from raftlog.wire.errors import ErrorCode
 
@@ -44,7 +44,8 @@ class _Outgoing(NamedTuple):
 class IsrProposals:
     """All proposals of this broker. Those of one turn of the loop travel together.
 
-    `settled(partition)` is called when a partition's proposal has been answered.
+    `settled(partition, refused)` is called when a partition's proposal has been answered; `refused`: the same
+    again would be answered the same now.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class IsrProposals:
         loop: asyncio.AbstractEventLoop,
         steady_ms: Callable[[], int],
         alter: AlterPartitions,
-        settled: Callable[[Partition], None],
+        settled: Callable[[Partition, bool], None],
     ) -> None:
         self._loop = loop
         self._steady_ms = steady_ms
@@ -117,7 +118,7 @@ class IsrProposals:
             log.debug("partition=%r isr not changed: %s", partition, result.error.name)
         reaction = leadership.answered(proposal, result.error, result.state, self._steady_ms())
         if reaction is Reaction.DONE:
-            self._settled(partition)
+            self._settled(partition, result.error in REFUSALS)
         return reaction
 
     def close(self) -> None:

@@ -210,14 +210,17 @@ class Replication:
         self.stop_following(partition)
         self._led.pop(partition, None)
 
-    def _settled(self, partition: Partition) -> None:
-        """A proposal was answered: another follower may have waited for that."""
+    def _settled(self, partition: Partition, refused: bool) -> None:
+        """A proposal was answered: another follower may have waited for that. After a refusal it waits on: the same
+        follower would be proposed again at once, and over and over.
+        """
         leadership = partition.leadership
         if leadership is not None:
             partition.isr_size = len(leadership.isr)
             partition.recount()
             partition.notify()
-            self._expand(partition, leadership)
+            if not refused:
+                self._expand(partition, leadership)
 
     def _expand(self, partition: Partition, leadership: Leadership) -> None:
         for follower in leadership.followers.values():
