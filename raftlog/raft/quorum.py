@@ -338,7 +338,7 @@ class QuorumLog:
         if self._closing or self._failed is not None:
             self._writing = None
             return
-        self._disk.submit(lambda: self._save(writes), self._written, large=writes.snapshot is not None)
+        self._disk.submit(lambda: self._save(writes), self._written)
 
     def _save(self, writes: Writes) -> None:
         snapshot = writes.snapshot

@@ -108,7 +108,7 @@ class Snapshots:
                 done.set_result(None)
 
         self._quorum.disk().submit(
-            lambda: self._journal.save_snapshot(base.index, base.term, content.all_chunks()), ended, large=True
+            lambda: self._journal.save_snapshot(base.index, base.term, content.all_chunks()), ended
         )
         await done
         raft.log.compact(min(self._kept_from(base.index), base.index))
@@ -142,7 +142,7 @@ class Snapshots:
                 leadership.offer_snapshot(found[0])
                 self._quorum.wake()
 
-        self._quorum.disk().submit(load, loaded, large=True)
+        self._quorum.disk().submit(load, loaded)
 
     async def close(self) -> None:
         """Let what is under way end."""

@@ -1,10 +1,11 @@
-"""The clock that stands still, the disk that may be slow, the journal that becomes a log."""
+"""The clock that stands still, the disk that may stand still, the journal that becomes a log."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -35,33 +36,45 @@ def test_a_clock_that_is_not_looked_after_stands_still() -> None:
     assert clock.now() == pytest.approx(12 * BEAT_SECONDS + SLACK_SECONDS)
 
 
-async def test_steps_run_in_order_and_a_slow_disk_gets_a_thread() -> None:
-    now = [0.0]
-    disk = DiskSteps(lambda: now[0])
+async def test_steps_run_in_order_and_none_on_the_event_loop() -> None:
+    disk = DiskSteps(time.monotonic)
     ran: list[tuple[int, bool]] = []
     ended: list[BaseException | None] = []
 
-    def step(number: int, seconds: float) -> None:
-        now[0] += seconds
+    def step(number: int) -> None:
         ran.append((number, threading.current_thread() is threading.main_thread()))
 
-    for number, seconds in enumerate((0.0, 0.5, 0.0, 0.0)):
-        disk.submit(lambda number=number, seconds=seconds: step(number, seconds), ended.append)  # type: ignore[misc]
-    disk.submit(lambda: step(9, 0.0), ended.append, large=True)
+    for number in range(4):
+        disk.submit(lambda number=number: step(number), ended.append)  # type: ignore[misc]
     await asyncio.wait_for(disk.drain(), 5.0)
-    assert ran == [(0, True), (1, True), (2, False), (3, True), (9, False)]
-    assert ended == [None] * 5 and not disk.busy
+    assert ran == [(number, False) for number in range(4)]
+    assert ended == [None] * 4 and not disk.busy
 
 
-@pytest.mark.parametrize("large", [False, True])
-async def test_a_step_that_fails_says_so_and_the_next_one_runs(large: bool) -> None:
+async def test_the_event_loop_turns_while_a_disk_stands_still() -> None:
+    disk = DiskSteps(time.monotonic)
+    goes_on = threading.Event()
+    ended: list[BaseException | None] = []
+
+    def stand_still() -> None:
+        goes_on.wait(10)
+
+    disk.submit(stand_still, ended.append)
+    await asyncio.sleep(0)
+    assert disk.busy and not ended
+    goes_on.set()
+    await asyncio.wait_for(disk.drain(), 5.0)
+    assert ended == [None]
+
+
+async def test_a_step_that_fails_says_so_and_the_next_one_runs() -> None:
     disk = DiskSteps(lambda: 0.0)
     ended: list[BaseException | None] = []
 
     def fails() -> None:
         raise JournalFailed("full", on_disk_unknown=False)
 
-    disk.submit(fails, ended.append, large=large)
+    disk.submit(fails, ended.append)
     disk.submit(lambda: None, ended.append)
     await asyncio.wait_for(disk.drain(), 5.0)
     assert isinstance(ended[0], JournalFailed) and ended[1] is None
@@ -97,5 +110,5 @@ def test_members_are_sorted_and_counted() -> None:
     fewer = four.without(2, awaited=Voter(2, b"n", "b", 2))
     assert fewer.ids == (1, 3, 4) and [voter.node_id for voter in fewer.awaited] == [2]
     assert Configuration.decode(fewer.encode()) == fewer
-    with pytest.raises(RaftViolation, match="newer version"):
+    with pytest.raises(RaftViolation, match="format 2"):
         Configuration.decode(b"\x93\x02\x90\x90")
