@@ -1,0 +1,117 @@
+"""A broker with two disks: when one is full or exchanged, only what lies on it moves, and is filled again."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from raftlog.testing import BrokerProcess, Cluster
+from tests.cluster.test_disk_full import fill
+from tests.cluster.world import World, Writer, wait_until
+
+SIZE_MB = 24
+PARTITIONS = 6
+BROKER = 2
+
+
+def mount(place: Path) -> None:
+    """A new, empty disk."""
+    command = ["mount", "-t", "tmpfs", "-o", f"size={SIZE_MB}m", "tmpfs", str(place)]
+    if os.geteuid() != 0 or subprocess.run(command, capture_output=True, check=False).returncode != 0:
+        pytest.skip("needs the right to mount a small tmpfs")
+
+
+def unmount(place: Path) -> None:
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+@pytest.fixture
+def disks(tmp_path: Path) -> Iterator[tuple[Path, Path]]:
+    """Two file systems, of which the second is small."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    second.mkdir()
+    mount(second)
+    yield first, second
+    unmount(second)
+
+
+class OnTwoDisks(BrokerProcess):
+    """A broker with log.dirs in place of --data-dir."""
+
+    @property
+    def command(self) -> list[str]:
+        command = super().command
+        at = command.index("--data-dir")
+        return command[:at] + command[at + 2 :]
+
+
+@pytest.fixture
+def world(tmp_path: Path, disks: tuple[Path, Path]) -> Iterator[World]:
+    cluster = Cluster(3, tmp_path, settings={"replica.lag.time.max.ms": "3000"})
+    usual = cluster.broker(BROKER)
+    dirs = {"log.dirs": ",".join(map(str, disks)), "metadata.log.dir": str(tmp_path / "metadata")}
+    cluster.brokers[BROKER - 1] = OnTwoDisks(
+        BROKER,
+        usual.data_dir,
+        port=usual.port,
+        settings=usual.settings | dirs,
+        log_file=usual.log_file,
+        extra_arguments=usual.extra_arguments,
+    )
+    try:
+        cluster.start()
+        yield World(cluster)
+    finally:
+        cluster.kill()
+        cluster.close()
+
+
+def held_by(directory: Path, topic: str) -> set[int]:
+    return {int(path.name.rpartition("-")[2]) for path in directory.glob(f"{topic}-[0-9]")}
+
+
+def leaders(world: World, topic: str) -> dict[int, int]:
+    return {each.id: each.leader for each in world.partitions(topic)}
+
+
+def in_sync(world: World, topic: str) -> set[int]:
+    """The partitions that the broker with two disks is in sync with."""
+    return {each.id for each in world.partitions(topic) if BROKER in each.isrs}
+
+
+def records(directory: Path) -> int:
+    """Bytes of records on a disk."""
+    return sum(path.stat().st_size for path in directory.glob("*-[0-9]/*.log"))
+
+
+def test_only_what_lies_on_the_failed_disk_moves_and_a_new_disk_is_filled_again(
+    world: World, disks: tuple[Path, Path]
+) -> None:
+    broker, topic = world.cluster.broker(BROKER), "spread"
+    world.create(topic, PARTITIONS)
+    first, second = (held_by(disk, topic) for disk in disks)
+    assert first and second and not first & second and first | second == set(range(PARTITIONS))
+    led = {index for index, leader in leaders(world, topic).items() if leader == BROKER}
+    with Writer(world.bootstrap, topic) as writer:
+        writer.wait_for_more()
+        fill(disks[1] / "ballast")
+        wait_until(lambda: in_sync(world, topic) == first, "only what lies on the full disk has left")
+        now = leaders(world, topic)
+        assert {index for index in led & first if now[index] != BROKER} == set(), "what lies elsewhere is led on"
+        assert all(now[index] != BROKER for index in second)
+        writer.wait_for_more(500)
+        broker.stop()
+        unmount(disks[1])
+        mount(disks[1])
+        broker.start()
+        world.wait_until_in_sync(topic)
+        writer.wait_for_more()
+    writer.check_no_errors()
+    assert held_by(disks[1], topic) == second and records(disks[1]) > 0
+    acknowledged = {message.value() for message in writer.deliveries.messages}
+    assert acknowledged <= {message.value() for message in world.read(topic, PARTITIONS)}
