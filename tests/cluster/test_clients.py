@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -130,3 +132,28 @@ class TestJava:
         leaders = [line.split("Leader: ")[1].split()[0] for line in described.splitlines() if "Leader: " in line]
         preferred = [line.split("Replicas: ")[1].split(",")[0] for line in described.splitlines() if "Leader: " in line]
         assert leaders == preferred and len(leaders) == PARTITIONS
+
+    def test_a_partition_is_moved_with_a_throttle_that_is_lifted_afterwards(
+        self, world: World, name: str, tmp_path: Path
+    ) -> None:
+        world.create(name)
+        before = world.partitions(name)[0].replicas
+        plan = tmp_path / "plan.json"
+        replicas = before[:0:-1]
+        plan.write_text(
+            json.dumps({"version": 1, "partitions": [{"topic": name, "partition": 0, "replicas": replicas}]})
+        )
+        tool = ("reassign-partitions", "--bootstrap-server", world.bootstrap, "--reassignment-json-file", str(plan))
+        begun = java.run(*tool, "--execute", "--throttle", "1000000")
+        assert "The inter-broker throttle limit was set to 1000000 B/s" in begun
+        wait_until(lambda: world.partitions(name)[0].replicas == replicas, "the partition is moved")
+        done = java.run(*tool, "--verify")
+        assert f"Reassignment of partition {name}-0 is completed." in done
+        assert "Clearing broker-level throttles on brokers 1,2,3" in done
+        described = java.run("topics", "--bootstrap-server", world.bootstrap, "--describe", "--topic", name)
+        assert "throttled" not in described and f"Replicas: {','.join(map(str, replicas))}" in described
+
+    def test_features_are_described(self, world: World) -> None:
+        described = java.run("features", "--bootstrap-server", world.bootstrap, "describe")
+        (words,) = [line.split() for line in described.splitlines() if line.startswith("Feature: ")]
+        assert words[1] == "raftlog.metadata.version" and words[words.index("FinalizedVersionLevel:") + 1] == "1"
