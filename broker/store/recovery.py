@@ -25,7 +25,7 @@ from raftlog.broker.core.log.results import LogDamaged
 from raftlog.broker.core.log.snapshot import CorruptSnapshot, decode_snapshot
 from raftlog.broker.core.log.transactions import AbortedTransaction
 from raftlog.broker.store.cut_plan import replay_batch
-from raftlog.broker.store.files import read_exactly, read_whole
+from raftlog.broker.store.files import STAGED_SUFFIX, read_exactly, read_whole
 from raftlog.broker.store.names import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
@@ -456,7 +456,9 @@ def finish_swap(store: Store, directory: str) -> list[str]:
     """
     disk = store.disk
     names = disk.list_directory(directory)
-    if not any(name.endswith((DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX, ".tmp")) for name in names):
+    # One look at all names: ten thousand logs are opened at a start.
+    together = "/".join([*names, ""])
+    if not any(f"{suffix}/" in together for suffix in (DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX, STAGED_SUFFIX)):
         return names
     cleaned = [offset for name in names if name.endswith(CLEANED_SUFFIX) and (offset := offset_of(name)) is not None]
     lowest_cleaned = min(cleaned, default=1 << 63)
