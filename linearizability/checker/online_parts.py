@@ -18,8 +18,9 @@ from raftlog.linearizability.checker.log_gaps import Undecided, finish, place_to
 from raftlog.linearizability.checker.log_witness import log_witness
 from raftlog.linearizability.checker.model import Model
 from raftlog.linearizability.checker.models.log import Log
+from raftlog.linearizability.checker.parts import LogPart
 from raftlog.linearizability.checker.reduce import Past, Started, reduce
-from raftlog.linearizability.checker.verdict import Witness
+from raftlog.linearizability.checker.verdict import Status, Witness
 from raftlog.linearizability.checker.witness import witness_of
 
 _RECENT = 256  # operations kept for the witness: at least so many, and at most twice as many
@@ -67,7 +68,7 @@ class OnlineLog:
         self._returned: list[Operation] = []
         self._recent: deque[Operation] = deque(maxlen=_RECENT)
         self._open: dict[int, Operation] = {}
-        self._count = 0
+        self._ended = 0
 
     @property
     def doubt(self) -> str | None:
@@ -79,6 +80,7 @@ class OnlineLog:
 
     def complete(self, operation: Operation) -> bool:
         self._open.pop(id(operation), None)
+        self._ended += 1
         self._recent.append(operation)
         self._returned.append(operation)
         # A few at a time: the check is quicker at it, and nothing depends on what comes later.
@@ -106,10 +108,25 @@ class OnlineLog:
         try:
             self.is_bad = finish(self._check) is not None
         except Undecided:
-            raise OutOfBudget("configurations", "appends of unknown outcome look alike") from None
+            whole = self._whole()
+            if whole is None:
+                raise OutOfBudget("configurations", "appends of unknown outcome look alike") from None
+            self.is_bad = whole.run(self._meter) is Status.INVALID
         return not self.is_bad
 
+    def _whole(self) -> LogPart | None:
+        """The check of a finished history, as long as nothing of this one was forgotten."""
+        if self._ended > len(self._recent):
+            return None
+        return LogPart(self._model, in_order([*self._recent, *self._open.values()]))
+
     def witness(self, key: Key, unit: TimeUnit, meter: Meter) -> Witness:
+        whole = self._whole()
+        try:
+            if whole is not None and whole.run(meter) is Status.INVALID:
+                return whole.witness(key, unit, meter)
+        except OutOfBudget:
+            pass
         violation: LogViolation | None = self._check.violation
         assert violation is not None
         return log_witness(self._model, violation, list(self._recent), key, unit)
