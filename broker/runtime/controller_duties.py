@@ -140,7 +140,9 @@ class ControllerDuties:
             seconds = self._loop.time() - began
             log.info("brokers=%s fenced, %d partitions changed in %.3f s", answer.fenced, answer.partitions, seconds)
             return
-        log.error("brokers could not be fenced: %s", answer.error.name)
+        # Another node decides by now, and watches them itself.
+        level = logging.INFO if answer.error is ErrorCode.NOT_CONTROLLER else logging.ERROR
+        log.log(level, "brokers could not be fenced: %s", answer.error.name)
         for broker_id, epoch in brokers:
             self._liveness.watch(broker_id, epoch, self._now_ms())
 
