@@ -184,15 +184,13 @@ class ConfigResolver:
             text = overrides.get(name)
             if text is not None:
                 places.append(ConfigSynonym(name, text, ConfigSource.TOPIC))
-            synonyms = SYNONYMS.get(name, ())
-            for synonym in synonyms:
-                places.extend(self._broker_levels(image, synonym.name, self._broker_id))
+            for number, synonym in enumerate(SYNONYMS.get(name, ())):
+                levels = self._broker_levels(image, synonym.name, self._broker_id)
+                # Kafka tells the default of the first name alone.
+                places.extend(level for level in levels if number == 0 or level.source is not ConfigSource.DEFAULT)
             value = text if text is not None else value_text(self._topic_defaults(image)[name])
             source = places[0].source if places else ConfigSource.DEFAULT
-            shown = tuple(places)
-            if not synonyms:
-                shown = (*shown, ConfigSynonym(name, definition.default_text, ConfigSource.DEFAULT))
-            yield ConfigEntry(definition, name, value, source, is_read_only=False, synonyms=shown)
+            yield ConfigEntry(definition, name, value, source, is_read_only=False, synonyms=tuple(places))
 
     def describe_broker(self, image: MetadataImage) -> Iterator[ConfigEntry]:
         """Every supported setting of this broker."""

@@ -155,7 +155,7 @@ def test_a_broker_does_not_start_on_metadata_of_a_newer_version_and_says_so(tmp_
     journal.append([Entry(1, 1, msgpack.packb((1, [(999, 0, "from the future")])))])
     journal.close()
     broker = BrokerProcess(1, tmp_path / "data", log_file=tmp_path / "broker.log")
-    with pytest.raises(BrokerDied, match="record type 999"):
+    with pytest.raises(BrokerDied, match="a record of type 999"):
         broker.start()
     assert "start a newer version" in broker.log()
 

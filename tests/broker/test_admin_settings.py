@@ -65,7 +65,6 @@ async def test_settings_are_described_in_every_version(tmp_path: Path, version: 
         assert [(s.name, s.value, s.source) for s in retention.synonyms] == [
             ("retention.ms", "5", ConfigSource.TOPIC),
             ("log.retention.hours", "1", ConfigSource.STATIC_BROKER),
-            ("log.retention.hours", "168", ConfigSource.DEFAULT),
         ]
         assert retention.config_type == (ConfigType.LONG if version >= 3 else 0)
         assert bool(retention.documentation) == (version >= 3)
