@@ -62,9 +62,9 @@ class History:
         self._next_value += count
         return tuple(range(self._next_value - count, self._next_value))
 
-    def begin(self, process: str, function: str, partition: int, given: Any) -> Operation:
+    def begin(self, process: str, function: str, key: int | str, given: Any) -> Operation:
         """A call."""
-        operation = Operation(process, function, given, key=partition, call=self.now(), index=len(self.operations))
+        operation = Operation(process, function, given, key=key, call=self.now(), index=len(self.operations))
         self.operations.append(operation)
         return operation
 
@@ -75,12 +75,18 @@ class History:
 
 
 class Connections:
-    """A client's way to the brokers: one connection to each, made when it is needed."""
+    """A client's way to the brokers: one connection to each, made when it is needed.
 
-    def __init__(self, loop: SimulatedLoop, name: str, bootstrap: Sequence[Address], random: Random) -> None:
+    One that is `stubborn` goes on asking where it asked before, whatever it is told, for a while.
+    """
+
+    def __init__(
+        self, loop: SimulatedLoop, name: str, bootstrap: Sequence[Address], random: Random, *, stubborn: bool = False
+    ) -> None:
         self.loop = loop
         self.name = name
         self.random = random
+        self.stubborn = stubborn
         self._bootstrap = bootstrap
         self._clients: dict[Address, KafkaClient] = {}
         self._leaders: dict[tuple[str, int], Address] = {}
@@ -117,6 +123,8 @@ class Connections:
 
     def forget(self, topic: str, partition: int) -> None:
         """The leader has moved, or cannot be reached."""
+        if self.stubborn and self.random.random() < 0.8:
+            return
         self._leaders.pop((topic, partition), None)
 
 

@@ -17,12 +17,16 @@ from raftlog.linearizability.simulator.injector import Injector
 from raftlog.linearizability.simulator.world import Machine, World
 
 DATA_KINDS = ("data-error", "data-wipe", "data-rot")
+DETAILED_KINDS = (*DATA_KINDS, "unreachable")
+"""Of these the `amount` says more."""
 FAILING = (("sync",), ("write",), ("sync", "write", "sync_directory", "rename"))
 """What fails together."""
 
 
 class ClusterInjector(Injector):
-    """As Injector. `begin`: what begins a work, by its kind. `directories`: the data directories of each broker."""
+    """As Injector. `begin`: what begins a work, by its kind. `directories`: the data directories of each broker.
+    `clients`: the node that clients run on.
+    """
 
     def __init__(
         self,
@@ -34,6 +38,7 @@ class ClusterInjector(Injector):
     ) -> None:
         super().__init__(world, nodes, leader)
         self.begin: Mapping[str, Callable[[Fault], bool]] = {}
+        self.clients = 0
         self._invariants = invariants
         self._directories = directories
         # Whose disk has to be exchanged, and how.
@@ -57,6 +62,13 @@ class ClusterInjector(Injector):
         """The one data directory of several that fails now, or ""."""
         several = len(self._directories) > 1
         return machine.disk.failing.get("write", machine.disk.failing.get("sync", "")) if several else ""
+
+    # Clients ---------------------------------------------------------------------------------------------------
+
+    def _unreachable(self, machine: Machine, fault: Fault) -> bool:
+        """Clients cannot reach the broker, or not hear of it; the others can."""
+        to, back = (self.clients, machine.node), (machine.node, self.clients)
+        return self._hold(((to,), (back,), (to, back))[fault.amount % 3], fault.seconds)
 
     # Disks with data -------------------------------------------------------------------------------------------
 

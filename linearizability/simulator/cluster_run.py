@@ -13,11 +13,12 @@ from random import Random
 
 from raftlog.broker.running import RunningBroker
 from raftlog.linearizability.checker.history import INFO, OK, Operation
-from raftlog.linearizability.checker.log_check import LogCheck
+from raftlog.linearizability.checker.log_sparse import check_log
 from raftlog.linearizability.simulator.cluster_client import Connections, History, Producer, Reader
-from raftlog.linearizability.simulator.cluster_faults import DATA_KINDS, ClusterInjector
+from raftlog.linearizability.simulator.cluster_faults import DATA_KINDS, DETAILED_KINDS, ClusterInjector
 from raftlog.linearizability.simulator.cluster_invariants import ClusterInvariants
 from raftlog.linearizability.simulator.cluster_moves import Moves
+from raftlog.linearizability.simulator.cluster_offsets import Offsets
 from raftlog.linearizability.simulator.cluster_works import Site, Work, WorkMaker
 from raftlog.linearizability.simulator.faults import Fault, Plan, schedule
 from raftlog.linearizability.simulator.kafka_port import Unanswered
@@ -45,11 +46,14 @@ SETTLE_SECONDS = 40.0
 
 KINDS = (
     "kill", "power", "tear", "freeze", "cut", "deaf", "isolate", "split", "reset", "slow-disk", "full-disk", "clock",
-    "stop",
+    "stop", "unreachable",
 )  # fmt: skip
-WORKS: dict[str, WorkMaker] = {work.kind: work for work in (Moves,)}
+WORKS: dict[str, WorkMaker] = {work.kind: work for work in (Moves, Offsets)}
 WORK_CHANCE = 0.3
 """How likely each work is part of a run."""
+
+STUBBORN_CHANCE = 0.1
+"""How likely a client does not believe what it is told of leaders."""
 
 
 class ClusterRun(BaseSimulation):
@@ -82,6 +86,7 @@ class ClusterRun(BaseSimulation):
         self.clients = self.world.add_machine(CLIENTS, "clients")
         self.invariants = ClusterInvariants(self.world, self.nodes, self.failed)
         self.injector = ClusterInjector(self.world, self.nodes, self._leader, self.invariants, self.directories)
+        self.injector.clients = CLIENTS
         self.injector.begin = dict.fromkeys(WORKS, self._begin)
         self.injector.may_cut_power = self._may_cut_power
         self.injector.stop = self._stop
@@ -149,7 +154,9 @@ class ClusterRun(BaseSimulation):
 
     def _ways(self, name: str) -> Connections:
         bootstrap = [(host_of(node), KAFKA_PORT) for node in self.nodes]
-        return Connections(self.clients.loop, name, bootstrap, Random(f"{self.seed} {name}"))
+        random = Random(f"{self.seed} {name}")
+        stubborn = Random(f"{self.seed} {name} stubborn").random() < STUBBORN_CHANCE
+        return Connections(self.clients.loop, name, bootstrap, random, stubborn=stubborn)
 
     async def _clients(self, machine: Machine) -> None:
         self.history = History(machine.loop)
@@ -277,7 +284,7 @@ class ClusterRun(BaseSimulation):
             stamp = int(self.world.now * 1e9)
             read = Operation("end", "read", 0, (values, True), call=stamp, returned=stamp, outcome=OK)
             operations.sort(key=_returned)
-            violation = LogCheck().extend([*operations, read])
+            violation = check_log([*operations, read], complete=True)
             if violation is not None:
                 what = f"{violation.kind} at {violation.offset} of partition {partition}: {violation.operations}"
                 raise Violation("linearizability", what)
@@ -319,7 +326,7 @@ def _house(random: Random) -> tuple[tuple[str, ...], dict[str, str]]:
 
 def _detailed(seed: int, faults: Sequence[Fault]) -> list[Fault]:
     random = Random(f"{seed} directories")
-    return [replace(fault, amount=random.randrange(6)) if fault.kind in DATA_KINDS else fault for fault in faults]
+    return [replace(fault, amount=random.randrange(6)) if fault.kind in DETAILED_KINDS else fault for fault in faults]
 
 
 def _works(seed: int) -> list[Fault]:

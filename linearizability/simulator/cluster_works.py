@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from raftlog.linearizability.simulator.cluster_client import Connections, History
+from raftlog.linearizability.simulator.cluster_client import Address, Connections, History
 from raftlog.linearizability.simulator.cluster_invariants import ClusterInvariants
 from raftlog.linearizability.simulator.kafka_port import KafkaClient, Unanswered
 from raftlog.linearizability.simulator.violation import Violation
@@ -63,6 +63,13 @@ class Work:
     def fail(self, invariant: str, text: str) -> None:
         """Raises Violation."""
         raise Violation(invariant, text)
+
+    async def connected(self, ways: Connections, address: Address) -> KafkaClient | None:
+        """A connection; None when there is no way."""
+        try:
+            return await ways.to(address)
+        except Unanswered:
+            return None
 
     async def ask(self, request: Any, version: int, client: KafkaClient | None = None) -> Any:
         """The answer of that broker, or of any; None when there was none."""

@@ -82,6 +82,7 @@ KINDS: tuple[Kind, ...] = (
     Kind("data-error", 4, 0.1, 1.5),  # I/O errors in one data directory (`amount` says which, and what fails)
     Kind("data-wipe", 3, 0.05, 1.0),  # killed, one data directory (`amount`) exchanged for an empty one, started again
     Kind("data-rot", 3, 0.05, 1.0),  # killed, a bit of a record flips, started again; exchanged some time later
+    Kind("unreachable", 2, 0.1, 2.0),  # clients cannot reach the node, or hear of it (`amount`); the others can
     Kind("clock", 0.5, 0.1, 3.0),  # its wall clock is `amount` seconds off
     Kind("stop", 1, 0.01, 1.5),  # SIGTERM, and started again some time after it has ended
     Kind("transfer", 0.7, 0.0, 0.0),  # the leader is asked to hand over to `others`
