@@ -163,7 +163,9 @@ class Partition:
             if self.error is ErrorCode.NONE:
                 self.advance(recovery_point)
         else:
-            self._safe_end = max(self._safe_end, recovery_point)
+            # What came during the last sync may be less than flush.messages asks to sync: it counts as it is.
+            rest_counts = not self.flushing and not self.log.flush_due
+            self._safe_end = self.log.log_end_offset if rest_counts else max(self._safe_end, recovery_point)
             self.recount()
         waiters, self._flush_waiters = self._flush_waiters, []
         for callback in waiters:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from raftlog.broker.store.managed_log import ManagedLog
 from raftlog.wire.errors import ErrorCode
 from tests.replica.brokers import Cluster, run
 from tests.waiting import until
@@ -151,6 +152,26 @@ def test_with_flush_messages_a_follower_acknowledges_what_is_on_its_disk(tmp_pat
             await until(cluster.is_replicated)
             for broker in cluster.brokers.values():
                 assert broker.partition().log.recovery_point == 20
+
+    run(story)
+
+
+def test_what_arrives_as_a_flush_ends_is_committed_without_another_record(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Cluster(tmp_path, topic={"flush.messages": "3"}) as cluster:
+            cluster.create_topic((1, 2, 3))
+            logs = cluster[1].logs
+            flush = logs.flush
+
+            async def flush_and_hear_of_it_later(log: ManagedLog) -> None:
+                await flush(log)
+                if cluster[1].end() == 3:
+                    cluster[1].append("one more, which is no reason to flush again")
+
+            logs.flush = flush_and_hear_of_it_later  # type: ignore[method-assign]
+            for number in range(3):
+                cluster[1].append(f"{number}")
+            await until(lambda: cluster[1].partition().log.high_watermark == 4, "all is committed", 10)
 
     run(story)
 
