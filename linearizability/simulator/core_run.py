@@ -17,6 +17,7 @@ from raftlog.linearizability.simulator.faults import Fault, Plan, echoes, schedu
 from raftlog.linearizability.simulator.injector import Injector
 from raftlog.linearizability.simulator.journals import Mirror, WatchedFiles
 from raftlog.linearizability.simulator.loop import Timer
+from raftlog.linearizability.simulator.message_sizes import small_messages
 from raftlog.linearizability.simulator.raft_invariants import RaftInvariants
 from raftlog.linearizability.simulator.runs import BaseSimulation
 from raftlog.linearizability.simulator.violation import Violation
@@ -436,6 +437,10 @@ class CoreRun(BaseSimulation):
 
     def run(self) -> None:
         """See Simulation."""
+        with small_messages(self.random):
+            self._run()
+
+    def _run(self) -> None:
         self.world.network.reset_connections = self.reset  # type: ignore[method-assign]
         self.injector.schedule(self.faults)
         for machine in self.world.machines.values():

@@ -112,9 +112,10 @@ HUNTED = ("kill", "power", "tear", "isolate", "cut", "freeze", "transfer")
 
 def schedule(random: Random, plan: Plan) -> list[Fault]:
     """A schedule, by time. Each run has some kinds of faults and not others: the rare ones meet more often so."""
-    chance = random.random()
-    make = _hunt if chance < 0.25 else _seesaw if chance < 0.35 else _mixture
-    faults = make(random, plan)
+    makers = [_hunt, _hunt, _seesaw, _relapse, _stumble, *[_mixture] * 5]
+    if plan.damage_max and not {"rot", "wipe"}.isdisjoint(plan.kinds):
+        makers[0] = _decay
+    faults = random.choice(makers)(random, plan)
     return sorted(faults, key=lambda fault: (fault.at, fault.kind, fault.node))
 
 
@@ -141,6 +142,10 @@ def _seesaw(random: Random, plan: Plan) -> list[Fault]:
     while at < plan.last:
         at += 0.05 + 0.2 * random.random()
         alone = 0.3 + 0.7 * random.random()
+        if random.random() < 0.4:
+            # The others know at once that they have lost it, and it does not.
+            faults.append(Fault(round(at, 3), "reset", LEADER, 0.0, tuple(range(1, plan.nodes + 1))))
+            at += 0.001
         kind = random.choice(names)
         others = _others(random, plan, random.randint(1, plan.nodes), kind)
         faults.append(Fault(round(at, 3), kind, LEADER, round(alone, 3), others[:1] if kind == "split" else others))
@@ -149,6 +154,56 @@ def _seesaw(random: Random, plan: Plan) -> list[Fault]:
             to = (random.randint(1, plan.nodes),)
             faults.append(Fault(round(at, 3), "transfer", LEADER, 0.0, to))
     return faults
+
+
+def _relapse(random: Random, plan: Plan) -> list[Fault]:
+    """The leader goes, and while others elect the next one, some of them are killed and come back at once."""
+    names = [name for name in ("kill", "power", "isolate", "transfer") if name in plan.kinds]
+    faults = []
+    at = plan.first
+    while at < plan.last:
+        at += 0.2 + 0.4 * random.random()
+        kind = random.choice(names)
+        others = _others(random, plan, random.randint(1, plan.nodes), kind)
+        faults.append(Fault(round(at, 3), kind, LEADER, round(0.3 + 0.5 * random.random(), 3), others))
+        for node in random.sample(range(1, plan.nodes + 1), random.randint(1, plan.nodes - 1)):
+            faults.append(Fault(round(at + 0.005 + 0.05 * random.random(), 3), "kill", node, 0.01))
+    return faults
+
+
+def _stumble(random: Random, plan: Plan) -> list[Fault]:
+    """Who is to lead next stands still in the very moment in which the leader goes, and for longer than is waited."""
+    names = [name for name in ("stop", "kill", "transfer") if name in plan.kinds]
+    faults = []
+    at = plan.first
+    while at < plan.last:
+        at += 0.1 + 0.8 * random.random()
+        still = 0.5 + 3.0 * random.random()
+        faults.append(Fault(round(at, 3), "freeze", random.randint(1, plan.nodes), round(still, 3)))
+        gone = 0.05 + 0.5 * random.random()
+        to = (random.randint(1, plan.nodes),)
+        soon = round(at + 0.03 * random.random(), 3)
+        faults.append(Fault(soon, random.choice(names), LEADER, round(gone, 3), to))
+        at += still
+    return faults
+
+
+def _decay(random: Random, plan: Plan) -> list[Fault]:
+    """One is left behind, the disk of another one fails, and when both are back the leader is gone."""
+    behind, bad = random.sample(range(1, plan.nodes + 1), 2)
+    rest = tuple(node for node in range(1, plan.nodes + 1) if node != behind)
+    at = random.choice((0.1 * random.random(), 0.3 + 0.5 * random.random()))
+    damage = at + 0.3 + 0.7 * random.random()
+    mended = 0.05 + 0.2 * random.random()
+    gone = damage + mended * random.random()
+    away = gone + 0.3 * random.random() - at
+    everybody = tuple(range(1, plan.nodes + 1))
+    harms = [name for name in ("rot", "wipe") if name in plan.kinds]
+    return [
+        Fault(round(at, 3), random.choice(("kill", "isolate")), behind, round(away, 3), rest),
+        Fault(round(damage, 3), random.choice(harms), bad, round(mended, 3)),
+        Fault(round(gone, 3), random.choice(("kill", "isolate")), LEADER, round(0.6 + random.random(), 3), everybody),
+    ]
 
 
 def echoes(random: Random, node: int, others: tuple[int, ...]) -> tuple[list[Fault], float, float]:

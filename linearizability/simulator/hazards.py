@@ -8,18 +8,24 @@ Knows which line of defence each one takes away. Refuses to know how it is notic
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from raftlog.linearizability.simulator.disk import FaultyDisk
+from raftlog.raft import journal, proposals
 from raftlog.raft.core.entries import Entry
 from raftlog.raft.core.leadership import Leadership
 from raftlog.raft.core.log import Accepted, RaftLog, Rejected
 from raftlog.raft.core.messages import AppendReply, Message, VoteReply
 from raftlog.raft.core.raft import Raft
-from raftlog.raft.core.state import Role
+from raftlog.raft.core.state import NOBODY, HardState, Role
+from raftlog.raft.files import Files
+from raftlog.raft.journal import Journal, JournalDamaged, Recovered
+from raftlog.raft.seam import ProposalFailed
+from raftlog.raft.snapshot_file import write_snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +137,188 @@ def no_fsync() -> AbstractContextManager[None]:
     return instead(FaultyDisk, "sync", sync)
 
 
-RAFT_HAZARDS: tuple[Hazard, ...] = (
-    Hazard("truncate-on-overlap", ("core", "quorum"), str(truncate_on_overlap.__doc__), truncate_on_overlap),
-    Hazard("double-vote", ("core",), str(double_vote.__doc__), double_vote),
-    Hazard("vote-twice", ("core", "quorum"), str(vote_twice.__doc__), vote_twice),
-    Hazard("late-ack", ("core",), str(late_ack.__doc__), late_ack),
-    Hazard("ack-before-fsync", ("core", "quorum"), str(ack_before_fsync.__doc__), ack_before_fsync),
-    Hazard("no-fsync", ("core", "quorum"), str(no_fsync.__doc__), no_fsync),
+def forgotten_vote() -> AbstractContextManager[None]:
+    """A node that starts again does not know for whom it has voted."""
+
+    def begin(self: Raft, own: Any, log: RaftLog, hard_state: HardState, *rest: Any, **more: Any) -> None:
+        real(self, own, log, HardState(hard_state.term, NOBODY), *rest, **more)
+
+    real = Raft.__init__
+    return instead(Raft, "__init__", begin)
+
+
+def _agreement_further_back() -> AbstractContextManager[None]:
+    """Two logs are taken to agree up to a little less than they do: allowed, and what later entries must allow for."""
+
+    def agreement_before(self: RaftLog, index: int, term: int) -> tuple[int, int]:
+        found, found_term = real(self, index, term)
+        earlier = max(self.base.index, found - 3)
+        earlier_term = self.term_at(earlier)
+        return (found, found_term) if earlier_term is None else (earlier, earlier_term)
+
+    real = RaftLog.agreement_before
+    return instead(RaftLog, "agreement_before", agreement_before)
+
+
+@contextmanager
+def acknowledge_more_than_was_verified() -> Iterator[None]:
+    """A follower acknowledges all that it has, and not what the message has shown to be the leader's."""
+
+    def on_append(self: Any, sender: int, message: Any) -> None:
+        real(self, sender, message)
+        held = self._writes.held
+        if held and isinstance(held[-1][1], AppendReply) and held[-1][1].sequence == message.sequence:
+            held[-1] = (sender, held[-1][1]._replace(index=self.log.last_index))
+
+    real = Raft._on_append
+    with instead(Raft, "_on_append", on_append), _agreement_further_back():
+        yield
+
+
+@contextmanager
+def commit_more_than_was_verified() -> Iterator[None]:
+    """A follower takes all that it has for committed, up to what the leader has committed."""
+
+    def on_append(self: Any, sender: int, message: Any) -> None:
+        before = len(self._writes.held)
+        real(self, sender, message)
+        if len(self._writes.held) > before:
+            self._commit(min(message.committed, self.log.last_index))
+
+    real = Raft._on_append
+    with instead(Raft, "_on_append", on_append), _agreement_further_back():
+        yield
+
+
+def commit_of_an_earlier_term() -> AbstractContextManager[None]:
+    """A leader counts copies of entries of earlier terms too (figure 8 of the paper)."""
+
+    def committed(self: Any) -> int:
+        configuration = self._log.configuration
+        return int(configuration.reached(self._match(voter) for voter in configuration.voters))
+
+    return instead(Leadership, "committed", committed)
+
+
+@contextmanager
+def wiped_disk_votes() -> Iterator[None]:
+    """A node that lost its disk votes and acknowledges as if it had everything: only its id is looked at."""
+
+    def may_vote_for(self: Raft, voter_id: int) -> bool:
+        return self.configuration.voter(voter_id) is not None and voter_id in self.peers
+
+    def counts(self: Leadership, voter: Any) -> bool:
+        return voter.node_id == self._node_id or voter.node_id in self.progress
+
+    def is_voter(self: Raft) -> bool:
+        return self.configuration.voter(self.node_id) is not None
+
+    with (
+        instead(Raft, "_may_vote_for", may_vote_for),
+        instead(Raft, "is_voter", property(is_voter)),
+        instead(Leadership, "counts", counts),
+    ):
+        yield
+
+
+def majority_begins() -> AbstractContextManager[None]:
+    """A majority of nodes with empty logs begins a new one, whatever the others have."""
+
+    def is_elected_by(self: Raft, votes: set[int]) -> bool:
+        return self.configuration.is_majority(votes)
+
+    return instead(Raft, "_is_elected_by", is_elected_by)
+
+
+def reads_without_a_majority() -> AbstractContextManager[None]:
+    """A leader answers reads without asking whether it leads still."""
+
+    def confirmed_reads(self: Leadership) -> list[tuple[int, int]]:
+        reads, self.reads = self.reads, []
+        return [(read.token, read.index) for read in reads]
+
+    return instead(Leadership, "confirmed_reads", confirmed_reads)
+
+
+def unknown_is_failed() -> AbstractContextManager[None]:
+    """A proposal whose leader was lost counts as failed, though it may be committed later."""
+
+    def settle_of(done: asyncio.Future[int]) -> Callable[[Any, int], None]:
+        told = real(done)
+
+        def settle(result: Any, reason: int) -> None:
+            told(result, reason)
+            error = done.exception() if done.done() and not done.cancelled() else None
+            if isinstance(error, ProposalFailed):
+                error.outcome_unknown = False
+
+        return settle
+
+    real = proposals._settle
+    return instead(proposals, "_settle", settle_of)
+
+
+def damage_is_a_torn_tail() -> AbstractContextManager[None]:
+    """What follows a damaged record of the journal is dropped, as after a write that was cut short."""
+
+    def recover(self: Any) -> Recovered:
+        while True:
+            try:
+                return real(self)
+            except JournalDamaged as error:
+                segments = [f"{self.directory}/{segment.name}" for segment in self._segments]
+                if not error.position or error.path not in segments:
+                    raise
+                self._files.truncate(error.path, error.position)
+                for path in segments[segments.index(error.path) + 1 :]:
+                    self._files.remove(path)
+
+    real = Journal._recover
+    return instead(Journal, "_recover", recover)
+
+
+def snapshot_before_it_is_safe() -> AbstractContextManager[None]:
+    """The journal that a snapshot covers is removed before the snapshot is on the disk."""
+
+    def write(files: Files, directory: str, snapshot: Any) -> None:
+        write_snapshot(cast(Files, _Unsynced(files)), directory, snapshot)
+
+    return instead(journal, "write_snapshot", write)
+
+
+class _Unsynced:
+    """Files that are not synced."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._files, name)
+
+    def sync(self, descriptor: int) -> None:
+        """Nothing."""
+
+    def sync_directory(self, path: str) -> None:
+        """Nothing."""
+
+
+RAFT = ("core", "quorum")
+_ALL: tuple[tuple[str, tuple[str, ...], Callable[[], AbstractContextManager[None]]], ...] = (
+    ("truncate-on-overlap", RAFT, truncate_on_overlap),
+    ("double-vote", ("core",), double_vote),
+    ("vote-twice", RAFT, vote_twice),
+    ("late-ack", ("core",), late_ack),
+    ("ack-before-fsync", RAFT, ack_before_fsync),
+    ("no-fsync", RAFT, no_fsync),
+    ("forgotten-vote", RAFT, forgotten_vote),
+    ("acknowledge-unverified", RAFT, acknowledge_more_than_was_verified),
+    ("commit-unverified", RAFT, commit_more_than_was_verified),
+    ("commit-of-earlier-term", RAFT, commit_of_an_earlier_term),
+    ("damage-is-torn-tail", RAFT, damage_is_a_torn_tail),
+    ("snapshot-before-safe", RAFT, snapshot_before_it_is_safe),
+    ("wiped-disk-votes", ("quorum",), wiped_disk_votes),
+    ("majority-begins", ("quorum",), majority_begins),
+    ("read-without-majority", ("quorum",), reads_without_a_majority),
+    ("unknown-is-failed", ("quorum",), unknown_is_failed),
 )
+RAFT_HAZARDS: tuple[Hazard, ...] = tuple(Hazard(name, parts, str(put.__doc__), put) for name, parts, put in _ALL)

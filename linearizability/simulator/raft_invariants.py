@@ -124,6 +124,9 @@ class RaftInvariants:
             elif known != term:
                 self._fail("commit", f"entry {index} is committed with terms {known} and {term}")
         if last > self.last_committed:
+            # §5.4.2: copies of an entry of an earlier term prove nothing, it may still be overwritten.
+            if raft.role is Role.LEADER and raft.log.term_at(last) != raft.term:
+                self._fail("commit", f"node {node} leads term {raft.term} and commits entry {last} of an earlier one")
             self.last_committed = last
             self._configuration = raft.log.configuration
             self._commit_term = raft.term

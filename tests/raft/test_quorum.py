@@ -471,6 +471,22 @@ async def test_a_wiped_voter_that_is_killed_before_it_has_caught_up_is_let_in_ag
     await world.agree([b"a"])
 
 
+async def test_a_voter_without_a_log_is_let_in_though_the_members_have_changed(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        await world.start()
+        leader = await world.led()
+        fresh, other = (node for node in world.nodes.values() if node is not leader)
+        fresh.kill()
+        for path in (tmp_path / str(fresh.node_id)).glob("*.journal"):
+            path.unlink()
+        removal = asyncio.ensure_future(leader.log.remove_voter(other.node_id))
+        await until(lambda: leader.log.raft.configuration.voter(other.node_id) is None)
+        await world.start(fresh.node_id)
+        await removal
+        await leader.log.propose([b"a"])
+        await until(lambda: world.nodes[fresh.node_id].state.entries == [b"a"])
+
+
 async def test_a_quorum_that_cannot_begin_says_whom_it_waits_for(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

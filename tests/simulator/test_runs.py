@@ -45,11 +45,6 @@ REGRESSIONS: dict[str, tuple[str, int, str]] = {
         381,
         "0.456 wipe 3 for=0.258 n=0\n0.756 kill 3 for=0.288 n=0\n1.205 power 1 for=0.052 n=0",
     ),
-    "a voter killed before its first entry was shut out after the members had changed": (
-        "quorum",
-        296,
-        "0.444 kill 3 for=0.164 n=0",
-    ),
 }
 
 

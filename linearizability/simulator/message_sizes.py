@@ -1,0 +1,27 @@
+"""How much of its log a Raft leader puts into one message: in runs of a few hundred entries all would always fit.
+
+Knows the limits of the core. Refuses to know what is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from random import Random
+
+from raftlog.raft.core import leadership
+
+SIZES = ((1, 1), (1, 100), (100, 100), (leadership.PROBE_BYTES_MAX, leadership.APPEND_BYTES_MAX))
+"""Bytes of entries in a message that asks where two logs agree, and in one that goes on from there."""
+
+
+@contextmanager
+def small_messages(random: Random) -> Iterator[None]:
+    """A follower gets its entries one by one, or some at a time, or all at once."""
+    probe, append = random.choice(SIZES)
+    before = leadership.PROBE_BYTES_MAX, leadership.APPEND_BYTES_MAX
+    leadership.PROBE_BYTES_MAX, leadership.APPEND_BYTES_MAX = probe, append
+    try:
+        yield
+    finally:
+        leadership.PROBE_BYTES_MAX, leadership.APPEND_BYTES_MAX = before
