@@ -37,11 +37,10 @@ class Batch(NamedTuple):
 class _Seen:
     """One replica in one life of its broker, as it was last looked at; one that was moved away and back is another."""
 
-    __slots__ = ("checked_end", "high_watermark", "leads", "log_end", "log_start", "partition")
+    __slots__ = ("checked_end", "high_watermark", "leads", "log_end", "partition")
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
-        self.log_start = 0
         self.high_watermark = 0
         self.checked_end = 0
         self.log_end = 0
@@ -308,10 +307,12 @@ class ClusterInvariants:
         return True
 
     def compare_logs(self) -> None:
-        """Raises Violation unless all replicas hold the same bytes."""
+        """Raises Violation unless all replicas hold the same bytes, from the first on: nobody deletes records."""
         for key in self.newest:
             contents = {}
             for node, partition in self._replicas(key).items():
+                if partition.log.log_start_offset:
+                    raise Violation("log start", f"{key}: on {node} the log begins at {partition.log!r}")
                 contents[node] = list(batches_of(partition, 0, partition.log.log_end_offset))
             first = next(iter(contents.values()), [])
             if any(content != first for content in contents.values()):
