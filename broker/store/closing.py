@@ -11,7 +11,7 @@ took half a minute. One call for all of them takes a fraction of a second.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from raftlog.broker.core.log.results import LogUnavailable
@@ -39,9 +39,7 @@ async def close_logs(directory: DataDirectory, in_thread: InThread) -> bool:
     """
     clean = all(log.offline_reason is None for log in directory.logs.values())
     waiting: list[PartitionLog] = []
-    for number, log in enumerate(list(directory.logs.values())):
-        if number % LOGS_A_TURN == LOGS_A_TURN - 1:
-            await asyncio.sleep(0)
+    async for log in _in_turns(list(directory.logs.values())):
         try:
             if log.prepare_close():
                 waiting.append(log)
@@ -59,17 +57,24 @@ async def _sync_all(directory: DataDirectory, logs: list[PartitionLog], in_threa
 
     Leader epochs are put under their name between two such syncs: a name must not reach the disk before the file.
     """
-    staged = [log for log in logs if _stage(log)]
+    staged = [log async for log in _in_turns(logs) if _stage(log)]
     if not await in_thread(directory.sync_filesystem):
         return False
-    for log in staged:
+    async for log in _in_turns(staged):
         _take_staged(log)
     if staged and not await in_thread(directory.sync_filesystem):
         return False
-    for log in logs:
+    async for log in _in_turns(logs):
         if log.offline_reason is None:
             log.end_close(log.nothing_to_sync())
     return True
+
+
+async def _in_turns(logs: list[PartitionLog]) -> AsyncIterator[PartitionLog]:
+    for number, log in enumerate(logs):
+        if number % LOGS_A_TURN == LOGS_A_TURN - 1:
+            await asyncio.sleep(0)
+        yield log
 
 
 def _stage(log: PartitionLog) -> bool:
