@@ -83,7 +83,7 @@ def test_one_seed_gives_one_trace_in_every_process() -> None:
 
 QUICKLY_NOTICED = (
     "truncate-on-overlap", "vote-twice", "ack-before-fsync", "acknowledge-unverified", "commit-unverified",
-    "commit-of-earlier-term", "snapshot-before-safe", "unknown-is-failed", "isr-of-one",
+    "commit-of-earlier-term", "snapshot-before-safe", "unknown-is-failed", "isr-of-one", "truncate-to-high-watermark",
 )  # fmt: skip
 
 
