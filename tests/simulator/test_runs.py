@@ -93,6 +93,17 @@ def test_a_hazard_put_back_is_noticed(name: str) -> None:
     assert any(run_seed(hazard.parts[0], seed, name).failed for seed in range(20))
 
 
+def test_a_wiped_disk_that_votes_is_noticed_when_it_elects_one_who_was_left_behind() -> None:
+    lines = (
+        "0.718 isolate 1 / 2 3 for=0.684 n=0",
+        "1.194 wipe 3 for=0.092 n=0",
+        "1.197 isolate leader / 1 2 3 for=1.144 n=0",
+    )
+    faults = read_schedule(lines)
+    assert run_seed("quorum", 2, "wiped-disk-votes", faults=faults).invariant == "leader completeness"
+    assert not run_seed("quorum", 2, faults=faults).failed
+
+
 def test_a_hazard_is_gone_after_its_run() -> None:
     assert run_seed("core", 0, "truncate-on-overlap").failed
     assert not run_seed("core", 0).failed
