@@ -49,6 +49,8 @@ class MalformedRecord(ValueError):
 
 _PARTITION_DEFAULTS = tuple(PartitionState._field_defaults.values())
 _REQUIRED = len(PartitionState._fields) - len(_PARTITION_DEFAULTS)
+_OWN = 4
+"""The first fields of a partition, its index, leader and epochs, are its own; the others are those of many."""
 
 
 def _pack_partition(state: PartitionState) -> Sequence[Any]:
@@ -62,22 +64,34 @@ class _Interner:
 
     def __init__(self) -> None:
         self._tuples: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+        self._rests: dict[Sequence[Any], tuple[Any, ...]] = {}
 
-    def tuple(self, values: Iterable[Any]) -> tuple[Any, ...]:
+    def _tuple(self, values: Iterable[Any]) -> tuple[Any, ...]:
         made = tuple(values)
         return self._tuples.setdefault(made, made)
 
+    def partition(self, fields: Sequence[Any]) -> PartitionState:
+        """The state that `_pack_partition` wrote.
 
-def _unpack_partition(fields: Sequence[Any], interner: _Interner) -> PartitionState:
-    shared = interner.tuple
-    if len(fields) == _REQUIRED:
-        index, leader, leader_epoch, partition_epoch, replicas, isr = fields
-        return PartitionState(index, leader, leader_epoch, partition_epoch, shared(replicas), shared(isr))
-    return PartitionState._make(shared(field) if isinstance(field, (list, tuple)) else field for field in fields)
+        What follows the first fields is looked up as a whole: few of an entry's partitions differ in that, and a start
+        decodes hundreds of thousands.
+        """
+        written = fields[_OWN:]
+        rest = self._rests.get(written)
+        if rest is None:
+            rest = self._rests[written] = self._rest(written)
+        return tuple.__new__(PartitionState, (*fields[:_OWN], *rest))
+
+    def _rest(self, written: Sequence[Any]) -> tuple[Any, ...]:
+        if len(written) == _REQUIRED - _OWN:
+            return (*map(self._tuple, written), *_PARTITION_DEFAULTS)
+        if len(written) != len(PartitionState._fields) - _OWN:
+            raise TypeError(f"a partition of {_OWN + len(written)} fields")
+        return tuple([self._tuple(field) if isinstance(field, tuple) else field for field in written])
 
 
 def _unpack_partitions(rows: Iterable[Sequence[Any]], interner: _Interner) -> tuple[PartitionState, ...]:
-    return tuple([_unpack_partition(row, interner) for row in rows])
+    return tuple(map(interner.partition, rows))
 
 
 class _RecordType(NamedTuple):

@@ -108,6 +108,23 @@ def test_entries_of_another_shape_are_refused_and_nothing_else_happens(value: An
         return
 
 
+@pytest.mark.parametrize("count", [0, 3, 5, 7, 11, 13])
+def test_a_partition_of_so_many_fields_is_refused(count: int) -> None:
+    fields = (*r.PartitionState(0, 1, 0, 0, (1,), (1,)), 0)[:count]
+    with pytest.raises(MalformedRecord):
+        decode_records(msgpack.packb((1, [(8, 0, b"1" * 16, [fields])])))
+
+
+def test_the_partitions_of_an_entry_share_what_is_equal_and_keep_what_is_not() -> None:
+    directories = (b"1" * 16, b"2" * 16)
+    states = [r.PartitionState(i, 1 + i % 2, i, 2 * i, (1, 2), (1, 2)[: 1 + i % 2], directories) for i in range(40)]
+    (record,) = decode_records(encode_records([r.PartitionChangeRecord(b"1" * 16, tuple(states))]))
+    assert isinstance(record, r.PartitionChangeRecord)
+    assert list(record.partitions) == states
+    assert len({id(state.directories) for state in record.partitions}) == 1
+    assert len({id(state.isr) for state in record.partitions}) == 2
+
+
 @pytest.mark.parametrize(
     ("entry", "what"),
     [
