@@ -18,6 +18,7 @@ from raftlog.linearizability.checker.log_witness import log_witness
 from raftlog.linearizability.checker.model import Model
 from raftlog.linearizability.checker.models.log import Log
 from raftlog.linearizability.checker.models.register import CasRegister, Register
+from raftlog.linearizability.checker.overwritten import check_overwritten
 from raftlog.linearizability.checker.reduce import Past, reduce, reduce_found
 from raftlog.linearizability.checker.search import Search
 from raftlog.linearizability.checker.verdict import Status, Witness
@@ -26,6 +27,7 @@ from raftlog.linearizability.checker.words import tell_zones
 from raftlog.linearizability.checker.zones import NotUnique, ZoneViolation, check_zones
 
 _ZONE_BYTES = 400  # of a value, in three dictionaries
+_LONG = 40  # configurations, times processes, an operation: a search that took as many may take for ever
 _SMALL = 1_000  # operations of a log that is worth a search when its own witness is not minimal
 
 
@@ -95,7 +97,10 @@ class SearchPart:
 
 
 class RegisterPart:
-    """A register: by its zones when all written values differ, else by search."""
+    """A register: by its zones when all written values differ, else by search.
+
+    A search that takes long is interrupted once, to see whether some answer cannot be explained all by itself.
+    """
 
     def __init__(self, model: Register, operations: Sequence[Operation]) -> None:
         self.algorithm = "zones"
@@ -104,6 +109,7 @@ class RegisterPart:
         self._operations = operations
         self._violation: ZoneViolation | None = None
         self._search: SearchPart | None = None
+        self._looked = False
 
     def run(self, meter: Meter) -> Status:
         if self._search is None:
@@ -115,20 +121,37 @@ class RegisterPart:
                 self.algorithm = "search"
                 self._search = SearchPart(self._model, self._operations)
         try:
-            return self._search.run(meter)
+            return self._search.run(meter) if self._looked else self._begin(self._search, meter)
         finally:
             self.configurations = self._search.configurations
 
+    def _begin(self, search: SearchPart, meter: Meter) -> Status:
+        allowed = meter.ceiling
+        processes = len({operation.process for operation in self._operations})
+        own = meter.configurations + _LONG * len(self._operations) // max(processes, 1)
+        meter.ceiling = own if allowed is None else min(own, allowed)
+        try:
+            return search.run(meter)
+        except OutOfBudget:
+            self._looked = True
+            self._violation = check_overwritten(self._operations, self._model.initial)
+            if self._violation is not None:
+                return Status.INVALID
+        finally:
+            meter.ceiling = allowed
+        # Raises again at once when it was not this limit that was reached.
+        return search.run(meter)
+
     def end(self) -> int:
-        if self._search is not None:
+        if self._violation is None:
+            assert self._search is not None
             return self._search.end()
-        assert self._violation is not None
         return max(operation.returned or operation.call for operation in self._violation.operations)
 
     def witness(self, key: Key, unit: TimeUnit, meter: Meter) -> Witness:
-        if self._search is not None:
+        if self._violation is None:
+            assert self._search is not None
             return self._search.witness(key, unit, meter)
-        assert self._violation is not None
         core = reduce_found(self._model, self._violation.operations, meter)
         return witness_of(core, key, self.end(), unit, tell_zones(self._violation, unit))
 

@@ -171,9 +171,14 @@ def _record(operation: Operation, offset: int) -> Any:
 
 
 def tell_zones(violation: ZoneViolation, unit: TimeUnit) -> str:
-    """A violation of a register whose written values are all different."""
+    """A violation of a register that was found from the times of writes and answers."""
     if violation.kind == "unwritten":
         return f"{capital(who(violation.operations[0]))} answered {_value(violation.values[0])}, which nobody wrote."
+    if violation.kind == "overwritten":
+        blocker, answer = violation.operations[-2:]
+        found, left = map(_value, violation.values)
+        gone = duration(answer.call - (blocker.returned or 0), unit)
+        return f"{capital(who(answer))} found {found}, although {left} had been written over it {gone} before it began."
     if violation.kind == "early":
         write, read = violation.operations
         gone = duration(write.call - (read.returned or 0), unit)

@@ -27,12 +27,13 @@ _INFINITY = float("inf")
 
 @dataclass(frozen=True, slots=True)
 class ZoneViolation:
-    """Operations that cannot all be explained: a read alone, a read and its write, or what spans two zones.
+    """Operations that cannot all be explained: a read alone, a read and its write, or what spans two zones; or an
+    answer and before it the write that came between it and the last write of its value, if there is one.
 
     `values` are the one or two values in question, in the order of their zones.
     """
 
-    kind: Literal["unwritten", "early", "overlap", "inside"]
+    kind: Literal["unwritten", "early", "overlap", "inside", "overwritten"]
     values: tuple[Any, ...]
     operations: tuple[Operation, ...]
 
