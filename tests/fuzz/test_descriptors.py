@@ -37,6 +37,8 @@ def restricted(tmp_path: Path) -> Iterator[Watch]:
     process.start()
     try:
         with watched(process) as watching:
+            # Its bystander is connected before the others take what there is.
+            watching.wait_for_rounds()
             yield watching
     finally:
         process.kill()
