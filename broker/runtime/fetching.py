@@ -10,12 +10,12 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from raftlog.broker.core.fetch.session import CONSUMER, FetchSession, FetchSessions
+from raftlog.broker.core.fetch.session import CONSUMER, NO_SESSION, FetchSession, FetchSessions
 from raftlog.broker.core.log.results import LogUnavailable
 from raftlog.broker.core.replica.following import diverging
 from raftlog.broker.runtime.deadlines import Deadlines
 from raftlog.broker.runtime.partition_read import Entry, PartitionRead
-from raftlog.broker.runtime.replica_fetching import read_for_replica
+from raftlog.broker.runtime.replica_fetching import awaits_opening, read_for_replica
 from raftlog.broker.server.limits import PARKED_FETCHES_MAX
 from raftlog.wire.errors import ErrorCode
 
@@ -59,7 +59,7 @@ class FetchService:
         self.bytes_max = bytes_max
         # With replica.selector.class: the rack of a broker that clients can use, else None.
         self.rack_of: Callable[[int], str | None] | None = None
-        # Of followers that are throttled, and looked at again in a while.
+        # Of followers: throttled, or not yet opened here. They are looked at again later.
         self.held_back: dict[Entry, None] = {}
         self.parked_count = 0
         self.deadlines: Deadlines[ParkedFetch] = Deadlines(loop)
@@ -108,6 +108,11 @@ class FetchService:
         if of_replica and session.news and not terms.whole_answer:
             entries = [*entries, *(entry for entry in session.news if entry not in session.ready)]
         for entry in entries:
+            if of_replica and entry.target is None and awaits_opening(self, session, entry):
+                session.ready.pop(entry, None)
+                # The next request of the session need not look at all the others again.
+                urgent = urgent or (terms.whole_answer and session.session_id != NO_SESSION)
+                continue
             budget, min_one = terms.bytes_max - total, terms.min_one and total == 0
             if of_replica:
                 read = read_for_replica(self, session, entry, budget, min_one)

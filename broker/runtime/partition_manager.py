@@ -76,8 +76,8 @@ class PartitionManager:
         self._image: MetadataImage | None = None
         self._by_name: dict[bytes, HostedTopic] = {}
         self._by_id: dict[bytes, HostedTopic] = {}
-        # Replicated partitions that are to be opened: (topic id, index).
-        self._to_open: dict[tuple[bytes, int], None] = {}
+        # Replicated partitions that are to be opened, (topic id, index), and whom to tell then.
+        self._to_open: dict[tuple[bytes, int], tuple[Callable[[], None], ...]] = {}
         # Led in new epochs since that was last told.
         self._gained = 0
         self._deadlines: Deadlines[Expiring] | None = None
@@ -196,6 +196,8 @@ class PartitionManager:
         partition.min_isr = min(config.min_insync_replicas, len(state.replicas))
         topic.partitions[index] = partition
         self._take_role(partition, state)
+        for tell in self._to_open.pop((image.topic_id, index), ()):
+            tell()
         return partition if partition.error is ErrorCode.NONE else partition.error
 
     # ── roles ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -242,7 +244,7 @@ class PartitionManager:
         for state in image.partitions:
             hosted = topic is not None and state.index in topic.partitions
             if not hosted and len(state.replicas) > 1 and self._node_id in state.replicas:
-                self._to_open[image.topic_id, state.index] = None
+                self._to_open.setdefault((image.topic_id, state.index), ())
         if self._to_open and not waiting:
             asyncio.get_running_loop().call_soon(self._open_some)
 
@@ -250,15 +252,29 @@ class PartitionManager:
         """In slices: ten thousand partitions take seconds."""
         loop = asyncio.get_running_loop()
         until = loop.time() + OPENING_SECONDS
-        while self._to_open and loop.time() < until:
+        while self._to_open:
             topic_id, index = next(iter(self._to_open))
-            del self._to_open[topic_id, index]
+            waiting = self._to_open.pop((topic_id, index))
             if self.find_by_id(topic_id, index) is ErrorCode.KAFKA_STORAGE_ERROR:
                 self._open_later(loop, topic_id, index)
+            for tell in waiting:
+                tell()
+            if loop.time() >= until:
+                break
         if self._to_open:
             loop.call_soon(self._open_some)
         else:
             self._tell_gained()
+
+    def opens_soon(self, topic_id: bytes, index: int) -> bool:
+        """Whether the partition waits for its turn to be opened. Who can wait, should: one who asks for thousands would
+        have them opened all at once.
+        """
+        return (topic_id, index) in self._to_open
+
+    def when_open(self, topic_id: bytes, index: int, tell: Callable[[], None]) -> None:
+        """Call back when the partition, which `opens_soon`, has been opened, or cannot be."""
+        self._to_open[topic_id, index] += (tell,)
 
     def _open_later(self, loop: asyncio.AbstractEventLoop, topic_id: bytes, index: int) -> None:
         """A disk without room may get some, and nobody asks a follower; a log that failed stays as it is."""

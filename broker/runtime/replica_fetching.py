@@ -6,6 +6,7 @@ of acknowledging (`broker/core/replica/leadership.py`), sessions and replies (`f
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from raftlog.broker.core.log.results import LogUnavailable
@@ -84,6 +85,20 @@ def _hold_back(service: FetchService, throttles: Throttles, session: Session, en
         service.held_back[entry] = None
         service.loop.call_later(min(wait_ms, HELD_BACK_MS_MAX) / 1000, _look_again, service, session, entry)
     return wait_ms > 0
+
+
+def awaits_opening(service: FetchService, session: Session, entry: Entry) -> bool:
+    """Whether the partition has yet to be opened, in its turn; it is looked at again then.
+
+    A follower that comes back asks for thousands at once, and need not be told of each in its first answer.
+    """
+    topic_id, partitions = entry.topic.topic_id, service.partitions
+    if not partitions.opens_soon(topic_id, entry.index):
+        return False
+    if entry not in service.held_back:
+        service.held_back[entry] = None
+        partitions.when_open(topic_id, entry.index, partial(_look_again, service, session, entry))
+    return True
 
 
 def _look_again(service: FetchService, session: Session, entry: Entry) -> None:

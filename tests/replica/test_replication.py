@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from pathlib import Path
 
+import pytest
+
+from raftlog.broker.runtime import partition_manager
 from raftlog.broker.runtime.replication.fetch_codec import FetcherSettings
 from raftlog.wire.errors import ErrorCode
 from tests.replica.brokers import Cluster, run
@@ -91,5 +95,44 @@ def test_a_follower_that_comes_again_leaves_no_session_behind(tmp_path: Path) ->
             await until(cluster.is_replicated)
             assert len(cluster[1].partition().replica_watchers) == 1
             assert len(cluster[1].fetches.sessions) == 1
+
+    run(story)
+
+
+def test_a_leader_that_comes_back_opens_what_its_followers_ask_for_in_slices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two followers ask for everything in their first fetches; the leader stood still until all of it was open."""
+    monkeypatch.setattr(partition_manager, "OPENING_SECONDS", 0.0)
+    count = 120
+
+    async def story() -> None:
+        async with Cluster(tmp_path) as cluster:
+            cluster.create_topic(*[(1, 2, 3)] * count)
+            for index in range(count):
+                cluster[1].append("x", index=index)
+            await until(lambda: all(cluster.is_replicated(index) for index in range(count)))
+            await cluster[1].stop()
+            cluster.start(1)
+            for index in range(count):
+                cluster.set_state(index, leader=1, isr=(1, 2, 3))
+            opened, held = [0], [0]
+
+            def count_open() -> None:
+                opened.append(len(list(cluster[1].partitions.open_partitions())))
+                held.append(len(cluster[1].fetches.held_back))
+                if opened[-1] < count:
+                    asyncio.get_running_loop().call_soon(count_open)
+
+            count_open()
+            await until(lambda: opened[-1] == count)
+            assert max(held) > 10, "the followers came too late to ask for what was not open"
+            assert max(after - before for before, after in itertools.pairwise(opened)) <= 2
+            for index in range(count):
+                cluster[1].append("y", index=index)
+            await until(lambda: all(cluster.is_replicated(index) for index in range(count)))
+            assert cluster[1].fetches.held_back == {}
+            # Each follower watches each partition once, and what it has is known.
+            assert all(len(cluster[1].partition(index).replica_watchers) == 2 for index in range(count))
 
     run(story)
