@@ -117,7 +117,7 @@ class QuorumLog:
         self._leadership_listeners: list[LeadershipListener] = []
         self._timer: asyncio.TimerHandle | None = None
         self.peering = Peering(self, self._clock.now, self._chance)
-        self.requests = Requests(self, self.peering.transport.send)
+        self.requests = Requests(self, self.peering.transport.send, self.incarnation)
         self.members = Members(self)
         self._reads = Reads(self)
         self._proposals = Proposals(self)

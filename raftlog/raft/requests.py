@@ -40,12 +40,13 @@ class Quorum(Protocol):
 class Requests:
     """Both sides of `ask_leader`."""
 
-    def __init__(self, quorum: Quorum, send: Callable[..., bool]) -> None:
-        """`send(node_id, kind, *values)`: whether there is a connection."""
+    def __init__(self, quorum: Quorum, send: Callable[..., bool], incarnation: int) -> None:
+        """`send(node_id, kind, *values)`: whether there is a connection. `incarnation`: random for each start."""
         self._quorum = quorum
         self._send = send
         self._handler: RequestHandler | None = None
-        self._number = 0
+        # The leader may still be answering what this node asked before it was started again: no number comes twice.
+        self._number = incarnation
         self._asked: dict[int, tuple[int, asyncio.Future[Sequence[Any]]]] = {}
         self._changes: list[asyncio.Future[None]] = []
         self._held: list[tuple[int, int, bytes]] = []
