@@ -96,6 +96,8 @@ class RunningBroker:
         self._build()
         self._has_logs = True
         self.logs.start()
+        for waiting in self.logs.recover():
+            await (asyncio.sleep(0) if waiting is None else asyncio.wait([asyncio.wrap_future(waiting)]))
         self.controller.subscribe(self.partitions.publish)
         if self.membership is not None:
             await self.membership.join()

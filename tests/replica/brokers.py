@@ -122,6 +122,8 @@ class Broker:
         self.server = Server(loop, ServerLimits(), Dispatcher(self.services, {}).dispatch)
         self.host, self.port = self.server.listen("127.0.0.1", self.port)
         self.logs.start()
+        for _ in self.logs.recover():
+            pass
         self.is_running = True
 
     def topic_config(self, topic: str) -> LogConfig:
