@@ -123,6 +123,8 @@ def update_session(fetches: FetchService, session: Session, request: ReplicaFetc
             entry.log_start_offset = log_start
             entry.partition_bytes_max = bytes_max
             entry.acknowledged = False
+            # A follower passes over what it was sent before it told this, the high watermark included: say it again.
+            entry.sent_high_watermark = entry.sent_log_start_offset = -1
     for topic_id, indexes in request.forgotten:
         key = TopicKey("", topic_id)
         for index in indexes:

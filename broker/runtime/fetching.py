@@ -98,41 +98,63 @@ class FetchService:
             entry.target.replica_watchers.pop(entry, None)
             entry.target = None
 
-    def read_all(self, session: Session, terms: FetchTerms) -> tuple[list[PartitionRead], int, bool]:
-        """Read what is ready, oldest first: (reads, bytes of records, whether to answer without waiting)."""
+    def read_all(
+        self, session: Session, terms: FetchTerms, *, ends: bool = False
+    ) -> tuple[list[PartitionRead], int, bool]:
+        """Read what is ready, oldest first: (reads, bytes of records, whether to answer without waiting).
+
+        `ends`: the answer goes out now, whatever there is. News are seldom a reason to answer, but every answer says
+        them; before that they are not looked at, because there may be thousands.
+        """
         reads: list[PartitionRead] = []
         total = 0
         urgent = False
-        entries = session.partitions.values() if terms.whole_answer else list(session.ready)
-        of_replica = session.replica_id != CONSUMER
-        if of_replica and session.news and not terms.whole_answer:
-            entries = [*entries, *(entry for entry in session.news if entry not in session.ready)]
-        for entry in entries:
-            if of_replica and entry.target is None and awaits_opening(self, session, entry):
+        entries = session.partitions.values() if terms.whole_answer else session.ready
+        for entry in list(entries):
+            if session.replica_id != CONSUMER and entry.target is None and awaits_opening(self, session, entry):
                 session.ready.pop(entry, None)
                 # The next request of the session need not look at all the others again.
                 urgent = urgent or (terms.whole_answer and session.session_id != NO_SESSION)
                 continue
-            budget, min_one = terms.bytes_max - total, terms.min_one and total == 0
-            if of_replica:
-                read = read_for_replica(self, session, entry, budget, min_one)
-            else:
-                read = self._read(entry, terms, budget, min_one)
+            read = self._read_one(entry, terms, terms.bytes_max - total, terms.min_one and total == 0)
             session.ready.pop(entry, None)
             if read.records is not None or read.more:
                 # To the end of the line, so that the next fetch begins with somebody else.
                 session.ready[entry] = None
                 total += read.records.length if read.records is not None else 0
-            if read.error is not ErrorCode.NONE or read.diverging is not None or read.preferred_replica >= 0:
+            if _cannot_wait(read):
                 urgent = True
                 session.ready[entry] = None
             elif session.wakes_for_news and self._has_news(read):
                 urgent = True
-            elif read.records is None and not terms.whole_answer and not self._has_news(read):
-                session.news.pop(entry, None)
+            elif read.records is None and not terms.whole_answer:
+                if self._has_news(read):
+                    session.news[entry] = None
                 continue
+            session.news.pop(entry, None)
             reads.append(read)
+        if session.news and (ends or urgent or total >= terms.bytes_min or session.wakes_for_news):
+            news = self._read_news(session, terms)
+            urgent = urgent or (session.wakes_for_news and bool(news))
+            reads += news
         return reads, total, urgent
+
+    def _read_one(self, entry: Entry, terms: FetchTerms, budget: int, min_one: bool) -> PartitionRead:
+        if entry.session.replica_id != CONSUMER:
+            return read_for_replica(self, entry.session, entry, budget, min_one)
+        return self._read(entry, terms, budget, min_one)
+
+    def _read_news(self, session: Session, terms: FetchTerms) -> list[PartitionRead]:
+        """What there is to say of partitions without records."""
+        entries, session.news = session.news, {}
+        reads = []
+        for entry in entries:
+            read = self._read_one(entry, terms, 0, False)
+            if _cannot_wait(read):
+                session.mark_ready(entry)
+            elif self._has_news(read):
+                reads.append(read)
+        return reads
 
     @staticmethod
     def _has_news(read: PartitionRead) -> bool:
@@ -198,17 +220,16 @@ class FetchService:
         """Answer through `finish` at once when there is enough; otherwise park, and return what is parked."""
         if session.give_way is not None:
             session.give_way()
-        reads, total, urgent = self.read_all(session, terms)
-        if (
-            urgent
-            or total >= terms.bytes_min
-            or terms.wait_ms_max <= 0
-            or not session.partitions
-            or self.parked_count >= PARKED_FETCHES_MAX
-        ):
+        ends = terms.wait_ms_max <= 0 or not session.partitions or self.parked_count >= PARKED_FETCHES_MAX
+        reads, total, urgent = self.read_all(session, terms, ends=ends)
+        if ends or urgent or total >= terms.bytes_min:
             finish(reads)
             return None
         return ParkedFetch(self, session, terms, finish)
+
+
+def _cannot_wait(read: PartitionRead) -> bool:
+    return read.error is not ErrorCode.NONE or read.diverging is not None or read.preferred_replica >= 0
 
 
 class ParkedFetch:
@@ -285,7 +306,7 @@ class ParkedFetch:
         self._ended()
         session = self._session
         idle = not session.ready and not session.news and not self._terms.whole_answer
-        self._finish([] if idle else self._service.read_all(session, self._terms)[0])
+        self._finish([] if idle else self._service.read_all(session, self._terms, ends=True)[0])
 
     def give_way(self) -> None:
         """The next request of the session is here: nothing, so that it is not held up. What there is it will get."""

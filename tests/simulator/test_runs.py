@@ -40,6 +40,16 @@ REGRESSIONS: dict[str, tuple[str, int, str]] = {
         "2.194 data-rot 3 for=0.859 n=4\n"
         "4.299 data-error 1 for=0.255 n=2",
     ),
+    "a follower that had all records never heard that they are committed": (
+        "cluster",
+        488,
+        "0.000 offsets 1 for=0.000 n=0\n"
+        "0.123 freeze 2 for=2.542 n=0\n"
+        "0.137 kill leader / 3 for=0.401 n=0\n"
+        "3.024 freeze 3 for=0.538 n=0\n"
+        "4.345 freeze 1 for=2.054 n=0\n"
+        "4.358 kill leader / 1 for=0.306 n=0",
+    ),
     "a wiped voter was shut out after its second start": (
         "quorum",
         381,

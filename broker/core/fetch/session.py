@@ -93,8 +93,9 @@ class FetchSession(Generic[P]):
 
     `ready` holds, oldest first, the partitions that may have something to send; a partition leaves it when a
     read found nothing, and comes back when the partition or the client's position moves. `wake` is set while a
-    request of the session is parked. A follower's session has its broker's id and epoch (KIP-903), and in `news` the
-    partitions of which only the high watermark moved; `give_way` ends the request that is parked.
+    request of the session is parked. `news` holds the partitions without records to send, of which the other side does
+    not know the high watermark or the log's start: the next answer says them. A follower's session has its broker's id
+    and epoch (KIP-903); `give_way` ends the request that is parked.
     """
 
     __slots__ = (
