@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from raftlog.broker.core.log.config import LogConfig
@@ -235,13 +236,13 @@ class PartitionManager:
             # The first follower was added, or the last one removed.
             self._take_role(partition, state)
 
-    def _open_soon(self, image: TopicImage) -> None:
-        """Open the partitions of a topic that have replicas here and elsewhere."""
+    def _open_soon(self, image: TopicImage, states: Iterable[PartitionState] | None = None) -> None:
+        """Open the partitions of a topic, all or some, that have replicas here and elsewhere."""
         if self._replication is None:
             return
         waiting = bool(self._to_open)
         topic = self._by_id.get(image.topic_id)
-        for state in image.partitions:
+        for state in image.partitions if states is None else states:
             hosted = topic is not None and state.index in topic.partitions
             if not hosted and len(state.replicas) > 1 and self._node_id in state.replicas:
                 self._to_open.setdefault((image.topic_id, state.index), ())
@@ -332,7 +333,8 @@ class PartitionManager:
         if self._node_id in delta.changed_brokers:
             # It may have been away while partitions moved, or were deleted.
             self._remove_strays(list(self._logs))
-        self._tell_gained()
+        if not self._to_open:
+            self._tell_gained()
 
     def _tell_gained(self) -> None:
         """One line for all: thousands change hands at once."""
@@ -358,11 +360,17 @@ class PartitionManager:
 
     def _change(self, image: TopicImage) -> None:
         topic = self._by_id.get(image.topic_id)
-        if topic is not None:
-            topic.image = image
-            for index, partition in list(topic.partitions.items()):
-                self._change_partition(topic, partition, image.partitions[index])
-        self._open_soon(image)
+        if topic is None:
+            self._open_soon(image)
+            return
+        before, topic.image = topic.image.partitions, image
+        # The others are what they were: ten thousand partitions get their ISRs back in a thousand small changes.
+        changed = [state for was, state in zip_longest(before, image.partitions) if state is not was]
+        for state in changed:
+            partition = topic.partitions.get(state.index)
+            if partition is not None:
+                self._change_partition(topic, partition, state)
+        self._open_soon(image, changed)
 
     def _change_partition(self, topic: HostedTopic, partition: Partition, state: PartitionState) -> None:
         if self._node_id in state.replicas:

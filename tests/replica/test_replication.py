@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from raftlog.broker.runtime import partition_manager
+from raftlog.broker.runtime.partition import Partition
 from raftlog.broker.runtime.replication.fetch_codec import FetcherSettings
+from raftlog.metadata.records import PartitionState
 from raftlog.wire.errors import ErrorCode
 from tests.replica.brokers import Cluster, run
 from tests.waiting import until
@@ -134,5 +136,31 @@ def test_a_leader_that_comes_back_opens_what_its_followers_ask_for_in_slices(
             assert cluster[1].fetches.held_back == {}
             # Each follower watches each partition once, and what it has is known.
             assert all(len(cluster[1].partition(index).replica_watchers) == 2 for index in range(count))
+
+    run(story)
+
+
+def test_a_change_of_one_partition_does_not_touch_the_others_of_its_topic(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand small changes of a topic with ten thousand partitions made a start twice as long."""
+    touched: list[int] = []
+    change = partition_manager.PartitionManager._change_role
+
+    def note(manager: partition_manager.PartitionManager, partition: Partition, state: PartitionState) -> None:
+        touched.append(state.index)
+        change(manager, partition, state)
+
+    monkeypatch.setattr(partition_manager.PartitionManager, "_change_role", note)
+
+    async def story() -> None:
+        async with Cluster(tmp_path, 1) as cluster:
+            cluster.create_topic(*[(1, 2)] * 20, isr=(1,))
+            await until(lambda: len(list(cluster[1].partitions.open_partitions())) == 20)
+            cluster.set_state(7, new_epoch=True)
+            cluster.set_state(3, isr=(1, 2))
+            assert touched == [7, 3]
+            assert cluster[1].partition(7).leader_epoch == 1
+            assert cluster[1].partition(3).isr == (1, 2)
 
     run(story)
