@@ -35,8 +35,10 @@ log = logging.getLogger("raftlog.partitions")
 OPENING_AGAIN_SECONDS = 10.0
 """After what time a replica that could not be made is tried again."""
 
-OPENING_SECONDS = 0.005
-"""How long opening replicated partitions may hold the event loop at a time."""
+OPENING_SECONDS = 0.02
+"""How long opening replicated partitions may hold the event loop at a time. What one slice opens gets back its ISRs in
+one change of the metadata: shorter ones make more of these.
+"""
 
 
 class HostedTopic:
