@@ -258,6 +258,7 @@ class Partition:
         self.take(state)
         self.leadership = None
         if self.log.offline_reason is None:
+            self.log.forget_empty_epoch()
             self.error = ErrorCode.NOT_LEADER_OR_FOLLOWER
             self.read_error = ErrorCode.NONE
             self.error_message = None
