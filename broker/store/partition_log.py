@@ -380,7 +380,7 @@ class PartitionLog(ManagedLog):
             self._opened.epochs.assign(epoch, self.log_end_offset)
 
     def forget_empty_epoch(self) -> None:
-        """An epoch that this replica began, and that has no records here, says nothing of what comes from others now."""
+        """An epoch that this replica began and wrote nothing in says nothing of what comes from others now."""
         if self._opened is not None:
             self._opened.epochs.truncate_from(self.log_end_offset)
 
