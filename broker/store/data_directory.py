@@ -84,12 +84,15 @@ class DataDirectory:
         "logs",
         "offline_reason",
         "path",
+        "stale",
     )
 
     def __init__(self, store: Store, path: str) -> None:
         self._store = store
         self.path = os.path.abspath(path)
         self.logs: dict[tuple[str, int], PartitionLog] = {}
+        # Partitions that are gone, of which the checkpoint files may still tell.
+        self.stale: set[tuple[str, int]] = set()
         self.clean = False
         self.directory_id = bytes(16)
         self.offline_reason: str | None = None
@@ -242,6 +245,15 @@ class DataDirectory:
                 path = f"{self.path}/{checkpoint.name}"
                 replace_whole(self._store.disk, path, checkpoint.text.encode(), sync=True)
                 self._written[checkpoint.name] = checkpoint
+
+    def forget_stale(self) -> None:
+        """Write every checkpoint without the partitions that are gone. Raises OSError.
+
+        One of them is made again: after a crash, what was safe in the old log would be missed in the new one.
+        """
+        for name in CHECKPOINTS:
+            self.write_checkpoint(self.checkpoint(name))
+        self.stale.clear()
 
 
 def read_all_checkpoints(directory: DataDirectory) -> tuple[Mapping[tuple[str, int], int], ...]:

@@ -185,6 +185,8 @@ class LogManager:
             )
             log.cleaned_offset = cleaned_offsets.get(key, 0)
             self._add(directory, key, log)
+        directory.stale.update(recovery_points, log_starts, high_watermarks, cleaned_offsets)
+        directory.stale.difference_update(directory.logs)
         if not directory.clean and live:
             self._unrecovered.append(directory)
 
@@ -307,6 +309,8 @@ class LogManager:
         directory = min(usable, key=lambda directory: len(directory.logs))
         topic, index = key
         try:
+            if key in directory.stale:
+                directory.forget_stale()
             path, is_new = directory.create_partition(topic, index, topic_id)
         except OSError as error:
             raise LogUnavailable(f"{directory.partition_path(topic, index)}: {error}") from error
@@ -319,7 +323,9 @@ class LogManager:
     def _forget(self, key: tuple[str, int], log: PartitionLog) -> None:
         log.abandon()
         del self._logs[key]
-        del self._homes.pop(key).logs[key]
+        home = self._homes.pop(key)
+        del home.logs[key]
+        home.stale.add(key)
         self.upkeep.forget(log)
 
     def delete(self, topic: str, index: int, topic_id: bytes | None = None) -> None:

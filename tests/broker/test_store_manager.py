@@ -413,6 +413,25 @@ async def test_a_cut_is_announced_in_the_checkpoints_before_it_happens(host: Hos
     assert "t 0 12" in host.text(f"/a/{RECOVERY_POINTS}")
 
 
+@pytest.mark.parametrize("killed_between", [False, True])
+async def test_what_was_safe_of_a_deleted_partition_is_not_missed_in_a_new_one(
+    host: Host, killed_between: bool
+) -> None:
+    host.append(5)
+    await host.manager.close()
+    host.start()
+    host.manager.delete("t", 0)
+    if killed_between:
+        host.kill()
+        host.start()
+    host.open(topic_id=bytes(16))
+    host.kill()
+    host.start()
+    assert host.offline == []
+    log = host.open(topic_id=bytes(16))
+    assert (log.log_end_offset, log.high_watermark, log.recovery_point) == (0, 0, 0)
+
+
 async def test_a_late_checkpoint_does_not_overwrite_a_newer_one(host: Host) -> None:
     log = host.append(30)
     await host.manager.flush(log)
