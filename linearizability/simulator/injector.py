@@ -136,7 +136,7 @@ class Injector:
         if not machine.running or machine.loop.frozen or not self.stop(machine):
             return False
         # It ends when it has handed over; and it may be killed while it does.
-        for again in (1.0, 3.0, 10.0):
+        for again in (1.0, 3.0, 10.0, 20.0):
             self.restart_after(machine, again + fault.seconds)
         return True
 
