@@ -52,7 +52,8 @@ class ClusterInvariants:
 
     `committed`: the batches below the highest high watermark that any leader had, by partition. `ends`: where each
     replica's log ends, also of those that are down; None when its host lost power since. `tainted`: who may have lost
-    what it had, until it is in sync everywhere; `held`: those of them whose disk is still as bad.
+    what it had, until it is in sync everywhere; `had`: where their logs ended before; `held`: those of them whose disk
+    is still as bad.
     """
 
     def __init__(self, world: World, nodes: list[int], failed: Callable[[Violation], None]) -> None:
@@ -65,6 +66,7 @@ class ClusterInvariants:
         self.newest: dict[Key, PartitionState] = {}
         self.deleted: set[Key] = set()
         self.tainted: dict[int, bool] = {}
+        self.had: dict[tuple[int, Key], int] = {}
         self.held: set[int] = set()
         self.min_isr = 2
         self.elections = 0
@@ -102,10 +104,16 @@ class ClusterInvariants:
 
     def lost_disk(self, node: int) -> None:
         """What a node had may be gone, some of it or all."""
-        self.tainted[node] = True
+        self._taint(node)
         for key in self.ends:
             if key[0] == node:
                 self.ends[key] = None
+
+    def _taint(self, node: int) -> None:
+        self.tainted[node] = True
+        for key, end in self.ends.items():
+            if key[0] == node and end is not None:
+                self.had[key] = max(end, self.had.get(key, 0))
 
     # Metadata --------------------------------------------------------------------------------------------------
 
@@ -148,6 +156,7 @@ class ClusterInvariants:
             self._fail("epochs", f"{key} goes from {before} to {state}")
         for node in set(before.replicas) - set(state.replicas):
             self.ends.pop((node, key), None)
+            self.had.pop((node, key), None)
         if state.leader == NO_LEADER or state.leader_epoch == before.leader_epoch:
             return
         self.elections += 1
@@ -203,7 +212,8 @@ class ClusterInvariants:
     def _check_isr_has(self, key: Key, node: int, epoch: int, high_watermark: int) -> None:
         """What is newly committed must be on every in-sync replica, and on enough of them.
 
-        A replica that had it and lost power counts until its broker has registered anew: nobody can know before.
+        A replica that had it and lost power counts: nobody can know before its broker has registered anew. By then it
+        may have left the ISR: a leader that was cut off takes in one turn the change that lets it commit, and that one.
         """
         state = self.newest.get(key)
         if state is None or state.leader_epoch != epoch:
@@ -212,7 +222,8 @@ class ClusterInvariants:
         for member in state.replicas:
             end = self.ends.get((member, key))
             lost_power = member in self.tainted and not self._is_whole(member)
-            if (end is not None and end >= high_watermark) or (lost_power and member in state.isr):
+            had_it = self.had.get((member, key), 0) >= high_watermark
+            if (end is not None and end >= high_watermark) or (lost_power and (member in state.isr or had_it)):
                 holders += 1
             elif member in state.isr and end is not None:
                 text = f"{key}: {node} commits {high_watermark}, and {member} of the ISR {state.isr} ends at {end}"
@@ -248,7 +259,7 @@ class ClusterInvariants:
 
     def hold(self, node: int) -> None:
         """A disk of the node is bad from now on."""
-        self.tainted[node] = True
+        self._taint(node)
         self.held.add(node)
 
     def _brokers(self) -> Iterator[tuple[int, RunningBroker]]:

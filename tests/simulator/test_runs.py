@@ -50,6 +50,14 @@ REGRESSIONS: dict[str, tuple[str, int, str]] = {
         "4.345 freeze 1 for=2.054 n=0\n"
         "4.358 kill leader / 1 for=0.306 n=0",
     ),
+    "a replica left the ISR in the turn in which its leader committed what it had had before its power cut": (
+        "cluster",
+        11655,
+        "1.523 freeze leader for=1.246 n=0\n"
+        "3.028 data-rot 1 for=0.472 n=0\n"
+        "4.120 cut leader / 1 2 3 for=1.651 n=0\n"
+        "4.378 deaf 3 / 1 for=0.923 n=0",
+    ),
     "a wiped voter was shut out after its second start": (
         "quorum",
         381,
