@@ -5,7 +5,8 @@ Knows what the operating system has in its cache and what has reached the platte
 Two ways to die: `kill` (the process is gone, its writes are not) and `crash` (the machine is gone: of what was not
 synced, any part may have reached the platter, in any order, torn in the middle). Names have a life of their own: a file
 that was synced is lost if the directory was not. Within a directory names reach the platter in order, between
-directories and files there is no order. Directories themselves appear at once and for good.
+directories and files there is no order; but a directory that is renamed takes along what was done in it before.
+Directories themselves appear at once and for good.
 """
 
 from __future__ import annotations
@@ -158,13 +159,23 @@ class FaultyDisk:
 
     def _surviving_names(self, random: Random) -> dict[str, MemoryFile]:
         names = dict(self._durable_names)
-        directories = sorted({directory for directory, _ in self._name_changes})
-        kept = {d: random.randint(0, sum(d == other for other, _ in self._name_changes)) for d in directories}
-        for directory, change in self._name_changes:
-            if kept[directory] > 0:
-                kept[directory] -= 1
-                _rename(names, change)
+        chosen: set[int] = set()
+        for directory in sorted({directory for directory, _ in self._name_changes}):
+            there = [n for n, (other, _) in enumerate(self._name_changes) if other == directory]
+            chosen.update(there[: random.randint(0, len(there))])
+        for number in self._with_sources(chosen):
+            _rename(names, self._name_changes[number][1])
         return names
+
+    def _with_sources(self, chosen: set[int]) -> list[int]:
+        """The numbers of these name changes, and of what was done before in directories that they move."""
+        found = set(chosen)
+        for number in chosen:
+            directory, change = self._name_changes[number]
+            moved = {path.rpartition("/")[0] for path, file in change.items() if file is None} - {directory}
+            if moved:
+                found |= {n for n in range(number) if self._name_changes[n][0] in moved}
+        return sorted(found)
 
     def rot(self, random: Random, part: str, within: Callable[[str], int]) -> str | None:
         """Flip one bit that has been on the platter for a while, in a file with `part` in its path; which file.
@@ -295,13 +306,11 @@ class FaultyDisk:
         self._refuse("sync_directory", path)
         if self._change():
             raise self._power_cut()
-        waiting = []
-        for directory, change in self._name_changes:
-            if directory == path:
-                _rename(self._durable_names, change)
-            else:
-                waiting.append((directory, change))
-        self._name_changes = waiting
+        done = self._with_sources({n for n, (directory, _) in enumerate(self._name_changes) if directory == path})
+        for number in done:
+            _rename(self._durable_names, self._name_changes[number][1])
+        for number in reversed(done):
+            del self._name_changes[number]
         self.on_operation("sync_directory", path, 0)
 
     def sync_filesystem(self, descriptor: int, /) -> bool:

@@ -159,3 +159,22 @@ def test_a_directory_that_is_moved_late_takes_no_newer_file_with_it() -> None:
     for seed in range(20):
         disk.crash(Random(seed))
         assert disk.read_at(disk.open("/d/p/0.log"), 10, 0) == b"new"
+
+
+@pytest.mark.parametrize("synced", [True, False])
+@pytest.mark.parametrize("seed", range(20))
+def test_a_directory_that_is_moved_leaves_nothing_where_it_was(seed: int, synced: bool) -> None:
+    disk = FaultyDisk()
+    for name in ("0.log", "0.snapshot"):
+        disk.open(f"/d/p/{name}", create=True)
+    disk.sync_directory("/d/p")
+    disk.open("/d/p/66.log", create=True)
+    disk.remove("/d/p/0.snapshot")
+    disk.rename("/d/p", "/d/p-delete")
+    if synced:
+        disk.sync_directory("/d")
+    disk.crash(Random(seed))
+    found = disk.list_directory("/d")
+    assert len(found) == 1
+    if synced or found == ["p-delete"]:
+        assert (found, disk.list_directory("/d/p-delete")) == (["p-delete"], ["0.log", "66.log"])
