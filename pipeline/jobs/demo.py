@@ -194,7 +194,9 @@ class Story:
         due = third * (len(self.accounts.kills) + 1)
         if sent < due + third // 4:
             return PRODUCE_CHUNK
-        return TRICKLE if self._load.acknowledged >= due else 0
+        # What is left for the kill to come must not run out while the one before is being mended.
+        keeps = sent < len(self._flights) - third // 4
+        return TRICKLE if keeps and self._load.acknowledged >= due else 0
 
     def _is_well(self) -> bool:
         """Whether no restart is under way."""
