@@ -99,7 +99,8 @@ def shared(network: Network, tmp_path_factory: pytest.TempPathFactory) -> Iterat
             directory / f"broker-{node}",
             host=network.address(node),
             port=PORT,
-            settings=development_settings(3),
+            # Two that both hear the quorum's leader are not fenced: only the ISR tells that one cannot reach the other.
+            settings={**development_settings(3), "replica.lag.time.max.ms": "3000"},
             log_file=directory / f"broker-{node}.log",
             extra_arguments=["--peers", peers],
         )
