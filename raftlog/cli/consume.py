@@ -16,7 +16,7 @@ from raftlog.cli.failure import CommandFailed, UsageError
 from raftlog.cli.output import notice
 from raftlog.cli.positions import OFFSETS_HELP, Range, Start, parse_offsets, resolve
 from raftlog.cli.record_format import DIRECTIVES_HELP, compile_format, to_json, unescape
-from raftlog.cli.signals import StopRequested, stop_signals_raise
+from raftlog.cli.signals import StopRequested, StopSignals, stop_signals_raise
 from raftlog.client.consumer import EARLIEST, LATEST, Consumer, Fetched, TopicPartition
 from raftlog.client.errors import Rejected
 from raftlog.client.groups import committed_offsets
@@ -35,6 +35,8 @@ examples:
   raftlog consume orders -G billing               as a member of a group that commits what it printed
 """
 FOREVER = 1 << 63
+LINES_MAX = 1000
+"""So many records are written out together."""
 IDLE_SECONDS = 0.2
 """How often a member that was given no partition looks whether that has changed."""
 
@@ -82,8 +84,8 @@ def run(arguments: list[str]) -> int:
     wanted = parse_offsets(options.offset + (["beginning"] if options.from_beginning else []))
     if wanted.start is not None and wanted.start.kind == "stored" and not options.group:
         raise UsageError("-o stored needs a group", "name it with -G GROUP")
-    printer = Printer(choose_format(options), options.unbuffered)
-    with stop_signals_raise(), connected(options) as client:
+    with stop_signals_raise() as stops, connected(options) as client:
+        printer = Printer(choose_format(options), options.unbuffered, stops)
         consumer = Consumer(client, read_committed=options.isolation_level == "read_committed")
         reading = Reading(consumer, printer, options, wanted)
         try:
@@ -118,22 +120,29 @@ def choose_format(options: argparse.Namespace) -> Callable[[Fetched], bytes]:
 class Printer:
     """Standard output as bytes, and what has gone to it: the next offset after the last printed record."""
 
-    def __init__(self, shown: Callable[[Fetched], bytes], unbuffered: bool) -> None:
+    def __init__(self, shown: Callable[[Fetched], bytes], unbuffered: bool, stops: StopSignals) -> None:
         self._shown = shown
-        self._unbuffered = unbuffered
+        self._lines_max = 1 if unbuffered else LINES_MAX
+        self._stops = stops
         self._out = sys.stdout.buffer
+        self._lines: list[tuple[TopicPartition, int, bytes]] = []
         self.printed: dict[TopicPartition, int] = {}
         self.count = 0
 
     def write(self, fetched: Fetched) -> None:
-        self._out.write(self._shown(fetched))
-        if self._unbuffered:
-            self._out.flush()
-        self.printed[fetched.topic, fetched.partition] = fetched.record.offset + 1
+        where, position = (fetched.topic, fetched.partition), fetched.record.offset + 1
+        self._lines.append((where, position, self._shown(fetched)))
         self.count += 1
+        if len(self._lines) >= self._lines_max:
+            self.flush()
 
     def flush(self) -> None:
-        self._out.flush()
+        # Somebody who saw a line may stop us at once: what was printed has to be known as printed by then.
+        with self._stops.held():
+            lines, self._lines = self._lines, []
+            self._out.write(b"".join(text for _, _, text in lines))
+            self._out.flush()
+            self.printed.update((where, position) for where, position, _ in lines)
 
 
 class Reading:

@@ -9,6 +9,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import NoReturn
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -17,19 +18,47 @@ class StopRequested(BaseException):
     """Somebody wants this process to end; not an Exception, so nothing on the way swallows it."""
 
 
-@contextmanager
-def stop_signals_raise() -> Iterator[None]:
-    """Within the block the first stop signal raises StopRequested in the main thread; later ones are ignored,
-    so that they cannot interrupt the cleaning up that the first one caused."""
+class StopSignals:
+    """What `stop_signals_raise` gives: a way to put the exception off while a step must not be cut in two."""
 
-    def stop(_number: int, _frame: FrameType | None) -> None:
+    def __init__(self) -> None:
+        self._held = False
+        self._noted = False
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Within the block a first signal is only noted, and raised at its end; a second one is raised at once,
+        for the block may wait for somebody, such as the reader of a pipe."""
+        self._held = True
+        try:
+            yield
+        finally:
+            self._held = False
+        if self._noted:
+            self._raise()
+
+    def stop(self, _number: int, _frame: FrameType | None) -> None:
+        """The signal handler."""
+        if self._held and not self._noted:
+            self._noted = True
+        else:
+            self._raise()
+
+    def _raise(self) -> NoReturn:
+        self._noted = False
         for each in STOP_SIGNALS:
             signal.signal(each, signal.SIG_IGN)
         raise StopRequested
 
-    before = {each: signal.signal(each, stop) for each in STOP_SIGNALS}
+
+@contextmanager
+def stop_signals_raise() -> Iterator[StopSignals]:
+    """Within the block the first stop signal raises StopRequested in the main thread; later ones are ignored,
+    so that they cannot interrupt the cleaning up that the first one caused."""
+    stops = StopSignals()
+    before = {each: signal.signal(each, stops.stop) for each in STOP_SIGNALS}
     try:
-        yield
+        yield stops
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)

@@ -8,6 +8,7 @@ import pytest
 from raftlog.cli.consume import Printer, Reading, build_parser
 from raftlog.cli.positions import Range
 from raftlog.cli.record_format import to_json
+from raftlog.cli.signals import StopSignals
 from raftlog.client.addresses import parse_addresses
 from raftlog.client.consumer import Consumer
 from raftlog.client.router import Client
@@ -174,7 +175,7 @@ def test_a_position_that_is_not_in_the_log_any_more_is_moved_and_told(
     assert on_broker("produce", topic, "-p", "0", stdin="1\n2\n3\n").code == 0
     options = build_parser().parse([topic])
     with Client(parse_addresses(broker.bootstrap_servers)) as client:
-        reading = Reading(Consumer(client), Printer(to_json, False), options, Range(None, None))
+        reading = Reading(Consumer(client), Printer(to_json, False, StopSignals()), options, Range(None, None))
         reading.begin([(topic, 0)], {})
         reading.consumer.positions[topic, 0] = 99
         reading.step()
