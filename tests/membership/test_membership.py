@@ -112,6 +112,7 @@ async def test_a_broker_that_was_forgotten_registers_again(tmp_path: Path) -> No
     async with World(tmp_path) as world:
         victim, other = world.followers
         before = victim.controller.broker_epoch
+        await until(lambda: not other.image.brokers[victim.node_id].fenced, "the other knows that it serves")
         await victim.hang()
         await until(lambda: other.image.brokers[victim.node_id].fenced)
         assert not (await other.controller.execute(UnregisterBroker(victim.node_id))).error
