@@ -247,10 +247,13 @@ class DataDirectory:
                 self._written[checkpoint.name] = checkpoint
 
     def forget_stale(self) -> None:
-        """Write every checkpoint without the partitions that are gone. Raises OSError.
+        """Bring to stable storage that partitions are gone: their names, and every checkpoint without them. Raises
+        OSError.
 
-        One of them is made again: after a crash, what was safe in the old log would be missed in the new one.
+        One of them is made again, here or in another directory: after a crash what was safe in the old log would be
+        missed in the new one, or both would be found.
         """
+        self._store.disk.sync_directory(self.path)
         for name in CHECKPOINTS:
             self.write_checkpoint(self.checkpoint(name))
         self.stale.clear()

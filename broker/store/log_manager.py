@@ -309,8 +309,9 @@ class LogManager:
         directory = min(usable, key=lambda directory: len(directory.logs))
         topic, index = key
         try:
-            if key in directory.stale:
-                directory.forget_stale()
+            for known in usable:
+                if key in known.stale:
+                    known.forget_stale()
             path, is_new = directory.create_partition(topic, index, topic_id)
         except OSError as error:
             raise LogUnavailable(f"{directory.partition_path(topic, index)}: {error}") from error

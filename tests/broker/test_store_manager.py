@@ -8,6 +8,7 @@ import itertools
 import logging
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -430,6 +431,23 @@ async def test_what_was_safe_of_a_deleted_partition_is_not_missed_in_a_new_one(
     assert host.offline == []
     log = host.open(topic_id=bytes(16))
     assert (log.log_end_offset, log.high_watermark, log.recovery_point) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_a_partition_that_moved_to_the_other_directory_is_found_once_after_a_power_cut(seed: int) -> None:
+    host = Host("/a", "/b")
+    await host.manager.flush(host.append(1, "first"))
+    await host.manager.flush(host.append(1, "moves"))
+    for topic in ("first", "moves"):
+        host.manager.delete(topic, 0)
+    again = host.append(1, "moves")
+    assert host.names("/b/moves-0.") and host.names("/a/moves-0/")
+    await host.manager.flush(again)
+    assert isinstance(host.disk, FaultyDisk)
+    host.disk.crash(Random(seed))
+    host.start()
+    assert [each.offline_reason for each in host.manager.directories] == [None, None]
+    assert host.open("moves").log_end_offset == 1
 
 
 async def test_a_late_checkpoint_does_not_overwrite_a_newer_one(host: Host) -> None:
