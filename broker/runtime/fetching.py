@@ -276,8 +276,9 @@ class ParkedFetch:
 
     def wait_again(self) -> bool:
         """Wait once more on the same terms. False, and nothing is changed, if there is something to say at once."""
-        service = self._service
-        if self._tick != _NOT_PARKED or self._session.ready or service.parked_count >= PARKED_FETCHES_MAX:
+        session = self._session
+        news = session.wakes_for_news and session.news
+        if self._tick != _NOT_PARKED or session.ready or news or self._service.parked_count >= PARKED_FETCHES_MAX:
             return False
         self._park()
         return True

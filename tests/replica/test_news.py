@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
-from tests.replica.brokers import TOPIC_ID, Client, Cluster, run
+from tests.replica.brokers import DEADLINE_SECONDS, TOPIC_ID, Client, Cluster, run
 
 VERSION = 17
 CONSUMER, FOLLOWER = -1, 2
@@ -21,9 +22,10 @@ WAIT_MS = 20
 class Session:
     """One fetch session with broker 1, of broker 2 or of a consumer, that has read all there is."""
 
-    def __init__(self, client: Client, replica_id: int) -> None:
+    def __init__(self, client: Client, replica_id: int, wait_ms: int = WAIT_MS) -> None:
         self._client = client
         self._replica_id = replica_id
+        self._wait_ms = wait_ms
         self._id = self._epoch = 0
 
     async def told(self, *indexes: int, leader_epoch: int = 0) -> dict[int, Any]:
@@ -41,7 +43,7 @@ class Session:
         ]
         request = FetchRequest(
             replica_state=ReplicaState(replica_id=self._replica_id, replica_epoch=-1),
-            max_wait_ms=WAIT_MS,
+            max_wait_ms=self._wait_ms,
             min_bytes=1,
             max_bytes=1 << 20,
             session_id=self._id,
@@ -97,5 +99,30 @@ def test_a_follower_that_tells_anew_where_it_is_hears_the_high_watermark_anew(tm
         async with session(tmp_path, FOLLOWER) as fetches:
             assert (await fetches.told(0))[0].high_watermark == 1
             assert await fetches.told() == {}
+
+    run(story)
+
+
+def test_what_is_committed_between_two_equal_polls_is_told_at_once_to_a_follower_that_serves_consumers(
+    tmp_path: Path,
+) -> None:
+    async def story() -> None:
+        async with Cluster(tmp_path, 3) as cluster, Client(cluster[1]) as client:
+            cluster[1].fetches.rack_of = {}.get
+            cluster[2].deaf = cluster[3].deaf = True
+            cluster.create_topic((1, 2, 3), (1, 2, 3), isr=(1, 3))
+            for index in (0, 1):
+                cluster[1].append("a", index=index)
+            fetches = Session(client, FOLLOWER, wait_ms=int(3 * DEADLINE_SECONDS * 1000))
+            opened = await fetches.told(0, 1)
+            assert {index: read.high_watermark for index, read in opened.items()} == {0: 0, 1: 0}
+            poll = asyncio.create_task(fetches.told())
+            while not cluster[1].fetches.parked_count:
+                await asyncio.sleep(0)
+            cluster.set_state(0, isr=(1,))
+            assert {index: read.high_watermark for index, read in (await poll).items()} == {0: 1}
+            cluster.set_state(1, isr=(1,))
+            async with asyncio.timeout(DEADLINE_SECONDS):
+                assert {index: read.high_watermark for index, read in (await fetches.told()).items()} == {1: 1}
 
     run(story)
