@@ -14,10 +14,12 @@ from raftlog.linearizability.checker.formats.jepsen import read_jepsen
 from raftlog.linearizability.checker.formats.porcupine import read_porcupine
 from raftlog.linearizability.checker.history import History, HistoryError
 from raftlog.linearizability.checker.jsonl import read_history
+from raftlog.linearizability.checker.lines import MAX_LINE_BYTES, LineError, decoded
 from raftlog.linearizability.resources import Allowance
 
 FORMATS = ("jsonl", "jepsen", "porcupine")
 _LOOK_EVERY = 5_000  # lines
+_LONG_LINE = 1 << 16  # bytes, after which it is worth a look of its own
 
 Progress = Callable[[int], None]  # lines read
 
@@ -36,19 +38,22 @@ def read_file(path: str, format_name: str, allowance: Allowance, progress: Progr
             with Path(path).open("rb") as stream:
                 return read_history(stream, name=path, progress=look)
         reader = read_jepsen if format_name == "jepsen" else read_porcupine
-        with Path(path).open(encoding="utf-8", newline="\n") as text:
-            return reader(_watched(text, path, look), name=path)
+        with Path(path).open("rb") as stream:
+            return reader(_lines(stream, path, look), name=path)
     finally:
         gc.freeze()
         gc.enable()
 
 
-def _watched(lines: IO[str], name: str, look: Progress) -> Iterator[str]:
+def _lines(stream: IO[bytes], name: str, look: Progress) -> Iterator[str]:
     number = 0
-    try:
-        for number, line in enumerate(lines, 1):
-            if number % _LOOK_EVERY == 0:
-                look(number)
-            yield line
-    except UnicodeDecodeError:
-        raise HistoryError("not UTF-8 text", number + 1, name) from None
+    while line := stream.readline(MAX_LINE_BYTES + 1):
+        number += 1
+        if len(line) > MAX_LINE_BYTES:
+            raise HistoryError(f"longer than {MAX_LINE_BYTES} bytes", number, name)
+        if number % _LOOK_EVERY == 0 or len(line) > _LONG_LINE:
+            look(number)
+        try:
+            yield decoded(line)
+        except LineError as error:
+            raise HistoryError(str(error), number, name) from None

@@ -3,16 +3,15 @@ describes it.
 
 Knows: the lines, what is wrong with a bad one, and how calls and completions are matched. Refuses to know:
 models, and whether a history makes sense beyond that. Everything that arrives is judged before it is
-stored: a line has a greatest length and depth, numbers that JSON does not have are refused, and each error
-names its line.
+stored (`lines` says how), and each error names its line.
 """
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Iterable, Iterator
-from typing import IO, Any, TypeAlias
+from collections.abc import Callable, Iterator
+from operator import itemgetter
+from typing import IO, Any
 
 from raftlog.linearizability.checker.history import (
     COMPLETION,
@@ -27,14 +26,9 @@ from raftlog.linearizability.checker.history import (
     TimeUnit,
     events_of,
 )
+from raftlog.linearizability.checker.lines import LineError, Source, batches, parse_object, show
 
-MAX_LINE_BYTES = 16 << 20  # a poll of a few megabytes still fits, a file without newlines does not
-MAX_DEPTH = 64  # deeper nesting is an attack on the stack, not a value
-_CHUNK = 1 << 18
 _TIME_LIMIT = 2**63  # stamps fit 64 bits, so that other languages and array forms can hold them
-
-# Anything with `read(size)` answering bytes or text, or an iterable of lines.
-Source: TypeAlias = "IO[bytes] | IO[str] | Iterable[str] | Iterable[bytes]"
 
 _TYPES = ("invoke", "ok", "fail", "info", "operation", "annotation", "history")
 _OUTCOMES = {"ok": Outcome.OK, "fail": Outcome.FAIL, "info": Outcome.INFO}
@@ -45,18 +39,9 @@ _KNOWN = {
     "annotation": {"type", "label", "time", "until", "lane", "process", "details"},
     "history": {"type", "version", "time_unit"},
 }
+_ANSWER = {"type", "process", "output", "error", "time"}  # a completion that says nothing again of its call
 
-
-def _refuse_constant(text: str) -> Any:
-    raise ValueError(f"{text} is not JSON")
-
-
-_STRINGS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
-_TOO_DEEP = "[" * (MAX_DEPTH + 1)
-_NO_BRACKETS = re.compile(r"[^\[\]{}]+")
-_decoder: Any = json.JSONDecoder(parse_constant=_refuse_constant)
-_scan: Callable[[str, int], tuple[Any, int]] = _decoder.scan_once  # spares decode()'s search for white space
-
+_first = itemgetter(0)
 _INVOKE = EventType.INVOKE
 _OK = EventType.OK
 _OUTCOME_OK = Outcome.OK
@@ -115,22 +100,25 @@ class JsonLinesReader:
         """
         self._whole_operations = whole_operations
         handlers = self._handlers()
+        fields: dict[str, Any] | None = None
         try:
-            for lines in _batches(self._source):
+            for lines in batches(self._source):
                 for text in lines:
                     self.line += 1
                     if not text or text.isspace():
                         continue
-                    fields = _parse(text)
+                    fields = parse_object(text)
                     kind = fields.get("type")
                     if type(kind) is not str or kind not in handlers:
-                        raise _LineError(_wrong_type(fields))
+                        raise LineError(_wrong_type(fields))
                     event = handlers[kind](fields)
                     if event is not None:
                         yield event
                 if self._progress is not None:
                     self._progress(self.line)
-        except _LineError as error:
+            if fields is None:
+                raise LineError("no line is in it: a history without operations has its first line of type history")
+        except LineError as error:
             raise HistoryError(str(error), max(1, self.line + error.ahead), self.name) from None
 
     def unfinished(self) -> list[Operation]:
@@ -156,7 +144,7 @@ class JsonLinesReader:
         if type(time) is not int or not -_TIME_LIMIT <= time < _TIME_LIMIT:
             time = _integer(fields, "time")
         if time < self._now:
-            raise _LineError(f"time {time} is before {self._now}, the time of an earlier line: events must be in order")
+            raise LineError(f"time {time} is before {self._now}, the time of an earlier line: events must be in order")
         self._now = time
         return time
 
@@ -179,43 +167,49 @@ class JsonLinesReader:
             time,
             line=self.line,
         )
-        handle = ("id", freeze(fields["id"])) if "id" in fields else process
+        handle = process if fields.get("id") is None else ("id", freeze(fields["id"]))
         earlier = self._open.get(handle)
         if earlier is not None:
-            raise _LineError(
-                f"process {_show(process)} calls {function} while its {earlier.function} "
-                f"of line {earlier.line} is still open"
+            which = "its" if type(handle) is not tuple else "the call with that id, the"
+            comma = "," if type(handle) is tuple else ""
+            raise LineError(
+                f"process {show(process)} calls {function} while {which} {earlier.function} "
+                f"of line {earlier.line}{comma} is still open"
             )
         self._open[handle] = operation
         return _INVOKE, operation
 
     def _complete(self, fields: dict[str, Any], outcome: Outcome) -> Operation:
-        _refuse_unknown(fields, "completion")
+        plain = fields.keys() <= _ANSWER
+        if not plain:
+            _refuse_unknown(fields, "completion")
         time = self._advance(fields)
         handle: Any = fields.get("process")
-        if "id" in fields:
+        if fields.get("id") is not None:
             handle = ("id", freeze(fields["id"]))
         elif type(handle) is not int and type(handle) is not str:
             handle = _process(fields)
         operation = self._open.pop(handle, None)
         if operation is None:
-            who = f"id {_show(handle[1])}" if type(handle) is tuple else f"process {_show(handle)}"
-            raise _LineError(f"a completion without a call: {who} has nothing open")
+            who = f"id {show(handle[1])}" if type(handle) is tuple else f"process {show(handle)}"
+            raise LineError(f"a completion without a call: {who} has nothing open")
+        if not plain:
+            _compare(fields, operation)
         operation.returned = time
         operation.outcome = outcome
         operation.output = fields.get("output")
         error = fields.get("error")
         if error is not None:
-            operation.error = error if type(error) is str else _show(error)
+            operation.error = error if type(error) is str else show(error)
         return operation
 
     def _whole(self, fields: dict[str, Any]) -> Event:
         if not self._whole_operations:
-            raise _LineError("a line of a whole operation cannot be streamed: write its call and its completion")
+            raise LineError("a line of a whole operation cannot be streamed: write its call and its completion")
         _refuse_unknown(fields, "operation")
         outcome = fields.get("outcome", "ok")
         if type(outcome) is not str or outcome not in _OUTCOMES:
-            raise _LineError(f'outcome is {_show(outcome)}, not one of "ok", "fail", "info"')
+            raise LineError(f'outcome is {show(outcome)}, not one of "ok", "fail", "info"')
         error = fields.get("error")
         returned = None if fields.get("return") is None else _integer(fields, "return")
         operation = Operation(
@@ -227,13 +221,13 @@ class JsonLinesReader:
             _integer(fields, "call"),
             returned,
             _OUTCOMES[outcome],
-            error if error is None or type(error) is str else _show(error),
+            error if error is None or type(error) is str else show(error),
             line=self.line,
         )
         if returned is None and operation.outcome is not Outcome.INFO:
-            raise _LineError(f'an operation with outcome "{outcome}" needs a "return" time')
+            raise LineError(f'an operation with outcome "{outcome}" needs a "return" time')
         if returned is not None and returned < operation.call:
-            raise _LineError(f"the operation returned at {returned}, before it was called at {operation.call}")
+            raise LineError(f"the operation returned at {returned}, before it was called at {operation.call}")
         return COMPLETION[operation.outcome], operation
 
     def _annotation(self, fields: dict[str, Any]) -> Event:
@@ -241,24 +235,24 @@ class JsonLinesReader:
         start = _integer(fields, "time")
         end = None if fields.get("until") is None else _integer(fields, "until")
         if end is not None and end < start:
-            raise _LineError(f"the annotation ends at {end}, before it starts at {start}")
+            raise LineError(f"the annotation ends at {end}, before it starts at {start}")
         annotation = Annotation(
             _text(fields, "label"),
             start,
             end,
-            _text(fields, "lane") if "lane" in fields else "events",
+            "events" if fields.get("lane") is None else _text(fields, "lane"),
             None if fields.get("process") is None else _process(fields),
-            _text(fields, "details") if "details" in fields else "",
+            "" if fields.get("details") is None else _text(fields, "details"),
         )
         return EventType.ANNOTATION, annotation
 
     def _header(self, fields: dict[str, Any]) -> Event | None:
         _refuse_unknown(fields, "history")
         if fields.get("version", 1) != 1:
-            raise _LineError(f"history version {_show(fields['version'])} is not known, only 1")
+            raise LineError(f"history version {show(fields['version'])} is not known, only 1")
         unit = fields.get("time_unit", "ns")
         if unit not in ("ns", "step"):
-            raise _LineError(f'time_unit is {_show(unit)}, not "ns" or "step"')
+            raise LineError(f'time_unit is {show(unit)}, not "ns" or "step"')
         self.time_unit = TimeUnit(unit)
         return None
 
@@ -351,100 +345,24 @@ def freeze(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return tuple([freeze(item) for item in value])
     if isinstance(value, dict):
-        return tuple(sorted((str(name), freeze(item)) for name, item in value.items()))
+        return tuple(sorted(((str(name), freeze(item)) for name, item in value.items()), key=_first))
     if isinstance(value, set | frozenset):
         return frozenset(freeze(item) for item in value)
     return value
 
 
-class _LineError(Exception):
-    """What is wrong with the line being read; `ahead` lines further than the last one handed on."""
-
-    def __init__(self, reason: str, ahead: int = 0) -> None:
-        self.ahead = ahead
-        super().__init__(reason)
-
-
-def _parse(text: str) -> dict[str, Any]:
-    if len(text) > 4 * MAX_DEPTH and text.count("[") + text.count("{") > MAX_DEPTH < _depth(text):
-        raise _LineError(f"nested deeper than {MAX_DEPTH}")
-    try:
-        fields, end = _scan(text, 0)
-    except StopIteration:
-        if text[0].isspace():
-            return _parse(text.lstrip())
-        raise _LineError("not JSON: no object begins at column 1") from None
-    except (ValueError, RecursionError) as error:
-        raise _LineError(f"not JSON: {error}") from None
-    if end != len(text) and not text[end:].isspace():
-        raise _LineError(f"not JSON: something follows the object, at column {end + 1}")
-    if type(fields) is not dict:
-        raise _LineError(f"a line must hold a JSON object, not {_show(fields)}")
-    return fields
-
-
-def _depth(text: str) -> int:
-    """How deep the brackets nest, those inside strings left out; beyond MAX_DEPTH any greater number.
-
-    A line of a hundred records has hundreds of brackets, so they are not walked one by one: each pass takes away all
-    the innermost pairs at once.
-    """
-    brackets = _NO_BRACKETS.sub("", _STRINGS.sub("", text)).replace("{", "[").replace("}", "]")
-    depth = 0
-    while brackets and depth <= MAX_DEPTH:
-        if _TOO_DEEP in brackets:
-            return depth + len(_TOO_DEEP)
-        left = brackets.replace("[]", "")
-        if len(left) == len(brackets):
-            return depth + left.count("[")  # they do not match, and it is not JSON either
-        depth, brackets = depth + 1, left
-    return depth
-
-
-def _batches(source: Source) -> Iterator[Iterable[str]]:
-    """The lines, many at a time: a call a line would cost as much as parsing it."""
-    read = getattr(source, "read", None)
-    if read is None:
-        yield map(_decode, source)
-        return
-    rest: Any = None
-    while chunk := read(_CHUNK):
-        whole, newline, rest = (chunk if rest is None else rest + chunk).rpartition(_newline(chunk))
-        if newline:
-            yield _split(whole)
-        if len(rest) > MAX_LINE_BYTES:
-            raise _LineError(f"longer than {MAX_LINE_BYTES} bytes", ahead=1)
-    if rest:
-        yield [_decode(rest)]
-
-
-def _newline(chunk: Any) -> Any:
-    return b"\n" if isinstance(chunk, bytes) else "\n"
-
-
-def _split(whole: Any) -> Iterable[str]:
-    if isinstance(whole, str):
-        return whole.split("\n")
-    try:
-        return str(whole, "utf-8").split("\n")
-    except UnicodeDecodeError:
-        return map(_decode, whole.split(b"\n"))  # line by line, so that the error comes at the right one
-
-
-def _decode(line: Any) -> str:
-    if isinstance(line, str):
-        return line
-    try:
-        return str(line, "utf-8")
-    except (UnicodeDecodeError, TypeError):
-        raise _LineError("not UTF-8 text", ahead=1) from None
+def _compare(fields: dict[str, Any], operation: Operation) -> None:
+    """What a completion says again of its call must be what the call said."""
+    for name, told in (("process", operation.process), ("function", operation.function), ("key", operation.key)):
+        if fields.get(name) is not None and freeze(fields[name]) != told:
+            raise LineError(f"{name} is {show(fields[name])}, but {show(told)} in the call of line {operation.line}")
 
 
 def _wrong_type(fields: dict[str, Any]) -> str:
     if "type" not in fields:
         return 'the field "type" is missing'
     known = ", ".join(f'"{kind}"' for kind in _TYPES)
-    return f"type is {_show(fields['type'])}, not one of {known}"
+    return f"type is {show(fields['type'])}, not one of {known}"
 
 
 def _refuse_unknown(fields: dict[str, Any], kind: str) -> None:
@@ -452,7 +370,7 @@ def _refuse_unknown(fields: dict[str, Any], kind: str) -> None:
     if fields.keys() <= known:
         return
     name = min(fields.keys() - known)
-    raise _LineError(f"a line of this type has no field {_show(name)}")
+    raise LineError(f"a line of this type has no field {show(name)}")
 
 
 def _integer(fields: dict[str, Any], name: str) -> int:
@@ -460,8 +378,8 @@ def _integer(fields: dict[str, Any], name: str) -> int:
     if type(value) is int and -_TIME_LIMIT <= value < _TIME_LIMIT:
         return value
     if name not in fields:
-        raise _LineError(f'the field "{name}" is missing')
-    raise _LineError(f'"{name}" is {_show(value)}, not an integer of 64 bits')
+        raise LineError(f'the field "{name}" is missing')
+    raise LineError(f'"{name}" is {show(value)}, not an integer of 64 bits')
 
 
 def _text(fields: dict[str, Any], name: str) -> str:
@@ -469,8 +387,8 @@ def _text(fields: dict[str, Any], name: str) -> str:
     if type(value) is str:
         return value
     if name not in fields:
-        raise _LineError(f'the field "{name}" is missing')
-    raise _LineError(f'"{name}" is {_show(value)}, not a string')
+        raise LineError(f'the field "{name}" is missing')
+    raise LineError(f'"{name}" is {show(value)}, not a string')
 
 
 def _process(fields: dict[str, Any]) -> Process:
@@ -478,10 +396,5 @@ def _process(fields: dict[str, Any]) -> Process:
     if type(value) is int or type(value) is str:
         return value
     if "process" not in fields:
-        raise _LineError('the field "process" is missing')
-    raise _LineError(f'"process" is {_show(value)}, neither an integer nor a string')
-
-
-def _show(value: Any) -> str:
-    text = json.dumps(value, default=repr)
-    return text if len(text) <= 60 else text[:57] + "..."
+        raise LineError('the field "process" is missing')
+    raise LineError(f'"process" is {show(value)}, neither an integer nor a string')

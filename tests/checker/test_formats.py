@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from raftlog.linearizability.checker.formats import edn
@@ -68,6 +70,12 @@ def test_a_porcupine_file_has_one_map_a_line() -> None:
         ("{:process 1 :type}", "h:2: a map with a key and no value"),
         ("{:process 1, :type :invoke, :f :read, :value " + "[" * 200, "h:2: nested deeper"),
         ("42", "h:2: a line must hold a map"),
+        ("#a " * 5000 + "1", "h:2: nested deeper"),
+        ("{:process 1, :type {:a 1}, :f :read}", "h:2: :type is {'a': 1}"),
+        ("{:type :invoke, :f :read}", "h:2: :process is missing"),
+        ("{:process 1, :type :invoke, :f :read, :time 9999999999999999999}", "h:2: :time is no integer of 64 bits"),
+        ("{:process 1, :type :invoke, :f :write, :value 1e999}", "h:2: the number at column"),
+        ('{:process 0, :type :ok, :f :read, :key "b"}', "h:2: :key is 'b', but None in the call of line 1"),
     ],
 )
 def test_a_bad_line_is_named(line: str, complaint: str) -> None:
@@ -77,9 +85,34 @@ def test_a_bad_line_is_named(line: str, complaint: str) -> None:
 
 
 def test_a_file_without_operations_is_no_jepsen_log() -> None:
-    with pytest.raises(HistoryError, match="no line is an operation"):
+    with pytest.raises(HistoryError, match="h:2: no line up to this one is an operation"):
         read_jepsen(["hello", "world"], name="h")
-    assert len(read_jepsen([])) == 0
+    for lines in (
+        [],
+        ["INFO  jepsen.util - :nemesis\t:info\t:start\tnil"],
+        ["{:process :nemesis, :type :info, :f :start}"],
+    ):
+        with pytest.raises(HistoryError, match="h:1: no operation of a client is in it"):
+            read_jepsen(lines, name="h")
+
+
+def test_records_comments_and_exceptions_are_read_as_clojure_prints_them() -> None:
+    history = read_jepsen(
+        [
+            ";; a comment",
+            "#jepsen.history.Op{:process 1, :type :invoke, :f :write, :value #{{:a 1} 2e3}, :key {:k 1}} ; and another",
+            "{:process 1, :type :info, :f :write, :exception {:type java.net.SocketException, :at [a.b$c invoke 12]}}",
+        ]
+    )
+    (write,) = history
+    assert write.input == frozenset({(("a", 1),), 2000.0}) and write.key == (("k", 1),)
+
+
+def test_a_log_line_is_looked_at_in_linear_time() -> None:
+    began = time.process_time()
+    with pytest.raises(HistoryError, match="no line up to this one"):
+        read_jepsen(["jepsen.util" + " " * 1_000_000 + "!"])
+    assert time.process_time() - began < 5  # with two runs of space in one pattern it would be an hour
 
 
 @pytest.mark.parametrize(
@@ -92,6 +125,11 @@ def test_a_file_without_operations_is_no_jepsen_log() -> None:
         ("{:a #{1 2}}", {"a": frozenset({1, 2})}),
         ('#inst "2020"', "2020"),
         ("(true false)", (True, False)),
+        ("1e3", 1000.0),
+        ('"\\u00e9"', "é"),
+        ("[\\a java.lang.Thread]", ("a", "java.lang.Thread")),
+        ("#{#{{:a 1}}}", frozenset({frozenset({(("a", 1),)})})),
+        ("{{:a 1} 2} ; two", {(("a", 1),): 2}),
     ],
 )
 def test_edn_values(text: str, value: object) -> None:

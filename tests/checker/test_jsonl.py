@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import time
 from random import Random
 from typing import Any
 
@@ -101,8 +102,17 @@ BAD = {
     "busy process": ('{"type": "invoke", "process": 1, "function": "cas", "time": 6}', "read of line 1 is still open"),
     "nothing open": ('{"type": "ok", "process": 2, "time": 6}', "a completion without a call: process 2"),
     "unknown id": ('{"type": "ok", "process": 1, "id": 7, "time": 6}', "a completion without a call: id 7"),
+    "another function": (
+        '{"type": "ok", "process": 1, "function": "write", "time": 6}',
+        'function is "write", but "read"',
+    ),
+    "another key": (
+        '{"type": "ok", "process": 1, "key": "x", "time": 6}',
+        'key is "x", but null in the call of line 1',
+    ),
     "unknown field": ('{"type": "ok", "process": 1, "time": 6, "value": 3}', 'no field "value"'),
     "not a number": ('{"type": "ok", "process": 1, "time": 6, "output": NaN}', "NaN is not JSON"),
+    "too large a number": ('{"type": "ok", "process": 1, "time": 6, "output": 1e999}', "a number is too large"),
     "two objects": ('{"type": "ok", "process": 1, "time": 6} {}', "something follows the object"),
     "deep nesting": ('{"type": "ok", "process": 1, "time": 6, "output": ' + "[" * 5000, "nested deeper than 64"),
     "backwards": ('{"type": "operation", "process": 2, "function": "x", "call": 9, "return": 8}', "before it was"),
@@ -125,14 +135,59 @@ def test_a_bad_line_is_named_with_what_is_wrong(name: str) -> None:
             assert complaint in str(caught.value)
 
 
-def test_bytes_that_are_no_text_are_named_by_their_line() -> None:
-    with pytest.raises(HistoryError, match="h:2: not UTF-8 text"):
-        read_history(io.BytesIO(f"{CALL}\n".encode() + b"\xff\xfe\n"), name="h")
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        (
+            '{"type": "invoke", "process": 9, "function": "cas", "id": 4, "time": 6}',
+            "that id, the read of line 1, is still",
+        ),
+        ('{"type": "ok", "process": 9, "id": 4, "time": 6}', "process is 9, but 1 in the call of line 1"),
+        ('{"type": "ok", "process": 1, "id": null, "time": 6}', "process 1 has nothing open"),
+    ],
+)
+def test_an_id_is_of_one_open_call(line: str, complaint: str) -> None:
+    call = CALL.replace('"time"', '"id": 4, "time"')
+    with pytest.raises(HistoryError, match=f"h:2: .*{complaint}"):
+        read_history(io.StringIO(f"{call}\n{line}\n"), name="h")
 
 
-def test_an_empty_file_is_an_empty_history() -> None:
-    assert len(read_history(io.BytesIO(b""))) == 0
-    assert len(read_history(io.StringIO("\n\n"))) == 0
+def test_a_completion_may_say_again_what_its_call_said() -> None:
+    call = CALL.replace('"time"', '"key": [1], "id": 4, "time"')
+    answer = '{"type": "ok", "process": 1, "function": "read", "key": [1], "id": 4, "time": 6}'
+    (operation,) = read_history(io.StringIO(f"{call}\n{answer}\n"))
+    assert (operation.key, operation.returned) == ((1,), 6)
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        (b"\xff\xfe{\x00", "UTF-16, not UTF-8 text"),
+        (b"{\xff}", "not UTF-8 text"),
+        (b"\x1f\x8b\x08\x00", "compressed with gzip"),
+        (b"\xef\xbb\xbf{}", "a byte order mark stands before the object"),
+    ],
+)
+def test_bytes_that_are_no_text_are_named_by_their_line(line: bytes, complaint: str) -> None:
+    with pytest.raises(HistoryError, match=f"h:2: .*{complaint}"):
+        read_history(io.BytesIO(f"{CALL}\n".encode() + line + b"\n"), name="h")
+
+
+def test_a_line_is_refused_in_time_and_memory_linear_in_its_length() -> None:
+    escapes = (
+        '{"input": ' + "[" * 70 + "]" * 70 + ', "x": "' + '\\"' * 1_000_000
+    )  # quotes in a string that does not end
+    began = time.process_time()
+    with pytest.raises(HistoryError, match="h:1: nested deeper than 64"):
+        read_history(io.StringIO(escapes), name="h")
+    assert time.process_time() - began < 5  # tried anew at every quote it would be hours
+
+
+def test_a_file_without_a_line_is_no_history_and_one_with_a_first_line_is() -> None:
+    for text in ("", "\n\n"):
+        with pytest.raises(HistoryError, match="no line is in it"):
+            read_history(io.StringIO(text))
+    assert len(read_history(io.StringIO('{"type": "history"}\n'))) == 0
 
 
 def test_a_value_without_a_json_form_cannot_be_written() -> None:

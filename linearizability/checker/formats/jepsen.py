@@ -25,11 +25,14 @@ from raftlog.linearizability.checker.history import (
     Process,
     TimeUnit,
 )
+from raftlog.linearizability.checker.jsonl import freeze
 
 _LOG = re.compile(
-    r"jepsen\.util\s*[-:]?\s+(?P<process>:?[\w-]+)\s+:(?P<type>\S*)(?:\s+:(?P<f>\S+)(?:\s+(?P<value>.*))?)?$"
+    r"jepsen\.util(?:\s*[-:])?\s+(?P<process>:?[\w-]+)\s+:(?P<type>\S*)(?:\s+:(?P<f>\S+)(?:\s+(?P<value>.*))?)?$"
 )
+_MAP = re.compile(r"(?:#[\w.]+\s*)?\{")  # a map, or a record such as #jepsen.history.Op{…}
 _TYPES = {"invoke", "ok", "fail", "info"}
+_TIME_LIMIT = 2**63
 
 
 class _Line:
@@ -41,11 +44,11 @@ class _Line:
         self.process: Any = fields.get("process")
         self.type: Any = fields.get("type")
         self.function: Any = fields.get("f")
-        self.key: Key = fields.get("key")
+        self.key: Key = freeze(fields.get("key"))
         self.value: Any = fields.get("value")
         self.error: Any = fields.get("error")
         self.time: Any = fields.get("time")
-        if self.type not in _TYPES:
+        if not isinstance(self.type, str) or self.type not in _TYPES:
             raise edn.EdnError(f":type is {self.type!r}, not one of :invoke, :ok, :fail, :info")
         if not isinstance(self.function, str):
             raise edn.EdnError(f":f is {self.function!r}, not a keyword")
@@ -63,12 +66,15 @@ class EventReader:
         self._now = -(2**63)
 
     def read(self, lines: Iterable[tuple[int, _Line]]) -> History:
-        """The history of these numbered lines."""
+        """The history of these numbered lines. Raises HistoryError if none is of a client."""
+        number = 1
         for number, line in lines:
             try:
                 self._event(number, line)
             except edn.EdnError as error:
                 raise HistoryError(str(error), number, self.name) from None
+        if not self.operations and not self._open:
+            raise HistoryError("no operation of a client is in it", number, self.name)
         self.operations.extend(self._open.values())
         unit = TimeUnit.NANOSECONDS if self.timed else TimeUnit.STEPS
         return History.of(self.operations, self.annotations, time_unit=unit, source=self.name)
@@ -79,9 +85,13 @@ class EventReader:
         elif self.timed or line.time is not None:
             raise edn.EdnError(":time is missing or no whole number, although other lines have one")
         time = number if line.time is None else line.time
+        if not -_TIME_LIMIT <= time < _TIME_LIMIT:
+            raise edn.EdnError(":time is no integer of 64 bits")
         if time < self._now:
             raise edn.EdnError(f":time {time} is before that of an earlier line")
         self._now = time
+        if line.process is None:
+            raise edn.EdnError(":process is missing")
         if type(line.process) is not int:
             self.annotations.append(Annotation(line.function, time, None, str(line.process), None, str(line.value)))
             return
@@ -96,6 +106,8 @@ class EventReader:
         operation = self._open.pop(line.process, None)
         if operation is None or operation.function != line.function:
             raise edn.EdnError(f"a completion without a call: process {line.process} has no {line.function} open")
+        if line.key is not None and line.key != operation.key:
+            raise edn.EdnError(f":key is {line.key!r}, but {operation.key!r} in the call of line {operation.line}")
         operation.returned = time
         self._complete(operation, line)
         self.operations.append(operation)
@@ -122,17 +134,13 @@ class EventReader:
 
 def read_jepsen(lines: Iterable[str], *, name: str | None = None) -> History:
     """Read a log or a file of EDN maps. Raises HistoryError with the line."""
-    reader = EventReader(name)
-    history = reader.read(_lines(lines, name))
-    if not history.operations and reader.annotations:
-        raise HistoryError("no operation of a client is in it", None, name)
-    return history
+    return EventReader(name).read(_lines(lines, name))
 
 
 def numbered_maps(lines: Iterable[str], name: str | None) -> Iterator[tuple[int, _Line]]:
     """The EDN maps of a file with one on each line."""
     for number, text in enumerate(lines, 1):
-        if text.strip():
+        if not edn.is_blank(text):
             yield number, _parse(text, number, name)
 
 
@@ -151,7 +159,7 @@ def _lines(lines: Iterable[str], name: str | None) -> Iterator[tuple[int, _Line]
     number = 0
     for number, text in enumerate(lines, 1):
         text = text.strip()
-        if text.startswith("{"):
+        if _MAP.match(text):
             seen += 1
             yield number, _parse(text, number, name)
             continue
@@ -164,18 +172,19 @@ def _lines(lines: Iterable[str], name: str | None) -> Iterator[tuple[int, _Line]
         except edn.EdnError as error:
             raise HistoryError(str(error), number, name) from None
     if number and not seen:
-        raise HistoryError("no line is an operation of a Jepsen log or an EDN map", None, name)
+        raise HistoryError("no line up to this one is an operation of a Jepsen log or an EDN map", number, name)
 
 
 def _log_line(match: re.Match[str]) -> _Line:
     process = match["process"].lstrip(":")
+    client = process.isdecimal() and len(process) < 20
     value, _, error = (match["value"] or "nil").partition("\t")
     return _Line(
         {
-            "process": int(process) if process.isdecimal() else process,
+            "process": int(process) if client else process,
             "type": match["type"],
             "f": match["f"],
-            "value": edn.parse(value) if process.isdecimal() else value,
+            "value": edn.parse(value) if client else value,
             "error": error or None,
         }
     )

@@ -1,0 +1,143 @@
+"""Lines of text that somebody else wrote, judged before they are kept: bytes to lines, lines to JSON objects.
+
+Knows: how long a line may be and how deep it may nest, encodings, and what is wrong with text that is none. Refuses to
+know: what an object means. Every step takes time linear in the line, whatever is in it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from math import isfinite
+from typing import IO, Any, TypeAlias
+
+MAX_LINE_BYTES = 16 << 20  # a poll of a few megabytes still fits, a file without newlines does not
+MAX_DEPTH = 64  # deeper nesting is an attack on the stack, not a value
+_CHUNK = 1 << 18
+
+# Anything with `read(size)` answering bytes or text, or an iterable of lines.
+Source: TypeAlias = "IO[bytes] | IO[str] | Iterable[str] | Iterable[bytes]"
+
+
+class LineError(Exception):
+    """What is wrong with the line being read; `ahead` lines further than the last one handed on."""
+
+    def __init__(self, reason: str, ahead: int = 0) -> None:
+        self.ahead = ahead
+        super().__init__(reason)
+
+
+def _refuse_constant(text: str) -> Any:
+    raise ValueError(f"{text} is not JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not isfinite(number):
+        raise ValueError("a number is too large")  # two such numbers would look equal
+    return number
+
+
+# A string that does not end goes on to the end of the line: were it no match, the search would begin again at each
+# quote inside it. Nothing is ever given back, so nothing is kept to be given back.
+_STRINGS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
+_TOO_DEEP = "[" * (MAX_DEPTH + 1)
+_NO_BRACKETS = re.compile(r"[^\[\]{}]+")
+_decoder: Any = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite)
+_scan: Callable[[str, int], tuple[Any, int]] = _decoder.scan_once  # spares decode()'s search for white space
+
+
+def parse_object(text: str) -> dict[str, Any]:
+    """The JSON object that the line is. Raises LineError."""
+    if len(text) > 2 * MAX_DEPTH and text.count("[") + text.count("{") > MAX_DEPTH < _depth(text):
+        raise LineError(f"nested deeper than {MAX_DEPTH}")
+    try:
+        fields, end = _scan(text, 0)
+    except StopIteration:
+        if text[0].isspace():
+            return parse_object(text.lstrip())
+        if text[0] == "\ufeff":
+            raise LineError("not JSON: a byte order mark stands before the object") from None
+        raise LineError("not JSON: no object begins at column 1") from None
+    except json.JSONDecodeError as error:
+        raise LineError(f"not JSON: {error.msg}, at column {error.pos + 1}") from None
+    except (ValueError, RecursionError) as error:
+        raise LineError(f"not JSON: {error}") from None
+    if end != len(text) and not text[end:].isspace():
+        raise LineError(f"not JSON: something follows the object, at column {end + 1}")
+    if type(fields) is not dict:
+        raise LineError(f"a line must hold a JSON object, not {show(fields)}")
+    return fields
+
+
+def _depth(text: str) -> int:
+    """How deep the brackets nest, those inside strings left out; beyond MAX_DEPTH any greater number.
+
+    A line of a hundred records has hundreds of brackets, so they are not walked one by one: each pass takes away all
+    the innermost pairs at once.
+    """
+    brackets = _NO_BRACKETS.sub("", _STRINGS.sub("", text)).replace("{", "[").replace("}", "]")
+    depth = 0
+    while brackets and depth <= MAX_DEPTH:
+        if _TOO_DEEP in brackets:
+            return depth + len(_TOO_DEEP)
+        left = brackets.replace("[]", "")
+        if len(left) == len(brackets):
+            return depth + left.count("[")  # they do not match, and it is not JSON either
+        depth, brackets = depth + 1, left
+    return depth
+
+
+def batches(source: Source) -> Iterator[Iterable[str]]:
+    """The lines, many at a time: a call a line would cost as much as parsing it."""
+    read = getattr(source, "read", None)
+    if read is None:
+        yield map(decoded, source)
+        return
+    rest: Any = None
+    while chunk := read(_CHUNK):
+        whole, newline, rest = (chunk if rest is None else rest + chunk).rpartition(_newline(chunk))
+        if newline:
+            yield _split(whole)
+        if len(rest) > MAX_LINE_BYTES:
+            raise LineError(f"longer than {MAX_LINE_BYTES} bytes", ahead=1)
+    if rest:
+        yield [decoded(rest)]
+
+
+def _newline(chunk: Any) -> Any:
+    return b"\n" if isinstance(chunk, bytes) else "\n"
+
+
+def _split(whole: Any) -> Iterable[str]:
+    if isinstance(whole, str):
+        return whole.split("\n")
+    try:
+        return str(whole, "utf-8").split("\n")
+    except UnicodeDecodeError:
+        return map(decoded, whole.split(b"\n"))  # line by line, so that the error comes at the right one
+
+
+def decoded(line: Any) -> str:
+    """The text of a line of bytes; text as it is. Raises LineError."""
+    if isinstance(line, str):
+        return line
+    try:
+        return str(line, "utf-8")
+    except (UnicodeDecodeError, TypeError):
+        raise LineError(_no_text(line), ahead=1) from None
+
+
+def _no_text(line: Any) -> str:
+    if isinstance(line, bytes) and line.startswith(b"\x1f\x8b"):
+        return "compressed with gzip, not UTF-8 text"
+    if isinstance(line, bytes) and line.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return "UTF-16, not UTF-8 text"
+    return "not UTF-8 text"
+
+
+def show(value: Any) -> str:
+    """The value as JSON, cut where it is long."""
+    text = json.dumps(value, default=repr)
+    return text if len(text) <= 60 else text[:57] + "..."
