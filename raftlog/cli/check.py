@@ -9,7 +9,9 @@ import argparse
 import shutil
 import sys
 import time
+import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from raftlog.cli.arguments import Parser, add_json, positive, positive_seconds
@@ -19,6 +21,7 @@ from raftlog.cli.output import notice, print_json
 
 if TYPE_CHECKING:
     from raftlog.linearizability.checker.history import History
+    from raftlog.linearizability.checker.kafka import KafkaReport
     from raftlog.linearizability.checker.model import Model
     from raftlog.linearizability.checker.page.report import Report
     from raftlog.linearizability.checker.verdict import Verdict
@@ -27,14 +30,18 @@ if TYPE_CHECKING:
 EXIT_CODES = {"valid": 0, "invalid": 1, "unknown": 2}
 EXIT_UNREADABLE = 3
 EXIT_USAGE = 64  # EX_USAGE: 2 says that nobody knows whether the history is valid
+EXIT_BROKEN = 70  # EX_SOFTWARE: Python's own 1 would say that the history is invalid
+EXIT_PAGE = 73  # EX_CANTCREAT: the verdict is printed, the page is not written
 _PROGRESS_AFTER_SECONDS = 1.0
 _LINE_LIMIT = 200
+_NO_PAGE = "PAGE"
 
 EPILOG = """\
 Models: register, cas-register, key-value, log, queue, set, counter, lock, offsets, kafka, or your own:
 package.module:name of a Model class, or of an object of one.
 
-Exit codes: 0 valid, 1 invalid, 2 unknown, 3 the file cannot be read, 64 the command line is wrong.
+Exit codes: 0 valid, 1 invalid, 2 unknown, 3 the file cannot be read, 64 the command line is wrong,
+70 the model or the checker broke, 73 the page cannot be written.
 
 example:
   raftlog check history.jsonl --model log --html report.html"""
@@ -49,7 +56,13 @@ def run(arguments: list[str]) -> int:
         return EXIT_USAGE
     except CommandFailed as failure:
         failure.report(as_json="--json" in arguments)
-        return EXIT_UNREADABLE
+        return EXIT_PAGE if failure.code == _NO_PAGE else EXIT_UNREADABLE
+    except BrokenPipeError:
+        raise
+    except Exception as bug:  # noqa: BLE001 - a model of somebody's own may raise anything, and it is no verdict
+        traceback.print_exc()
+        CommandFailed(f"no verdict: {type(bug).__name__}: {bug}", code="BROKEN").report(as_json="--json" in arguments)
+        return EXIT_BROKEN
 
 
 def _parser() -> Parser:
@@ -80,6 +93,8 @@ def _check(options: argparse.Namespace) -> int:
     from raftlog.linearizability.checker.history import HistoryError
     from raftlog.linearizability.files import FORMATS
 
+    if options.html and not Path(options.html).absolute().parent.is_dir():
+        raise UsageError(f"there is no directory for the page {options.html}")
     if options.format not in FORMATS:
         raise UsageError(f"there is no format {options.format!r}", f"it is one of {', '.join(FORMATS)}")
     progress = _Progress()
@@ -90,6 +105,8 @@ def _check(options: argparse.Namespace) -> int:
         return _check_model(options, _model(options), progress)
     except HistoryError as error:
         raise CommandFailed(str(error), code="UNREADABLE") from None
+    except BrokenPipeError:
+        raise
     except OSError as error:
         raise CommandFailed(f"{error.filename or options.file}: {error.strerror}", code="UNREADABLE") from None
     finally:
@@ -116,9 +133,9 @@ def _model(options: argparse.Namespace) -> Model[Any]:
     sys.path.insert(0, "")
     try:
         found = getattr(import_module(module_name), attribute)
-    except (ImportError, AttributeError) as error:
-        raise UsageError(f"the model {name!r} cannot be loaded: {error}") from None
-    model = found() if isinstance(found, type) else found
+        model = found() if isinstance(found, type) else found
+    except Exception as error:  # noqa: BLE001 - importing somebody's own module may raise anything
+        raise UsageError(f"the model {name!r} cannot be loaded: {type(error).__name__}: {error}") from None
     if not isinstance(model, Model):
         raise UsageError(f"{name!r} is no Model", "derive it from raftlog.linearizability.checker.model.Model")
     return model
@@ -170,24 +187,37 @@ def _check_online(options: argparse.Namespace, model: Model[Any], allowance: All
 
 def _check_kafka(options: argparse.Namespace, progress: _Progress) -> int:
     from raftlog.linearizability.checker.kafka import check_kafka
-    from raftlog.linearizability.checker.kafka.page import page_report
-    from raftlog.linearizability.resources import Allowance, budget
+    from raftlog.linearizability.resources import Allowance
 
     if options.format != "jsonl":
         raise UsageError("--model kafka reads jsonl only")
-    kafka = kafka_options(options, budget(options.budget_seconds, options.budget_mb))
-    report = check_kafka(options.file, kafka, progress=progress.lines)
+    if options.online:
+        raise UsageError("--online has no meaning with --model kafka", "it reads a history as a stream in any case")
+    allowance = Allowance(options.budget_seconds, options.budget_mb)
+    report = check_kafka(options.file, kafka_options(options, allowance.left()), progress=progress.lines)
     progress.end()
     if options.json:
         print_json(report.to_json())
     else:
         print(_encodable(report.text()))
     if options.html:
-        from raftlog.linearizability.files import read_file
-
-        history = read_file(options.file, "jsonl", Allowance(None, None), progress.lines)
-        _write_page(options.html, page_report(report, history, title=options.file))
+        _write_page(options.html, _kafka_page(options, report, allowance, progress))
     return EXIT_CODES[report.status.value]
+
+
+def _kafka_page(options: argparse.Namespace, report: KafkaReport, allowance: Allowance, progress: _Progress) -> Report:
+    """With all operations of the file, which is read again, or with those of the examples where that costs too much."""
+    from raftlog.linearizability.checker.budget import OutOfBudget
+    from raftlog.linearizability.checker.kafka.page import page_report
+    from raftlog.linearizability.files import read_file
+
+    history: History | None = None
+    try:
+        history = read_file(options.file, "jsonl", allowance, progress.lines)
+    except OutOfBudget as out:
+        notice(f"the page has the operations of the examples only: {out.reason}")
+    progress.end()
+    return page_report(report, history, title=options.file)
 
 
 def _print(options: argparse.Namespace, report: Report, plain: Callable[[], dict[str, Any]]) -> None:
@@ -206,8 +236,11 @@ def _print(options: argparse.Namespace, report: Report, plain: Callable[[], dict
 def _write_page(path: str, report: Report) -> None:
     from raftlog.linearizability.checker.page import write_report
 
-    with open(path, "w", encoding="ascii") as stream:
-        write_report(report, stream)
+    try:
+        with open(path, "w", encoding="ascii") as stream:
+            write_report(report, stream)
+    except OSError as error:
+        raise CommandFailed(f"the page {path}: {error.strerror}", code=_NO_PAGE) from None
     notice(f"the page is in {path}")
 
 

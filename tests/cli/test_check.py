@@ -139,6 +139,81 @@ def test_a_model_of_ones_own_is_loaded_by_name(run: Run, tmp_path: Path, monkeyp
     assert run("check", path, "--model", "my_models:partial").code == 0
 
 
+BROKEN_MODELS = """
+from raftlog.linearizability.checker.model import Model
+
+class Raises(Model):
+    name, functions = "raises", frozenset({"append", "end"})
+    def initial_state(self): return 0
+    def step(self, state, call): raise KeyError("oops")
+
+class Lists(Model):
+    name, functions = "lists", frozenset({"append", "end"})
+    def initial_state(self): return []
+    def step(self, state, call): return [*state, call.input]
+
+class Asks(Model):
+    def __init__(self, question): pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("model", "code", "complaint"),
+    [
+        ("broken_models:Raises", 70, "no verdict: KeyError: 'oops'"),
+        ("broken_models:Lists", 70, "no verdict: TypeError: unhashable type: 'list'"),
+        ("broken_models:Asks", 64, "missing 1 required positional argument"),
+        ("unreadable_models:Any", 64, "SyntaxError"),
+    ],
+)
+def test_a_model_that_breaks_does_not_look_like_a_verdict(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str, code: int, complaint: str
+) -> None:
+    (tmp_path / "broken_models.py").write_text(BROKEN_MODELS)
+    (tmp_path / "unreadable_models.py").write_text("def (:")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "broken_models", raising=False)
+    outcome = run("check", written(tmp_path / "good.jsonl", GOOD), "--model", model)
+    assert outcome.code == code and complaint in outcome.err and outcome.out == ""
+
+
+def test_a_page_that_cannot_be_written_is_told_apart_from_a_file_that_cannot_be_read(run: Run, tmp_path: Path) -> None:
+    path = written(tmp_path / "bad.jsonl", BAD)
+    outcome = run("check", path, "--model", "log", "--html", str(tmp_path / "none" / "page.html"))
+    assert outcome.code == 64 and "there is no directory for the page" in outcome.err and outcome.out == ""
+    outcome = run("check", path, "--model", "log", "--html", str(tmp_path))
+    assert outcome.code == 73 and outcome.out.startswith("INVALID")
+
+
+def test_values_that_json_lacks_are_told_as_what_is_like_them(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "sets.edn"
+    read = "{:process 1, :type %s, :f :read, :value %s, :time %d}\n"
+    path.write_text(read % (":invoke", "nil", 1) + read % (":ok", "#{1 2}", 2))
+    outcome = run("check", str(path), "--model", "register", "--format", "jepsen", "--json")
+    assert outcome.code == 1
+    assert outcome.json["witness"]["operations"][0]["output"] == [1, 2]
+
+
+def test_numbers_whose_sum_is_too_long_to_be_told_are_refused(run: Run, tmp_path: Path) -> None:
+    add = {"type": "operation", "process": 1, "function": "add", "input": 9 * 10**4299, "call": 1, "return": 2}
+    outcome = run("check", written(tmp_path / "sum.jsonl", [add]), "--model", "counter")
+    assert outcome.code == 3 and "sum.jsonl:1: add takes a number of at most" in outcome.err
+
+
+def test_the_page_of_a_kafka_history_keeps_to_the_budget_too(run: Run, tmp_path: Path) -> None:
+    lines = [{"type": "history"}]
+    for number in range(3000):
+        send = {"type": "operation", "process": 0, "function": "send", "call": 2 * number, "return": 2 * number + 1}
+        ops = [["send", "t-0", "x" * 2000 + str(number)]]
+        lines.append({**send, "input": ops, "output": [["send", "t-0", [number, ops[0][2]]]]})
+    page = tmp_path / "page.html"
+    path = written(tmp_path / "kafka.jsonl", lines)
+    outcome = run("check", path, "--model", "kafka", "--html", str(page), "--budget-mb", "3")
+    assert "the page has the operations of the examples only: 3 MB are used" in outcome.err
+    assert page.stat().st_size < 2_000_000
+
+
 def test_kafka_histories_have_their_own_analysis(run: Run, tmp_path: Path) -> None:
     lines = [
         {"type": "invoke", "process": 0, "function": "send", "input": {"key": "orders-0", "value": 1}, "time": 1},

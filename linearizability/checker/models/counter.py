@@ -5,6 +5,8 @@ from __future__ import annotations
 from raftlog.linearizability.checker.history import Operation
 from raftlog.linearizability.checker.model import OBSERVER, REFUSED, TOTAL, UNKNOWN, Call, Model, Refused, Traits
 
+_LARGEST = 2**1024  # sums of larger ones become too long to be written down
+
 
 class Counter(Model[int]):
     """A whole number that only grows and shrinks by additions."""
@@ -32,6 +34,8 @@ class Counter(Model[int]):
     def validate(self, operation: Operation) -> None:
         if operation.function == "add" and type(operation.input) not in (int, type(None)):
             raise ValueError(f"add takes a whole number, not {operation.input!r}")
+        if operation.function == "add" and operation.input is not None and abs(operation.input) > _LARGEST:
+            raise ValueError("add takes a number of at most 1,024 bits")
 
     def describe_state(self, state: int) -> str:
         return f"stands at {state}"

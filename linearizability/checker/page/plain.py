@@ -80,13 +80,26 @@ def _operation(operation: Operation, verdict: Verdict) -> dict[str, Any]:
         "line": operation.line,
         "process": operation.process,
         "function": operation.function,
-        "input": operation.input,
-        "output": operation.output,
+        "input": _value(operation.input),
+        "output": _value(operation.output),
         "call": operation.call,
         "return": operation.returned,
         "outcome": operation.outcome.value,
         "text": verdict.describe_operation(operation),
     }
+
+
+def _value(value: Any) -> Any:
+    """The value in what JSON has: a set becomes a list, and what JSON lacks its text."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, list | tuple):
+        return [_value(item) for item in value]
+    if isinstance(value, dict):
+        return {name if isinstance(name, str) else repr(name): _value(item) for name, item in value.items()}
+    if isinstance(value, set | frozenset):
+        return [_value(item) for item in sorted(value, key=repr)]
+    return repr(value)
 
 
 def _order(order: Sequence[Placed], verdict: Verdict) -> list[dict[str, Any]]:
