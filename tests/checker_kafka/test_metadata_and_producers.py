@@ -132,6 +132,22 @@ def test_a_subscriber_is_only_behind_in_keys_it_has_received() -> None:
     assert story.report().measurements.worst_realtime_lag["lag"] == 0
 
 
+def test_a_key_that_the_first_operation_polls_twice_is_measured_at_that_operation() -> None:
+    story = Story().send(1, "k", "a", 0).send(1, "k", "b", 1)
+    story.txn(2, ("poll", {"k": [(0, "a")]}), ("poll", {"k": [(1, "b")]}))
+    story.send(3, "other", "c", 0, at=(900, 901))
+    assert "stale-read" not in story.errors(max_staleness=50_000_000)
+    assert story.report().measurements.realtime_lag["by_process"].keys() == {"2"}
+
+
+def test_a_key_polled_twice_is_not_held_against_the_poll_before_with_what_was_seen_only_now() -> None:
+    story = Story().send(1, "k", "a", 0).send(1, "k", "b", 1).send(1, "k", "c", 2).poll(2, {})
+    story.txn(2, ("poll", {"k": [(0, "a")]}), ("poll", {"k": [(1, "b")]}), at=(40, 41))
+    found = story.report(max_staleness=1).anomaly("stale-read")
+    assert found is not None
+    assert [example.operations[1].index for example in found.examples] == [4, 4]
+
+
 def test_a_stale_watermark_is_judged_by_the_callers_bound() -> None:
     story = Story().send(1, "x", "a", 4, at=(0, 10)).poll(2, {"x": [(4, "a")]}, at=(11, 12))
     story.do(3, "high-watermark", None, {"x": 4}, at=(50, 51))

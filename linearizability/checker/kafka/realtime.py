@@ -214,7 +214,8 @@ class RealTime:
             highest = highest_of[segment]
             before = seen.get(key)
             if before is not None:
-                if last_poll != measured.get(key, NOBODY):
+                taken = measured.get(key, NOBODY)
+                if taken != last_poll and taken != number:  # not met by this operation's own earlier poll
                     self._measure(last_poll, key, before)
                 if before > highest:
                     highest = before
