@@ -60,10 +60,11 @@ async def part(cluster: Cluster) -> None:
     await until(cluster.is_replicated)
     cluster[1].deaf = cluster[2].deaf = True
     cluster.set_state(leader=2)
+    # The old leader has not heard of it.
     cluster[2].deaf = False
     cluster[2].catch_up()
-    for number in range(3):
-        cluster[1].append(f"only here {number}", "twice")
+    assert [cluster[1].append(f"only here {number}", "twice") for number in range(3)] == [1, 3, 5]
+    assert cluster[1].high_watermark() == 1
     cluster[2].append("the truth")
     cluster[1].deaf = False
     cluster[1].catch_up()
@@ -76,7 +77,7 @@ def test_what_only_the_old_leader_has_is_cut(tmp_path: Path, caplog: pytest.LogC
         async with Cluster(tmp_path, 2) as cluster:
             await part(cluster)
             await until(cluster.is_replicated)
-            assert cluster[1].stored() == cluster[2].stored()
+            assert cluster[1].stored() == cluster[2].stored() and cluster[1].end() == 2
             assert "cut from 7 to 1" in caplog.text and "before it is cut" in caplog.text
 
     run(story)

@@ -36,30 +36,6 @@ def test_a_follower_takes_over_and_the_old_leader_follows(tmp_path: Path) -> Non
     run(story)
 
 
-def test_what_only_the_old_leader_has_is_cut(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async def story() -> None:
-        async with Cluster(tmp_path, 2) as cluster:
-            cluster.create_topic((1, 2))
-            cluster[1].append("both have it")
-            await until(cluster.is_replicated)
-            cluster[1].deaf = cluster[2].deaf = True
-            cluster.set_state(leader=2)
-            # The old leader has not heard of it.
-            cluster[2].deaf = False
-            cluster[2].catch_up()
-            old = [cluster[1].append(f"only here {number}", "twice") for number in range(3)]
-            assert cluster[1].high_watermark() == 1
-            cluster[2].append("the truth")
-            cluster[1].deaf = False
-            cluster[1].catch_up()
-            await until(cluster.is_replicated)
-            assert all_equal(cluster) and cluster[1].end() == 2
-            assert old[-1] == 5
-            assert "cut from 7 to 1" in caplog.text
-
-    run(story)
-
-
 def test_a_producer_hears_at_once_that_its_leader_leads_no_more(tmp_path: Path) -> None:
     async def story() -> None:
         async with Cluster(tmp_path, 2) as cluster:
