@@ -340,12 +340,21 @@ def write_history(history: History, stream: IO[str]) -> None:
         writer.write(event)
 
 
+class Pairs(tuple[Any, ...]):
+    """A JSON object as its sorted pairs: a tuple as any other, but it is told as the object that it was."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "{" + ", ".join(f"{name!r}: {value!r}" for name, value in self) + "}"
+
+
 def freeze(value: Any) -> Any:
     """The value with lists as tuples and objects as sorted pairs, so that it can be compared and hashed."""
     if isinstance(value, list | tuple):
-        return tuple([freeze(item) for item in value])
+        return value if type(value) is Pairs else tuple([freeze(item) for item in value])
     if isinstance(value, dict):
-        return tuple(sorted(((str(name), freeze(item)) for name, item in value.items()), key=_first))
+        return Pairs(sorted(((str(name), freeze(item)) for name, item in value.items()), key=_first))
     if isinstance(value, set | frozenset):
         return frozenset(freeze(item) for item in value)
     return value

@@ -29,7 +29,7 @@ class Orders:
         self.model = model
         self.operations = sorted(operations, key=lambda operation: (operation.call, operation.index))
         self._certain = [operation.outcome is OK and id(operation) not in context for operation in self.operations]
-        self._calls = [_call(operation, sure) for operation, sure in zip(self.operations, self._certain, strict=True)]
+        self._calls = [_call(model, *one) for one in zip(self.operations, self._certain, strict=True)]
         self._before = [self._must_precede(operation) for operation in self.operations]
         self._came: dict[_Configuration, tuple[_Configuration, int] | None] = {}
         self._explore()
@@ -122,8 +122,12 @@ class Orders:
         return self.order(placed, state)
 
 
-def _call(operation: Operation, certain: bool) -> Call:
-    return Call(operation.function, freeze(operation.input), freeze(operation.output) if certain else UNKNOWN)
+def _call(model: Model[Any], operation: Operation, certain: bool) -> Call:
+    if certain:
+        return Call(operation.function, freeze(operation.input), freeze(operation.output))
+    # What is known of an operation that may have happened is the model's to say: the token a lock would have given.
+    known = model.uncertain(operation) or operation
+    return Call(known.function, freeze(known.input), UNKNOWN)
 
 
 def witness_of(core: Core, key: Key, prefix_end: int, unit: TimeUnit, words: str | None = None) -> Witness:

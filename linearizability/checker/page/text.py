@@ -8,7 +8,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 
-from raftlog.linearizability.checker.history import Annotation, Operation, Process, TimeUnit
+from raftlog.linearizability.checker.history import Annotation, Operation, Outcome, Process, TimeUnit
 from raftlog.linearizability.checker.page.encode import process_name
 from raftlog.linearizability.checker.page.report import Finding, Report, part_name, plural
 from raftlog.linearizability.checker.page.timeline import ASCII, UNICODE, timeline
@@ -20,6 +20,7 @@ STEPS_LIMIT = 40  # steps of an order; of a longer one the last
 FINDINGS_LIMIT = 20
 BARS_LIMIT = 60  # operations drawn; more are no picture any longer
 LABEL_LIMIT = 60  # characters of an operation
+SPARE = "~"  # stands behind an operation of the witness that may as well not have happened
 NAME_LIMIT = 30  # characters of a client
 
 
@@ -49,6 +50,7 @@ class _Writer:
         self.report = report
         self.width = width
         self.by_number: list[Operation] = []
+        self.spare: set[int] = set()
         self.cross = "X" if ascii_only else "✕"
         self.strokes = ASCII if ascii_only else UNICODE
 
@@ -87,7 +89,12 @@ class _Writer:
         marks.update((id(refusal.operation), self.cross) for refusal in refused)
         marks[id(witness.refused)] = self.cross
         yield ""
+        if witness.key is not None:
+            yield plain(f"Key {part_name(witness.key)}:")
+        self.spare = {id(operation) for operation in witness.context if operation.outcome is Outcome.OK}
         yield from self._bars(witness.operations, marks)
+        if self.spare:
+            yield f"({SPARE} it makes no difference whether this happened)"
         for number, possible in enumerate(witness.possible[:STATES_LIMIT], 1):
             yield ""
             yield from self._state(witness, possible, number)
@@ -106,6 +113,8 @@ class _Writer:
         def label(operation: Operation) -> str:
             mark = marks.get(id(operation))
             described = self._described(operation)
+            if id(operation) in self.spare:
+                described = f"{described} {SPARE}"
             return described if mark is None else f"{mark} {described}"
 
         first, last = _span(shown)

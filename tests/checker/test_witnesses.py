@@ -1,0 +1,75 @@
+"""What a witness tells a person: the states that were possible, which object it is about, and values as written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from raftlog.linearizability.checker.checking import check
+from raftlog.linearizability.checker.history import OK, Operation
+from raftlog.linearizability.checker.jsonl import freeze
+from raftlog.linearizability.checker.models.lock import Lock
+from raftlog.linearizability.checker.models.offsets import ConsumerOffsets
+from raftlog.linearizability.checker.models.queue import Queue
+from raftlog.linearizability.checker.models.register import Register
+from raftlog.linearizability.checker.page import report_of
+from raftlog.linearizability.checker.page.text import render_text
+from raftlog.linearizability.checker.verdict import Invalid
+
+Step = tuple[int, str, Any, Any]
+
+
+def one_after_another(steps: list[Step], model: Any, key: Any = None) -> Invalid:
+    operations = [
+        Operation(process, function, given, output, key, 2 * place, 2 * place + 1, OK)
+        for place, (process, function, given, output) in enumerate(steps)
+    ]
+    verdict = check(operations, model)
+    assert isinstance(verdict, Invalid)
+    assert verdict.witness.minimal
+    return verdict
+
+
+def test_a_lock_that_may_have_been_taken_was_taken_with_the_token_that_was_answered() -> None:
+    verdict = one_after_another(
+        [
+            (1, "acquire", None, 33),
+            (1, "release", 33, True),
+            (2, "acquire", None, 34),
+            (2, "access", 34, True),
+            (1, "access", 33, True),
+        ],
+        Lock(),
+    )
+    assert verdict.witness.refused.input == 33
+    assert "answered True for token 33, but the lock is held, the last token is 34" in verdict.witness.words
+    (state,) = verdict.witness.possible
+    assert state.description == "is held, the last token is 34, the resource saw 34"
+
+
+def test_a_generation_that_may_have_begun_is_the_one_that_was_answered() -> None:
+    commit = {"offset": 7, "partition": "t-0", "generation": 1}
+    verdict = one_after_another(
+        [(1, "join", None, 1), (2, "join", None, 2), (1, "commit", commit, True)], ConsumerOffsets()
+    )
+    assert "took effect for generation 1, although the group is in generation 2" in verdict.witness.words
+    assert "generation 3" not in render_text(report_of(verdict))
+
+
+def test_the_text_says_which_key_it_is_about() -> None:
+    verdict = one_after_another([(1, "write", 1, None), (2, "read", None, 3)], Register(), key="accounts/7")
+    assert "\nKey accounts/7:\n" in render_text(report_of(verdict))
+
+
+def test_objects_are_told_as_objects() -> None:
+    verdict = one_after_another([(1, "write", {"b": [1], "a": None}, None), (2, "read", None, {"a": 2})], Register())
+    assert "answered {'a': 2}, which nobody wrote" in verdict.witness.words
+    frozen = freeze({"b": [1], "a": {"c": 1}})
+    assert repr(freeze([frozen])) == "({'a': {'c': 1}, 'b': (1,)},)"
+    assert frozen == (("a", (("c", 1),)), ("b", (1,))) and hash(frozen) == hash(tuple(frozen))
+
+
+def test_what_may_as_well_not_have_happened_is_marked() -> None:
+    steps: list[Step] = [(1, "enqueue", "a", None), (1, "enqueue", "b", None), (2, "dequeue", None, "b")]
+    text = render_text(report_of(one_after_another(steps, Queue())))
+    assert "enqueue('a') ┤" in text and "enqueue('b') ~ ┤" in text
+    assert "(~ it makes no difference whether this happened)" in text
