@@ -35,10 +35,19 @@ def test_every_step_gives_the_same(monkeypatch: pytest.MonkeyPatch, count: int) 
             ("rises", (values, array("i", [place % 3 for place in places]), 3)),
             ("chosen", (values, array("B", [place & 1 for place in places]))),
             ("owners", (array("i", [0, *sorted(places)]),)),
+            ("previous", (array("i", [place % 5 for place in places]), array("i", [place % 3 for place in places]))),
+            ("previous", (places, array("i", reversed(places)))),
+            ("differing", (values, array(typecode, reversed(values)))),
+            ("alike", (values, array(typecode, reversed(values)))),
+            ("not_above", (values, array(typecode, reversed(values)))),
         ):
             one, other = both(monkeypatch, step, *arguments)
             assert one == other, step
             assert getattr(one, "typecode", None) == getattr(other, "typecode", None)
+    starts = array("i", [0, *sorted(places)])
+    for order in (range(count), array("i", draw.sample(range(count), count))):
+        one, other = both(monkeypatch, "spread", starts, order)
+        assert one == other == array("i", [row for n in order for row in range(starts[n], starts[n + 1])])
     marks, plain = bytearray(b"\1" * count), bytearray(b"\1" * count)
     gather.clear(marks, places)
     first, alike = array("i", [-1]) * count, array("i", [-1]) * count
@@ -54,6 +63,10 @@ def test_every_step_gives_the_same(monkeypatch: pytest.MonkeyPatch, count: int) 
 def test_a_value_rises_when_it_is_higher_than_all_before_it_of_its_key() -> None:
     marks = gather.rises(array("q", [5, 4, 4, 6, 4, 7]), array("i", [0, 1, 0, 0, 1, 1]), 2)
     assert list(marks) == [1, 1, 0, 1, 0, 1]
+
+
+def test_the_place_before_is_the_last_one_with_the_same_pair() -> None:
+    assert list(gather.previous(array("i", [1, 2, 1, 1, 2]), array("i", [0, 0, 0, 1, 0]))) == [-1, -1, 0, -1, 1]
 
 
 def test_the_analysis_gives_the_same_without_numpy(monkeypatch: pytest.MonkeyPatch) -> None:

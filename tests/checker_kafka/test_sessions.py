@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.checker_kafka.story import FAIL, INFO, Story
+from raftlog.linearizability.checker.kafka import Judgement, analyze
+from tests.checker_kafka.story import FAIL, INFO, Story, names
 
 
 def five(**options: Any) -> Story:
@@ -179,3 +180,10 @@ def test_a_send_that_never_returned_may_be_the_earlier_of_two_called_at_one_stam
 
     assert story(4).errors() == []
     assert "nonmonotonic-send" in story(5).errors()
+
+
+def test_polls_in_flight_at_the_same_time_are_two_operations_in_whichever_order_they_are_read() -> None:
+    story = five().poll(2, {"x": [(0, "v0"), (1, "v1")]}, at=(20, 30)).poll(2, {"x": [(3, "v3")]}, at=(21, 25))
+    assert story.errors() == ["poll-skip"]
+    by_return = sorted(story.operations, key=lambda operation: operation.returned or 0)
+    assert names(analyze(by_return), Judgement.ERROR) == ["poll-skip"]

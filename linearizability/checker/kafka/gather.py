@@ -6,8 +6,9 @@ Knows: two ways to the same answer for a handful of plain array operations. Refu
 from __future__ import annotations
 
 from array import array
-from itertools import chain, compress, islice, pairwise, repeat
-from operator import ne
+from collections.abc import Callable, Sequence
+from itertools import chain, compress, count, islice, pairwise, repeat
+from operator import eq, le, ne
 from typing import Any
 
 numpy: Any
@@ -21,7 +22,7 @@ _WORTH_IT = 64  # below this length NumPy's fixed cost is larger than the work
 
 
 def take(values: array[int], places: array[int]) -> array[int]:
-    """values[place] for every place, in an array of the same type; a negative place is not allowed."""
+    """values[place] for every place, in an array of the same type; a negative place counts from the end."""
     if numpy is not None and len(places) >= _WORTH_IT:
         return _array(values.typecode, _view(values)[_view(places)])
     return array(values.typecode, map(values.__getitem__, places))
@@ -51,17 +52,17 @@ def shifted(values: array[int], by: int) -> array[int]:
     return array(values.typecode, map(by.__add__, values))
 
 
-def rises(values: array[int], keys: array[int], count: int) -> bytearray:
-    """For every place whether its value is higher than all before it with the same key, of `count` keys."""
+def rises(values: array[int], keys: array[int], limit: int) -> bytearray:
+    """For every place whether its value is higher than all before it with the same key; keys are below `limit`."""
     if numpy is not None and len(values) >= _WORTH_IT:
         order = numpy.argsort(_view(keys), kind="stable")
         seen, owner = _view(values)[order], _view(keys)[order]
         marks = numpy.empty(len(seen), dtype=numpy.uint8)
-        bounds = numpy.searchsorted(owner, numpy.arange(count + 1))
+        bounds = numpy.searchsorted(owner, numpy.arange(limit + 1))
         for first, after in pairwise(bounds.tolist()):
             marks[order[first:after]] = _records(seen[first:after])
         return bytearray(marks.tobytes())
-    marks, best = bytearray(len(values)), [NOTHING] * count
+    marks, best = bytearray(len(values)), [NOTHING] * limit
     for place, (value, key) in enumerate(zip(values, keys, strict=True)):
         if value > best[key]:
             best[key] = value
@@ -92,6 +93,64 @@ def owners(starts: array[int]) -> array[int]:
         counts = numpy.diff(_view(starts))
         return _array("i", numpy.repeat(numpy.arange(len(counts), dtype="i"), counts))
     return array("i", chain.from_iterable(repeat(n, end - start) for n, (start, end) in enumerate(pairwise(starts))))
+
+
+def spread(starts: array[int], order: Sequence[int]) -> array[int]:
+    """The rows of all numbers, those of a number together, the numbers in this order (see `owners`)."""
+    if isinstance(order, range):
+        return array("i", range(starts[-1]))
+    if numpy is not None and len(starts) >= _WORTH_IT:
+        numbers, bounds = numpy.asarray(order), _view(starts)
+        counts = bounds[numbers + 1] - bounds[numbers]
+        ends = numpy.cumsum(counts)
+        rows = numpy.repeat(bounds[numbers] - ends + counts, counts) + numpy.arange(starts[-1])
+        return _array("i", rows.astype("i"))
+    return array("i", chain.from_iterable(range(starts[number], starts[number + 1]) for number in order))
+
+
+def previous(first: array[int], second: array[int]) -> array[int]:
+    """For every place the last one before it with the same pair of values, none of them negative; -1 for none."""
+    if numpy is not None and len(first) >= _WORTH_IT:
+        pairs = _pairs(first, second)
+        order = numpy.argsort(pairs, kind="stable")
+        pairs = pairs[order]
+        found = numpy.full(len(order), -1, dtype="i")
+        found[order[1:]] = numpy.where(pairs[1:] == pairs[:-1], order[:-1], -1)
+        return _array("i", found)
+    last: dict[tuple[int, int], int] = {}
+    before = array("i")
+    for place, pair in enumerate(zip(first, second, strict=True)):
+        before.append(last.get(pair, -1))
+        last[pair] = place
+    return before
+
+
+def _pairs(first: array[int], second: array[int]) -> Any:
+    """One number for each pair of values, in the smallest type that holds it: small ones sort in linear time."""
+    width = max(second) + 1
+    pairs = _view(first).astype("q") * width + _view(second)
+    return pairs.astype("H") if int(pairs.max()) < 1 << 16 else pairs
+
+
+def differing(values: array[int], others: array[int]) -> array[int]:
+    """The places where the two have different values."""
+    return _places(values, others, ne, "not_equal")
+
+
+def alike(values: array[int], others: array[int]) -> array[int]:
+    """The places where the two have the same value."""
+    return _places(values, others, eq, "equal")
+
+
+def not_above(values: array[int], others: array[int]) -> array[int]:
+    """The places where the value is not greater than the other."""
+    return _places(values, others, le, "less_equal")
+
+
+def _places(values: array[int], others: array[int], test: Callable[[int, int], bool], name: str) -> array[int]:
+    if numpy is not None and len(values) >= _WORTH_IT:
+        return _array("i", numpy.flatnonzero(getattr(numpy, name)(_view(values), _view(others))).astype("i"))
+    return array("i", compress(count(), map(test, values, others)))
 
 
 def chosen(values: array[int], marks: array[int]) -> array[int]:

@@ -6,99 +6,155 @@ process's place in a key be forgotten. Refuses to know: other processes, and rea
 
 from __future__ import annotations
 
-from itertools import pairwise
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator
+from itertools import compress, count, islice, pairwise
 
 from raftlog.linearizability.checker.kafka.columns import (
     ASSIGN,
     CRASH,
     FAIL,
+    INFO,
     NEVER,
+    NOBODY,
     NOWHERE,
-    OK,
     READ_UNCOMMITTED,
     SEEK,
     SUBSCRIBE,
-    TXN,
 )
 from raftlog.linearizability.checker.kafka.context import Context, allowed_if
 from raftlog.linearizability.checker.kafka.findings import Example, Judgement
+from raftlog.linearizability.checker.kafka.gather import (
+    alike,
+    differing,
+    not_above,
+    owners,
+    previous,
+    shifted,
+    spread,
+    take,
+)
 
 _NO_KEYS: frozenset[int] = frozenset()
 
 
 def check_sessions(context: Context) -> None:
-    """Walk every process's operations in order and find the int- and the plain skip and nonmonotonic anomalies."""
-    columns, segments = context.columns, context.segments
-    polls: list[dict[int, int]] = [{} for _ in columns.processes]  # key -> the last segment polled of it
-    sends: list[dict[int, int]] = [{} for _ in columns.processes]  # key -> row of the last send
-    function, outcome, process_of = columns.function, columns.outcome, columns.process
-    segment_start, send_start, keys = columns.segment_start, columns.send_start, columns.segment_key
-    first_place, final_place, odd = segments.first_place, segments.final_place, segments.odd
-    for number in context.by_call:
-        kind = function[number]
-        process = process_of[number]
-        if kind > TXN:
-            _forget(context, number, polls[process], sends[process])
-            continue
-        if send_start[number] != send_start[number + 1]:
-            _sends(context, number, sends[process], outcome[number] == FAIL)
-        first, after = segment_start[number], segment_start[number + 1]
-        memory = polls[process]
-        if kind == TXN or outcome[number] != OK:
-            _polls(context, number, memory)
-            continue
-        for segment in range(first, after):
-            key = keys[segment]
-            if segment in odd:
-                _inside(context, number, segment)
-            before = memory.get(key)
-            if before is not None and first_place[segment] != final_place[before] + 1:
-                if before < first:
-                    _between(context, number, before, segment)
-                else:
-                    _again(context, number, before, segment)
-            memory[key] = segment
+    """Find the int- and the plain skip and nonmonotonic anomalies of every process.
+
+    Over whole columns each poll and send of a key is held against the one before it of the same process. Only where
+    these do not fit, and around operations that are not ok, is looked at what a process had in mind.
+    """
+    forgotten = _Forgotten(context)
+    if context.columns.segment_key:
+        _polls(context, forgotten)
+    if context.columns.send_element:
+        _sends(context, forgotten)
 
 
-def _forget(context: Context, number: int, polls: dict[int, int], sends: dict[int, int]) -> None:
-    """Drop the places that an assign, a subscribe, a seek or a crash makes meaningless."""
-    columns = context.columns
-    kind = columns.function[number]
-    if kind == CRASH:
-        polls.clear()
-        sends.clear()
-    elif columns.outcome[number] == FAIL:
-        return
-    elif kind == SEEK:
-        keys = [key for key, _ in columns.seeks[number]]
-        for key in keys or list(polls):
-            polls.pop(key, None)
-    elif kind in (ASSIGN, SUBSCRIBE):
+class _Forgotten:
+    """What makes the places of a process meaningless: an assign, a subscribe, a seek or a crash."""
+
+    def __init__(self, context: Context) -> None:
+        self.columns = columns = context.columns
+        self._events: dict[int, list[tuple[int, int]]] = {}  # process -> call and operation, in order
+        for kind in (ASSIGN, SUBSCRIBE, SEEK, CRASH):
+            number = columns.function.find(kind)
+            while number >= 0:
+                if kind == CRASH or columns.outcome[number] != FAIL:
+                    self._events.setdefault(columns.process[number], []).append((columns.call[number], number))
+                number = columns.function.find(kind, number + 1)
+        for events in self._events.values():
+            events.sort()
+
+    def polled(self, earlier: int, later: int, key: int) -> bool:
+        """Whether where the first operation was in the key no longer meant anything to the second one."""
+        return any(self._drops(number, key) for number in self._between(earlier, later))
+
+    def sent(self, earlier: int, later: int) -> bool:
+        """The same of what was sent: only a crash makes a process forget that."""
+        return any(self.columns.function[number] == CRASH for number in self._between(earlier, later))
+
+    def _between(self, earlier: int, later: int) -> Iterator[int]:
+        columns = self.columns
+        events = self._events.get(columns.process[earlier])
+        if events is not None:
+            end = (columns.call[later], later)
+            for event in islice(events, bisect_right(events, (columns.call[earlier], earlier)), None):
+                if event > end:
+                    return
+                yield event[1]
+
+    def _drops(self, number: int, key: int) -> bool:
+        columns = self.columns
+        kind = columns.function[number]
+        if kind == CRASH:
+            return True
+        if kind == SEEK:
+            keys = [sought for sought, _ in columns.seeks[number]]
+            return not keys or key in keys
         subscription = columns.subscriptions[number]
-        if subscription.from_beginning or subscription.from_end:
-            polls.clear()
-        for key in [key for key in polls if key not in subscription.keys]:
-            del polls[key]
+        return subscription.from_beginning or subscription.from_end or key not in subscription.keys
 
 
-def _polls(context: Context, number: int, memory: dict[int, int]) -> None:
-    """The polls of a transaction, or of an operation that is not to be remembered."""
+class _Chains:
+    """Sends, or segments of polls, in the order of their operations' calls, each with the one before it.
+
+    That is the last one of the same process and key, as a place in this order: `earlier`. Operations of some outcomes
+    are not gone on from (`passing`): what they hold and what follows it are always among the `suspects`.
+    """
+
+    def __init__(self, context: Context, starts: array[int], keys: array[int], passing: tuple[int, ...]) -> None:
+        columns = context.columns
+        self.rows = spread(starts, context.by_call)
+        self.owner = take(owners(starts), self.rows)
+        self.earlier = previous(take(columns.process, self.owner), take(keys, self.rows))
+        self.suspects: set[int] = set()
+        self._outcome, self._passing = columns.outcome, passing
+        self._before: dict[int, int] = {}  # place of a passing operation -> the place before it that counts
+        if any(outcome in columns.outcome for outcome in passing):
+            marks = take(array("B", [outcome in passing for outcome in columns.outcome]), self.owner)
+            self.suspects.update(_marked(marks), _marked(take(marks, self.earlier)))
+
+    def before(self, place: int) -> int:
+        """The place before this one that counts, NOBODY for none; to be asked of all suspects in ascending order."""
+        earlier = self.earlier[place]
+        if earlier != NOBODY and self.owner[earlier] != self.owner[place]:
+            earlier = self._before.get(earlier, earlier)
+        if self._outcome[self.owner[place]] in self._passing:
+            same = earlier != NOBODY and self.owner[earlier] == self.owner[place]
+            self._before[place] = self._before[earlier] if same else earlier
+        return earlier
+
+
+def _marked(marks: array[int]) -> Iterator[int]:
+    return compress(count(), marks)
+
+
+def _polls(context: Context, forgotten: _Forgotten) -> None:
+    """Polls begin right after where the last one ended, and are plain runs of the log."""
     columns, segments = context.columns, context.segments
-    keys, first_place, final_place, odd = columns.segment_key, segments.first_place, segments.final_place, segments.odd
-    met: dict[int, int] = {}
-    for segment in range(columns.segment_start[number], columns.segment_start[number + 1]):
-        key = keys[segment]
-        if segment in odd:
+    chains = _Chains(context, columns.segment_start, columns.segment_key, (FAIL, INFO))
+    rows, owner, earlier = chains.rows, chains.owner, chains.earlier
+    expected = shifted(take(take(segments.final_place, rows), earlier), 1)
+    suspects = chains.suspects
+    suspects.update(differing(take(segments.first_place, rows), expected))
+    if segments.odd:
+        odd = array("B", bytes(len(rows)))
+        for segment in segments.odd:
+            odd[segment] = 1
+        suspects.update(_marked(take(odd, rows)))
+    for place in sorted(suspects):
+        segment, number = rows[place], owner[place]
+        if segment in segments.odd:
             _inside(context, number, segment)
-        if key in met:
-            _again(context, number, met[key], segment)
-        else:
-            before = memory.get(key)
-            if before is not None and first_place[segment] != final_place[before] + 1:
-                _between(context, number, before, segment)
-        met[key] = segment
-    if columns.outcome[number] == OK:
-        memory.update(met)
+        before = chains.before(place)
+        if before == NOBODY:
+            continue
+        if owner[before] == number:
+            _again(context, number, rows[before], segment)
+        elif not forgotten.polled(owner[before], number, columns.segment_key[segment]):
+            _between(context, number, rows[before], segment)
 
 
 def _again(context: Context, number: int, earlier: int, segment: int) -> None:
@@ -148,32 +204,33 @@ def _between(context: Context, number: int, before: int, segment: int) -> None:
     context.findings.add(name, allowed_if(context.subscribes), weight, _tell_polls, context, *rows)
 
 
-def _sends(context: Context, number: int, memory: dict[int, int], failed: bool) -> None:
-    columns = context.columns
-    position = context.order.position
-    elements, element_key = columns.send_element, columns.element_key
-    met: dict[int, int] = {}
-    for row in range(columns.send_start[number], columns.send_start[number + 1]):
-        element = elements[row]
-        key = element_key[element]
-        place = position[element]
-        before = met.get(key)
-        if before is not None:
-            earlier = position[elements[before]]
-            if place >= 0 and earlier >= 0 and place - earlier != 1:
-                _inner_send(context, before, row, place - earlier)
-        elif not failed:
-            before = memory.get(key)
-            if before is not None and place >= 0:
-                earlier = position[elements[before]]
-                if earlier >= place and _in_sequence(context, before, number):
-                    weight = earlier - place + 1
-                    context.findings.add(
-                        "nonmonotonic-send", Judgement.ERROR, weight, _tell_sends, context, before, row
-                    )
-        met[key] = row
-    if not failed:
-        memory.update(met)
+def _sends(context: Context, forgotten: _Forgotten) -> None:
+    """Sends get higher places than the ones before them, and inside one operation the next ones."""
+    columns, position = context.columns, context.order.position
+    elements = columns.send_element
+    chains = _Chains(context, columns.send_start, take(columns.element_key, elements), (FAIL,))
+    rows, owner, earlier = chains.rows, chains.owner, chains.earlier
+    places = take(take(position, elements), rows)
+    before_them = take(places, earlier)
+    suspects = chains.suspects
+    suspects.update(not_above(places, before_them))
+    inner = alike(owner, take(owner, earlier))
+    suspects.update(take(inner, differing(take(places, inner), shifted(take(before_them, inner), 1))))
+    for place in sorted(suspects):
+        before, number = chains.before(place), owner[place]
+        if before == NOBODY or NOWHERE in (places[place], places[before]):
+            continue
+        delta = places[place] - places[before]
+        if owner[before] == number:
+            if delta != 1:
+                _inner_send(context, rows[before], rows[place], delta)
+        elif delta <= 0 and columns.outcome[number] != FAIL and not forgotten.sent(owner[before], number):
+            _outer_send(context, rows[before], rows[place], 1 - delta)
+
+
+def _outer_send(context: Context, before: int, row: int, weight: int) -> None:
+    if _in_sequence(context, before, context.columns.sender_of_row(row)):
+        context.findings.add("nonmonotonic-send", Judgement.ERROR, weight, _tell_sends, context, before, row)
 
 
 def _in_sequence(context: Context, row: int, number: int) -> bool:
