@@ -11,13 +11,12 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
+from raftlog.linearizability.simulator.board import SEEDS_MAX, board
 from raftlog.linearizability.simulator.catalogue import PARTS, hazards, maker
 from raftlog.linearizability.simulator.faults import printed, read_schedule
 from raftlog.linearizability.simulator.runs import execute
-from raftlog.linearizability.simulator.swarm import board, campaign, shortened
+from raftlog.linearizability.simulator.swarm import campaign, shortened
 from raftlog.linearizability.simulator.violation import RunResult
-
-BOARD_SEEDS_MAX = 1500
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -44,7 +43,7 @@ def _parser() -> argparse.ArgumentParser:
     swarm.add_argument("--first", type=int, default=0)
     swarm.set_defaults(run=_swarm)
     hazard_board = commands.add_parser("board", help="put each hazard back and see that it is noticed")
-    hazard_board.add_argument("--seeds", type=int, default=BOARD_SEEDS_MAX)
+    hazard_board.add_argument("--seeds", type=int, help=f"of each kind of run {dict(SEEDS_MAX)}")
     hazard_board.set_defaults(run=_board)
     for command in (run, swarm, hazard_board):
         command.add_argument("--part", action="append", choices=list(PARTS), help="this kind of run; may be repeated")
@@ -100,7 +99,8 @@ def _swarm(options: argparse.Namespace, parts: Sequence[str]) -> int:
 
 
 def _board(options: argparse.Namespace, parts: Sequence[str]) -> int:
-    return 1 if board(parts, options.seeds, _tell) else 0
+    seeds_max = SEEDS_MAX if options.seeds is None else dict.fromkeys(PARTS, options.seeds)
+    return 1 if board(parts, seeds_max, _tell) else 0
 
 
 if __name__ == "__main__":

@@ -13,11 +13,12 @@ from functools import partial
 from random import Random
 from zlib import crc32
 
-from raftlog.linearizability.simulator.faults import Fault, Plan, echoes, schedule
+from raftlog.linearizability.simulator.faults import Fault, Plan, schedule
 from raftlog.linearizability.simulator.injector import Injector
 from raftlog.linearizability.simulator.journals import Mirror, WatchedFiles
 from raftlog.linearizability.simulator.loop import Timer
-from raftlog.linearizability.simulator.message_sizes import small_messages
+from raftlog.linearizability.simulator.message_sizes import SIZES, small_messages
+from raftlog.linearizability.simulator.orders import ECHO_SECONDS, ECHOES, ordered
 from raftlog.linearizability.simulator.raft_invariants import RaftInvariants
 from raftlog.linearizability.simulator.runs import BaseSimulation
 from raftlog.linearizability.simulator.violation import Violation
@@ -245,19 +246,19 @@ class CoreRun(BaseSimulation):
         seconds = 3.0 if self.size <= 3 else 2.5
         plan = Plan(self.size, 0.1, seconds, 3, 14, KINDS, (self.size - 1) // 2)
         own = schedule(random, plan)
-        # Whose acknowledgements are heard once more, and those from when to when.
-        self.echo: tuple[int, float, float] | None = None
-        if self.size == 5 and random.random() < 0.2:
-            node = random.choice(nodes)
-            own, first, last = echoes(random, node, tuple(other for other in nodes if other != node))
-            self.echo = (node, first, last)
-        self.faults = own if faults is None else list(faults)
+        order = ordered(seed, plan, self.size, loose=True)
+        self.echo = order.echo if order is not None else None
+        if faults is None:
+            faults = own if order is None else order.faults
+        self.faults = list(faults)
         self.last_fault = seconds
         self.unreliable = Unreliable(
             lost=random.choice((0.0, 0.0, 0.02, 0.1)),
             doubled=random.choice((0.0, 0.0, 0.1, 0.3, 0.5)),
             delayed=random.choice((0.0, 0.0, 0.02, 0.1, 0.4)),
         )
+        if order is not None:
+            self.unreliable.doubled = max(self.unreliable.doubled, order.doubled)
         self.timing = random.choice((TIMINGS[0], TIMINGS[1], TIMINGS[1]))
         self.chance = Random(f"{seed} messages")
         self.configuration = Configuration.of_addresses({node: (f"host{node}", 1) for node in nodes})
@@ -393,10 +394,11 @@ class CoreRun(BaseSimulation):
             if unreliable.delayed and chance.random() < unreliable.delayed:
                 delay += 2.5 * chance.random() ** 3
             world.scheduler.at(now + delay, self._arrive, source, target, message)
-        if self.echo is not None and source == self.echo[0] and isinstance(message, AppendReply):
-            _, first, last = self.echo
-            if first <= now <= last:
-                world.scheduler.at(last + 0.5 + 1.2 * chance.random(), self._arrive, source, target, message)
+        echo = self.echo
+        if echo is not None and source == echo.node and isinstance(message, AppendReply) and now <= echo.until:
+            for _ in range(ECHOES):
+                again = echo.until + ECHO_SECONDS * chance.random()
+                world.scheduler.at(again, self._arrive, source, target, message)
 
     def _arrive(self, source: int, target: int, message: Message) -> None:
         process = self.places[target - 1].process
@@ -437,7 +439,7 @@ class CoreRun(BaseSimulation):
 
     def run(self) -> None:
         """See Simulation."""
-        with small_messages(self.random):
+        with small_messages(self.random.choice(SIZES)):
             self._run()
 
     def _run(self) -> None:

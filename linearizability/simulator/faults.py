@@ -206,21 +206,6 @@ def _decay(random: Random, plan: Plan) -> list[Fault]:
     ]
 
 
-def echoes(random: Random, node: int, others: tuple[int, ...]) -> tuple[list[Fault], float, float]:
-    """A leader is left with one follower, is deposed, and comes back while that follower hears nothing any more.
-
-    Also from when to when (in seconds) that follower said what is to be heard again then.
-    """
-    alone = 0.25 + 0.3 * random.random()
-    back = 0.6 + alone + 0.35 + 0.3 * random.random()
-    faults = [
-        Fault(0.6, "split", LEADER, round(alone, 3), (node,)),
-        Fault(round(back, 3), "transfer", LEADER, 0.0, (BEFORE,)),
-        Fault(round(back, 3), "deaf", node, 1.5, others),
-    ]
-    return faults, 0.6, 0.6 + alone
-
-
 def _mixture(random: Random, plan: Plan) -> list[Fault]:
     chosen = [kind for name in plan.kinds for kind in (BY_NAME[name],) if random.random() < 0.5]
     kinds = chosen or [BY_NAME[name] for name in plan.kinds]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from random import Random
 
 from raftlog.raft.core import leadership
 
@@ -16,9 +15,9 @@ SIZES = ((1, 1), (1, 100), (100, 100), (leadership.PROBE_BYTES_MAX, leadership.A
 
 
 @contextmanager
-def small_messages(random: Random) -> Iterator[None]:
-    """A follower gets its entries one by one, or some at a time, or all at once."""
-    probe, append = random.choice(SIZES)
+def small_messages(sizes: tuple[int, int]) -> Iterator[None]:
+    """A follower gets its entries one by one, or some at a time, or all at once: `sizes` is one of SIZES."""
+    probe, append = sizes
     before = leadership.PROBE_BYTES_MAX, leadership.APPEND_BYTES_MAX
     leadership.PROBE_BYTES_MAX, leadership.APPEND_BYTES_MAX = probe, append
     try:

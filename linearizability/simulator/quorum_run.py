@@ -17,7 +17,8 @@ from raftlog.linearizability.simulator.faults import DAMAGES, Fault, Plan, sched
 from raftlog.linearizability.simulator.injector import Injector
 from raftlog.linearizability.simulator.journals import Mirror, WatchedFiles
 from raftlog.linearizability.simulator.loop import SimulatedLoop
-from raftlog.linearizability.simulator.message_sizes import small_messages
+from raftlog.linearizability.simulator.message_sizes import SIZES, small_messages
+from raftlog.linearizability.simulator.orders import ordered
 from raftlog.linearizability.simulator.raft_invariants import RaftInvariants
 from raftlog.linearizability.simulator.runs import BaseSimulation
 from raftlog.linearizability.simulator.violation import Violation
@@ -172,7 +173,12 @@ class QuorumRun(BaseSimulation):
         # vote and its disk must be started in another way (--observer), by a person.
         kinds = tuple(kind for kind in KINDS if kind not in DAMAGES or not self.reconfigures)
         plan = Plan(self.size, 0.2, 2.5, 2, 9, kinds, (voting - 1) // 2)
-        self.faults = schedule(random, plan) if faults is None else list(faults)
+        # Before the schedule is drawn: with the same faults out of a file they are the same.
+        self.sizes = random.choice(SIZES)
+        order = ordered(seed, plan, voting, loose=False)
+        if faults is None:
+            faults = schedule(random, plan) if order is None else order.faults
+        self.faults = list(faults)
         self.last_fault = plan.last
         self.operations: list[Operation] = []
         self.files: dict[int, WatchedFiles] = {}
@@ -291,7 +297,7 @@ class QuorumRun(BaseSimulation):
 
     def run(self) -> None:
         """See Simulation."""
-        with small_messages(self.random):
+        with small_messages(self.sizes):
             self._run()
 
     def _run(self) -> None:

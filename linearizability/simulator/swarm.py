@@ -1,4 +1,4 @@
-"""Many runs on all cores, and the board of hazards.
+"""Many runs on all cores.
 
 Knows how seeds are shared out and what is told of them. Refuses to know what runs.
 """
@@ -25,8 +25,8 @@ TOLD_SECONDS = 60.0
 FAILURES_SHRUNK_MAX = 5
 """So many failing seeds are shortened in one campaign; of the others the seed is told."""
 
-Batch = tuple[str, int, int, str]
-"""(kind of run, first seed, seed behind the last, hazard or "")."""
+Batch = tuple[str, int, int]
+"""(kind of run, first seed, seed behind the last)."""
 
 
 def run_seed(part: str, seed: int, hazard: str = "", *, faults: Sequence[Fault] | None = None) -> RunResult:
@@ -45,14 +45,12 @@ def shortened(part: str, seed: int, hazard: str = "") -> tuple[list[Fault], RunR
 
 
 def _run_batch(batch: Batch) -> list[RunResult]:
-    part, first, behind, hazard = batch
+    part, first, behind = batch
     results = []
     for seed in range(first, behind):
-        result = run_seed(part, seed, hazard)
+        result = run_seed(part, seed)
         result.lines.clear()
         results.append(result)
-        if hazard and result.failed:
-            break
     return results
 
 
@@ -102,7 +100,7 @@ def campaign(
                 behind = min(behind, first + seeds)
             if seed >= behind or (minutes is not None and time.monotonic() - began > minutes * 60):
                 return
-            yield part, seed, behind, ""
+            yield part, seed, behind
             seed = behind
 
     with multiprocessing.get_context("fork").Pool(os.cpu_count(), maxtasksperchild=50) as pool:
@@ -134,21 +132,3 @@ def _windowed(submit: Callable[..., object], batches: Iterator[Batch], window: i
             yield waiting.pop(0).get()  # type: ignore[attr-defined]
     for result in waiting:
         yield result.get()  # type: ignore[attr-defined]
-
-
-def board(parts: Sequence[str], seeds_max: int, tell: Callable[[str], None]) -> list[str]:
-    """Run with each hazard until it is noticed; the names of those that were not."""
-    missed = []
-    for hazard in hazards().values():
-        for part in (part for part in hazard.parts if part in parts):
-            began = time.monotonic()
-            results = _run_batch((part, 0, seeds_max, hazard.name))
-            last = results[-1]
-            seconds = time.monotonic() - began
-            if last.failed:
-                found = f"seed {last.seed} of {part} ({len(results)} runs, {seconds:.1f} s): {last.invariant}"
-            else:
-                found = f"NOT noticed in {len(results)} runs of {part} ({seconds:.1f} s)"
-                missed.append(hazard.name)
-            tell(f"{hazard.name:28} {found}")
-    return missed

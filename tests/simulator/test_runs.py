@@ -5,12 +5,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 from random import Random
 
 import pytest
 
+from raftlog.linearizability.simulator import board as board_of_hazards
+from raftlog.linearizability.simulator import swarm
+from raftlog.linearizability.simulator.board import board, try_cell
 from raftlog.linearizability.simulator.catalogue import PARTS, hazards, maker
 from raftlog.linearizability.simulator.faults import KINDS, Fault, Plan, printed, read_schedule, schedule
+from raftlog.linearizability.simulator.hazards import Hazard
+from raftlog.linearizability.simulator.orders import minority, ordered, usurper
 from raftlog.linearizability.simulator.runs import execute
 from raftlog.linearizability.simulator.shrink import shrink
 from raftlog.linearizability.simulator.swarm import run_seed, shortened
@@ -99,9 +105,18 @@ def test_one_seed_gives_one_trace_in_every_process() -> None:
         assert done.stdout.split() == here[0], f"PYTHONHASHSEED={hash_seed}"
 
 
+def test_the_faults_that_a_run_printed_are_that_run_again() -> None:
+    for part in ("core", "quorum"):
+        for seed in range(4):
+            first = run_seed(part, seed)
+            again = run_seed(part, seed, faults=read_schedule(printed(first.faults).splitlines()))
+            assert again.digest == first.digest, f"{part} seed {seed}"
+
+
 QUICKLY_NOTICED = (
     "truncate-on-overlap", "vote-twice", "ack-before-fsync", "acknowledge-unverified", "commit-unverified",
-    "commit-of-earlier-term", "snapshot-before-safe", "unknown-is-failed", "isr-of-one", "truncate-to-high-watermark",
+    "commit-of-earlier-term", "damage-is-torn-tail", "snapshot-before-safe", "unknown-is-failed", "isr-of-one",
+    "truncate-to-high-watermark",
 )  # fmt: skip
 
 
@@ -120,6 +135,43 @@ def test_a_wiped_disk_that_votes_is_noticed_when_it_elects_one_who_was_left_behi
     faults = read_schedule(lines)
     assert run_seed("quorum", 2, "wiped-disk-votes", faults=faults).invariant == "leader completeness"
     assert not run_seed("quorum", 2, faults=faults).failed
+
+
+def test_the_board_names_what_no_run_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    nothing = Hazard("nothing", ("core",), "No fault at all.", nullcontext)
+    two = {hazard.name: hazard for hazard in (hazards()["truncate-on-overlap"], nothing)}
+    monkeypatch.setattr(board_of_hazards, "hazards", lambda: two)
+    monkeypatch.setattr(swarm, "hazards", lambda: two)
+    told: list[str] = []
+    assert board(["core"], {"core": 2}, told.append) == ["nothing"]
+    assert "| truncate-on-overlap | 1 |" in told and "| nothing | > 2 |" in told
+
+
+def test_a_seed_that_fails_without_the_hazard_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    always = run_seed("core", 0, "truncate-on-overlap")
+    assert always.failed and try_cell("truncate-on-overlap", "core", 1).noticed
+    monkeypatch.setattr(board_of_hazards, "run_seed", lambda *_: always)
+    assert not try_cell("truncate-on-overlap", "core", 1).noticed
+
+
+def test_a_seed_has_an_order_of_faults_only_where_one_suits_its_run() -> None:
+    plan = Plan(5, 0.1, 3.0, 3, 14, ("kill", "rot", "wipe"), 2)
+    harmless = Plan(5, 0.1, 3.0, 3, 14, ("kill",), 2)
+    assert not any(ordered(seed, plan, 2, loose=True) for seed in range(50))
+    assert not any(ordered(seed, harmless, 5, loose=False) for seed in range(50))
+    assert all(order.doubled == 0 for seed in range(50) if (order := ordered(seed, plan, 5, loose=False)))
+    with_one = [seed for seed in range(300) if ordered(seed, plan, 5, loose=True)]
+    assert 100 < len(with_one) < 200
+
+
+def test_those_left_behind_and_the_harmed_are_a_majority_without_the_rest() -> None:
+    for seed in range(50):
+        behind, harm, rest = usurper(Random(seed), 5, ("rot", "wipe")).faults
+        left, away = {behind.node, *behind.others}, {rest.node, *rest.others}
+        assert len(left) == len(away) == 2 and {*left, harm.node, *away} == {1, 2, 3, 4, 5}
+        assert harm.at <= rest.at <= behind.at + behind.seconds + 0.002 < rest.at + rest.seconds
+        (split,) = minority(Random(seed), 5).faults
+        assert len({split.node, *split.others}) == 2
 
 
 def test_a_hazard_is_gone_after_its_run() -> None:

@@ -1,0 +1,130 @@
+"""Faults that do harm only in one order, which a mixture of faults meets once in hundreds of runs.
+
+Each order is what a line of defence was put there for, with the times and the nodes left to chance; code that has the
+defence takes it like any other schedule. Knows the orders, and which of them suit a run. Refuses to know how a fault
+is carried out (`injector`) and what gives a missing defence away (the invariants).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import NamedTuple
+
+from raftlog.linearizability.simulator.faults import BEFORE, LEADER, Fault, Plan
+
+CHANCE = 0.5
+"""How likely a run that suits an order has one."""
+
+
+ECHOES, ECHO_SECONDS = 4, 0.8
+"""What is heard again is heard so often, within so many seconds."""
+
+
+class Echo(NamedTuple):
+    """All that a node acknowledges up to a time (in seconds) is heard again after that time."""
+
+    node: int
+    until: float
+
+
+class Order(NamedTuple):
+    """The faults, how many of the messages come twice at least, and what is heard again."""
+
+    faults: list[Fault]
+    doubled: float = 0.0
+    echo: Echo | None = None
+
+
+def ordered(seed: int, plan: Plan, voters: int, *, loose: bool) -> Order | None:
+    """The order of a seed, or None for a schedule of another kind. `loose`: messages may come twice.
+
+    It takes nothing from the chance of the run, so that seeds without an order are what they would be without this.
+    """
+    random = Random(f"{seed} order")
+    harms = tuple(name for name in ("rot", "wipe") if name in plan.kinds)
+    fitting: list[Callable[[], Order]] = []
+    if harms and voters in (3, 5):
+        fitting.append(lambda: usurper(random, voters, harms))
+    if voters == 3:
+        fitting.append(lambda: sides(random, plan.last))
+    if loose and voters > 3:
+        fitting.append(lambda: minority(random, voters))
+    if loose and voters == 5:
+        fitting.append(lambda: echoes(random))
+    if not fitting or random.random() >= CHANCE:
+        return None
+    return random.choice(fitting)()
+
+
+def usurper(random: Random, voters: int, harms: tuple[str, ...]) -> Order:
+    """Some are left behind, a disk loses what it has, and these make a majority while all who know better are away.
+
+    Those left behind may never have been there: then they have no more than an empty disk has. `voters` is odd.
+    """
+    nodes = random.sample(range(1, voters + 1), voters)
+    behind, harmed, rest = nodes[: voters // 2], nodes[voters // 2], nodes[voters // 2 + 1 :]
+    harm = random.choice(harms)
+    at = 0.0 if harm == "wipe" and random.random() < 0.5 else 0.3 + 0.4 * random.random()
+    harmed_at = at + 0.5 + 0.6 * random.random()
+    mended = 0.05 + 0.1 * random.random()
+    gone = harmed_at + mended * random.random()
+    back = gone + 0.1 * random.random()
+    return Order(
+        [
+            _fault(at, "split", behind[0], back - at, behind[1:]),
+            _fault(harmed_at, harm, harmed, mended),
+            _fault(gone, "split", rest[0], 0.7 + 0.7 * random.random(), rest[1:]),
+        ]
+    )
+
+
+def minority(random: Random, voters: int) -> Order:
+    """As many as are just no majority are by themselves for long, with the leader or without; all is said twice."""
+    few = random.sample(range(1, voters + 1), voters // 2)
+    faults = [_fault(0.3 + 0.4 * random.random(), "split", few[0], 1.2 + 0.8 * random.random(), few[1:])]
+    return Order(faults, doubled=0.5)
+
+
+def echoes(random: Random) -> Order:
+    """A leader of five is left with one follower, is deposed, and comes back at once, with less than it had before.
+
+    That follower hears nothing any more, and what it has acknowledged before is heard again.
+    """
+    node, other = random.sample(range(1, 6), 2)
+    at = 0.4 + 0.4 * random.random()
+    back = at + 0.33 + 0.3 * random.random()
+    faults = [
+        _fault(at, "split", LEADER, back - at, [node]),
+        # Who leads now takes nothing more until it has handed over.
+        _fault(back + 0.03 * random.random(), "transfer", LEADER, 0.0, [BEFORE]),
+        _fault(back, "deaf", node, 1.0, [one for one in range(1, 6) if one != node]),
+        _fault(back + 0.1 + 0.2 * random.random(), "split", LEADER, 0.3, [node, other]),
+    ]
+    return Order(faults, echo=Echo(node, back))
+
+
+def sides(random: Random, last: float) -> Order:
+    """A leader of three is alone with what it takes, another leads; the first is back, and the third is gone.
+
+    What the leader takes the first one to have is committed by it alone. Over and over until `last`.
+    """
+    faults = []
+    at = 0.3
+    while at < last - 1.0:
+        at += 0.1 + 0.2 * random.random()
+        first, third = random.sample((1, 2, 3), 2)
+        faults.append(_fault(at, "transfer", LEADER, 0.0, [first]))
+        at += 0.15
+        # The others know at once that they have lost it.
+        faults.append(_fault(at, "reset", first, 0.0, [node for node in (1, 2, 3) if node != first]))
+        alone = 0.3 + 0.4 * random.random()
+        faults.append(_fault(at + 0.001, "split", first, alone))
+        at += alone
+        faults.append(_fault(at - 0.02 * random.random(), "split", third, 0.3 + 0.3 * random.random()))
+        at += 0.3
+    return Order(faults)
+
+
+def _fault(at: float, kind: str, node: int, seconds: float, others: list[int] | None = None) -> Fault:
+    return Fault(round(at, 3), kind, node, round(seconds, 3), tuple(sorted(others or ())))
