@@ -7,8 +7,13 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from raftlog.testing import BrokerProcess, cluster
+
+# How long an example takes says nothing on a machine that others use, too.
+settings.register_profile("raftlog", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("raftlog")
 
 ORACLE = "RAFTLOG_TEST_BOOTSTRAP_SERVERS"
 """Set to the address of an Apache Kafka, the tests that only talk to `broker` run against that instead."""

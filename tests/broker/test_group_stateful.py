@@ -238,4 +238,4 @@ class Groups(RuleBasedStateMachine):
 
 
 TestGroups = Groups.TestCase
-TestGroups.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestGroups.settings = settings(max_examples=100, stateful_step_count=40)

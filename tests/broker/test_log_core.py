@@ -112,7 +112,7 @@ def test_cutting_either_end_keeps_what_is_left_true() -> None:
     assert list(epochs) == [(1, 15)] and epochs.epoch_of(14) == -1 and epochs.epoch_of(15) == 1
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 50)), max_size=20))
 def test_epochs_always_rise(assignments: list[tuple[int, int]]) -> None:
     epochs = LeaderEpochs()
@@ -125,7 +125,7 @@ def test_epochs_always_rise(assignments: list[tuple[int, int]]) -> None:
 # Indexes -----------------------------------------------------------------------------------------
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.sets(st.integers(0, 1000), max_size=60), st.integers(-1, 1001))
 def test_the_last_entry_that_is_not_above_a_key_is_found(keys: set[int], key: int) -> None:
     ordered = sorted(keys)

@@ -9,7 +9,7 @@ from random import Random
 from typing import NamedTuple
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -366,9 +366,7 @@ class PartitionLogMachine(RuleBasedStateMachine):
 PartitionLogMachine.TestCase.settings = settings(
     max_examples=int(os.environ.get("RAFTLOG_LOG_EXAMPLES", "150")),
     stateful_step_count=40,
-    deadline=None,
     report_multiple_bugs=False,
-    suppress_health_check=[HealthCheck.too_slow],
 )
 
 

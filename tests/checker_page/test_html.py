@@ -71,7 +71,7 @@ def test_the_witness_comes_with_its_states_orders_and_refusals() -> None:
         max_size=12,
     )
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_any_history_survives_the_way_through_the_page(
     rows: list[tuple[int | str, int, int | None, object]],
 ) -> None:

@@ -64,7 +64,7 @@ def test_what_is_too_wide_goes_on_below_and_leaves_out_idle_clients() -> None:
     st.lists(st.tuples(st.integers(0, 3), st.integers(0, 20), st.integers(0, 9), st.sampled_from([OK, FAIL, INFO]))),
     st.integers(24, 120),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_any_operations_can_be_drawn_within_the_width(rows: list[tuple[int, int, int, object]], width: int) -> None:
     operations = [
         Operation(process, "read", None, None, None, call, call + took, outcome)  # type: ignore[arg-type]

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from raftlog.cli.failure import UsageError
@@ -61,7 +61,6 @@ def test_bytes_that_are_no_text_are_shown_as_base64() -> None:
 values = st.none() | st.binary(max_size=20)
 
 
-@settings(deadline=None)
 @given(values, values, st.lists(st.tuples(st.text(max_size=5), values), max_size=3), st.integers(0, 2**53))
 def test_what_consume_prints_as_json_produce_reads_back_unchanged(
     key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]], timestamp: int

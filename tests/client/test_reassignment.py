@@ -54,7 +54,7 @@ def test_more_replicas_than_brokers_are_refused() -> None:
         plan({("t", 0): [1, 2, 3]}, dict.fromkeys([1, 2]))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.lists(st.permutations([1, 2, 3, 4, 5]).map(lambda order: list(order[:3])), min_size=1, max_size=30),
     st.sets(st.integers(1, 6), min_size=3),

@@ -310,5 +310,5 @@ class Cluster(RuleBasedStateMachine):
                 self.register(broker_id, sound=False, survived=True)
 
 
-Cluster.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+Cluster.TestCase.settings = settings(max_examples=40, stateful_step_count=40)
 TestCluster = Cluster.TestCase

@@ -62,14 +62,14 @@ def values(annotation: Any) -> st.SearchStrategy[Any]:
     return st.tuples(*(values(hints[name]) for name in names)).map(lambda made: annotation(*made))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.sampled_from(COMMANDS).flatmap(values))
 def test_commands_survive_their_bytes(command: Command[Any]) -> None:
     found = decode_command(encode_command(command))
     assert found == command and type(found) is type(command)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.sampled_from(COMMANDS).flatmap(lambda kind: st.tuples(st.just(kind), values(answer_type(kind)))))
 def test_answers_survive_their_bytes(pair: tuple[Any, Any]) -> None:
     kind, answer = pair
@@ -78,7 +78,7 @@ def test_answers_survive_their_bytes(pair: tuple[Any, Any]) -> None:
     assert found == answer and type(found) is type(answer)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.binary(max_size=60) | st.sampled_from(COMMANDS).flatmap(values).map(encode_command), st.randoms())
 def test_damaged_bytes_are_refused_or_read_and_nothing_else(data: bytes, chance: Any) -> None:
     damaged = bytearray(data)

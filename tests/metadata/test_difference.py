@@ -14,7 +14,7 @@ from tests.metadata import strategies
 from tests.metadata.test_records import contents, replay
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(*[st.lists(strategies.records, max_size=12)] * 2)
 def test_records_between_two_images_lead_from_one_to_the_other(older: list[Any], newer: list[Any]) -> None:
     before = replay(MetadataImage(), *older)

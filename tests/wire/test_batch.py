@@ -52,7 +52,7 @@ def record_lists(draw: st.DrawFn) -> list[Record]:
     return records
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     records=record_lists(),
     codec=st.sampled_from(Compression),
@@ -224,7 +224,7 @@ def test_each_malformed_record_is_refused_with_its_reason(payload: bytes, reason
         decode_batch(assemble_batch(header._replace(records_count=1), payload))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(payload=st.binary(max_size=60), count=st.integers(-2, 9), codec_id=st.integers(0, 7))
 def test_random_bytes_are_records_or_corrupt(payload: bytes, count: int, codec_id: int) -> None:
     header = parse_header(encode_batch([Record(0, 1, None, None)]))
@@ -267,7 +267,7 @@ def test_an_empty_batch_that_compaction_left_has_no_records() -> None:
     assert decode_batch(batch) == []
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(records=record_lists(), data=st.data(), shift=st.integers(-(2**50), 2**50))
 def test_records_moved_as_spans_are_the_same_records(records: list[Record], data: st.DataObject, shift: int) -> None:
     base = records[0].offset
@@ -284,7 +284,7 @@ def test_records_moved_as_spans_are_the_same_records(records: list[Record], data
     assert decode_batch(assemble_batch(header, moved)) == [records[index] for index in chosen]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(payload=st.binary(max_size=60), count=st.integers(-2, 9))
 def test_spans_of_random_bytes_are_corrupt_or_within_them(payload: bytes, count: int) -> None:
     try:
@@ -294,7 +294,7 @@ def test_spans_of_random_bytes_are_corrupt_or_within_them(payload: bytes, count:
     assert all(0 <= start < tail < value_end < end <= len(payload) for *_, value_end, start, tail, end in spans)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(records=record_lists(), limit=st.integers(1, 4))
 def test_a_walk_in_pieces_finds_what_one_at_once_finds(records: list[Record], limit: int) -> None:
     payload = encode_records(records, records[0].offset, records[0].timestamp)
@@ -305,7 +305,7 @@ def test_a_walk_in_pieces_finds_what_one_at_once_finds(records: list[Record], li
     assert pieces == scan_records(payload, len(records))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(payload=st.binary(max_size=40), count=st.integers(0, 5), good=record_lists(), at=st.integers(0, 400))
 def test_a_walk_refuses_what_decoding_refuses_but_for_headers(
     payload: bytes, count: int, good: list[Record], at: int
@@ -346,7 +346,7 @@ def test_other_control_records_are_known_to_be_something_else() -> None:
 
 
 @given(value=st.integers(-(2**63), 2**63 - 1))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_variable_length_numbers_have_their_own_size(value: int) -> None:
     encoded = encode_varint(value)
     assert len(encoded) == varint_size(value)

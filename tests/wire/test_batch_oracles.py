@@ -45,7 +45,7 @@ def as_record(message: Any) -> Record:
     return Record(message.offset, message.timestamp, message.key, message.value, tuple(message.headers))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(records=records_from_zero, codec=st.sampled_from(KAFKA_PYTHON_CODECS))
 def test_kafka_python_reads_our_batches(records: list[Record], codec: Compression) -> None:
     batch = encode_batch(records, compression=codec, producer_id=4, producer_epoch=1, base_sequence=9)
@@ -55,7 +55,7 @@ def test_kafka_python_reads_our_batches(records: list[Record], codec: Compressio
     assert [as_record(message) for message in theirs] == records
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(records=records_from_zero, codec=st.sampled_from(KAFKA_PYTHON_CODECS), transactional=st.booleans())
 def test_we_read_the_batches_of_kafka_python(
     records: list[Record], codec: Compression, transactional: bool
@@ -73,7 +73,7 @@ def test_we_read_the_batches_of_kafka_python(
     assert decode_batch(batch) == records
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(records=records_from_zero, codec=st.sampled_from(Compression))
 def test_aiokafka_reads_our_batches(records: list[Record], codec: Compression) -> None:
     theirs = AiokafkaBatch(encode_batch(records, compression=codec))
@@ -81,7 +81,7 @@ def test_aiokafka_reads_our_batches(records: list[Record], codec: Compression) -
     assert [as_record(message) for message in theirs] == records
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(records=records_from_zero, codec=st.sampled_from(Compression))
 def test_we_read_the_batches_of_aiokafka(records: list[Record], codec: Compression) -> None:
     builder = AiokafkaBuilder(

@@ -66,7 +66,7 @@ class Hollow(Message, versions=(0, 1), flexible=1):
 
 @pytest.mark.parametrize("version", range(4))
 def test_every_shape_comes_back_as_it_was(version: int) -> None:
-    @settings(max_examples=60, deadline=None, database=None)
+    @settings(max_examples=60, database=None)
     @given(structs(Outer, version), st.booleans())
     def check(message: Outer, as_view: bool) -> None:
         data = encode(message, version)

@@ -33,7 +33,7 @@ payloads = st.one_of(
 
 
 @pytest.mark.parametrize("codec", list(Compression))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(data=payloads)
 @example(data=b"")
 def test_what_is_compressed_comes_back(codec: Compression, data: bytes) -> None:
@@ -59,7 +59,7 @@ def test_every_level_that_kafka_allows_is_accepted(codec: Compression, level: in
 
 
 @pytest.mark.parametrize("codec", CODECS)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(data=payloads, cut=st.integers(1, 1000))
 def test_a_stream_that_is_cut_short_is_corrupt_and_never_a_shorter_answer(
     codec: Compression, data: bytes, cut: int
@@ -77,7 +77,7 @@ def test_a_stream_that_is_cut_short_is_corrupt_and_never_a_shorter_answer(
 
 
 @pytest.mark.parametrize("codec", CODECS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(garbage=st.binary(max_size=200), keep=st.integers(0, 30))
 def test_garbage_is_refused_with_one_kind_of_error(codec: Compression, garbage: bytes, keep: int) -> None:
     packed = compress(codec, b"some text, some text, some more text")[:keep] + garbage

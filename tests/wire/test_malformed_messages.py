@@ -48,7 +48,7 @@ CASES = [
 
 @pytest.mark.parametrize("cls, version", CASES, ids=name_of)
 def test_a_message_that_ends_too_early_or_too_late_is_refused(cls: type[Message], version: int) -> None:
-    @settings(max_examples=3, deadline=None, database=None)
+    @settings(max_examples=3, database=None)
     @given(message=structs(cls, version), randomness=st.randoms(use_true_random=False))
     def check(message: Message, randomness: random.Random) -> None:
         data = encode(message, version)
@@ -63,7 +63,7 @@ def test_a_message_that_ends_too_early_or_too_late_is_refused(cls: type[Message]
 
 @pytest.mark.parametrize("cls, version", CASES, ids=name_of)
 def test_a_damaged_message_is_read_or_refused(cls: type[Message], version: int) -> None:
-    @settings(max_examples=3, deadline=None, database=None)
+    @settings(max_examples=3, database=None)
     @given(message=structs(cls, version), randomness=st.randoms(use_true_random=False))
     def check(message: Message, randomness: random.Random) -> None:
         data = encode(message, version)

@@ -35,7 +35,7 @@ from tests.wire.message_values import API_MESSAGES, INTERNAL, name_of, structs, 
 
 @pytest.mark.parametrize("cls, version", versions_of(*API_MESSAGES, *INTERNAL), ids=name_of)
 def test_a_message_comes_back_as_it_was(cls: type[Message], version: int) -> None:
-    @settings(max_examples=5, deadline=None, database=None)
+    @settings(max_examples=5, database=None)
     @given(message=structs(cls, version), prefix=st.binary(max_size=3))
     def check(message: Message, prefix: bytes) -> None:
         data = encode(message, version, prefix)
@@ -48,7 +48,7 @@ def test_a_message_comes_back_as_it_was(cls: type[Message], version: int) -> Non
 
 @pytest.mark.parametrize("cls, version", versions_of(*INTERNAL), ids=name_of)
 def test_an_internal_record_begins_with_its_version(cls: type[Message], version: int) -> None:
-    @settings(max_examples=5, deadline=None, database=None)
+    @settings(max_examples=5, database=None)
     @given(record=structs(cls, version))
     def check(record: Message) -> None:
         data = encode_internal(record, version)

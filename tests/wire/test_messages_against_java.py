@@ -23,7 +23,7 @@ def sample(cls: type[Message], version: int) -> list[Message]:
     """Random messages, and the one with nothing but defaults."""
     messages: list[Message] = [cls()]
 
-    @settings(max_examples=SAMPLES, deadline=None, database=None, phases=[Phase.generate], derandomize=True)
+    @settings(max_examples=SAMPLES, database=None, phases=[Phase.generate], derandomize=True)
     @given(st.data())
     def collect(data: st.DataObject) -> None:
         messages.append(data.draw(structs(cls, version)))

@@ -82,7 +82,7 @@ def one_from_theirs(value: Any, field: Field, their_field: Any, version: int) ->
 def test_kafka_python_and_we_understand_each_other(cls: type[Message], version: int) -> None:
     theirs = their_class(cls)
 
-    @settings(max_examples=4, deadline=None, database=None)
+    @settings(max_examples=4, database=None)
     @given(message=structs(cls, version))
     def check(message: Message) -> None:
         if isinstance(message, ApiVersionsResponse):

@@ -114,7 +114,7 @@ def test_kio_and_we_understand_each_other(cls: type[Message], version: int) -> N
     theirs = kio_class(cls, version)
     write, read = entity_writer(theirs), entity_reader(theirs)
 
-    @settings(max_examples=4, deadline=None, database=None)
+    @settings(max_examples=4, database=None)
     @given(message=structs(cls, version))
     def check(message: Message) -> None:
         map_structs(message, within_kio)
