@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from raftlog.testing import BrokerProcess, cluster
+from raftlog.testing.ports import ReservedPort
 
 # How long an example takes says nothing on a machine that others use, too.
 settings.register_profile("raftlog", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -17,6 +18,9 @@ settings.load_profile("raftlog")
 
 ORACLE = "RAFTLOG_TEST_BOOTSTRAP_SERVERS"
 """Set to the address of an Apache Kafka, the tests that only talk to `broker` run against that instead."""
+
+
+FreePort = Callable[[], int]
 
 
 class RunningBroker(NamedTuple):
@@ -34,3 +38,17 @@ def broker() -> Iterator[RunningBroker]:
         return
     with cluster() as brokers:
         yield RunningBroker(brokers.bootstrap_servers, brokers.brokers[0])
+
+
+@pytest.fixture
+def free_port() -> Iterator[FreePort]:
+    """`free_port()` is one on which the test can listen, and nobody else until the test is over."""
+    reserved: list[ReservedPort] = []
+
+    def reserve() -> int:
+        reserved.append(ReservedPort())
+        return reserved[-1].number
+
+    yield reserve
+    for each in reserved:
+        each.release()

@@ -17,25 +17,23 @@ from raftlog.metadata.records import NO_LEADER
 from tests.membership.world import SESSION_MS, Node, World, is_serving
 from tests.waiting import until
 
+HOUR_MS = 3_600_000
+"""A session that does not end while a test waits."""
+
 
 async def test_three_brokers_join_one_cluster_and_serve(tmp_path: Path) -> None:
     async with World(tmp_path) as world:
         assert len({node.image.cluster_id for node in world.nodes.values()}) == 1
-        for node in world.nodes.values():
-            await until(lambda node=node: len(node.image.brokers) == 3)  # type: ignore[misc]
-            await until(lambda node=node: not any(b.fenced for b in node.image.brokers.values()))  # type: ignore[misc]
+        assert all(len(node.image.brokers) == world.count_serving(node) == 3 for node in world.nodes.values())
         assert sorted(broker.epoch for broker in world.leader.image.brokers.values()) == [1, 2, 3]
 
 
 async def test_a_broker_that_dies_is_fenced_long_before_its_session_ends(tmp_path: Path) -> None:
-    async with World(tmp_path) as world:
+    async with World(tmp_path, session_ms=HOUR_MS) as world:
         victim, other = world.followers
         await world.topic(victim.node_id, other.node_id, world.leader.node_id)
-        loop = asyncio.get_running_loop()
-        began = loop.time()
         await victim.kill()
         await until(lambda: world.partition(other).leader == other.node_id, "another leader")
-        assert loop.time() - began < SESSION_MS / 1000
         state = world.partition(other)
         assert (state.leader_epoch, set(state.isr)) == (1, {other.node_id, world.leader.node_id})
         assert other.image.brokers[victim.node_id].fenced
@@ -79,7 +77,6 @@ async def test_nobody_is_fenced_while_the_quorum_changes_its_leader(tmp_path: Pa
         for node in [*world.followers, world.leader]:
             await world.leader.controller.transfer_leadership(node.node_id)
             await until(lambda node=node: node.controller.log.is_leader)  # type: ignore[misc]
-            await until(lambda node=node: node.controller.log.is_leader)  # type: ignore[misc]
             await until(partial(heard_beyond, node, time.monotonic() + 1.5 * SESSION_MS / 1000))
 
 
@@ -112,7 +109,6 @@ async def test_a_broker_that_was_forgotten_registers_again(tmp_path: Path) -> No
     async with World(tmp_path) as world:
         victim, other = world.followers
         before = victim.controller.broker_epoch
-        await until(lambda: not other.image.brokers[victim.node_id].fenced, "the other knows that it serves")
         await victim.hang()
         await until(lambda: other.image.brokers[victim.node_id].fenced)
         assert not (await other.controller.execute(UnregisterBroker(victim.node_id))).error
@@ -131,7 +127,7 @@ async def test_a_second_broker_with_the_same_id_is_told_what_to_do(tmp_path: Pat
         await twin.start()
         twin.node_id = first.node_id
         with pytest.raises(CannotStart, match=r"stop that one, or start this one with a node\.id of its own"):
-            await twin.join()
+            await twin.join(duplicate_seconds_max=1.0)
         assert is_serving(first)
         twin.node_id = 99
 
@@ -180,14 +176,12 @@ async def test_a_directory_that_fails_takes_only_its_own_replicas(tmp_path: Path
 
 
 async def test_an_observer_that_dies_is_noticed_as_quickly_as_a_voter(tmp_path: Path) -> None:
-    async with World(tmp_path) as world:
+    async with World(tmp_path, session_ms=HOUR_MS) as world:
         observer = await world.node(7).up()
         other = world.followers[0]
-        await until(lambda: 7 in other.image.brokers)
-        began = asyncio.get_running_loop().time()
+        await until(lambda: 7 in other.image.brokers and not other.image.brokers[7].fenced, "it serves")
         await observer.kill()
-        await until(lambda: other.image.brokers[7].fenced)
-        assert asyncio.get_running_loop().time() - began < SESSION_MS / 1000
+        await until(lambda: other.image.brokers[7].fenced, "it is fenced")
 
 
 async def test_an_observer_follows_and_may_ask(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from raftlog.broker.runtime.failures import CannotStart
 from raftlog.broker.runtime.last_run import LastRun, read_last_run, write_last_run
 from raftlog.raft.files import Files
 from raftlog.raft.quorum import QuorumLog
-from tests.membership.world import free_ports
+from tests.conftest import FreePort
 from tests.waiting import until
 
 
@@ -33,8 +33,8 @@ def broker(directory: Path, node_id: int, voters: str, *, boot_id: str = "boot",
     return RunningBroker(BrokerConfig(given), Machine(boot_id=boot_id))
 
 
-async def test_a_quorum_of_one_starts_serves_and_is_found_again(tmp_path: Path) -> None:
-    (port,) = free_ports(1)
+async def test_a_quorum_of_one_starts_serves_and_is_found_again(tmp_path: Path, free_port: FreePort) -> None:
+    port = free_port()
     voters = f"1@127.0.0.1:{port}"
     first = broker(tmp_path / "1", 1, voters)
     await first.start()
@@ -52,8 +52,8 @@ async def test_a_quorum_of_one_starts_serves_and_is_found_again(tmp_path: Path) 
     await again.stop()
 
 
-async def test_a_disk_failure_takes_the_proof_that_nothing_was_lost(tmp_path: Path) -> None:
-    (port,) = free_ports(1)
+async def test_a_disk_failure_takes_the_proof_that_nothing_was_lost(tmp_path: Path, free_port: FreePort) -> None:
+    port = free_port()
     one = broker(tmp_path / "1", 1, f"1@127.0.0.1:{port}")
     await one.start()
     assert one.membership is not None
@@ -70,10 +70,10 @@ async def test_a_disk_failure_takes_the_proof_that_nothing_was_lost(tmp_path: Pa
 
 
 async def test_a_note_for_which_there_was_no_room_is_written_later_and_the_old_one_claims_no_more_than_it_may(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, free_port: FreePort, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("raftlog.broker.runtime.membership.NOTE_RETRY_SECONDS", 0.01)
-    (port,) = free_ports(1)
+    port = free_port()
     one = broker(tmp_path / "1", 1, f"1@127.0.0.1:{port}")
     await one.start()
     assert one.membership is not None
@@ -98,8 +98,8 @@ def noted(one: RunningBroker) -> LastRun:
     return read_last_run(Machine().files, one.config.metadata_directory)
 
 
-async def test_a_broker_is_not_let_into_another_cluster(tmp_path: Path) -> None:
-    ports = free_ports(2)
+async def test_a_broker_is_not_let_into_another_cluster(tmp_path: Path, free_port: FreePort) -> None:
+    ports = [free_port(), free_port()]
     ours, theirs = (broker(tmp_path / name, 1, f"1@127.0.0.1:{port}") for name, port in zip("ab", ports, strict=True))
     await ours.start()
     await theirs.start()
@@ -122,8 +122,8 @@ async def test_a_broker_is_not_let_into_another_cluster(tmp_path: Path) -> None:
         await running.stop()
 
 
-async def test_a_broker_that_waits_for_a_quorum_can_be_stopped(tmp_path: Path) -> None:
-    ports = free_ports(3)
+async def test_a_broker_that_waits_for_a_quorum_can_be_stopped(tmp_path: Path, free_port: FreePort) -> None:
+    ports = [free_port() for _ in range(3)]
     voters = ",".join(f"{n}@127.0.0.1:{port}" for n, port in enumerate(ports, 1))
     lonely = broker(tmp_path / "1", 1, voters)
     asyncio.get_running_loop().call_later(0.3, lonely.stopping.set)
@@ -133,8 +133,8 @@ async def test_a_broker_that_waits_for_a_quorum_can_be_stopped(tmp_path: Path) -
     assert asyncio.get_running_loop().time() - began < 2.0
 
 
-async def test_the_second_broker_of_an_id_says_what_to_do(tmp_path: Path) -> None:
-    ports = free_ports(2)
+async def test_the_second_broker_of_an_id_says_what_to_do(tmp_path: Path, free_port: FreePort) -> None:
+    ports = [free_port(), free_port()]
     voters = f"1@127.0.0.1:{ports[0]}"
     first = broker(tmp_path / "1", 1, voters)
     await first.start()

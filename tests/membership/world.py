@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import socket
 from pathlib import Path
 from types import TracebackType
 
@@ -21,18 +20,11 @@ from raftlog.metadata.commands import CreateTopics, NewTopic, RegisterBroker, To
 from raftlog.metadata.delta import MetadataDelta
 from raftlog.metadata.image import MetadataImage, PartitionImage
 from raftlog.metadata.records import Endpoint
-from tests.waiting import until
+from raftlog.testing.ports import ReservedPort
+from tests.waiting import DEADLINE_SECONDS, until
 
 SESSION_MS = 1000
 HEARTBEAT_SECONDS = 0.05
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [int(one.getsockname()[1]) for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
 
 
 class Node:
@@ -63,11 +55,14 @@ class Node:
 
     async def start(self) -> None:
         await self.controller.start()
-        self.duties = ControllerDuties(self.controller, DutySettings(SESSION_MS, 0), self.tasks.add)
+        self.duties = ControllerDuties(self.controller, DutySettings(self.world.session_ms, 0), self.tasks.add)
         self.controller.subscribe(lambda delta, _: self.deltas.append(delta))
 
-    async def join(self, incarnation: bytes | None = None, *, sound: bool = True) -> BrokerLifecycle:
-        """Find the cluster, register, and send heartbeats."""
+    async def join(
+        self, incarnation: bytes | None = None, *, sound: bool = True, duplicate_seconds_max: float = DEADLINE_SECONDS
+    ) -> BrokerLifecycle:
+        """Find the cluster, register, and send heartbeats. One that was killed and is back at once counts as there
+        until its session ends, and waits for that."""
         cluster_id = ""
         while not cluster_id:
             cluster_id = await self.controller.initialize(f"cluster-of-{self.node_id}")
@@ -80,7 +75,7 @@ class Node:
             fenced=True,
             log_survived=sound,
         )
-        settings = LifecycleSettings(HEARTBEAT_SECONDS, duplicate_seconds_max=1.0)
+        settings = LifecycleSettings(HEARTBEAT_SECONDS, duplicate_seconds_max)
         self.lifecycle = BrokerLifecycle(self.controller, registration, settings, lambda: self.offline)
         await self.lifecycle.register()
         self.lifecycle.start()
@@ -112,15 +107,18 @@ class Node:
 class World:
     """Three voters and their directory. Use as `async with`."""
 
-    def __init__(self, directory: Path, voters: int = 3) -> None:
+    def __init__(self, directory: Path, voters: int = 3, *, session_ms: int = SESSION_MS) -> None:
         self.directory = directory
-        ports = free_ports(voters)
-        self.voters = ",".join(f"{number}@127.0.0.1:{port}" for number, port in enumerate(ports, 1))
+        self.session_ms = session_ms
+        self._reserved = [ReservedPort() for _ in range(voters)]
+        self.voters = ",".join(f"{number}@127.0.0.1:{port.number}" for number, port in enumerate(self._reserved, 1))
         self.nodes: dict[int, Node] = {}
         self.count = voters
 
     async def __aenter__(self) -> World:
+        """Returns when all serve, and everybody knows it."""
         await asyncio.gather(*(self.node(number).up() for number in range(1, self.count + 1)))
+        await until(lambda: all(self.count_serving(node) == self.count for node in self.nodes.values()), "all serve")
         return self
 
     async def __aexit__(
@@ -129,6 +127,13 @@ class World:
         for node in list(self.nodes.values()):
             node.image.check_invariants()
             await node.kill()
+        for port in self._reserved:
+            port.release()
+
+    @staticmethod
+    def count_serving(node: Node) -> int:
+        """How many brokers serve, as far as the node knows."""
+        return sum(not broker.fenced for broker in node.image.brokers.values())
 
     def node(self, node_id: int, *, directories: tuple[bytes, ...] = ()) -> Node:
         """A new process with this id, not started."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import socket
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,16 +11,10 @@ from pathlib import Path
 from raftlog.raft.core.state import Timing
 from raftlog.raft.files import Files
 from raftlog.raft.quorum import QuorumLog
+from raftlog.testing.ports import ReservedPort
 from tests.waiting import until
 
 QUICK = Timing(heartbeat=0.03, election_min=0.25, election_max=0.4, hurry_min=0.002, hurry_max=0.03)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class State:
@@ -97,7 +90,8 @@ class World:
     def __init__(self, directory: Path, voters: Iterable[int] = (1, 2, 3), **settings: object) -> None:
         self.directory = directory
         self.voters = tuple(voters)
-        self.ports = {node_id: free_port() for node_id in self.voters}
+        self._reserved: list[ReservedPort] = []
+        self.ports = {node_id: self._reserve() for node_id in self.voters}
         self.settings = settings
         self.nodes: dict[int, Node] = {}
         self.files: dict[int, Files] = {}
@@ -107,11 +101,19 @@ class World:
 
     async def __aexit__(self, *_: object) -> None:
         await asyncio.gather(*(node.log.close() for node in self.nodes.values()))
+        for port in self._reserved:
+            port.release()
+
+    def _reserve(self) -> int:
+        """A port that stays ours also while its node is down."""
+        self._reserved.append(ReservedPort())
+        return self._reserved[-1].number
 
     async def start(self, *node_ids: int, **settings: object) -> None:
         """Start nodes, all of them if none is named."""
         for node_id in node_ids or self.voters:
-            self.ports.setdefault(node_id, free_port())
+            if node_id not in self.ports:
+                self.ports[node_id] = self._reserve()
             node = Node(self, node_id, {**self.settings, **settings})
             self.nodes[node_id] = node
             await node.start()

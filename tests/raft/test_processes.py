@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.raft import NODES, Process, free_port, wait_for_leader
+from benchmarks.raft import NODES, Process, wait_for_leader
+from tests.conftest import FreePort
 
 
 @pytest.fixture
-def processes(tmp_path: Path) -> Iterator[list[Process]]:
+def processes(tmp_path: Path, free_port: FreePort) -> Iterator[list[Process]]:
     ports = {node: free_port() for node in NODES}
     found = [Process({"node": node, "ports": ports, "directory": str(tmp_path / str(node))}) for node in NODES]
     yield found

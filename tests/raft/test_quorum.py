@@ -1,32 +1,24 @@
-"""Nodes on the loopback interface keep one log: elections, entries, restarts, losses, members, requests."""
+"""Nodes on the loopback interface keep one log: elections, entries, restarts, losses, requests."""
 
 from __future__ import annotations
 
 import asyncio
 import random
-import shutil
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from raftlog.raft.core.state import Timing
 from raftlog.raft.local import LocalLog
-from raftlog.raft.opening import NotYetAQuorum
 from raftlog.raft.quorum import QuorumLog
 from raftlog.raft.seam import NotLeader, ProposalFailed
 from tests.raft.crashing_files import CrashingFiles
 from tests.raft.quorum_world import QUICK, Node, State, World
 from tests.waiting import until
 
-
-@pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[World]:
-    """Three nodes that were just started."""
-    async with World(tmp_path) as made:
-        await made.start()
-        yield made
+NEVER = Timing(election_min=20.0, election_max=30.0)
+"""Time-outs that are over long after a test is."""
 
 
 async def test_three_nodes_elect_a_leader_and_replay_what_it_proposes(world: World) -> None:
@@ -54,13 +46,13 @@ async def test_a_killed_leader_is_replaced_and_nothing_committed_is_lost(world: 
 
 
 async def test_a_closed_connection_starts_an_election_at_once_whatever_the_time_out(tmp_path: Path) -> None:
-    async with World(tmp_path, timing=Timing(election_min=20.0, election_max=30.0)) as world:
+    async with World(tmp_path, timing=NEVER) as world:
         await world.start()
         leader = await world.led()
         began = time.monotonic()
         leader.kill()
         await world.led()
-        assert time.monotonic() - began < 5.0
+        assert time.monotonic() - began < NEVER.election_min
 
 
 async def test_a_whole_quorum_that_was_killed_comes_back_with_everything(world: World) -> None:
@@ -114,8 +106,9 @@ async def test_a_barrier_asks_a_majority(world: World) -> None:
 async def test_requests_reach_the_leader_from_everywhere_and_failures_come_back(tmp_path: Path) -> None:
     async with World(tmp_path) as world:
         await world.start(1, 2, 3)
+        heard: list[bytes] = []
         for node in world.nodes.values():
-            handle(node)
+            handle(node, heard)
         leader = await world.led()
         for node in world.nodes.values():
             answer = await node.log.ask_leader(b"hello", 2.0)
@@ -128,7 +121,7 @@ async def test_requests_reach_the_leader_from_everywhere_and_failures_come_back(
             await follower.log.ask_leader(b"wait", 0.05)
         assert failure.value.outcome_unknown
         waiting = asyncio.ensure_future(follower.log.ask_leader(b"wait", 5.0))
-        await until(lambda: leader.log.requests._answering)
+        await until(lambda: heard.count(b"wait") == 2, "the second one waits as well")
         leader.kill()
         with pytest.raises(ProposalFailed, match="lost") as failure:
             await waiting
@@ -144,8 +137,9 @@ async def test_without_a_leader_a_request_says_so_in_time(tmp_path: Path) -> Non
             await world.nodes[1].log.ask_leader(b"hello", 0.05)
 
 
-def handle(node: Node) -> None:
+def handle(node: Node, heard: list[bytes]) -> None:
     async def answer(node_id: int, payload: bytes) -> bytes:
+        heard.append(payload)
         if payload == b"refuse":
             raise ProposalFailed("refused", outcome_unknown=False)
         if payload == b"wait":
@@ -156,13 +150,13 @@ def handle(node: Node) -> None:
 
 
 async def test_leadership_is_handed_over_without_a_lost_entry(tmp_path: Path) -> None:
-    async with World(tmp_path, timing=Timing(election_min=5.0, election_max=9.0)) as world:
+    async with World(tmp_path, timing=NEVER) as world:
         await world.start()
         leader = await world.led()
         await asyncio.gather(*(leader.log.propose([b"%d" % n]) for n in range(50)))
         began = time.monotonic()
         successor = await leader.log.transfer_leadership()
-        assert time.monotonic() - began < 1.0, "it waited for a time-out"
+        assert time.monotonic() - began < NEVER.election_min, "it waited for a time-out"
         assert successor != leader.node_id
         assert (await world.led()).node_id == successor
         back = await world.nodes[successor].log.transfer_leadership(leader.node_id)
@@ -172,51 +166,6 @@ async def test_leadership_is_handed_over_without_a_lost_entry(tmp_path: Path) ->
         await world.agree([*(b"%d" % n for n in range(50)), b"last"])
         with pytest.raises(ProposalFailed, match="no voter"):
             await leader.log.transfer_leadership(9)
-
-
-async def test_an_observer_follows_gets_a_vote_when_it_has_caught_up_and_loses_it_again(world: World) -> None:
-    leader = await world.led()
-    entries = [b"%d" % n for n in range(100)]
-    await asyncio.gather(*(leader.log.propose([entry]) for entry in entries))
-    await world.start(4)
-    await world.agree(entries)
-    assert [member.node_id for member in leader.log.status().observers] == [4]
-    await leader.log.add_voter(4, "127.0.0.1", world.ports[4])
-    assert [member.node_id for member in leader.log.status().voters] == [1, 2, 3, 4]
-    with pytest.raises(ProposalFailed, match="has a vote already"):
-        await leader.log.add_voter(4, "127.0.0.1", world.ports[4])
-    await until(lambda: len(world.nodes[4].log.status().voters) == 4)
-    await leader.log.propose([b"more"])
-    await leader.log.remove_voter(4)
-    assert [member.node_id for member in leader.log.status().voters] == [1, 2, 3]
-    await world.agree([*entries, b"more"])
-    assert leader.log.last_index == 101, "changes of the members do not count"
-
-
-async def test_a_new_voter_takes_part_after_everybody_was_restarted(world: World) -> None:
-    leader = await world.led()
-    await world.start(4)
-    await leader.log.add_voter(4, "127.0.0.1", world.ports[4])
-    await leader.log.propose([b"a"])
-    await world.agree([b"a"])
-    for node in list(world.nodes.values()):
-        node.kill()
-    await world.start(2, 3, 4)  # three of four, and one of them is not in --peers
-    leader = await world.led()
-    await leader.log.propose([b"b"])
-    await world.agree([b"a", b"b"])
-
-
-async def test_a_leader_that_loses_its_vote_hands_over(world: World) -> None:
-    leader = await world.led()
-    await leader.log.propose([b"a"])
-    await leader.log.remove_voter(leader.node_id)
-    await until(lambda: not leader.log.is_leader)
-    await until(lambda: any(node.log.is_leader for node in world.nodes.values() if node is not leader))
-    successor = await world.led()
-    assert successor is not leader
-    await successor.log.propose([b"b"])
-    await world.agree([b"a", b"b"])
 
 
 async def test_who_is_far_behind_gets_a_snapshot_and_the_rest(tmp_path: Path) -> None:
@@ -240,67 +189,6 @@ async def test_who_is_far_behind_gets_a_snapshot_and_the_rest(tmp_path: Path) ->
         await world.start()
         await world.led()
         await world.agree([*entries, b"after"])
-
-
-async def test_a_wiped_disk_gets_its_vote_back_only_with_everything(world: World, tmp_path: Path) -> None:
-    leader = await world.led()
-    entries = [b"%d" % n for n in range(20)]
-    await asyncio.gather(*(leader.log.propose([entry]) for entry in entries))
-    await world.agree(entries)
-    victim = next(node for node in world.nodes.values() if node is not leader)
-    directory = victim.log.opened.directory
-    victim.kill()
-    shutil.rmtree(tmp_path / str(victim.node_id))
-    await world.start(victim.node_id)
-    await world.agree(entries)
-
-    def has_its_vote() -> bool:
-        voter = leader.log.raft.configuration.voter(victim.node_id)
-        return voter is not None and voter.directory not in (b"", directory)
-
-    await until(has_its_vote)
-    await leader.log.propose([b"after"])
-    await world.agree([*entries, b"after"])
-
-
-async def test_two_empty_disks_of_three_do_not_begin_a_new_log(
-    world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("raftlog.raft.members.FIRST_COMPLAINT_SECONDS", 0.1)
-    leader = await world.led()
-    await leader.log.propose([b"precious"])
-    await world.agree([b"precious"])
-    for node in list(world.nodes.values()):
-        node.kill()
-    others = [node_id for node_id in world.voters if node_id != leader.node_id]
-    for node_id in others:
-        shutil.rmtree(tmp_path / str(node_id))
-    await world.start(*others)
-    await until(lambda: all(world.nodes[one].log.raft._attempt > 2 for one in others))
-    assert all((world.nodes[one].log.leader_id, world.nodes[one].log.term) == (-1, 0) for one in others)
-    await world.start(leader.node_id)
-    await until(lambda: f"is not the one that has the vote: {sorted(others)}" in caplog.text)
-    assert all(node.log.leader_id == -1 for node in world.nodes.values()), "most disks are gone: a person decides"
-
-
-async def test_a_quorum_of_one_grows_out_of_a_broker_that_ran_alone(tmp_path: Path) -> None:
-    state = State()
-    alone = LocalLog(str(tmp_path / "1"), node_id=1, snapshot_bytes=1000)
-    await alone.start(state.restore, state.replay, state.snapshot)
-    for n in range(100):
-        await alone.propose([b"%d of the old entries" % n])
-    await alone.close()
-    with pytest.raises(NotYetAQuorum, match="naming only itself"):
-        await World(tmp_path).start(1)
-    async with World(tmp_path, voters=[1]) as world:
-        await world.start(1)
-        leader = await world.led()
-        await until(lambda: leader.state.entries == state.entries)
-        assert leader.log.committed_index == 100
-        await world.start(2)
-        await leader.log.add_voter(2, "127.0.0.1", world.ports[2])
-        await leader.log.propose([b"new"])
-        await world.agree([*state.entries, b"new"])
 
 
 async def test_a_members_journal_is_not_opened_by_a_broker_without_peers(tmp_path: Path) -> None:
@@ -440,63 +328,12 @@ async def test_a_small_quorum_log_keeps_its_promises_alone(tmp_path: Path) -> No
 
 async def test_every_node_knows_since_when_another_is_silent(world: World) -> None:
     leader = await world.led()
-    for node in world.nodes.values():
-        ages = {member.node_id: member.last_contact_seconds for member in node.log.status().voters}
-        assert all(0.0 <= age < 2.0 for age in ages.values())
+
+    def ages() -> list[float]:
+        return [member.last_contact_seconds for node in world.nodes.values() for member in node.log.status().voters]
+
+    # Two followers may be connected a moment after both know their leader.
+    await until(lambda: all(0.0 <= age < 2.0 for age in ages()), "everybody was heard of late")
     follower = next(node for node in world.nodes.values() if node is not leader)
     follower.kill()
     await until(lambda: leader.log.status().voters[follower.node_id - 1].last_contact_seconds == -1.0)
-
-
-async def test_a_voter_that_does_not_follow_is_not_added(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("raftlog.raft.core.leadership.APPEAR_SECONDS_MAX", 0.1)
-    leader = await world.led()
-    with pytest.raises(ProposalFailed, match="start it with --observer") as failure:
-        await leader.log.add_voter(4, "127.0.0.1", 1)
-    assert not failure.value.outcome_unknown
-    with pytest.raises(ProposalFailed, match="has no vote"):
-        await leader.log.remove_voter(4)
-
-
-async def test_a_wiped_voter_that_is_killed_before_it_has_caught_up_is_let_in_again(
-    world: World, tmp_path: Path
-) -> None:
-    leader = await world.led()
-    await leader.log.propose([b"a"])
-    victim = next(node for node in world.nodes.values() if node is not leader)
-    victim.kill()
-    shutil.rmtree(tmp_path / str(victim.node_id))
-    await world.start(victim.node_id)
-    await until(lambda: leader.log.raft.configuration.voter(victim.node_id) is None)
-    world.nodes[victim.node_id].kill()
-    await world.start(victim.node_id)
-    await until(lambda: leader.log.raft.configuration.voter(victim.node_id) is not None)
-    await world.agree([b"a"])
-
-
-async def test_a_voter_without_a_log_is_let_in_though_the_members_have_changed(tmp_path: Path) -> None:
-    async with World(tmp_path) as world:
-        await world.start()
-        leader = await world.led()
-        fresh, other = (node for node in world.nodes.values() if node is not leader)
-        fresh.kill()
-        for path in (tmp_path / str(fresh.node_id)).glob("*.journal"):
-            path.unlink()
-        removal = asyncio.ensure_future(leader.log.remove_voter(other.node_id))
-        await until(lambda: leader.log.raft.configuration.voter(other.node_id) is None)
-        await world.start(fresh.node_id)
-        await removal
-        await leader.log.propose([b"a"])
-        await until(lambda: world.nodes[fresh.node_id].state.entries == [b"a"])
-
-
-async def test_a_quorum_that_cannot_begin_says_whom_it_waits_for(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("raftlog.raft.members.FIRST_COMPLAINT_SECONDS", 0.1)
-    async with World(tmp_path) as world:
-        with caplog.at_level("WARNING", "raftlog.raft"):
-            await world.start(1, 2)
-            await until(lambda: "connected: [3] (3: connection refused at 127.0.0.1:" in caplog.text)
-        await world.start(3)
-        await world.led()
