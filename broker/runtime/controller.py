@@ -113,9 +113,7 @@ class Controller:
         self._next_producer_id = 0
         self._end_of_producer_ids = 0
         self._producer_ids = asyncio.Lock()
-        self._tasks: set[asyncio.Task[None]] = set()
         self._catching_up: list[tuple[int, asyncio.Future[None]]] = []
-        self._isr_proposals: list[tuple[Sequence[IsrProposal], asyncio.Future[PartitionsAltered]]] = []
         # Looks at a command before this node, leading, decides it: what the leader hears of brokers comes in here.
         self.before_deciding: Callable[[Command[Any]], Command[Any]] | None = None
         self._forwarding: Forwarding | None = None
@@ -274,34 +272,10 @@ class Controller:
             arrived.cancel()
 
     async def alter_partitions(self, proposals: Sequence[IsrProposal]) -> PartitionsAltered:
-        """Propose ISR changes of partitions that this broker leads; results in the order of `proposals`.
+        """Propose ISR changes of partitions that this broker leads; results in the order of `proposals`."""
+        from raftlog.metadata.cluster_commands import AlterPartitions
 
-        What is proposed in one turn of the loop goes out as one command.
-        """
-        loop = asyncio.get_running_loop()
-        if not self._isr_proposals:
-            loop.call_soon(lambda: self._keep(loop.create_task(self._send_isr_proposals())))
-        done: asyncio.Future[PartitionsAltered] = loop.create_future()
-        self._isr_proposals.append((proposals, done))
-        return await done
-
-    async def _send_isr_proposals(self) -> None:
-        from raftlog.metadata.cluster_commands import AlterPartitions, PartitionsAltered
-
-        waiting, self._isr_proposals = self._isr_proposals, []
-        everything = tuple(proposal for proposals, _ in waiting for proposal in proposals)
-        answer = await self.execute(AlterPartitions(self._log.node_id, self._broker_epoch, everything))
-        position = 0
-        for proposals, done in waiting:
-            results = answer.results[position : position + len(proposals)]
-            position += len(proposals)
-            if not done.done():
-                done.set_result(PartitionsAltered(answer.error, results))
-
-    def _keep(self, task: asyncio.Task[None]) -> None:
-        """The loop holds tasks weakly: somebody has to hold them."""
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        return await self.execute(AlterPartitions(self._log.node_id, self._broker_epoch, tuple(proposals)))
 
     def _newest(self) -> MetadataImage:
         last = self._pending[-1] if self._pending else None

@@ -17,6 +17,8 @@ from raftlog.raft.seam import NotLeader, ProposalFailed, RequestHandler
 REQUESTS_MAX = 10_000
 """Requests of others that are being answered, or wait until this node may decide."""
 REQUEST_BYTES_MAX = 32 * 1024 * 1024
+DEPOSED_SECONDS_MAX = 0.5
+"""A leader that hands over answers at once; one that was replaced may stand still, and holds its connections."""
 
 ANSWERED, NOT_LEADER, FAILED = 0, 1, 2
 
@@ -61,8 +63,7 @@ class Requests:
         for task in self._answering.values():
             task.cancel()
         for _, waiting in self._asked.values():
-            if not waiting.done():
-                waiting.set_exception(ProposalFailed("this node stops", outcome_unknown=True))
+            _fail(waiting, "this node stops")
         self.changed()
 
     # -- asking ------------------------------------------------------------------------------------
@@ -131,10 +132,18 @@ class Requests:
         changes, self._changes = self._changes, []
         for change in changes:
             _resolve(change)
+        self._give_up_on_deposed()
         if self._quorum.is_leader or self._quorum.leader_id != self._quorum.node_id:
             held, self._held = self._held, []
             for request in held:
                 self._begin(*request)
+
+    def _give_up_on_deposed(self) -> None:
+        leader_id = self._quorum.leader_id
+        for asked, waiting in self._asked.values():
+            if leader_id not in (-1, asked):
+                loop = asyncio.get_running_loop()
+                loop.call_later(DEPOSED_SECONDS_MAX, _fail, waiting, f"node {asked} leads no more, and does not answer")
 
     def on_answer(self, node_id: int, values: Sequence[Any]) -> None:
         """The leader answered. Raises PeerViolation."""
@@ -148,10 +157,9 @@ class Requests:
 
     def peer_lost(self, node_id: int) -> None:
         """Whoever asked this node does not learn what became of it."""
-        for asked, waiting in list(self._asked.values()):
-            if asked == node_id and not waiting.done():
-                failed = ProposalFailed(f"the connection with node {node_id} was lost", outcome_unknown=True)
-                waiting.set_exception(failed)
+        for asked, waiting in self._asked.values():
+            if asked == node_id:
+                _fail(waiting, f"the connection with node {node_id} was lost")
         self._held = [request for request in self._held if request[0] != node_id]
 
     # -- answering ---------------------------------------------------------------------------------
@@ -194,6 +202,11 @@ class Requests:
 
 async def _run(handler: RequestHandler, node_id: int, payload: bytes) -> bytes:
     return await handler(node_id, payload)
+
+
+def _fail(waiting: asyncio.Future[Sequence[Any]], why: str) -> None:
+    if not waiting.done():
+        waiting.set_exception(ProposalFailed(why, outcome_unknown=True))
 
 
 def _resolve(future: asyncio.Future[None]) -> None:

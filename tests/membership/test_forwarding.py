@@ -72,7 +72,7 @@ async def test_producer_ids_are_unique_in_the_whole_cluster(tmp_path: Path) -> N
         assert len(set(given)) == len(given)
 
 
-async def test_isr_proposals_of_one_turn_go_out_as_one_command(tmp_path: Path) -> None:
+async def test_isr_proposals_reach_the_leader_as_one_command(tmp_path: Path) -> None:
     async with World(tmp_path) as world:
         node = world.followers[0]
         for name in ("a", "b"):
@@ -81,15 +81,12 @@ async def test_isr_proposals_of_one_turn_go_out_as_one_command(tmp_path: Path) -
         before = world.leader.controller.before_deciding
         assert before is not None
         world.leader.controller.before_deciding = lambda command: (executed.append(command), before(command))[1]
-        proposals = [
+        first, second = (
             IsrProposal(node.image.topics[name].topic_id, 0, 0, 0, (IsrMember(node.node_id),)) for name in ("a", "b")
-        ]
-        stale = proposals[0]._replace(leader_epoch=-1)
-        first, second = await asyncio.gather(
-            node.controller.alter_partitions([proposals[0], stale]), node.controller.alter_partitions([proposals[1]])
         )
-        assert [result.error for result in first.results] == [ErrorCode.NONE, ErrorCode.FENCED_LEADER_EPOCH]
-        assert [result.error for result in second.results] == [ErrorCode.NONE]
+        answer = await node.controller.alter_partitions([first, first._replace(leader_epoch=-1), second])
+        errors = [result.error for result in answer.results]
+        assert errors == [ErrorCode.NONE, ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NONE]
         assert sum(isinstance(command, AlterPartitions) for command in executed) == 1
         assert world.partition(node, "a").isr == world.partition(node, "b").isr == (node.node_id,)
 

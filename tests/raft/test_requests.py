@@ -5,8 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
+from raftlog.raft import requests
 from raftlog.raft.channel import Kind
 from raftlog.raft.requests import Requests
+from raftlog.raft.seam import ProposalFailed
 
 ASKING, LEADING = 1, 2
 
@@ -56,3 +60,38 @@ def test_a_node_that_was_started_again_does_not_take_the_answer_to_what_it_asked
         old.cancel()
 
     asyncio.run(story())
+
+
+def test_a_stopped_leader_is_not_waited_for_once_another_leads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stopped process holds its connections: whoever had asked it waited until those were given up."""
+    monkeypatch.setattr(requests, "DEPOSED_SECONDS_MAX", 0.0)
+
+    async def story() -> None:
+        asking = Side(ASKING, 1 << 40)
+        asking.other = Silent()
+        asked = asyncio.create_task(asking.requests.ask(b"command", 20))
+        await settle()
+        asking.leader_id = -1
+        asking.requests.changed()
+        await settle()
+        assert not asked.done(), "nobody else leads yet"
+        asking.leader_id = LEADING + 1
+        asking.requests.changed()
+        with pytest.raises(ProposalFailed, match="leads no more") as failure:
+            await asyncio.wait_for(asked, 5)
+        assert failure.value.outcome_unknown
+
+    asyncio.run(story())
+
+
+class Silent(Side):
+    """Takes requests and answers none."""
+
+    def __init__(self) -> None:
+        super().__init__(LEADING, 1)
+        self.is_leader = True
+
+        async def decide(_: int, __: bytes) -> bytes:
+            return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
+
+        self.requests.handle_with(decide)

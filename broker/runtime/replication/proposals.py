@@ -40,9 +40,15 @@ class _Outgoing(NamedTuple):
     proposal: IsrProposal
     attempts: int = 0
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether the partition is led in the same epoch still, and nothing newer made the proposal pointless."""
+        return self.partition.leadership is self.leadership and self.leadership.awaits(self.proposal)
+
 
 class IsrProposals:
-    """All proposals of this broker. Those of one turn of the loop travel together.
+    """All proposals of this broker. One request at a time is under way, and what comes meanwhile travels in the next
+    one: ten thousand partitions get their ISRs back in as many changes of the metadata as the quorum has time for.
 
     `settled(partition, refused)` is called when a partition's proposal has been answered; `refused`: the same
     again would be answered the same now.
@@ -60,29 +66,38 @@ class IsrProposals:
         self._settled = settled
         self._alter = alter
         self._outgoing: list[_Outgoing] = []
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._under_way: asyncio.Task[None] | None = None
+        self._due = False
 
     def submit(self, partition: Partition, proposal: IsrProposal) -> None:
-        """Propose, with what else is proposed in this turn."""
+        """Propose, with what else is proposed in this turn, or until the request that is under way is answered."""
         assert partition.leadership is not None
-        self._add(_Outgoing(partition, partition.leadership, proposal))
+        self._outgoing.append(_Outgoing(partition, partition.leadership, proposal))
+        self._post_soon()
 
-    def _add(self, outgoing: _Outgoing) -> None:
-        if not self._outgoing:
+    def _post_soon(self) -> None:
+        if self._outgoing and not self._due and self._under_way is None:
+            self._due = True
             self._loop.call_soon(self._post)
-        self._outgoing.append(outgoing)
 
     def _post(self) -> None:
-        batch, self._outgoing = self._outgoing, []
+        self._due = False
+        batch, self._outgoing = [outgoing for outgoing in self._outgoing if outgoing.is_awaited], []
+        if not batch:
+            return
         new = [outgoing for outgoing in batch if not outgoing.attempts]
         for partition, _, proposal, _ in new[:LINES_MAX]:
             isr = ",".join(str(member.broker_id) for member in proposal.isr)
             log.info("partition=%r epoch=%d.%d proposes isr=%s", partition, *proposal[2:4], isr)
         if len(new) > LINES_MAX:
             log.info("proposes the ISRs of %d partitions more", len(new) - LINES_MAX)
-        task = self._loop.create_task(self._carry(batch))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._under_way = self._loop.create_task(self._carry(batch))
+        self._under_way.add_done_callback(self._carried)
+
+    def _carried(self, task: asyncio.Task[None]) -> None:
+        self._under_way = None
+        if not task.cancelled():
+            self._post_soon()
 
     async def _carry(self, batch: list[_Outgoing]) -> None:
         try:
@@ -106,9 +121,8 @@ class IsrProposals:
             self._loop.call_later(seconds, self._repeat, again)
 
     def _repeat(self, again: list[_Outgoing]) -> None:
-        for outgoing in again:
-            if outgoing.partition.leadership is outgoing.leadership and outgoing.leadership.awaits(outgoing.proposal):
-                self._add(outgoing)
+        self._outgoing += again
+        self._post_soon()
 
     def _answered(self, outgoing: _Outgoing, result: AlteredPartition) -> Reaction:
         partition, leadership, proposal, _ = outgoing
@@ -123,5 +137,6 @@ class IsrProposals:
 
     def close(self) -> None:
         """Nobody waits for answers any more."""
-        for task in list(self._tasks):
-            task.cancel()
+        self._outgoing.clear()
+        if self._under_way is not None:
+            self._under_way.cancel()
