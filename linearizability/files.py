@@ -14,12 +14,13 @@ from raftlog.linearizability.checker.formats.jepsen import read_jepsen
 from raftlog.linearizability.checker.formats.porcupine import read_porcupine
 from raftlog.linearizability.checker.history import History, HistoryError
 from raftlog.linearizability.checker.jsonl import read_history
-from raftlog.linearizability.checker.lines import MAX_LINE_BYTES, LineError, decoded
+from raftlog.linearizability.checker.lines import LONG, LineError, decoded, weight
 from raftlog.linearizability.resources import Allowance
 
 FORMATS = ("jsonl", "jepsen", "porcupine")
 _LOOK_EVERY = 5_000  # lines
 _LONG_LINE = 1 << 16  # bytes, after which it is worth a look of its own
+_LONGEST_LINE = 4 << 20  # bytes of one that is parsed here, in a second or two and not by C
 
 Progress = Callable[[int], None]  # lines read
 
@@ -36,21 +37,23 @@ def read_file(path: str, format_name: str, allowance: Allowance, progress: Progr
     try:
         if format_name == "jsonl":
             with Path(path).open("rb") as stream:
-                return read_history(stream, name=path, progress=look)
+                return read_history(stream, name=path, progress=look, weigh=allowance.expect)
         reader = read_jepsen if format_name == "jepsen" else read_porcupine
         with Path(path).open("rb") as stream:
-            return reader(_lines(stream, path, look), name=path)
+            return reader(_lines(stream, path, look, allowance.expect), name=path)
     finally:
         gc.freeze()
         gc.enable()
 
 
-def _lines(stream: IO[bytes], name: str, look: Progress) -> Iterator[str]:
+def _lines(stream: IO[bytes], name: str, look: Progress, weigh: Callable[[int], None]) -> Iterator[str]:
     number = 0
-    while line := stream.readline(MAX_LINE_BYTES + 1):
+    while line := stream.readline(_LONGEST_LINE + 1):
         number += 1
-        if len(line) > MAX_LINE_BYTES:
-            raise HistoryError(f"longer than {MAX_LINE_BYTES} bytes", number, name)
+        if len(line) > _LONGEST_LINE:
+            raise HistoryError(f"longer than {_LONGEST_LINE} bytes", number, name)
+        if len(line) > LONG:
+            weigh(weight(line))
         if number % _LOOK_EVERY == 0 or len(line) > _LONG_LINE:
             look(number)
         try:

@@ -47,12 +47,19 @@ _OK = EventType.OK
 _OUTCOME_OK = Outcome.OK
 
 
-def read_history(source: Source, *, name: str | None = None, progress: Callable[[int], None] | None = None) -> History:
-    """Read a whole history. `name` stands in errors; `progress` is told the lines read from time to time.
+def read_history(
+    source: Source,
+    *,
+    name: str | None = None,
+    progress: Callable[[int], None] | None = None,
+    weigh: Callable[[int], None] | None = None,
+) -> History:
+    """Read a whole history. `name` stands in errors; `progress` is told the lines read from time to time, and `weigh`
+    before a long line is parsed how many bytes it may take. Whatever they raise ends the reading.
 
     Raises HistoryError with the line for anything that is not a history.
     """
-    reader = JsonLinesReader(source, name=name, progress=progress)
+    reader = JsonLinesReader(source, name=name, progress=progress, weigh=weigh)
     operations: list[Operation] = []
     annotations: list[Annotation] = []
     invoked: dict[int, Operation] = {}
@@ -81,13 +88,19 @@ class JsonLinesReader:
     """
 
     def __init__(
-        self, source: Source, *, name: str | None = None, progress: Callable[[int], None] | None = None
+        self,
+        source: Source,
+        *,
+        name: str | None = None,
+        progress: Callable[[int], None] | None = None,
+        weigh: Callable[[int], None] | None = None,
     ) -> None:
         self.time_unit = TimeUnit.NANOSECONDS
         self.name = name
         self.line = 0
         self._source = source
         self._progress = progress
+        self._weigh = weigh
         self._open: dict[Any, Operation] = {}
         self._now = -_TIME_LIMIT
         self._whole_operations = False
@@ -102,7 +115,7 @@ class JsonLinesReader:
         handlers = self._handlers()
         fields: dict[str, Any] | None = None
         try:
-            for lines in batches(self._source):
+            for lines in batches(self._source, self._weigh):
                 for text in lines:
                     self.line += 1
                     if not text or text.isspace():

@@ -154,16 +154,16 @@ def _check_model(options: argparse.Namespace, model: Model[Any], progress: _Prog
     allowance = Allowance(options.budget_seconds, options.budget_mb)
     history: History | None = None
     verdict: Verdict
-    if options.online:
-        verdict = _check_online(options, model, allowance, progress)
-    else:
-        try:
+    try:
+        if options.online:
+            verdict = _check_online(options, model, allowance, progress)
+        else:
             history = read_file(options.file, options.format, allowance, progress.lines)
             verdict = check(history, model, budget=allowance.left(progress.seconds), progress=progress.parts)
-        except OutOfBudget as out:
-            reason = f"The budget ran out: {out.reason}."
-            verdict = Unknown(model, limit=out.limit, reason=reason)
-            history = History(source=options.file)
+    except OutOfBudget as out:
+        reason = f"The budget ran out: {out.reason}."
+        verdict = Unknown(model, limit=out.limit, reason=reason)
+        history = History(source=options.file)
     progress.end()
     report = report_of(verdict, history, title=options.file)
     _print(options, report, lambda: plain_verdict(verdict, options.file))
@@ -177,7 +177,7 @@ def _check_online(options: argparse.Namespace, model: Model[Any], allowance: All
     if options.format != "jsonl":
         raise UsageError("--online reads jsonl only")
     with open(options.file, "rb") as stream:
-        reader = JsonLinesReader(stream, name=options.file, progress=progress.lines)
+        reader = JsonLinesReader(stream, name=options.file, progress=progress.lines, weigh=allowance.expect)
         online = OnlineCheck(model, budget=allowance.left(), source=options.file)
         for event in reader.events():
             if online.feed(event) is not None:

@@ -270,7 +270,7 @@ print(code, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, file=sy
 """
 
 
-@pytest.mark.parametrize("case", ["hard", "long", "one line", "far", "online"])
+@pytest.mark.parametrize("case", ["hard", "long", "one line", "wide", "wide online", "polls", "far", "online"])
 def test_no_input_uses_more_memory_than_its_budget(case: str, tmp_path: Path) -> None:
     path = tmp_path / "history.jsonl"
     model, options = "register", ["--budget-mb", "40", "--budget-seconds", "300"]
@@ -283,6 +283,16 @@ def test_no_input_uses_more_memory_than_its_budget(case: str, tmp_path: Path) ->
     elif case == "one line":
         path.write_text('{"type": "invoke", "process": "' + "x" * 30_000_000)
         expected = 3
+    elif case.startswith("wide"):
+        path.write_text('{"type": "invoke", "process": 1, "time": 1, "input": [' + "[]," * 4_000_000 + "1]}\n")
+        options += ["--online"] * (case == "wide online")
+    elif case == "polls":  # few operations, of many records each
+        with path.open("w") as file:
+            for number in range(50):
+                records = [[offset, f"value {offset}"] for offset in range(30_000 * number, 30_000 * number + 30_000)]
+                poll = {"process": 1, "function": "poll", "input": [["poll"]], "output": [["poll", {"t-0": records}]]}
+                file.write(json.dumps({"type": "operation", "call": number, "return": number, **poll}) + "\n")
+        model = "kafka"
     elif case == "far":
         far = [{**line, "output": 10**15} if line.get("output") else line for line in GOOD]
         written(path, far)
@@ -300,7 +310,7 @@ def test_no_input_uses_more_memory_than_its_budget(case: str, tmp_path: Path) ->
     code, kilobytes = map(int, done.stderr.splitlines()[-1].split())
     assert code == expected, done.stdout + done.stderr
     if expected == 2:
-        assert "ran out" in done.stdout
+        assert "ran out" in done.stdout and "MB" in done.stdout
     overhead = 45_000  # the program itself and the reader's buffers
     assert kilobytes < 40 * 1024 + overhead
 

@@ -38,11 +38,12 @@ from raftlog.linearizability.checker.kafka.cycles import check_cycles
 from raftlog.linearizability.checker.kafka.findings import Example, Findings, Found, Judgement
 from raftlog.linearizability.checker.kafka.groups import check_groups
 from raftlog.linearizability.checker.kafka.intake import Intake
+from raftlog.linearizability.checker.kafka.lag import Lag
 from raftlog.linearizability.checker.kafka.metadata import check_metadata
 from raftlog.linearizability.checker.kafka.options import KafkaOptions, Mode
 from raftlog.linearizability.checker.kafka.order import Order, settle
 from raftlog.linearizability.checker.kafka.producers import check_producers
-from raftlog.linearizability.checker.kafka.realtime import Lag, RealTime
+from raftlog.linearizability.checker.kafka.realtime import RealTime
 from raftlog.linearizability.checker.kafka.report import (
     Anomaly,
     AnomalyExample,
@@ -86,8 +87,8 @@ def check_kafka(
     options = options or KafkaOptions()
     name = str(history_or_path)
     with open(name, "rb") as stream:
-        reader = JsonLinesReader(stream, name=name, progress=progress)
         analysis = _Analysis(options, name)
+        reader = JsonLinesReader(stream, name=name, progress=analysis.watched(progress), weigh=analysis.expect)
         return analysis.run(_operations(reader, analysis.columns.annotations), reader)
 
 
@@ -147,6 +148,20 @@ class _Analysis:
             return False
         return True
 
+    def watched(self, progress: Progress | None) -> Progress:
+        """The progress of reading, with a look at the budget: a few operations may hold a million records."""
+
+        def look(lines: int) -> None:
+            self.expect(0)
+            if progress is not None:
+                progress(lines)
+
+        return look
+
+    def expect(self, size: int) -> None:
+        """Raise OutOfBudget when so many bytes more are too many."""
+        self.meter.check(0, self.columns.estimated_bytes() + size)
+
     def _judge(self) -> None:
         columns = self.columns
         by_returned = sort_by(columns.returned)
@@ -168,11 +183,11 @@ class _Analysis:
             shows_subscribe(columns, self.options),
         )
         real_time = RealTime(context)
-        self.lag = real_time.lag
         steps: tuple[Callable[[], Any], ...] = (
             lambda: check_values(context),
             lambda: check_sessions(context),
-            real_time.walk,
+            real_time.appends,
+            lambda: self._measure(real_time),
             real_time.watermarks,
             lambda: check_metadata(context),
             lambda: check_producers(context),
@@ -189,6 +204,9 @@ class _Analysis:
         self.unseen = unseen_over_time(columns)
         if not _anything_to_judge(columns):
             self.findings.add("empty-transaction-graph", Judgement.UNDECIDED, 1, _tell_empty)
+
+    def _measure(self, real_time: RealTime) -> None:
+        self.lag = real_time.lag()
 
     def _afford(self) -> None:
         columns = self.columns
