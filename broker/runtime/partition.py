@@ -193,6 +193,8 @@ class Partition:
                 self.advance(committed)
                 for watcher in self.replica_watchers:
                     watcher.on_committed()
+        if self._low_waiters:
+            self._low_watermark_moved()
 
     def notify(self) -> None:
         """Something that readers or committers wait for has changed."""
@@ -300,9 +302,7 @@ class Partition:
         assert leadership is not None
         log = self.log
         leadership.fetched(follower, offset, log_start_offset, log.log_end_offset, self._owner.steady_ms())
-        if self._low_waiters:
-            self._low_watermark_moved()
-        if offset > log.high_watermark:
+        if offset > log.high_watermark or self._low_waiters:
             self.recount()
         if not follower.counts:
             proposal = leadership.expand(follower, log.high_watermark)

@@ -285,3 +285,25 @@ def test_deleted_records_are_gone_from_all_replicas_when_that_is_answered(tmp_pa
                 assert (told.error_code, told.low_watermark) == (ErrorCode.REQUEST_TIMED_OUT, 2)
 
     run(story)
+
+
+def test_a_follower_that_dies_is_not_waited_for_when_records_are_deleted(tmp_path: Path) -> None:
+    """It was not in the ISR: that it is fenced changes nothing about the partition."""
+
+    async def story() -> None:
+        async with Cluster(tmp_path) as cluster:
+            cluster.create_topic((1, 2, 3))
+            cluster[1].append("a", "b", "c")
+            await until(cluster.is_replicated)
+            cluster[3].replication.close()
+            cluster.set_state(isr=(1, 2))
+            wanted = DeleteRecordsTopic(name=TOPIC, partitions=[DeleteRecordsPartition(partition_index=0, offset=2)])
+            async with Client(cluster[1]) as client:
+                request = DeleteRecordsRequest(topics=[wanted], timeout_ms=60_000)
+                await client.send(request, 2)
+                await until(lambda: cluster[2].partition().log.log_start_offset == 2)
+                cluster.fence(3)
+                told = only(await client.receive(request, 2))
+                assert (told.error_code, told.low_watermark) == (ErrorCode.NONE, 2)
+
+    run(story)
