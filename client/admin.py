@@ -10,7 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
+from raftlog.client.errors import Rejected
 from raftlog.client.router import ANY_BROKER, Client, check
+from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -134,7 +136,9 @@ def alter_configs(
     *,
     validate_only: bool = False,
 ) -> None:
-    """Set each config, or take it back to its default (None)."""
+    """Set each config, or take it back to its default (None). Those of a broker that is down are waiting for it when it
+    comes back.
+    """
     configs = [
         AlterableConfig(name=key, config_operation=DELETE if value is None else SET, value=value)
         for key, value in changes.items()
@@ -143,8 +147,14 @@ def alter_configs(
     request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only)
 
     def attempt() -> None:
-        node = owner(kind, name)
-        (result,) = client.ask(request, IncrementalAlterConfigsResponse, node=node).responses
+        try:
+            answer = client.ask(request, IncrementalAlterConfigsResponse, node=owner(kind, name))
+        except Rejected as refused:
+            if refused.code != ErrorCode.BROKER_NOT_AVAILABLE:
+                raise
+            # Kafka's brokers take only their own; ours take them for each other.
+            answer = client.ask(request, IncrementalAlterConfigsResponse)
+        (result,) = answer.responses
         subject = f"{kind.name.lower()} {name!r}" if name else f"all {kind.name.lower()}s"
         check(result.error_code, subject, result.error_message)
 

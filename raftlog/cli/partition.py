@@ -264,14 +264,16 @@ def described(partition: Partition, move: Reassignment, share: float | None) -> 
 
 def lift_throttles(client: Client) -> bool:
     """Take the throttles of `execute` away; whether there were any."""
-    brokers = [each.broker_id for each in cluster.describe_cluster(client).brokers if not each.is_fenced]
+    brokers = cluster.describe_cluster(client).brokers
     kind = admin.ResourceType.BROKER
-    throttled = [broker for broker in brokers if is_set(client, kind, str(broker), LEADER_THROTTLE)]
+    up = [each.broker_id for each in brokers if not each.is_fenced]
+    throttled = [broker for broker in up if is_set(client, kind, str(broker), LEADER_THROTTLE)]
     if not throttled:
         return False
     topics = [topic.name or "" for topic in client.retrying(client.metadata).topics]
     slowed = [name for name in topics if is_set(client, admin.ResourceType.TOPIC, name, LEADER_REPLICAS)]
-    set_throttle(client, slowed, throttled, None)
+    # A broker that is down cannot be asked.
+    set_throttle(client, slowed, [*throttled, *(each.broker_id for each in brokers if each.is_fenced)], None)
     return True
 
 

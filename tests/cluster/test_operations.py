@@ -128,7 +128,8 @@ def throttle(operate: Run, topic: str) -> list[str]:
 
 
 def move(operate: Run, topic: str, brokers: list[int], directory: Path, *options: str) -> None:
-    plan = operate("partition", "reassign", "--plan", "--topics", topic, "--brokers", ",".join(map(str, brokers)))
+    several = ("--brokers", ",".join(map(str, brokers)), "--replication-factor", str(len(brokers)))
+    plan = operate("partition", "reassign", "--plan", "--topics", topic, *several)
     (directory / "plan.json").write_text(plan.out)
     begun = operate("partition", "reassign", "--execute", str(directory / "plan.json"), "--json", *options)
     assert begun.code == 0, begun.err
@@ -147,6 +148,30 @@ def test_a_move_is_called_off(world: World, operate: Run, name: str, tmp_path: P
     assert operate("partition", "reassign", "--execute", str(tmp_path / "plan.json")).code == 0
     assert operate("partition", "reassign", "--cancel").code == 0
     assert is_done(operate)
+
+
+def test_a_throttle_waits_for_a_broker_that_is_down(world: World, operate: Run, name: str, tmp_path: Path) -> None:
+    topic = world.create(name)
+    down = world.follower(topic).node_id
+    others = [each.node_id for each in world.cluster.brokers if each.node_id != down]
+    world.cluster.broker(down).kill()
+    wait_until(lambda: down not in world.partitions(topic)[0].isrs, "it has left the ISR")
+    move(operate, topic, others, tmp_path, "--throttle", "50000000")
+    wait_until(lambda: [sorted(each.replicas) for each in world.partitions(topic)] == [others], "it was moved")
+    world.cluster.broker(down).start()
+    assert throttle_of(operate, down) == ["50000000"] * 2
+    world.cluster.broker(down).kill()
+    wait_until(lambda: "fenced" in operate("cluster", "status").out, "it is down")
+    assert is_done(operate)
+    world.cluster.broker(down).start()
+    assert throttle_of(operate, down) == []
+
+
+def throttle_of(operate: Run, broker: int) -> list[str]:
+    """The rates that are set for a broker, which was just started."""
+    asked = ("config", "list", "--broker", str(broker), "--json")
+    wait_until(lambda: operate(*asked).code == 0, "all have heard that it is there")
+    return [each["value"] for each in operate(*asked).json["configs"] if "throttled.rate" in each["name"]]
 
 
 def test_health_and_readiness_over_http(world: World, tmp_path: Path) -> None:
