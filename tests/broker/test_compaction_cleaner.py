@@ -17,6 +17,7 @@ from raftlog.broker.store.segment import Segment
 from raftlog.linearizability.simulator.disk import FaultyDisk, PowerCut
 from raftlog.wire.compression import Compression
 from tests.broker.compaction_world import CONFIG, DIRECTORY, CompactedLog, copy_of, run_steps
+from tests.waiting import until
 
 CODECS = [Compression.NONE, Compression.GZIP, Compression.LZ4]
 
@@ -93,7 +94,7 @@ def test_segments_that_have_become_small_are_put_together() -> None:
     assert all(segment.size <= CONFIG.segment_bytes + 200 for segment in segments)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(seed=st.integers(0, 10**6))
 def test_readers_find_the_same_values_and_producers_the_same_sequences(seed: int) -> None:
     world = busy_log(seed, 40)
@@ -360,8 +361,7 @@ async def test_a_run_that_is_cancelled_leaves_nothing_behind() -> None:
             await asyncio.Event().wait()
 
     task = asyncio.create_task(drive(world.steps(), world.clock, never))
-    await asyncio.wait([task], timeout=0.05)
-    assert any(name.endswith(".cleaned") for name in world.disk.names)
+    await until(lambda: any(name.endswith(".cleaned") for name in world.disk.names), "it is in the middle")
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

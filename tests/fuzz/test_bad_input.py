@@ -273,6 +273,8 @@ def test_many_connections_cost_little_each_and_are_all_served(watch: Watch) -> N
 def limited() -> Iterator[Watch]:
     """A broker that takes five connections, of which the bystander has one."""
     with cluster(settings={"max.connections": "5"}) as brokers, watched(brokers.brokers[0]) as watching:
+        # It has its place before the others take theirs.
+        watching.wait_for_rounds()
         yield watching
 
 
