@@ -19,6 +19,11 @@ def both(monkeypatch: pytest.MonkeyPatch, step: str, *arguments: object) -> tupl
         return first, getattr(gather, step)(*arguments)
 
 
+def tables(draw: random.Random, typecode: str) -> list[array[int]]:
+    """Three tables of ascending numbers, one of them empty."""
+    return [array(typecode, sorted(draw.randrange(4) for _ in range(length))) for length in (9, 0, 1)]
+
+
 @pytest.mark.parametrize("count", [0, 1, 2, 63, 64, 65, 1000])
 def test_every_step_gives_the_same(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     draw = random.Random(count)
@@ -39,13 +44,18 @@ def test_every_step_gives_the_same(monkeypatch: pytest.MonkeyPatch, count: int) 
             ("previous", (places, array("i", reversed(places)))),
             ("differing", (values, array(typecode, reversed(values)))),
             ("alike", (values, array(typecode, reversed(values)))),
+            ("below", (values, array(typecode, reversed(values)))),
+            ("ascending", (values,)),
+            ("ranks", (tables(draw, typecode), array("i", [place % 3 for place in places]), values)),
+            ("plus", (array(typecode, [value // 2 for value in values]), array(typecode, map(int.__neg__, places)))),
+            ("gaps", (array("q", map(max, values, reversed(values))), array("q", map(min, values, reversed(values))))),
             ("not_above", (values, array(typecode, reversed(values)))),
         ):
             one, other = both(monkeypatch, step, *arguments)
             assert one == other, step
             assert getattr(one, "typecode", None) == getattr(other, "typecode", None)
     starts = array("i", [0, *sorted(places)])
-    for order in (range(count), array("i", draw.sample(range(count), count))):
+    for order in (range(count), array("i", draw.sample(range(count), count)), array("i", range(0, count, 3))):
         one, other = both(monkeypatch, "spread", starts, order)
         assert one == other == array("i", [row for n in order for row in range(starts[n], starts[n + 1])])
     marks, plain = bytearray(b"\1" * count), bytearray(b"\1" * count)
@@ -67,6 +77,17 @@ def test_a_value_rises_when_it_is_higher_than_all_before_it_of_its_key() -> None
 
 def test_the_place_before_is_the_last_one_with_the_same_pair() -> None:
     assert list(gather.previous(array("i", [1, 2, 1, 1, 2]), array("i", [0, 0, 0, 1, 0]))) == [-1, -1, 0, -1, 1]
+
+
+def test_ranks_count_what_is_not_greater_or_what_is_less() -> None:
+    steps, zeros, values = [array("q", [1, 3, 3, 7])], array("i", bytes(16)), array("q", [0, 3, 7, 9])
+    assert list(gather.ranks(steps, zeros, values)) == [0, 3, 4, 4]
+    assert list(gather.ranks(steps, zeros, values, left=True)) == [0, 1, 3, 4]
+
+
+def test_the_widest_gap_fits() -> None:
+    ends = array("q", [2**63 - 1] * 100), array("q", [-(2**63)] * 100)
+    assert list(gather.gaps(*ends)) == [2**64 - 1] * 100
 
 
 def test_the_analysis_gives_the_same_without_numpy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,6 @@ Knows: how these belong together. Refuses to know: any anomaly.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from raftlog.linearizability.checker.budget import Meter
@@ -29,12 +28,12 @@ class Context:
     findings: Findings
     words: Words
     meter: Meter
-    by_call: Sequence[int]
-    by_returned: Sequence[int]
+    by_call: range | array[int]
+    by_returned: range | array[int]
     subscribes: bool
 
 
-def sort_by(times: array[int]) -> Sequence[int]:
+def sort_by(times: array[int]) -> range | array[int]:
     """The numbers of operations in the order of these times; a range where they are in order already."""
     count = len(times)
     if all(map(int.__le__, times, times[1:])):

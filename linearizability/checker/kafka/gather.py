@@ -6,9 +6,10 @@ Knows: two ways to the same answer for a handful of plain array operations. Refu
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from itertools import chain, compress, count, islice, pairwise, repeat
-from operator import eq, le, ne
+from operator import add, eq, itemgetter, le, lt, ne, sub
 from typing import Any
 
 numpy: Any
@@ -19,13 +20,18 @@ except ImportError:
 
 NOTHING = -(2**63)
 _WORTH_IT = 64  # below this length NumPy's fixed cost is larger than the work
+_AT_ONCE = 4096  # arguments of one call, all of them objects for as long as it lasts
 
 
 def take(values: array[int], places: array[int]) -> array[int]:
     """values[place] for every place, in an array of the same type; a negative place counts from the end."""
     if numpy is not None and len(places) >= _WORTH_IT:
         return _array(values.typecode, _view(values)[_view(places)])
-    return array(values.typecode, map(values.__getitem__, places))
+    found = array(values.typecode)
+    for first in range(0, len(places), _AT_ONCE):
+        some = places[first : first + _AT_ONCE]
+        found.fromlist([values[some[0]]] if len(some) == 1 else list(itemgetter(*some)(values)))
+    return found
 
 
 def steps_other_than_one(values: array[int]) -> bytearray:
@@ -92,20 +98,21 @@ def owners(starts: array[int]) -> array[int]:
     if numpy is not None and len(starts) >= _WORTH_IT:
         counts = numpy.diff(_view(starts))
         return _array("i", numpy.repeat(numpy.arange(len(counts), dtype="i"), counts))
-    return array("i", chain.from_iterable(repeat(n, end - start) for n, (start, end) in enumerate(pairwise(starts))))
+    sizes = map(sub, islice(starts, 1, None), starts)
+    return array("i", chain.from_iterable(map(repeat, count(), sizes)))
 
 
-def spread(starts: array[int], order: Sequence[int]) -> array[int]:
-    """The rows of all numbers, those of a number together, the numbers in this order (see `owners`)."""
+def spread(starts: array[int], order: range | array[int]) -> array[int]:
+    """The rows of these numbers, one number after the other (see `owners`); a range stands for all of them."""
     if isinstance(order, range):
         return array("i", range(starts[-1]))
-    if numpy is not None and len(starts) >= _WORTH_IT:
+    if numpy is not None and len(order) >= _WORTH_IT:
         numbers, bounds = numpy.asarray(order), _view(starts)
         counts = bounds[numbers + 1] - bounds[numbers]
         ends = numpy.cumsum(counts)
-        rows = numpy.repeat(bounds[numbers] - ends + counts, counts) + numpy.arange(starts[-1])
+        rows = numpy.repeat(bounds[numbers] - ends + counts, counts) + numpy.arange(ends[-1])
         return _array("i", rows.astype("i"))
-    return array("i", chain.from_iterable(range(starts[number], starts[number + 1]) for number in order))
+    return array("i", chain.from_iterable(map(range, take(starts, order), take(starts, shifted(order, 1)))))
 
 
 def previous(first: array[int], second: array[int]) -> array[int]:
@@ -145,6 +152,51 @@ def alike(values: array[int], others: array[int]) -> array[int]:
 def not_above(values: array[int], others: array[int]) -> array[int]:
     """The places where the value is not greater than the other."""
     return _places(values, others, le, "less_equal")
+
+
+def below(values: array[int], others: array[int]) -> array[int]:
+    """The places where the value is less than the other."""
+    return _places(values, others, lt, "less")
+
+
+def ascending(values: array[int]) -> array[int]:
+    """The places in the order of their values, of equal ones as they come."""
+    if numpy is not None and len(values) >= _WORTH_IT:
+        return _array("i", numpy.argsort(_view(values), kind="stable").astype("i"))
+    return array("i", sorted(range(len(values)), key=values.__getitem__))
+
+
+def ranks(tables: Sequence[array[int]], numbers: array[int], values: array[int], *, left: bool = False) -> array[int]:
+    """How many entries of its table are not greater than each value (`left`: less); the tables are in order.
+
+    `numbers` says which table it is for each value.
+    """
+    if numpy is not None and len(values) >= _WORTH_IT:
+        found = numpy.empty(len(values), dtype="i")
+        seen, order = _view(values), numpy.argsort(_view(numbers), kind="stable")
+        bounds = numpy.searchsorted(_view(numbers)[order], numpy.arange(len(tables) + 1)).tolist()
+        for table, (first, after) in zip(tables, pairwise(bounds), strict=True):
+            places = order[first:after]
+            if table and len(places):
+                found[places] = numpy.searchsorted(_view(table), seen[places], "left" if left else "right")
+            else:
+                found[places] = 0
+        return _array("i", found)
+    return array("i", map(bisect_left if left else bisect_right, map(tables.__getitem__, numbers), values))
+
+
+def plus(values: array[int], others: array[int]) -> array[int]:
+    """The sums of each two values, which must fit the type of the first."""
+    if numpy is not None and len(values) >= _WORTH_IT:
+        return _array(values.typecode, _view(values) + _view(others))
+    return array(values.typecode, map(add, values, others))
+
+
+def gaps(values: array[int], others: array[int]) -> array[int]:
+    """How much greater each value is than the other one, in unsigned numbers: the widest gap fits no signed one."""
+    if numpy is not None and len(values) >= _WORTH_IT:
+        return _array("Q", (_view(values) - _view(others)).view("u8"))
+    return array("Q", map(sub, values, others))
 
 
 def _places(values: array[int], others: array[int], test: Callable[[int, int], bool], name: str) -> array[int]:

@@ -1,0 +1,139 @@
+"""How far each key's log was known to reach as time went by.
+
+Knows: that an operation's facts count from its return on, and which of them a reader of committed data can have seen.
+Refuses to know: who should have known them.
+
+A fact is an acknowledged send or a polled record. In a key with transactions an open one may hide what was
+acknowledged, so to readers of committed data only what such readers polled counts there.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
+from typing import NamedTuple
+
+from raftlog.linearizability.checker.kafka.columns import (
+    NEVER,
+    NOBODY,
+    NOWHERE,
+    READ_UNCOMMITTED,
+    TRANSACTIONAL,
+    Columns,
+)
+from raftlog.linearizability.checker.kafka.context import Context
+from raftlog.linearizability.checker.kafka.gather import (
+    ascending,
+    below,
+    chosen,
+    owners,
+    put_first,
+    rises,
+    shifted,
+    spread,
+    take,
+)
+from raftlog.linearizability.checker.kafka.segments import Sends
+
+
+@dataclass(slots=True)
+class KeyEnds:
+    """When a key's known end moved: times, ends (the highest known offset + 1) and the operations that showed it."""
+
+    times: array[int] = field(default_factory=lambda: array("q"))
+    ends: array[int] = field(default_factory=lambda: array("q"))
+    operations: array[int] = field(default_factory=lambda: array("i"))
+
+
+class _Facts(NamedTuple):
+    """Rows of sends or of segments: where each operation's begin, and the key and offset of each."""
+
+    starts: array[int]
+    keys: array[int]
+    offsets: array[int]
+
+
+def known_ends(context: Context, sends: Sends) -> list[KeyEnds]:
+    """Of every key, from all that was acknowledged and polled."""
+    columns = context.columns
+    polled = _Facts(columns.segment_start, columns.segment_key, context.segments.highest)
+    return _ends(context, (_Facts(columns.send_start, sends.key, sends.acknowledged), polled))
+
+
+def visible_ends(context: Context, known: list[KeyEnds]) -> list[KeyEnds]:
+    """Of every key, from what no open transaction can hide."""
+    columns = context.columns
+    hiding = _hiding_keys(columns)
+    if not hiding:
+        return known
+    highest, starts = context.segments.highest, columns.segment_start
+    dirty = [number for number, flags in enumerate(columns.flags) if flags & READ_UNCOMMITTED]
+    if dirty:
+        highest = highest[:]
+        for number in dirty:
+            for segment in range(starts[number], starts[number + 1]):
+                highest[segment] = NOWHERE
+    seen = _ends(context, (_Facts(starts, columns.segment_key, highest),))
+    return [seen[key] if key in hiding else ends for key, ends in enumerate(known)]
+
+
+def _hiding_keys(columns: Columns) -> frozenset[int]:
+    """The keys in which some transaction may be open at some time."""
+    found: set[int] = set()
+    for number, flags in enumerate(columns.flags):
+        if flags & TRANSACTIONAL:
+            found.update(map(columns.element_key.__getitem__, columns.sends_of(number)))
+            if len(found) == len(columns.keys.names):
+                break
+    return frozenset(found)
+
+
+def _ends(context: Context, facts: Sequence[_Facts]) -> list[KeyEnds]:
+    """Where the offsets rise beyond all before, in the order of returns; in one operation as `facts` come."""
+    columns, by_returned = context.columns, context.by_returned
+    limit = len(columns.keys.names)
+    keys, offsets, operations = array("i"), array("q"), array("i")
+    for starts, row_keys, row_offsets in facts:
+        rows = spread(starts, by_returned)
+        rows = chosen(rows, array("B", rises(take(row_offsets, rows), take(row_keys, rows), limit)))
+        keys += take(row_keys, rows)
+        offsets += take(row_offsets, rows)
+        operations += take(owners(starts), rows)
+    if isinstance(by_returned, range):
+        order = ascending(operations)
+    else:
+        place_of = array("i", [NOBODY]) * len(columns)
+        put_first(place_of, array("i", by_returned), array("i", range(len(columns))))
+        order = ascending(take(place_of, operations))
+    keys, offsets, operations = take(keys, order), take(offsets, order), take(operations, order)
+    marks = rises(offsets, keys, limit)
+    times = take(columns.returned, operations)
+    # What never returned comes last in the order of returns, and what has no offset before all that has one.
+    told = bytearray(len(marks))
+    for place in below(times, array("q", [NEVER]) * len(times)):
+        told[place] = marks[place] and offsets[place] != NOWHERE
+    kept = chosen(array("i", range(len(told))), array("B", told))
+    return _by_key(limit, take(keys, kept), KeyEnds(take(times, kept), take(offsets, kept), take(operations, kept)))
+
+
+def _by_key(limit: int, keys: array[int], all_keys: KeyEnds) -> list[KeyEnds]:
+    order, counts = ascending(keys), Counter(keys)
+    times, ends = take(all_keys.times, order), shifted(take(all_keys.ends, order), 1)
+    operations = take(all_keys.operations, order)
+    bounds = accumulate((counts[key] for key in range(limit)), initial=0)
+    return [
+        KeyEnds(times[first:after], ends[first:after], operations[first:after]) for first, after in pairwise(bounds)
+    ]
+
+
+def highest_of(context: Context, number: int, key: int) -> int:
+    """The element of the highest offset that an operation sent to a key or polled of it."""
+    columns = context.columns
+    highest = NOBODY
+    for other in [*columns.sends_of(number), *columns.polled_by(number)]:
+        if columns.element_key[other] == key and (highest == NOBODY or columns.offset[other] > columns.offset[highest]):
+            highest = other
+    return highest

@@ -1,0 +1,349 @@
+"""How far each poll's process was behind the newest known record of the keys it reads.
+
+Knows: what a process had seen of each key, and what makes it begin anew. Refuses to know: how ends became known.
+
+The lag of a process in a key is the time from when the highest offset that the process had seen ceased to be the
+newest known one to the beginning of the poll: a lower bound of its staleness. A poll that returned nothing of a key is
+measured as well, with what was seen before; of several such in a row only the last, because the lag only grows.
+
+A process's *stretch* ends where its places change otherwise than by polling: at an assign, a subscribe, a seek or a
+crash. Inside stretches all is worked out over whole columns; from one to the next a few places are carried over.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import accumulate, compress, count
+from operator import sub
+
+from raftlog.linearizability.checker.kafka.columns import (
+    CRASH,
+    FAIL,
+    NEVER,
+    NOBODY,
+    NOWHERE,
+    OK,
+    SEEK,
+    SEND,
+    SUBSCRIBE,
+    TXN,
+    Columns,
+)
+from raftlog.linearizability.checker.kafka.context import Context
+from raftlog.linearizability.checker.kafka.ends import KeyEnds, highest_of
+from raftlog.linearizability.checker.kafka.findings import Example, Judgement
+from raftlog.linearizability.checker.kafka.gather import (
+    alike,
+    ascending,
+    below,
+    clear,
+    differing,
+    gaps,
+    owners,
+    plus,
+    previous,
+    put_first,
+    ranks,
+    rises,
+    shifted,
+    spread,
+    take,
+)
+
+SERIES_POINTS = 100
+_UNSURE = -2  # a place that nobody said: reported as if nothing had been seen, never judged
+
+
+@dataclass(slots=True)
+class Lag:
+    """The worst lags met, in the history's time unit: (lag, poll operation) by key and by process, and over time."""
+
+    by_key: list[tuple[int, int]] = field(default_factory=list)
+    by_process: list[tuple[int, int]] = field(default_factory=list)
+    series: list[int] = field(default_factory=lambda: [0] * SERIES_POINTS)
+
+
+@dataclass(slots=True)
+class _Place:
+    """Where a process is: the highest offset seen of each key, the poll at which it was measured, and the last poll."""
+
+    seen: dict[int, int] = field(default_factory=dict)
+    measured: dict[int, int] = field(default_factory=dict)
+    last_poll: int = NOBODY
+
+    def leave(self, keys: Iterable[int]) -> list[tuple[int, int, int]]:
+        """Stop reading keys: the last poll, key and offset seen of each that was not measured with that poll."""
+        left = []
+        for key in keys:
+            if key in self.seen:
+                seen = self.seen.pop(key)
+                if self.measured.pop(key, NOBODY) != self.last_poll:
+                    left.append((self.last_poll, key, seen))
+        return left
+
+    def reset(self, columns: Columns, number: int) -> list[tuple[int, int, int]]:
+        """An operation changes the places otherwise than by polling; answers as `leave` does."""
+        left = []
+        if columns.function[number] in (CRASH, SEEK):
+            left = self.leave([key for key, _ in columns.seeks.get(number, ())] or list(self.seen))
+        subscription = columns.subscriptions.get(number)
+        if subscription is None or columns.outcome[number] == FAIL:
+            return left
+        # A subscriber's keys are its group's affair, so its places are forgotten. Who assigns keys goes on where it
+        # was, unless it says otherwise.
+        before = dict(self.seen)
+        left += self.leave(before)
+        self.last_poll = NOBODY
+        if columns.function[number] != SUBSCRIBE and not subscription.from_end:
+            for key in subscription.keys:
+                self.seen[key] = NOWHERE if subscription.from_beginning else before.get(key, _UNSURE)
+        return left
+
+
+class _Measures:
+    """What to measure: poll operation, key and highest offset seen; `moment` orders them as they came to be known."""
+
+    __slots__ = ("keys", "moments", "polls", "seen")
+
+    def __init__(self) -> None:
+        self.polls = array("i")
+        self.keys = array("i")
+        self.seen = array("q")
+        self.moments = array("i")
+
+    def add(self, moment: int, poll: int, key: int, seen: int) -> None:
+        self.polls.append(poll)
+        self.keys.append(key)
+        self.seen.append(seen)
+        self.moments.append(moment)
+
+
+class _Stretches:
+    """The ok polls in the order of their calls, and the stretch of its process that each is in."""
+
+    def __init__(self, context: Context) -> None:
+        columns = context.columns
+        self.process = list(range(len(columns.processes)))  # of each stretch
+        self.ends: dict[int, tuple[int, int, int]] = {}  # stretch -> its reset, the next stretch, polls before that
+        self.polls, self.stretch = array("i"), array("i")
+        current = list(self.process)
+        function, outcome, process_of = columns.function, columns.outcome, columns.process
+        for number in context.by_call:
+            kind = function[number]
+            if kind == SEND:
+                continue
+            process = process_of[number]
+            if kind <= TXN:
+                if outcome[number] == OK:
+                    self.polls.append(number)
+                    self.stretch.append(current[process])
+            elif kind == CRASH or (outcome[number] != FAIL and (kind == SEEK or number in columns.subscriptions)):
+                self.ends[current[process]] = (number, len(self.process), len(self.polls))
+                current[process] = len(self.process)
+                self.process.append(process)
+
+
+class _Rows:
+    """The segments of the ok polls in the order of their calls, and how far each process had seen the key with it."""
+
+    def __init__(self, context: Context, stretches: _Stretches) -> None:
+        columns, polls = context.columns, stretches.polls
+        starts = columns.segment_start
+        rows = spread(starts, polls)
+        sizes = map(sub, take(starts, shifted(polls, 1)), take(starts, polls))
+        self.bounds = array("i", accumulate(sizes, initial=0))  # of each poll's rows
+        self.poll = owners(self.bounds)
+        self.keys = take(columns.segment_key, rows)
+        self.stretch = take(stretches.stretch, self.poll)
+        self.earlier = previous(self.stretch, self.keys)
+        self.seen = take(context.segments.highest, rows)
+        self._later: array[int] | None = None
+        for place in below(self.seen, take(self.seen, self.earlier)):
+            if self.earlier[place] != NOBODY:
+                self.raise_from(place, self.seen[self.earlier[place]])
+
+    def raise_from(self, place: int, seen: int) -> None:
+        """From this row on the process had seen the key that far."""
+        if self.seen[place] >= seen:
+            return
+        if self._later is None:
+            self._later = array("i", [NOBODY]) * len(self.seen)
+            put_first(self._later, take(self.earlier, linked := self._linked()), linked)
+        while place != NOBODY and self.seen[place] < seen:
+            self.seen[place] = seen
+            place = self._later[place]
+
+    def _linked(self) -> array[int]:
+        return differing(self.earlier, array("i", [NOBODY]) * len(self.earlier))
+
+    def first_and_last(self) -> tuple[dict[int, list[int]], dict[tuple[int, int], int]]:
+        """The first rows of each stretch's keys in order, and the last row of each stretch and key."""
+        last = bytearray(b"\1") * len(self.keys)
+        clear(last, take(self.earlier, self._linked()))
+        firsts: dict[int, list[int]] = {}
+        for place in alike(self.earlier, array("i", [NOBODY]) * len(self.earlier)):
+            firsts.setdefault(self.stretch[place], []).append(place)
+        return firsts, {(self.stretch[place], self.keys[place]): place for place in compress(count(), last)}
+
+
+def measure_lag(context: Context, ends: list[KeyEnds]) -> Lag:
+    """Measure all polls, and find stale-read."""
+    columns = context.columns
+    lag = Lag([(0, NOBODY)] * len(columns.keys.names), [(0, NOBODY)] * len(columns.processes))
+    if columns.segment_key or columns.subscriptions:
+        _Judge(context, ends, lag).judge(_measures(context))
+    return lag
+
+
+def _measures(context: Context) -> _Measures:
+    """All that is to be measured, in no order.
+
+    Moments are three for each row: a reset before it, what its process had seen of the key before, and itself.
+    """
+    stretches = _Stretches(context)
+    rows = _Rows(context, stretches)
+    before = previous(stretches.stretch, array("i", bytes(4 * len(stretches.stretch))))  # the poll before, by place
+    measures = _Measures()
+    _across(context, stretches, rows, before, measures)
+    polls = stretches.polls
+    # The poll before did not return the key, so it was not measured then.
+    missing = differing(take(before, rows.poll), passed := take(rows.poll, rows.earlier))
+    missing = take(missing, differing(take(passed, missing), take(rows.poll, missing)))
+    missing = take(missing, differing(take(rows.earlier, missing), array("i", [NOBODY]) * len(missing)))
+    measures.polls += take(polls, take(before, take(rows.poll, missing)))
+    measures.keys += take(rows.keys, missing)
+    measures.seen += take(rows.seen, take(rows.earlier, missing))
+    measures.moments += shifted(plus(plus(missing, missing), missing), 1)
+    measures.polls += take(polls, rows.poll)
+    measures.keys += rows.keys
+    measures.seen += rows.seen
+    measures.moments += array("i", range(2, 3 * len(rows.keys) + 2, 3))
+    return measures
+
+
+def _across(context: Context, stretches: _Stretches, rows: _Rows, before: array[int], measures: _Measures) -> None:
+    """From stretch to stretch: where each begins, and what its end leaves to be measured."""
+    columns, polls = context.columns, stretches.polls
+    firsts, lasts = rows.first_and_last()
+    last_poll = dict(zip(stretches.stretch, polls, strict=True))
+    starts: dict[int, _Place] = {}
+    left: list[tuple[tuple[int, int], list[tuple[int, int, int]]]] = []  # in the order of the first
+    for stretch, process in enumerate(stretches.process):
+        place = starts.pop(stretch, None) or _Place()
+        for row in firsts.get(stretch, ()):
+            key, poll = rows.keys[row], rows.poll[row]
+            if key in place.seen:
+                latest = polls[before[poll]] if before[poll] != NOBODY else place.last_poll
+                if place.measured.get(key, NOBODY) != latest:
+                    measures.add(3 * row + 1, latest, key, place.seen[key])
+                rows.raise_from(row, place.seen[key])
+            last = lasts[stretch, key]
+            place.seen[key], place.measured[key] = rows.seen[last], polls[rows.poll[last]]
+        place.last_poll = last_poll.get(stretch, place.last_poll)
+        if stretch in stretches.ends:
+            number, following, done = stretches.ends[stretch]
+            left.append(((3 * rows.bounds[done], following), place.reset(columns, number)))
+            starts[following] = place
+        else:
+            left.append(((3 * len(rows.keys), len(stretches.process) + process), place.leave(list(place.seen))))
+    for (moment, _), measured in sorted(left):
+        for poll, key, seen in measured:
+            measures.add(moment, poll, key, seen)
+
+
+class _Judge:
+    """Takes the lags of all that is to be measured."""
+
+    def __init__(self, context: Context, ends: list[KeyEnds], lag: Lag) -> None:
+        self.context = context
+        self.ends = ends
+        self.lag = lag
+
+    def judge(self, measures: _Measures) -> None:
+        """Note the worst lags, the first of equal ones, and find stale-read."""
+        columns, lag = self.context.columns, self.lag
+        measures, lags = self._behind(measures)
+        keys, polls = measures.keys, measures.polls
+        for place in compress(count(), rises(lags, keys, len(lag.by_key))):
+            lag.by_key[keys[place]] = (lags[place], polls[place])
+        processes = take(columns.process, polls)
+        for place in compress(count(), rises(lags, processes, len(lag.by_process))):
+            lag.by_process[processes[place]] = (lags[place], polls[place])
+        points = self._points(take(columns.call, polls))
+        for place in compress(count(), rises(lags, points, SERIES_POINTS)):
+            lag.series[points[place]] = lags[place]
+        bound = self.context.options.max_staleness
+        if bound is not None and bound < 1 << 64:
+            for place in below(array("Q", [bound]) * len(lags), lags):
+                self._stale(polls[place], keys[place], measures.seen[place], lags[place])
+
+    def _behind(self, measures: _Measures) -> tuple[_Measures, array[int]]:
+        """Those polls that began after more had become known than their process had seen, in order, and their lags."""
+        columns, moments = self.context.columns, measures.moments
+        since, called = self._since(measures), take(columns.call, measures.polls)
+        late = below(since, called)
+        late = take(late, ascending(take(moments, late)))
+        found = _Measures()
+        found.polls, found.keys = take(measures.polls, late), take(measures.keys, late)
+        found.seen = take(measures.seen, late)
+        return found, gaps(take(called, late), take(since, late))
+
+    def _since(self, measures: _Measures) -> array[int]:
+        """When a higher offset than the one seen became known, NEVER if none did."""
+        later = ranks([one.ends for one in self.ends], measures.keys, shifted(measures.seen, 1))
+        times = array("q")
+        bases = array("i")
+        for one in self.ends:
+            bases.append(len(times))
+            times += one.times
+            times.append(NEVER)
+        return take(times, plus(later, take(bases, measures.keys)))
+
+    def _points(self, called: array[int]) -> array[int]:
+        """The stretch of the history's time that each call is in."""
+        calls = self.context.columns.call
+        start = min(calls, default=0)
+        span = max(1, max(calls, default=0) - start)
+        last = SERIES_POINTS - 1
+        begins = array("q", (start + -(-point * span // last) for point in range(1, SERIES_POINTS)))
+        return ranks([begins], array("i", bytes(4 * len(called))), called)
+
+    def _stale(self, number: int, key: int, highest: int, lag: int) -> None:
+        if highest == _UNSURE:
+            return
+        ends = self.ends[key]
+        evidence = ends.operations[bisect_right(ends.ends, highest + 1)]
+        found = (number, key, highest, lag)
+        self.context.findings.add("stale-read", Judgement.ERROR, lag, _tell_stale, self.context, found, evidence)
+
+
+def _tell_stale(context: Context, seen: tuple[int, int, int, int], evidence: int) -> Example:
+    words = context.words
+    number, key, highest, lag = seen
+    place = f"nothing of {words.key(key)}" if highest == NOWHERE else f"{words.key(key)} up to offset {highest}"
+    bound = words.duration(context.options.max_staleness or 0)
+    text = (
+        f"{words.who(number)} had seen {place} when it began {words.called(number)}; {words.who(evidence)} had shown "
+        f"a higher offset {words.duration(lag)} earlier (the bound is {bound})."
+    )
+    shown = words.shows(highest_of(context, evidence, key))
+    operations = dict.fromkeys((evidence, number, *_place_of(context, number, key), *shown))
+    return Example(text, tuple(operations), words.key(key), {"offset": highest, "lag": lag})
+
+
+def _place_of(context: Context, number: int, key: int) -> tuple[int, ...]:
+    """The last operation of a poll's process, up to itself, that set or moved its place in a key."""
+    columns = context.columns
+    process, called = columns.process[number], columns.call[number]
+    best = NOBODY
+    for other in range(len(columns)):
+        if columns.process[other] != process or columns.call[other] > called:
+            continue
+        polled = columns.segment_key[columns.segment_start[other] : columns.segment_start[other + 1]]
+        moved = key in polled or other in columns.subscriptions
+        if moved and (best == NOBODY or columns.call[other] >= columns.call[best]):
+            best = other
+    return () if best == NOBODY else (best,)
