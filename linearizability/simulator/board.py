@@ -38,7 +38,7 @@ class Cell(NamedTuple):
         return bool(self.invariant) and not self.fails_anyway
 
     def __str__(self) -> str:
-        return str(self.seeds) if self.noticed else f"> {self.seeds}"
+        return f"{self.seeds}, {self.invariant}" if self.noticed else f"> {self.seeds}"
 
 
 def try_cell(hazard: str, part: str, seeds_max: int) -> Cell:
@@ -77,7 +77,7 @@ def _try(given: tuple[str, str, int]) -> Cell:
 
 
 def table(cells: Sequence[Cell], parts: Sequence[str]) -> list[str]:
-    """The board as a table in Markdown: seeds until a hazard was noticed, or "> n" when n did not."""
+    """The board as a table in Markdown: seeds until a hazard was noticed and by what, or "> n" when n did not."""
     found = {(cell.hazard, cell.part): cell for cell in cells}
     lines = [f"| hazard | {' | '.join(parts)} |", f"| --- |{' --- |' * len(parts)}"]
     for name in hazards():

@@ -144,7 +144,7 @@ def test_the_board_names_what_no_run_noticed(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(swarm, "hazards", lambda: two)
     told: list[str] = []
     assert board(["core"], {"core": 2}, told.append) == ["nothing"]
-    assert "| truncate-on-overlap | 1 |" in told and "| nothing | > 2 |" in told
+    assert "| truncate-on-overlap | 1, durability |" in told and "| nothing | > 2 |" in told
 
 
 def test_a_seed_that_fails_without_the_hazard_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
