@@ -41,12 +41,30 @@ class Members:
 
     def complain(self, now: float) -> None:
         """Say whom a quorum that has no leader is waiting for."""
-        raft = self._quorum.raft
-        if raft.leader_id >= 0 or not raft.is_voter:
+        if self._quorum.raft.leader_id >= 0:
             self._next_complaint = now + FIRST_COMPLAINT_SECONDS
         elif now >= self._next_complaint:
             self._next_complaint = now + COMPLAINT_SECONDS
             logger.warning("no leader of the metadata quorum; %s", self._what_is_missing())
+
+    @property
+    def _vote_is_elsewhere(self) -> bool:
+        """Whether this node's id votes with another directory: the disk was exchanged or wiped."""
+        raft = self._quorum.raft
+        return not raft.is_voter and raft.configuration.voter(raft.node_id) is not None
+
+    def introduce(self) -> None:
+        """Say what this node is in the quorum, where that is not what its command line says."""
+        quorum, raft = self._quorum, self._quorum.raft
+        if self._vote_is_elsewhere:
+            what = "the vote of node %d belongs to another metadata directory than %s: it follows as an observer"
+            logger.warning(what, raft.node_id, quorum.opened.journal.directory)
+        elif not raft.is_voter:
+            logger.info("node %d has no vote in the metadata quorum: it follows as an observer", raft.node_id)
+        told, known = sorted(quorum.peers), sorted(raft.configuration.ids)
+        if raft.log.configuration_index > 0 and told != known:
+            what = "--peers names %s, and the voters in the metadata log are %s: the log counts, correct --peers"
+            logger.warning(what, told, known)
 
     def _what_is_missing(self) -> str:
         raft = self._quorum.raft
@@ -54,7 +72,11 @@ class Members:
         missing = [voter.node_id for voter in voters if voter.node_id not in {*raft.peers, raft.node_id}]
         transport = self._quorum.peering.transport
         reasons = [f"{node_id}: {why}" for node_id in missing if (why := transport.why_not(node_id))]
-        what = f"voters that are not connected: {missing}{' (' + '; '.join(reasons) + ')' if reasons else ''}."
+        what = "all voters are connected."
+        if missing:
+            what = f"voters that are not connected: {missing}{' (' + '; '.join(reasons) + ')' if reasons else ''}."
+        if self._vote_is_elsewhere:
+            what += " The vote of this node belongs to another metadata directory: bring that one back."
         if raft.log.configuration_index == 0:
             what += " A new quorum begins when all its voters are there."
         swapped = [

@@ -190,8 +190,7 @@ class QuorumLog:
         self.raft = Raft(own, opened.log, opened.hard_state, self._timing, self._chance.random, now=self._clock.now())
         self.sync: HardenedSyncObj = HardenedSyncObj(self.raft, self._clock.now, self._replay_entry, self._send)
         self._snapshots.open(self._journal, snapshot)
-        if not self.raft.is_voter:
-            logger.info("node %d has no vote in the metadata quorum: it follows as an observer", self._node_id)
+        self.members.introduce()
         if opened.cut_bytes:
             what = "metadata journal %s: cut %d bytes of a write that a crash interrupted, up to entry %d is there"
             logger.warning(what, self._journal.directory, opened.cut_bytes, opened.log.last_index)

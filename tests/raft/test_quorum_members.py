@@ -179,3 +179,41 @@ async def test_a_quorum_that_cannot_begin_says_whom_it_waits_for(
             await until(lambda: "connected: [3] (3: connection refused at 127.0.0.1:" in caplog.text)
         await world.start(3)
         await world.led()
+
+
+async def test_an_observer_says_whom_it_waits_for(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    complain_often(monkeypatch)
+    async with World(tmp_path) as world:
+        await world.start(4)
+        await until(lambda: "connected: [1, 2, 3] (1: connection refused at 127.0.0.1:" in caplog.text)
+
+
+async def test_a_peer_list_that_is_not_that_of_the_log_is_told(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    await world.led()
+    peers = {node: ("127.0.0.1", world.ports[node]) for node in (1, 2)}
+    world.nodes[3].kill()
+    await world.start(3, peers=peers)
+    assert "--peers names [1, 2], and the voters in the metadata log are [1, 2, 3]" in caplog.text
+    await world.led()
+
+
+async def test_a_voter_on_the_directory_of_another_is_told_which_is_missing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    complain_often(monkeypatch)
+    async with World(tmp_path) as world:
+        await world.start()
+        leader = await world.led()
+        await leader.log.propose([b"first"])
+        await world.agree([b"first"])
+        for node in list(world.nodes.values()):
+            node.kill()
+        first, second = tmp_path / "1", tmp_path / "2"
+        first.rename(tmp_path / "aside")
+        second.rename(first)
+        (tmp_path / "aside").rename(second)
+        await world.start(1)
+        assert f"the vote of node 1 belongs to another metadata directory than {first}" in caplog.text
+        await until(lambda: "The vote of this node belongs to another metadata directory: bring" in caplog.text)
