@@ -44,12 +44,13 @@ class Silence(NamedTuple):
 
 
 class _Seen:
-    """What is known of one broker. `deadline_ms`: dead from then on. `lost_ms`: the connection was lost then."""
+    """What is known of one broker. `deadline_ms`: dead from then on. `heard`: over the connection that it has now."""
 
-    __slots__ = ("deadline_ms", "epoch", "grace_ends_ms", "heard_ms")
+    __slots__ = ("deadline_ms", "epoch", "grace_ends_ms", "heard", "heard_ms")
 
-    def __init__(self, epoch: int, heard_ms: int, deadline_ms: int) -> None:
+    def __init__(self, epoch: int, heard_ms: int, deadline_ms: int, heard: bool) -> None:
         self.epoch = epoch
+        self.heard = heard
         self.heard_ms = heard_ms
         self.deadline_ms = deadline_ms
         self.grace_ends_ms: int | None = None
@@ -76,16 +77,17 @@ class Liveness:
         self._disconnected.clear()
         self._last_tick_ms = now_ms
 
-    def watch(self, broker_id: int, broker_epoch: int, now_ms: int, silent_ms: int = 0) -> None:
+    def watch(self, broker_id: int, broker_epoch: int, now_ms: int, silent_ms: int = 0, *, heard: bool = True) -> None:
         """A broker that is not fenced. Nothing happens if it is watched in this epoch already.
 
-        `silent_ms`: for how long it is known to have said nothing, not even to this node's quorum.
+        `silent_ms`: for how long it is known to have said nothing, not even to this node's quorum. `heard`: whether it
+        has told this node that it is there, and not an earlier leader.
         """
         seen = self._seen.get(broker_id)
         if seen is not None and seen.epoch == broker_epoch:
             return
         session_ms = max(self.session_ms - silent_ms, min(self.session_ms, FRESH_SESSION_MS_MIN))
-        seen = self._seen[broker_id] = _Seen(broker_epoch, now_ms - silent_ms, now_ms + session_ms)
+        seen = self._seen[broker_id] = _Seen(broker_epoch, now_ms - silent_ms, now_ms + session_ms, heard)
         if broker_id in self._disconnected:
             seen.grace_ends_ms = now_ms + self._grace_ms
 
@@ -97,6 +99,7 @@ class Liveness:
         """A heartbeat came. One of an older epoch proves nothing about the newer one."""
         seen = self._seen.get(broker_id)
         if seen is not None and seen.epoch == broker_epoch:
+            seen.heard = True
             seen.heard_ms = now_ms
             seen.deadline_ms = now_ms + self.session_ms
 
@@ -109,15 +112,22 @@ class Liveness:
                 seen.grace_ends_ms = None
             return
         self._disconnected.setdefault(broker_id, now_ms)
-        if seen is not None and seen.grace_ends_ms is None:
-            seen.grace_ends_ms = now_ms + self._grace_ms
+        if seen is not None:
+            seen.heard = False
+            if seen.grace_ends_ms is None:
+                seen.grace_ends_ms = now_ms + self._grace_ms
 
     # -- judgement ---------------------------------------------------------------------------------
 
     def is_alive(self, broker_id: int, now_ms: int) -> bool:
-        """Whether the broker was heard within its session and its connection is not known to be lost."""
+        """Whether the broker was heard within its session, over the connection that it has now.
+
+        Nodes let nobody connect under the id of a node that they hear: who has the connection is that broker, and if
+        it has not been heard in the epoch of its registration, it is another process. When all brokers were killed
+        together, a new leader would otherwise take every one of them for a second one, for a whole session.
+        """
         seen = self._seen.get(broker_id)
-        return seen is not None and broker_id not in self._disconnected and now_ms < seen.deadline_ms
+        return seen is not None and seen.heard and broker_id not in self._disconnected and now_ms < seen.deadline_ms
 
     def silent_ms(self, broker_id: int, now_ms: int) -> int:
         """For how long the broker has not been heard; 0 when it is not watched."""

@@ -80,7 +80,8 @@ class ControllerDuties:
         silent_ms = self._silence_by_node()
         for broker in self._controller.image.brokers.values():
             if not broker.fenced:
-                self._liveness.watch(broker.broker_id, broker.epoch, now_ms, silent_ms.get(broker.broker_id, 0))
+                silent = silent_ms.get(broker.broker_id, 0)
+                self._liveness.watch(broker.broker_id, broker.epoch, now_ms, silent, heard=False)
         log.info("this node decides on metadata now")
         self._ticking = self._loop.call_later(TICK_MS / 1000, self._tick)
         if self._settings.rebalance_seconds > 0:

@@ -121,6 +121,22 @@ def test_a_leader_that_was_stopped_is_dead_one_session_after_it_was_last_heard()
     assert clock.dead[2] - began >= FRESH_SESSION_MS_MIN, "time for a heartbeat is given to everybody"
 
 
+def test_who_registers_over_a_connection_on_which_its_predecessor_was_never_heard_is_no_second_one() -> None:
+    """After all brokers were killed, every one of them was refused as its own double until the session was over."""
+    clock = Clock()
+    clock.liveness.watch(1, 1, clock.now_ms, heard=False)
+    assert not clock.liveness.is_alive(1, clock.now_ms)
+    clock.liveness.heard(1, 1, clock.now_ms)
+    assert clock.liveness.is_alive(1, clock.now_ms)
+    clock.liveness.connection(1, False, clock.now_ms)
+    clock.liveness.connection(1, True, clock.now_ms)
+    assert not clock.liveness.is_alive(1, clock.now_ms)
+    clock.liveness.heard(1, 1, clock.now_ms)
+    assert clock.liveness.is_alive(1, clock.now_ms) and not clock.liveness.is_alive(1, clock.now_ms + SESSION_MS)
+    clock.run(SESSION_MS // 2)
+    assert not clock.dead
+
+
 def test_what_an_old_incarnation_says_does_not_count_for_the_new_one() -> None:
     clock = watched(1)
     clock.liveness.watch(1, 2, clock.now_ms)
