@@ -47,6 +47,9 @@ def test_every_step_gives_the_same(monkeypatch: pytest.MonkeyPatch, count: int) 
             ("below", (values, array(typecode, reversed(values)))),
             ("ascending", (values,)),
             ("ranks", (tables(draw, typecode), array("i", [place % 3 for place in places]), values)),
+            ("peaks", (values, array("i", [0, count // 3, count // 2, count]))),
+            ("greatest", (array("q", values), array("i", [0, *sorted(places), count]))),
+            ("greater", (values, array(typecode, reversed(values)))),
             ("plus", (array(typecode, [value // 2 for value in values]), array(typecode, map(int.__neg__, places)))),
             ("gaps", (array("q", map(max, values, reversed(values))), array("q", map(min, values, reversed(values))))),
             ("not_above", (values, array(typecode, reversed(values)))),
@@ -83,6 +86,15 @@ def test_ranks_count_what_is_not_greater_or_what_is_less() -> None:
     steps, zeros, values = [array("q", [1, 3, 3, 7])], array("i", bytes(16)), array("q", [0, 3, 7, 9])
     assert list(gather.ranks(steps, zeros, values)) == [0, 3, 4, 4]
     assert list(gather.ranks(steps, zeros, values, left=True)) == [0, 1, 3, 4]
+
+
+def test_the_greatest_value_of_nothing_is_nothing() -> None:
+    found = gather.greatest(array("q", [4, -7, 2]), array("i", [0, 0, 2, 3, 3]))
+    assert list(found) == [gather.NOTHING, 4, 2, gather.NOTHING]
+
+
+def test_peaks_begin_anew_at_each_start() -> None:
+    assert list(gather.peaks(array("q", [4, -7, 2, 5]), array("i", [0, 1, 1, 4]))) == [4, -7, 2, 5]
 
 
 def test_the_widest_gap_fits() -> None:

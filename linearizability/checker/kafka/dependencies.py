@@ -19,10 +19,23 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
+from operator import sub
 
 from raftlog.linearizability.checker.kafka.columns import NEVER, NOBODY, NOWHERE, OK, TXN, Columns
 from raftlog.linearizability.checker.kafka.components import components
 from raftlog.linearizability.checker.kafka.context import Context
+from raftlog.linearizability.checker.kafka.gather import (
+    NOTHING,
+    alike,
+    chosen,
+    greater,
+    greatest,
+    not_above,
+    peaks,
+    put_first,
+    take,
+)
 
 LONG_AGO = -NEVER
 
@@ -194,15 +207,14 @@ class _Inferred(_Graph):
         return suspects
 
     def _choose_nodes(self) -> None:
-        columns = self.columns
-        sends, segments, function = columns.send_start, columns.segment_start, columns.function
-        for number in self.context.by_call:
-            if function[number] > TXN:
-                continue
-            count = sends[number + 1] - sends[number]
-            if count > 1 or (count and segments[number + 1] != segments[number]):
-                self.place_of[number] = len(self.nodes)
-                self.nodes.append(number)
+        columns, by_call = self.columns, self.context.by_call
+        sends = map(sub, islice(columns.send_start, 1, None), columns.send_start)
+        segments = map(sub, islice(columns.segment_start, 1, None), columns.segment_start)
+        marks = array("B", [sent > 1 or sent > 0 < polled for sent, polled in zip(sends, segments, strict=True)])
+        if 1 in marks:
+            numbers = array("i", by_call)
+            self.nodes = chosen(numbers, take(marks, numbers))
+            put_first(self.place_of, self.nodes, array("i", range(len(self.nodes))))
 
     def _lay_out(self) -> None:
         columns, order, place_of = self.columns, self.context.order, self.place_of
@@ -264,44 +276,32 @@ class _Inferred(_Graph):
 
     def _finish(self, suspects: Suspects) -> None:
         """Give single sends and polls their reach, and note all that is late."""
-        columns, order, reach, place_of = self.columns, self.context.order, self.reach, self.place_of
-        writer = columns.writer
-        upto = self.between  # from here on: the greatest reach at or before each place
-        for key in range(len(columns.keys.names)):
-            best = LONG_AGO
-            for place in range(order.key_start[key], order.key_start[key + 1]):
-                number = writer[order.elements[place]]
-                if number != NOBODY:
-                    if reach[number] < best and place_of[number] == NOBODY:
-                        reach[number] = best
-                    if reach[number] >= columns.returned[number] and place_of[number] == NOBODY:
-                        suspects.note_late(columns, number)
-                    if reach[number] > best:
-                        best = reach[number]
-                upto[place] = best
-        for number in self.nodes:
-            suspects.note_late(columns, number)
-        self._finish_polls(suspects)
+        columns, order, reach = self.columns, self.context.order, self.reach
+        writers = take(columns.writer, order.elements)  # with NOBODY for a number what is put at the end is taken
+        upto = peaks(take(reach + array("q", [LONG_AGO]), writers), order.key_start)
+        self.between = upto  # from here on: the greatest reach at or before each place
+        nodes = take(self.place_of + array("i", [0]), writers)
+        single = alike(nodes, array("i", [NOBODY]) * len(nodes))
+        numbers, reached = take(writers, single), take(upto, single)
+        put_first(reach, numbers[::-1], reached[::-1])
+        for place in not_above(take(columns.returned, numbers), reached):
+            reach[numbers[place]] = reached[place]  # a value may stand at several places
+            suspects.note_late(columns, numbers[place])
+        for place in not_above(take(columns.returned, self.nodes), take(reach, self.nodes)):
+            suspects.note_late(columns, self.nodes[place])
+        if columns.segment_key:
+            self._finish_polls(suspects)
 
     def _finish_polls(self, suspects: Suspects) -> None:
-        columns, reach, place_of, upto = self.columns, self.reach, self.place_of, self.between
-        last_place, odd = self.context.segments.last_place, self.context.segments.odd
-        starts, returned = columns.segment_start, columns.returned
-        for number in range(len(columns)):
-            first, after = starts[number], starts[number + 1]
-            if first == after or place_of[number] != NOBODY:
-                continue
-            best = LONG_AGO
-            for segment in range(first, after):
-                if segment in odd:
-                    best = max(best, self._reach_of_odd(segment))
-                else:
-                    found = upto[last_place[segment]]
-                    if found > best:
-                        best = found
-            if best > reach[number]:
-                reach[number] = best
-            if best >= returned[number]:
+        columns, starts = self.columns, self.columns.segment_start
+        upto = take(self.between + array("q", [LONG_AGO]), self.context.segments.last_place)
+        for segment in self.context.segments.odd:
+            upto[segment] = self._reach_of_odd(segment)
+        best = greatest(upto, starts)
+        put_first(best, self.nodes, array("q", [NOTHING]) * len(self.nodes))
+        self.reach[:] = greater(self.reach, best)
+        for number in not_above(columns.returned, best):
+            if starts[number] != starts[number + 1] and self.place_of[number] == NOBODY:
                 suspects.note_late(columns, number)
 
     def _reach_of_odd(self, segment: int) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
-from itertools import chain, compress, count, islice, pairwise, repeat
+from itertools import accumulate, chain, compress, count, islice, pairwise, repeat
 from operator import add, eq, itemgetter, le, lt, ne, sub
 from typing import Any
 
@@ -20,6 +20,7 @@ except ImportError:
 
 NOTHING = -(2**63)
 _WORTH_IT = 64  # below this length NumPy's fixed cost is larger than the work
+_ROWS_A_TABLE = 8  # the same where it comes once for each of many keys
 _AT_ONCE = 4096  # arguments of one call, all of them objects for as long as it lasts
 
 
@@ -60,7 +61,7 @@ def shifted(values: array[int], by: int) -> array[int]:
 
 def rises(values: array[int], keys: array[int], limit: int) -> bytearray:
     """For every place whether its value is higher than all before it with the same key; keys are below `limit`."""
-    if numpy is not None and len(values) >= _WORTH_IT:
+    if numpy is not None and len(values) >= _WORTH_IT and len(values) >= limit * _ROWS_A_TABLE:
         order = numpy.argsort(_view(keys), kind="stable")
         seen, owner = _view(values)[order], _view(keys)[order]
         marks = numpy.empty(len(seen), dtype=numpy.uint8)
@@ -81,6 +82,35 @@ def _records(values: Any) -> Any:
     marks = numpy.ones(len(values), dtype=numpy.uint8)
     marks[1:] = values[1:] > numpy.maximum.accumulate(values)[:-1]
     return marks
+
+
+def peaks(values: array[int], starts: array[int]) -> array[int]:
+    """For every place the greatest value so far; anew from each start on, the last of which is the end."""
+    found = array(values.typecode)
+    for first, after in pairwise(starts):
+        if numpy is not None and after - first >= _WORTH_IT:
+            found += _array(values.typecode, numpy.maximum.accumulate(_view(values[first:after])))
+        else:
+            found.extend(accumulate(values[first:after], max))
+    return found
+
+
+def greatest(values: array[int], starts: array[int]) -> array[int]:
+    """The greatest value from each start to the next, NOTHING where there is none."""
+    if numpy is not None and len(values) >= _WORTH_IT:
+        bounds = _view(starts)
+        filled = bounds[1:] > bounds[:-1]
+        found = numpy.full(len(filled), NOTHING)
+        found[filled] = numpy.maximum.reduceat(_view(values), bounds[:-1][filled])
+        return _array("q", found)
+    return array("q", [max(values[first:after], default=NOTHING) for first, after in pairwise(starts)])
+
+
+def greater(values: array[int], others: array[int]) -> array[int]:
+    """The greater of each two values."""
+    if numpy is not None and len(values) >= _WORTH_IT:
+        return _array(values.typecode, numpy.maximum(_view(values), _view(others)))
+    return array(values.typecode, map(max, values, others))
 
 
 def put_first(target: array[int], places: array[int], values: array[int]) -> None:
@@ -171,7 +201,7 @@ def ranks(tables: Sequence[array[int]], numbers: array[int], values: array[int],
 
     `numbers` says which table it is for each value.
     """
-    if numpy is not None and len(values) >= _WORTH_IT:
+    if numpy is not None and len(values) >= _WORTH_IT and len(values) >= len(tables) * _ROWS_A_TABLE:
         found = numpy.empty(len(values), dtype="i")
         seen, order = _view(values), numpy.argsort(_view(numbers), kind="stable")
         bounds = numpy.searchsorted(_view(numbers)[order], numpy.arange(len(tables) + 1)).tolist()
