@@ -38,18 +38,29 @@ def _owners(context: Context) -> None:
                 )
 
 
+class _Steps:
+    """One group's way through one key: the offset reached with each step, when that began, and the operation."""
+
+    __slots__ = ("operations", "reached", "times")
+
+    def __init__(self) -> None:
+        self.reached = array("q")
+        self.times = array("q")
+        self.operations = array("i")
+
+
 class _Progress:
     """How far the members of each group have come in each key that the group commits, as time goes by."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
         columns = context.columns
-        self.wanted = set(zip(columns.commit_group, columns.commit_key, strict=True))
-        self.wanted |= set(zip(columns.fetch_group, columns.fetch_key, strict=True))
-        # (group, key) -> when each step forward began, and the offset reached with it
-        self.times: dict[tuple[int, int], array[int]] = {}
-        self.reached: dict[tuple[int, int], array[int]] = {}
-        self.steps: dict[tuple[int, int], array[int]] = {}  # … and by which operation
+        self.steps: dict[int, dict[int, _Steps]] = {}  # group -> key that it commits or fetches -> how far it came
+        for group, key in {
+            *zip(columns.commit_group, columns.commit_key, strict=True),
+            *zip(columns.fetch_group, columns.fetch_key, strict=True),
+        }:
+            self.steps.setdefault(group, {})[key] = _Steps()
         self.visible: dict[int, array[int]] = {}  # key -> offsets of committed records, ascending
 
     def check(self) -> None:
@@ -74,70 +85,73 @@ class _Progress:
             if number in columns.resets and columns.outcome[number] != FAIL:
                 resets.setdefault(number, []).append(row)
         marking = self._marking()
-        groups = {group for group, _ in self.wanted}
+        starts, processed, seeks = columns.segment_start, columns.processed, columns.seeks
         for number, group in self._groups():
-            if group in groups:
-                self._polled(number, group, group in marking)
-            for key, offset in columns.processed.get(number, ()):
-                self._step(group, key, number, offset)
-            for key, offset in columns.seeks.get(number, ()):
-                self._step(group, key, number, offset - 1)
-            for row in resets.get(number, ()):
-                register = (columns.commit_group[row], columns.commit_key[row])
-                if register in self.reached:
-                    self._step(*register, number, columns.commit_offset[row] - 1)
+            steps = self.steps.get(group)
+            if steps is not None and starts[number] != starts[number + 1]:
+                self._polled(number, steps, group in marking)
+            if number in processed or number in seeks:
+                for key, offset in processed.get(number, ()):
+                    self._step(group, key, number, offset)
+                for key, offset in seeks.get(number, ()):
+                    self._step(group, key, number, offset - 1)
+            for row in resets.get(number, ()) if resets else ():
+                known = self.steps[columns.commit_group[row]][columns.commit_key[row]]
+                if known.reached:
+                    self._step(
+                        columns.commit_group[row], columns.commit_key[row], number, columns.commit_offset[row] - 1
+                    )
 
     def _marking(self) -> set[int]:
         """The groups of which the history says what they processed."""
         processed = self.context.columns.processed
         return {group for number, group in self._groups() if number in processed} if processed else set()
 
-    def _polled(self, number: int, group: int, marks: bool) -> None:
+    def _polled(self, number: int, steps: dict[int, _Steps], marks: bool) -> None:
         """A poll takes its group on; where processing is told apart, only to where the group begins."""
         columns, highest = self.context.columns, self.context.segments.highest
+        keys, called = columns.segment_key, columns.call[number]
         for segment in range(columns.segment_start[number], columns.segment_start[number + 1]):
-            key = columns.segment_key[segment]
-            if not marks:
-                self._step(group, key, number, highest[segment])
-            elif (group, key) not in self.reached:
-                first = columns.polled[columns.segment_row[segment]]
-                self._step(group, key, number, columns.offset[first] - 1)
+            known = steps.get(keys[segment])
+            if known is None:
+                continue
+            offset = highest[segment]
+            if known.reached:
+                if marks or offset <= known.reached[-1]:
+                    continue
+            elif marks:
+                offset = columns.offset[columns.polled[columns.segment_row[segment]]] - 1
+            known.reached.append(offset)
+            known.times.append(called)
+            known.operations.append(number)
 
     def _groups(self) -> Iterator[tuple[int, int]]:
         return with_groups(self.context.columns, self.context.options, self.context.by_call)
 
     def _step(self, group: int, key: int, number: int, offset: int) -> None:
-        register = (group, key)
-        if register not in self.wanted:
-            return
-        reached = self.reached.get(register)
-        if reached is None:
-            reached = self.reached[register] = array("q")
-            self.times[register] = array("q")
-            self.steps[register] = array("i")
-        if not reached or offset > reached[-1]:
-            reached.append(offset)
-            self.times[register].append(self.context.columns.call[number])
-            self.steps[register].append(number)
+        known = self.steps.get(group, {}).get(key)
+        if known is not None and (not known.reached or offset > known.reached[-1]):
+            known.reached.append(offset)
+            known.times.append(self.context.columns.call[number])
+            known.operations.append(number)
 
     def _judge(self, register: tuple[int, int], offset: int, number: int) -> None:
         """Is there a committed record below `offset` and beyond all that the group had reached by the return?"""
         columns = self.context.columns
-        times = self.times.get(register)
-        if times is None:
-            return
+        group, key = register
+        known = self.steps[group][key]
         end = columns.returned[number] if columns.outcome[number] != INFO else NEVER
-        step = bisect_right(times, end) - 1
+        step = bisect_right(known.times, end) - 1
         if step < 0:
             return
-        reached = self.reached[register][step]
+        reached = known.reached[step]
         if offset <= reached + 1:
             return
-        visible = self._visible(register[1])
+        visible = self._visible(key)
         place = bisect_right(visible, reached)
         if place < len(visible) and visible[place] < offset:
             skipped = bisect_left(visible, offset) - place
-            found = (register, (number, self.steps[register][step], offset), (reached, visible[place], skipped))
+            found = (register, (number, known.operations[step], offset), (reached, visible[place], skipped))
             self.context.findings.add(
                 "commit-past-processed", Judgement.ERROR, skipped, _tell_past, self.context, found
             )
