@@ -66,26 +66,19 @@ def check(
 
 def validate(history: History, model: Model[Any]) -> None:
     """Raise HistoryError for the first operation that is not one of the model's."""
-    functions = model.functions
-    judge = model.validate
-    for operation in history.operations:
-        if operation.function not in functions:
-            known = ", ".join(sorted(functions))
-            reason = f"{operation.function!r} is no function of the model {model.name}, which has {known}"
-            raise HistoryError(reason, operation.line, history.source)
-        try:
-            judge(operation)
-        except ValueError as error:
-            raise HistoryError(str(error), operation.line, history.source) from None
+    wrong = model.first_wrong(history.operations)
+    if wrong is not None:
+        operation, reason = wrong
+        raise HistoryError(reason, operation.line, history.source)
 
 
 def split(model: Model[Any], operations: Sequence[Operation]) -> dict[Key, list[Operation]]:
     """The operations by independent part, in the order in which the parts first appear."""
+    part: Callable[[Operation], Key] = _key if type(model).part is Model.part else model.part
+    keys = set(map(part, operations))
+    if len(keys) == 1:
+        return {keys.pop(): list(operations)}
     parts: dict[Key, list[Operation]] = {}
-    if type(model).part is Model.part:
-        part: Callable[[Operation], Key] = _key
-    else:
-        part = model.part
     for operation in operations:
         key = part(operation)
         try:

@@ -33,22 +33,30 @@ def place_told(check: LogCheck, opened: Collection[Operation]) -> LogViolation |
     `opened` are the operations still open: one of them may have appended the same. Without such an append nothing
     happens. For a log that still grows; a finished one needs no help before `finish`.
     """
-    while check.violation is None:
-        offset = check.owned
-        readers = (op for op in check.waiting if op.function == "read" and op.input <= offset < end_of(op))
-        reader = next(readers, None)
-        if reader is None:
-            break
-        record = reader.output[0][offset - reader.input]
-        fitting = [op for op in check.unknown if len(op.input) and op.input[0] == record]
-        if len(fitting) != 1 or any(op.function == "append" and op.input[:1] == [record] for op in opened):
-            break
-        check.unknown.remove(fitting[0])
-        bound, earlier = check.bound_at(fitting[0].call)
-        if bound > offset and earlier is not None:
-            check.violation = LogViolation("early", offset, (earlier, fitting[0], reader))
-        check.own(fitting[0])
+    try:
+        while _place_next(check, opened):
+            pass
+    except Violated as found:
+        check.violation = found.violation
     return check.violation
+
+
+def _place_next(check: LogCheck, opened: Collection[Operation]) -> bool:
+    offset = check.owned
+    readers = (op for op in check.waiting if op.function == "read" and op.input <= offset < end_of(op))
+    reader = next(readers, None)
+    if reader is None:
+        return False
+    record = reader.output[0][offset - reader.input]
+    fitting = [op for op in check.unknown if len(op.input) and op.input[0] == record]
+    if len(fitting) != 1 or any(op.function == "append" and op.input[:1] == [record] for op in opened):
+        return False
+    check.unknown.remove(fitting[0])
+    bound, earlier = check.bound_at(fitting[0].call)
+    if bound > offset and earlier is not None:
+        raise Violated(LogViolation("early", offset, (earlier, fitting[0], reader)))
+    check.own(fitting[0])
+    return True
 
 
 def finish(check: LogCheck) -> LogViolation | None:
@@ -63,27 +71,29 @@ def finish(check: LogCheck) -> LogViolation | None:
 
 def _finish(check: LogCheck) -> None:
     check.look_through()
+    ahead = {operation.output: operation for operation in check.appends_ahead()}
+    check.check_late([*ahead.values(), *check.waiting])
+    told = _tell(check, ahead)
     if not check.complete:
-        _check_partial(check)
+        _check_partial(check, ahead)
         return
-    told = _tell(check)
-    unseen = _place_seen(check, told)
+    unseen = _place_seen(check, told, ahead)
     seen_ends = {end_of(operation) for operation in check.waiting if _bounded(operation)}
     gaps: list[tuple[int, int]] = []
     ends: set[int] = set()  # of the batches from here on
     position = check.owned
     while True:
-        while (following := check.ahead.pop(position, None)) is not None:
+        while (following := ahead.pop(position, None)) is not None:
             position += len(following.input)
             ends.add(position)
-        if not check.ahead and position >= check.greatest:
+        if not ahead and position >= check.greatest:
             break
-        end = min(check.ahead, default=check.greatest)
+        end = min(ahead, default=check.greatest)
         if end < position:
-            raise Violated(LogViolation("overlap", end, (check.ahead[end],)))
+            raise Violated(LogViolation("overlap", end, (ahead[end],)))
         gaps.append((position, end))
         # Where nothing was appended further on, the last gap only has to be filled at least so far.
-        open_end = not check.ahead and end not in seen_ends
+        open_end = not ahead and end not in seen_ends
         if not open_end:
             ends.add(end)
         position = end
@@ -100,10 +110,14 @@ def _bounded(operation: Operation) -> bool:
     return operation.function != "read" or bool(operation.output[1])
 
 
-def _tell(check: LogCheck) -> dict[int, tuple[Any, Operation]]:
+_Ahead: TypeAlias = dict[int, Operation]  # appends by their first offset
+_Told: TypeAlias = dict[int, tuple[Any, Operation]]
+
+
+def _tell(check: LogCheck, ahead: _Ahead) -> _Told:
     """What is told of the offsets without an append that follows without a gap, and by whom."""
-    told: dict[int, tuple[Any, Operation]] = {}
-    for first, operation in check.ahead.items():
+    told: _Told = {}
+    for first, operation in ahead.items():
         for offset, record in enumerate(operation.input, first):
             if offset in told:
                 raise Violated(LogViolation("overlap", offset, (told[offset][1], operation)))
@@ -121,12 +135,9 @@ def _tell(check: LogCheck) -> dict[int, tuple[Any, Operation]]:
     return told
 
 
-def _check_partial(check: LogCheck) -> None:
+def _check_partial(check: LogCheck, ahead: _Ahead) -> None:
     """Other clients may have appended between: only the batches of the history itself count."""
-    _tell(check)
-    known = sorted(check.ahead.items())
-    if known and known[0][0] < check.owned:
-        raise Violated(LogViolation("overlap", known[0][0], (known[0][1],)))
+    known = sorted(ahead.items())
     for operation in sorted(check.waiting, key=end_of):
         if not _bounded(operation):
             continue
@@ -136,17 +147,14 @@ def _check_partial(check: LogCheck) -> None:
             raise Violated(LogViolation("inside", end, (operation, known[place][1])))
 
 
-_Told: TypeAlias = dict[int, tuple[Any, Operation]]
-
-
-def _place_seen(check: LogCheck, told: _Told) -> list[Operation]:
+def _place_seen(check: LogCheck, told: _Told, ahead: _Ahead) -> list[Operation]:
     """Give each append of unknown outcome that was read its offset; answers those that nobody saw."""
     unknown = [operation for operation in check.unknown if len(operation.input)]
     where: dict[Any, list[tuple[Operation, int]]] = {}
     for operation in unknown:
         for place, record in enumerate(operation.input):
             where.setdefault(freeze(record), []).append((operation, place))
-    owners = {offset for first, one in check.ahead.items() for offset in range(first, end_of(one))}
+    owners = {offset for first, one in ahead.items() for offset in range(first, end_of(one))}
     placed: dict[int, int] = {}  # first offset by the operation's identity
     for offset in sorted(told):
         if offset in owners:
@@ -159,7 +167,7 @@ def _place_seen(check: LogCheck, told: _Told) -> list[Operation]:
         bound, earlier = check.bound_at(operation.call)
         if bound > first and earlier is not None:
             raise Violated(LogViolation("early", offset, (earlier, operation, told[offset][1])))
-        check.ahead[first] = operation
+        ahead[first] = operation
     return [operation for operation in unknown if id(operation) not in placed]
 
 
@@ -208,7 +216,8 @@ def _fill(
     else:
         failed = _Packing(pieces, batches, open_end).run()
     if failed is not None:
-        raise Violated(LogViolation("gap", failed, (check.first_beyond[failed - check.base],)))
+        needing = check.first_beyond(failed)
+        raise Violated(LogViolation("gap", failed, () if needing is None else (needing,)))
 
 
 def _fill_singly(pieces: list[tuple[int, int]], bounds: list[int]) -> int | None:

@@ -18,7 +18,7 @@ A model is a pure function over hashable states; everything optional has a defau
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
@@ -123,6 +123,19 @@ class Model(Generic[State]):
 
     def validate(self, operation: Operation) -> None:
         """Raise ValueError when input or output are not of the kind this model expects."""
+
+    def first_wrong(self, operations: Iterable[Operation]) -> tuple[Operation, str] | None:
+        """The first operation that is not one of this model's, and why; None when all are."""
+        functions, judge = self.functions, self.validate
+        for operation in operations:
+            if operation.function not in functions:
+                known = ", ".join(sorted(functions))
+                return operation, f"{operation.function!r} is no function of the model {self.name}, which has {known}"
+            try:
+                judge(operation)
+            except ValueError as error:
+                return operation, str(error)
+        return None
 
     def part(self, operation: Operation) -> Key:
         """Which independent object the operation belongs to: operations with different answers never interact."""

@@ -99,15 +99,9 @@ class OnlineCheck:
         return self.verdict
 
     def _validate(self, operation: Operation) -> None:
-        model = self.model
-        if operation.function not in model.functions:
-            known = ", ".join(sorted(model.functions))
-            reason = f"{operation.function!r} is no function of the model {model.name}, which has {known}"
-            raise HistoryError(reason, operation.line, self._source)
-        try:
-            model.validate(operation)
-        except ValueError as error:
-            raise HistoryError(str(error), operation.line, self._source) from None
+        wrong = self.model.first_wrong((operation,))
+        if wrong is not None:
+            raise HistoryError(wrong[1], operation.line, self._source)
 
     def extend(self, events: Iterable[Event]) -> Verdict | None:
         """Take events until the verdict is certain."""

@@ -98,7 +98,7 @@ class OnlineLog:
         if check.waiting and check.unknown:
             self.is_bad = place_told(check, self._open.values()) is not None
         check.forget()
-        self._meter.check(0, check.bytes_used + _OPERATION_BYTES * (len(check.ahead) + len(check.waiting)))
+        self._meter.check(0, check.bytes_used + _OPERATION_BYTES * check.waiting_count)
         return not self.is_bad
 
     def finish(self) -> bool:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -81,6 +82,37 @@ def test_a_recorder_can_be_checked_while_it_records() -> None:
     assert isinstance(verdict, Invalid)
     assert verdict.witness.refused is stale
     assert verdict.witness.words.startswith("The read by process 1 answered None, but the register holds 1")
+
+
+@pytest.mark.parametrize(
+    ("function", "given", "output", "status"),
+    [
+        ("end", None, 5, Status.INVALID),
+        ("append", [], 5, Status.INVALID),
+        ("append", ["new"], 5, Status.INVALID),
+        ("read", 3, [[], True], Status.INVALID),
+        ("read", 3, [["wrong"], False], Status.UNKNOWN),  # nobody knows any more what was there
+    ],
+)
+def test_an_answer_about_what_a_log_has_forgotten_is_judged_by_what_is_left(
+    function: str, given: Any, output: Any, status: Status
+) -> None:
+    online = OnlineCheck(Log())
+
+    def done(function: str, given: Any, output: Any, time: int) -> None:
+        operation = Operation(1, function, given, call=time)
+        online.feed((EventType.INVOKE, operation))
+        operation.output, operation.returned, operation.outcome = output, time + 1, OK
+        online.feed((EventType.OK, operation))
+
+    for number in range(1_000):
+        done("append", [f"{number}.{place}" for place in range(100)], 100 * number, 2 * number)
+    assert online.verdict is None
+    done(function, given, output, 2_000)
+    verdict = online.finish()
+    assert verdict.status is status
+    if isinstance(verdict, Unknown):
+        assert "told of records that had been forgotten" in verdict.reason
 
 
 def test_what_never_returns_holds_nothing_back_for_ever() -> None:

@@ -7,7 +7,7 @@ log; `end` answers the offset that the next record will get.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
 from raftlog.linearizability.checker.history import Operation, Outcome
@@ -37,6 +37,7 @@ _FOREIGN = _Foreign()
 
 
 _OK = Outcome.OK  # looking it up in its class takes longer
+_SEQUENCE = (list, tuple)
 
 
 class Log(Model[Records]):
@@ -99,20 +100,13 @@ class Log(Model[Records]):
         return judge
 
     def validate(self, operation: Operation) -> None:
-        # Asked a million times in a second: flat, and with the cheapest tests of a type.
-        function, given, output = operation.function, operation.input, operation.output
-        known = operation.outcome is _OK
-        if function == "append":
-            if not isinstance(given, (list, tuple)):
-                raise ValueError(f"append takes a list of records, not {given!r}")
-        elif function == "read":
-            if type(given) is not int or given < 0:
-                raise ValueError(f"read takes an offset, not {given!r}")
-            if known and not _is_batch(output):
-                raise ValueError(f"read answers [records, end], not {output!r}")
-            return
-        if known and (type(output) is not int or output < 0):
-            raise ValueError(f"{function} answers an offset, not {output!r}")
+        wrong = _first_wrong((operation,))
+        if wrong is not None:
+            raise ValueError(wrong[1])
+
+    def first_wrong(self, operations: Iterable[Operation]) -> tuple[Operation, str] | None:
+        # A subclass may know other functions.
+        return _first_wrong(operations) if type(self) is Log else super().first_wrong(operations)
 
     def describe_operation(self, operation: Operation) -> str:
         if operation.outcome is not Outcome.OK:
@@ -162,8 +156,43 @@ def _partial_step(state: Records, call: Call) -> Records | Refused:
     return state[:first] + records + state[stop:]
 
 
-def _is_batch(value: object) -> bool:
-    if not isinstance(value, (list, tuple)) or len(value) != 2:
-        return False
-    records, end = value
-    return isinstance(records, (list, tuple)) and (end is True or end is False)
+def _first_wrong(operations: Iterable[Operation]) -> tuple[Operation, str] | None:
+    # Asked a million times in a second: flat, and with the cheapest tests of a type.
+    ok = _OK
+    for operation in operations:
+        function, given, output = operation.function, operation.input, operation.output
+        if function == "append":
+            if isinstance(given, _SEQUENCE) and (operation.outcome is not ok or (type(output) is int and output >= 0)):
+                continue
+        elif function == "read":
+            if (
+                type(given) is int
+                and given >= 0
+                and (
+                    operation.outcome is not ok
+                    or (
+                        isinstance(output, _SEQUENCE)
+                        and len(output) == 2
+                        and isinstance(output[0], _SEQUENCE)
+                        and (output[1] is True or output[1] is False)
+                    )
+                )
+            ):
+                continue
+        elif function == "end" and (operation.outcome is not ok or (type(output) is int and output >= 0)):
+            continue
+        return operation, _complaint(operation)
+    return None
+
+
+def _complaint(operation: Operation) -> str:
+    """What is wrong with an operation that is none of a log's."""
+    function, given, output = operation.function, operation.input, operation.output
+    if function not in Log.functions:
+        return f"{function!r} is no function of the model log, which has {', '.join(sorted(Log.functions))}"
+    if function == "append" and not isinstance(given, _SEQUENCE):
+        return f"append takes a list of records, not {given!r}"
+    if function == "read":
+        offset = type(given) is int and given >= 0
+        return f"read answers [records, end], not {output!r}" if offset else f"read takes an offset, not {given!r}"
+    return f"{function} answers an offset, not {output!r}"
