@@ -77,7 +77,7 @@ class Members:
             what = f"voters that are not connected: {missing}{' (' + '; '.join(reasons) + ')' if reasons else ''}."
         if self._vote_is_elsewhere:
             what += " The vote of this node belongs to another metadata directory: bring that one back."
-        if raft.log.configuration_index == 0:
+        if raft.log.configuration_index == 0 and raft.is_voter:
             what += " A new quorum begins when all its voters are there."
         swapped = [
             voter.node_id

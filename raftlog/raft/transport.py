@@ -27,6 +27,8 @@ RETRY_SECONDS = 0.05
 """A peer that was restarted is back this soon; on one host a refused call costs next to nothing."""
 REFUSED_RETRY_SECONDS = 1.0
 """Who was refused waits for a person to correct something."""
+HANG_UPS_MAX = 3
+"""Who hangs up so often without a word is no peer, but a listener for clients perhaps, which logs every call."""
 CALL_SECONDS_MAX = 1.0
 GREETING_SECONDS_MAX = 3.0
 PING_SECONDS = 0.5
@@ -144,30 +146,35 @@ class PeerTransport:
                 self._callers[node_id] = loop.create_task(self._keep_calling(node_id, missing))
 
     async def _keep_calling(self, node_id: int, missing: asyncio.Event) -> None:
-        attempt = 0
+        attempt = hang_ups = 0
         # wait_for may swallow a cancellation that comes as its work ends (Python 3.11).
         while not self._closed and self._missing.get(node_id) is missing:
             await missing.wait()
             addresses = self._targets[node_id]
             self.refusals.pop(node_id, None)
-            await self._call_once(node_id, addresses[attempt % len(addresses)])
+            answered = await self._call_once(node_id, addresses[attempt % len(addresses)])
             attempt += 1
             if missing.is_set():
-                pause = REFUSED_RETRY_SECONDS if node_id in self.refusals else RETRY_SECONDS
+                hang_ups = hang_ups + 1 if answered else 0
+                unwanted = node_id in self.refusals or hang_ups >= HANG_UPS_MAX
+                pause = REFUSED_RETRY_SECONDS if unwanted else RETRY_SECONDS
                 await asyncio.sleep(pause * self._chance.uniform(0.6, 1.4))
+            else:
+                hang_ups = 0
 
-    async def _call_once(self, node_id: int, address: Address) -> None:
-        """Call, and return when the greeting has been exchanged or has failed."""
+    async def _call_once(self, node_id: int, address: Address) -> bool:
+        """Call, and return when the greeting has been exchanged or has failed; whether somebody answered the call."""
         loop = asyncio.get_running_loop()
         calling = loop.create_connection(lambda: Channel(self, node_id), *address)
         try:
             _, channel = await asyncio.wait_for(calling, CALL_SECONDS_MAX)
         except (OSError, UnicodeError) as error:  # a host name may be no name at all; a TimeoutError is an OSError
             self._failures[node_id] = f"{_why(error)} at {address[0]}:{address[1]}"
-            return
+            return False
         greeted = self._strangers.get(channel)
         if greeted is not None:
             await asyncio.shield(greeted)
+        return True
 
     # -- greetings ---------------------------------------------------------------------------------
 
@@ -286,7 +293,8 @@ class PeerTransport:
         self._settle(channel)
         if self._channels.get(channel.node_id) is not channel:
             if channel.dialled >= 0:
-                self._failures[channel.dialled] = f"{reason} at {channel.address}"
+                where = f"{channel.address}, before it said who it is"
+                self._failures[channel.dialled] = f"{reason} at {where}: is that the port of its --listen?"
             return
         del self._channels[channel.node_id]
         logger.info("connection with node %d lost: %s", channel.node_id, reason)

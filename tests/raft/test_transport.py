@@ -162,6 +162,27 @@ async def test_a_typo_in_the_peer_list_is_named(sides: list[Side], free_port: Fr
     assert "correct the addresses in --peers" in one.transport.refusals[3]
 
 
+async def test_a_port_for_clients_is_not_called_over_and_over(
+    sides: list[Side], free_port: FreePort, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker logged every such call: a mistake in one peer list filled the log of a healthy one."""
+    monkeypatch.setattr("raftlog.raft.transport.RETRY_SECONDS", 0.0)
+    monkeypatch.setattr("raftlog.raft.transport.REFUSED_RETRY_SECONDS", 0.2)
+    called: list[float] = []
+
+    def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        called.append(time.monotonic())
+        writer.close()
+
+    server = await asyncio.start_server(hang_up, "127.0.0.1", 0)
+    ports = {1: free_port(), 2: server.sockets[0].getsockname()[1]}
+    sides.append(await Side(1, (1, 2), ports).start(2))
+    await until(lambda: len(called) >= 6)
+    server.close()
+    assert all(later - at >= 0.6 * 0.2 for at, later in itertools.pairwise(called[3:]))
+    assert sides[0].transport.why_not(2).endswith("before it said who it is: is that the port of its --listen?")
+
+
 async def test_a_broker_that_calls_itself_is_told_so(sides: list[Side], free_port: FreePort) -> None:
     ports = {1: free_port(), 2: free_port()}
     one = Side(1, (1, 2), ports)
