@@ -114,9 +114,9 @@ def test_the_faults_that_a_run_printed_are_that_run_again() -> None:
 
 
 QUICKLY_NOTICED = (
-    "truncate-on-overlap", "vote-twice", "ack-before-fsync", "acknowledge-unverified", "commit-unverified",
-    "commit-of-earlier-term", "damage-is-torn-tail", "snapshot-before-safe", "unknown-is-failed", "isr-of-one",
-    "truncate-to-high-watermark",
+    "truncate-on-overlap", "double-vote", "vote-twice", "ack-before-fsync", "acknowledge-unverified",
+    "commit-unverified", "commit-of-earlier-term", "damage-is-torn-tail", "snapshot-before-safe", "wiped-disk-votes",
+    "read-without-majority", "unknown-is-failed", "isr-of-one", "truncate-to-high-watermark",
 )  # fmt: skip
 
 
