@@ -13,10 +13,11 @@ from raftlog.linearizability.checker.jsonl import freeze
 from raftlog.linearizability.checker.model import REFUSED, UNKNOWN, Call, Model
 from raftlog.linearizability.checker.reduce import Core
 from raftlog.linearizability.checker.verdict import Placed, PossibleState, Refusal, Witness
-from raftlog.linearizability.checker.words import tell_search
+from raftlog.linearizability.checker.words import tell_large, tell_search
 
 _ORDERS_LIMIT = 5_000  # configurations tried out; a core that did not become small may have more
 _STATES_LIMIT = 12  # told
+_ORDERS_WORTH = 500  # operations; of a core that did not become smaller, all orders would take longer than its search
 
 # Operations placed, as bits, and the state after them.
 _Configuration = tuple[int, Any]
@@ -132,6 +133,8 @@ def _call(model: Model[Any], operation: Operation, certain: bool) -> Call:
 
 def witness_of(core: Core, key: Key, prefix_end: int, unit: TimeUnit, words: str | None = None) -> Witness:
     """The witness of a core. Without `words` they are made from the possible states."""
+    if len(core.operations) > _ORDERS_WORTH:
+        return _large_witness(core, key, prefix_end, words)
     orders = Orders(core.model, core.operations, core.context)
     refused = orders.refused()
     possible = orders.possible(refused)
@@ -150,3 +153,13 @@ def witness_of(core: Core, key: Key, prefix_end: int, unit: TimeUnit, words: str
         tuple(context),
         core.model,
     )
+
+
+def _large_witness(core: Core, key: Key, prefix_end: int, words: str | None) -> Witness:
+    """The witness of a core that could not be made small: what is refused, and how much it takes to see that."""
+    operations = sorted(core.operations, key=lambda operation: (operation.call, operation.index))
+    context = tuple(operation for operation in operations if id(operation) in core.context)
+    sure = [operation for operation in operations if id(operation) not in core.context and operation.outcome is OK]
+    refused = max(sure, key=lambda operation: (operation.returned == prefix_end, operation.returned or 0))
+    told = words or tell_large(core.model, refused, len(operations) - 1)
+    return Witness(key, tuple(operations), refused, prefix_end, (), (), told, False, context, core.model)

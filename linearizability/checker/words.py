@@ -73,6 +73,14 @@ def tell_search(
     return "; ".join([first, *facts]) + "."
 
 
+def tell_large(model: Model[Any], refused: Operation, others: int) -> str:
+    """A violation that takes so many operations to see that no order of them can be told."""
+    return (
+        f"{capital(who(refused))} cannot have happened: no order explains {model.describe_operation(refused)} together "
+        f"with the {others:,} other operations here, and which of them would be enough was not found in time."
+    )
+
+
 def _reason(state: PossibleState, refused: Operation) -> str:
     for refusal in state.refusals:
         if refusal.operation is refused:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from raftlog.linearizability.checker.checking import check
-from raftlog.linearizability.checker.history import OK, Operation
+from raftlog.linearizability.checker.history import OK, Operation, TimeUnit
 from raftlog.linearizability.checker.jsonl import freeze
 from raftlog.linearizability.checker.models.lock import Lock
 from raftlog.linearizability.checker.models.offsets import ConsumerOffsets
@@ -13,7 +14,9 @@ from raftlog.linearizability.checker.models.queue import Queue
 from raftlog.linearizability.checker.models.register import Register
 from raftlog.linearizability.checker.page import report_of
 from raftlog.linearizability.checker.page.text import render_text
+from raftlog.linearizability.checker.reduce import Core
 from raftlog.linearizability.checker.verdict import Invalid
+from raftlog.linearizability.checker.witness import witness_of
 
 Step = tuple[int, str, Any, Any]
 
@@ -73,3 +76,12 @@ def test_what_may_as_well_not_have_happened_is_marked() -> None:
     text = render_text(report_of(one_after_another(steps, Queue())))
     assert "enqueue('a') ┤" in text and "enqueue('b') ~ ┤" in text
     assert "(~ it makes no difference whether this happened)" in text
+
+
+def test_a_violation_that_does_not_become_small_is_told_without_trying_its_orders() -> None:
+    reads = [Operation(1, "read", None, 7, None, 2 * place, 2 * place + 1, OK, index=place) for place in range(50_000)]
+    began = time.process_time()
+    witness = witness_of(Core(Register(), reads, {id(reads[0])}, False), None, reads[-1].returned or 0, TimeUnit.STEPS)
+    assert time.process_time() - began < 5  # all pairs of so many would take minutes
+    assert witness.refused is reads[-1] and not witness.minimal and witness.context == (reads[0],)
+    assert "no order explains read() -> 7 together with the 49,999 other operations" in witness.words
