@@ -11,6 +11,7 @@ compiled codec. A partition without records has zero-length records, never null.
 from __future__ import annotations
 
 import os
+from functools import lru_cache
 from struct import Struct
 from typing import TYPE_CHECKING
 
@@ -19,8 +20,8 @@ from raftlog.broker.api.replica_requests import parse_replica_fetch, update_sess
 from raftlog.broker.core.fetch.session import CONSUMER, FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, FetchSession, TopicKey
 from raftlog.broker.runtime.fetching import FetchTerms
 from raftlog.broker.runtime.partition_read import PartitionRead
-from raftlog.broker.server.limits import DECODED_REQUEST_BYTES_MAX
-from raftlog.broker.server.reply import Piece
+from raftlog.broker.server.limits import DECODED_REQUEST_BYTES_MAX, REMEMBERED_POLL_BYTES_MAX
+from raftlog.broker.server.reply import PendingReply, Piece
 from raftlog.wire.codec import decode
 from raftlog.wire.errors import ErrorCode, RemoteProtocolError
 from raftlog.wire.messages.fetch import FetchRequest
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
     from raftlog.broker.api.leader_hints import NodeAddress
     from raftlog.broker.runtime.fetching import ParkedFetch, Session
-    from raftlog.broker.server.reply import PendingReply
 
 _READ_COMMITTED = 1
 _ZERO_UUID = bytes(16)
@@ -45,14 +45,13 @@ _FLEXIBLE_FROM = 12
 _IDS_SINCE = 13
 _NO_REPLICA_ID_SINCE = 15
 _REPLICA_ID_BYTES = 4
+# A whole frame without news, but for its zeros: length, correlation id, session id, no topics.
+_NOTHING = Struct(">i4s7xiBx")
 # max wait, min bytes, max bytes, isolation level, session id, session epoch; then the two arrays of topics
 _TERMS = Struct(">iiibii")
 _EPOCH_OFFSET = _TERMS.size - 4
-_CORRELATION_ID = slice(4, 8)
 _NO_TOPICS_COMPACT = b"\x01\x01"
 _NO_TOPICS = bytes(8)
-# A whole frame without news: length, correlation id, tags; throttle time, error, session id, no topics, tags
-_NOTHING = Struct(">iiBihiBB")
 
 _FRAME = Struct(">ii")
 _TOP = Struct(">ihi")  # throttle time, error, session id (v7+)
@@ -135,60 +134,66 @@ def _serve_replica(services: Services, raw: RawRequest) -> bool:
 def _fetch(services: Services, raw: RawRequest, session: Session, terms: FetchTerms) -> _Answer | None:
     """Answer, or park; what is parked."""
     answer = _Answer(services, raw, session)
-    parked = services.fetches.fetch(session, terms, answer)
-    if parked is None:
+    answer.parked = services.fetches.fetch(session, terms, answer)
+    if answer.parked is None:
         return None
-    answer.parked = parked
-    answer.place = raw.connection.park()
-    answer.place.on_abandon = answer.abandon
+    raw.connection.park_in(answer)
     return answer
 
 
-class _Answer:
-    """Turns what was read into the reply, now or in the place that was kept for it.
+@lru_cache(maxsize=256)
+def _poll_layout(terms_length: int, rest_length: int) -> Struct:
+    """An idle consumer's request: what is before its correlation id, that, what is before its session epoch, that, and
+    the rest. The first two lengths are those of every frame: size, API key and version; correlation id."""
+    return Struct(f">8s4s{terms_length}si{rest_length}s")
 
-    `expected` is the whole request that an idle consumer sends next, but for its correlation id and session epoch: one
-    that is equal waits again with the objects of the last one.
+
+class _Answer(PendingReply):
+    """Turns what was read into the reply, now or in the place that it is itself.
+
+    When all that the client says is "the same as before", the next request of its connection is probably this one again
+    but for correlation id and session epoch. One that is waits again with the objects of the last one.
     """
 
     __slots__ = (
-        "_connection",
+        "_client",
         "_correlation_id",
-        "_epoch_offset",
         "_expected",
+        "_layout",
         "_services",
         "_session",
         "_version",
         "parked",
-        "place",
     )
 
     def __init__(self, services: Services, raw: RawRequest, session: Session) -> None:
+        super().__init__(raw.connection)
         self._services = services
-        self._connection = raw.connection
+        self._client = raw.connection
         self._version = raw.version
-        self._correlation_id = raw.correlation_id
+        self._correlation_id = _INT32.pack(raw.correlation_id)
         self._session = session
-        self._expected: bytearray | None = None
-        self._epoch_offset = 0
+        self._layout: Struct | None = None
+        self._expected = b""
         self.parked: ParkedFetch | None = None
-        self.place: PendingReply | None = None
 
-    def __call__(self, reads: list[PartitionRead]) -> None:
+    def finish(self, reads: list[PartitionRead]) -> None:
+        """Answer with what was read."""
         session_id = self._session.session_id
         if not reads and self._version >= _FLEXIBLE_FROM:
-            pieces: list[Piece] = [_NOTHING.pack(17, self._correlation_id, 0, 0, 0, session_id, 1, 0)]
+            pieces: list[Piece] = [_NOTHING.pack(_NOTHING.size - _INT32.size, self._correlation_id, session_id, 1)]
         else:
             nodes: Sequence[NodeAddress] = ()
             if self._version >= _LEADERS_SINCE and any(read.error in _LED_ELSEWHERE for read in reads):
                 reads, nodes = self._with_leaders(reads)
-            pieces = _encode(self._version, self._correlation_id, reads, ErrorCode.NONE, session_id, nodes=nodes)
+            (correlation_id,) = _INT32.unpack(self._correlation_id)
+            pieces = _encode(self._version, correlation_id, reads, ErrorCode.NONE, session_id, nodes=nodes)
         if session_id == NO_SESSION:
             self._services.fetches.sessions.dissolve(self._session)
-        if self.place is None:
-            self._connection.reply(pieces)
+        if self.parked is None:
+            self._client.reply(pieces)
         else:
-            self.place.complete(pieces)
+            self.complete(pieces)
 
     def _with_leaders(self, reads: list[PartitionRead]) -> tuple[list[PartitionRead], list[NodeAddress]]:
         from raftlog.broker.api.leader_hints import addresses_of
@@ -203,37 +208,38 @@ class _Answer:
                 )
             told.append(read)
         leaders = [read.leader[0] for read in told if read.leader is not None]
-        return told, addresses_of(services, self._connection, leaders)
+        return told, addresses_of(services, self._client, leaders)
 
     def expect_again(self, raw: RawRequest, epoch_offset: int) -> None:
         """The next request of the connection may be this one again. `epoch_offset`: where its session epoch is."""
-        self._expected = bytearray(raw.frame)
-        self._epoch_offset = epoch_offset
-        raw.connection.recognise = self.recognise
+        request = _INT32.pack(len(raw.frame)) + raw.frame
+        if len(request) > REMEMBERED_POLL_BYTES_MAX:
+            return
+        epoch_at = epoch_offset + _INT32.size
+        terms_at, rest_at = _FRAME.size + _INT32.size, epoch_at + _INT32.size
+        self._layout = layout = _poll_layout(epoch_at - terms_at, len(request) - rest_at)
+        before, _, terms, _, rest = layout.unpack(request)
+        self._expected = before + terms + rest
+        raw.connection.recogniser = self
 
-    def recognise(self, frame: memoryview) -> bool:
-        """Serve `frame` if it is the expected request; otherwise nothing is changed, and False."""
-        expected = self._expected
-        if expected is None or len(frame) != len(expected):
-            return False
-        session = self._session
-        expected[_CORRELATION_ID] = correlation_id = bytes(frame[_CORRELATION_ID])
-        _INT32.pack_into(expected, self._epoch_offset, session.epoch)
-        place, parked = self.place, self.parked
-        if expected != frame or place is None or parked is None or not self._connection.is_idle:
-            return False
-        services = self._services
-        sessions = services.fetches.sessions
-        if not sessions.is_open(session) or not parked.wait_again():
-            return False
-        sessions.use(session, _now_ms(services))
-        (self._correlation_id,) = _INT32.unpack(correlation_id)
-        self._connection.park_again(place)
-        place.on_abandon = self.abandon
-        return True
+    def recognise(self, received: memoryview, count: int) -> PendingReply | None:
+        """See Recogniser."""
+        layout = self._layout
+        if layout is None or count != layout.size:
+            return None
+        before, correlation_id, terms, epoch, rest = layout.unpack_from(received)
+        if epoch != self._session.epoch or before + terms + rest != self._expected:
+            return None
+        parked = self.parked
+        if parked is None or not parked.wait_again():
+            return None
+        self._correlation_id = correlation_id
+        self.pieces = None
+        return self
 
     def abandon(self) -> None:
         """The connection is gone."""
+        super().abandon()
         if self.parked is not None:
             self.parked.cancel()
         if self._session.session_id == NO_SESSION:

@@ -162,7 +162,8 @@ class Produced:
         self._missing = len(self._waits)
         self._place = self._connection.park()
         if self._timeout_ms > 0:
-            self._tick = self._services.partitions.deadlines.add(self, self._timeout_ms / 1000)
+            due = self._services.loop.time() + self._timeout_ms / 1000
+            self._tick = self._services.partitions.deadlines.add(self, due)
         for partition, results, place in self._waits:
             self._wait_for(partition, results, place)
 

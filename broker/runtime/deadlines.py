@@ -7,6 +7,7 @@ second each would make two thousand timers a second; here they share one for eac
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from typing import Generic, Protocol, TypeVar
 
 # A long poll may end this much later than asked for; Kafka's own purgatory wheel ticks every 1 ms, and clients add
@@ -18,8 +19,12 @@ TICK_SECONDS = 0.005
 LAZY_FROM_SECONDS = 0.5
 LAZY_TICKS = 20
 
-# After so many the event loop serves others first: a thousand idle consumers must not hold up a produce.
-EXPIRED_PER_TURN = 32
+# So many lazy ones end together at the most: the clients that they wake want the processor, too.
+LAZY_TOGETHER_MAX = 32
+
+# After so many the event loop serves others first: a thousand idle consumers must not hold up a produce. A turn more
+# costs less than one of them.
+EXPIRED_PER_TURN = 8
 
 
 class Expiring(Protocol):
@@ -34,23 +39,47 @@ T = TypeVar("T", bound=Expiring)
 class Deadlines(Generic[T]):
     """Calls `expire()` on each item at the first tick at or after its deadline; those of one tick in any order."""
 
-    __slots__ = ("_buckets", "_loop")
+    __slots__ = ("_buckets", "_filling", "_filling_tick", "_loop", "_rung")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._buckets: dict[int, dict[T, None]] = {}
+        # Where lazy items go, as long as that suits them and there is room.
+        self._filling: dict[T, None] = {}
+        self._filling_tick = 0
+        # Ticks that have come, and whose items have not all expired.
+        self._rung: deque[int] = deque()
 
-    def add(self, item: T, seconds: float, *, lazy: bool = False) -> int:
-        """Expire `item` after `seconds`, later if `lazy`; returns the tick, which `remove` wants back."""
-        tick = int((self._loop.time() + seconds) / TICK_SECONDS) + 1
-        if lazy and seconds >= LAZY_FROM_SECONDS:
-            tick += -tick % LAZY_TICKS
+    def add(self, item: T, due: float) -> int:
+        """Expire `item` at `due`, by the loop's clock; returns the tick, which `remove` wants back."""
+        tick = int(due / TICK_SECONDS) + 1
+        self._bucket(tick)[item] = None
+        return tick
+
+    def add_lazily(self, item: T, due: float) -> int:
+        """The same within LAZY_TICKS. For an item that has at least LAZY_FROM_SECONDS to wait."""
+        tick = int(due / TICK_SECONDS) + 1
+        if not tick <= self._filling_tick < tick + LAZY_TICKS or len(self._filling) >= LAZY_TOGETHER_MAX:
+            self._fill_next(tick)
+        self._filling[item] = None
+        return self._filling_tick
+
+    def _fill_next(self, tick: int) -> None:
+        """The latest bucket that is in time and has room; the latest of all if none has."""
+        latest = tick + LAZY_TICKS - 1
+        for candidate in range(latest, tick - 1, -1):
+            if len(self._buckets.get(candidate, ())) < LAZY_TOGETHER_MAX:
+                break
+        else:
+            candidate = latest
+        self._filling_tick, self._filling = candidate, self._bucket(candidate)
+
+    def _bucket(self, tick: int) -> dict[T, None]:
         bucket = self._buckets.get(tick)
         if bucket is None:
             bucket = self._buckets[tick] = {}
-            self._loop.call_at(tick * TICK_SECONDS, self._expire, tick)
-        bucket[item] = None
-        return tick
+            self._loop.call_at(tick * TICK_SECONDS, self._ring, tick)
+        return bucket
 
     def remove(self, item: T, tick: int) -> None:
         """Forget `item`; no matter if its time has come."""
@@ -58,15 +87,28 @@ class Deadlines(Generic[T]):
         if bucket is not None:
             bucket.pop(item, None)
 
-    def _expire(self, tick: int) -> None:
-        # Taken out one at a time: an item that is removed while others expire must not be called any more.
-        bucket = self._buckets[tick]
-        for _ in range(EXPIRED_PER_TURN):
-            if not bucket:
-                del self._buckets[tick]
-                return
-            bucket.popitem()[0].expire()
-        self._loop.call_soon(self._expire, tick)
+    def _ring(self, tick: int) -> None:
+        # Not here: after a turn that took long, many ticks come in one.
+        self._rung.append(tick)
+        if len(self._rung) == 1:
+            self._loop.call_soon(self._expire)
+
+    def _expire(self) -> None:
+        rung, left = self._rung, EXPIRED_PER_TURN
+        try:
+            while rung:
+                bucket = self._buckets[rung[0]]
+                if not bucket:
+                    del self._buckets[rung.popleft()]
+                elif left:
+                    # Taken out one at a time: an item that is removed while others expire must not be called any more.
+                    left -= 1
+                    bucket.popitem()[0].expire()
+                else:
+                    break
+        finally:
+            if rung:
+                self._loop.call_soon(self._expire)
 
     def expire_all(self) -> None:
         """Expire every item now, the earliest first."""

@@ -1,19 +1,19 @@
 """Fetches: reading what a session asks for, and parking the request while there is not enough.
 
 Knows sessions, partitions, the long poll and its limits. Refuses to know how requests are decoded and replies
-are encoded: it is given a `finish` callback that takes what was read.
+are encoded: it is given an `Answer` that takes what was read.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from raftlog.broker.core.fetch.session import CONSUMER, NO_SESSION, FetchSession, FetchSessions
 from raftlog.broker.core.log.results import LogUnavailable
 from raftlog.broker.core.replica.following import diverging
-from raftlog.broker.runtime.deadlines import Deadlines
+from raftlog.broker.runtime.deadlines import LAZY_FROM_SECONDS, Deadlines
 from raftlog.broker.runtime.partition_read import Entry, PartitionRead
 from raftlog.broker.runtime.replica_fetching import awaits_opening, read_for_replica
 from raftlog.broker.server.limits import PARKED_FETCHES_MAX
@@ -38,7 +38,11 @@ class FetchTerms(NamedTuple):
     min_one: bool  # the first batch is sent whole even above the limit (since v3)
 
 
-Finish: TypeAlias = Callable[[list[PartitionRead]], None]
+class Answer(Protocol):
+    """Who is told once what was read."""
+
+    def finish(self, reads: list[PartitionRead]) -> None: ...
+
 
 _NOT_PARKED = -1
 
@@ -216,16 +220,16 @@ class FetchService:
         own = rack_of(partition.leader_id)
         return closest_replica(leadership, entry.session.rack, entry.fetch_offset, leader_rack=own, rack_of=rack_of)
 
-    def fetch(self, session: Session, terms: FetchTerms, finish: Finish) -> ParkedFetch | None:
-        """Answer through `finish` at once when there is enough; otherwise park, and return what is parked."""
-        if session.give_way is not None:
-            session.give_way()
+    def fetch(self, session: Session, terms: FetchTerms, answer: Answer) -> ParkedFetch | None:
+        """Answer through `answer` at once when there is enough; otherwise park, and return what is parked."""
+        if session.parked is not None and session.replica_id != CONSUMER:
+            session.parked.give_way()
         ends = terms.wait_ms_max <= 0 or not session.partitions or self.parked_count >= PARKED_FETCHES_MAX
         reads, total, urgent = self.read_all(session, terms, ends=ends)
         if ends or urgent or total >= terms.bytes_min:
-            finish(reads)
+            answer.finish(reads)
             return None
-        return ParkedFetch(self, session, terms, finish)
+        return ParkedFetch(self, session, terms, answer)
 
 
 def _cannot_wait(read: PartitionRead) -> bool:
@@ -240,8 +244,8 @@ class ParkedFetch:
     """
 
     __slots__ = (
+        "_answer",
         "_due",
-        "_finish",
         "_looking",
         "_punctual",
         "_seconds",
@@ -249,41 +253,43 @@ class ParkedFetch:
         "_session",
         "_terms",
         "_tick",
-        "_wake_session",
     )
 
-    def __init__(self, service: FetchService, session: Session, terms: FetchTerms, finish: Finish) -> None:
+    def __init__(self, service: FetchService, session: Session, terms: FetchTerms, answer: Answer) -> None:
         self._service = service
         self._session = session
         self._terms = terms
-        self._finish = finish
+        self._answer = answer
         self._looking = False
         self._seconds = terms.wait_ms_max / 1000
-        self._wake_session = self._wake
         self._tick = _NOT_PARKED
-        self._park()
+        self._park(service.loop.time())
 
-    def _park(self) -> None:
-        service = self._service
+    def _park(self, now: float) -> None:
+        service, session = self._service, self._session
         service.parked_count += 1
-        self._session.wake = self._wake_session
-        if self._session.replica_id != CONSUMER:
-            self._session.give_way = self.give_way
+        session.parked = self
+        self._due = due = now + self._seconds
         # While there is nothing to send, nobody minds if the answer that says so is late.
-        self._punctual = bool(self._session.ready)
-        self._due = service.loop.time() + self._seconds
-        self._tick = service.deadlines.add(self, self._seconds, lazy=not self._punctual)
+        self._punctual = bool(session.ready) or self._seconds < LAZY_FROM_SECONDS
+        add = service.deadlines.add if self._punctual else service.deadlines.add_lazily
+        self._tick = add(self, due)
 
     def wait_again(self) -> bool:
-        """Wait once more on the same terms. False, and nothing is changed, if there is something to say at once."""
-        session = self._session
-        news = session.wakes_for_news and session.news
-        if self._tick != _NOT_PARKED or session.ready or news or self._service.parked_count >= PARKED_FETCHES_MAX:
+        """Wait once more on the same terms, for a next request that says the same and has the epoch that the session
+        expects. False, and nothing is changed, if there is something to say at once, or the session is not open.
+        """
+        service, session = self._service, self._session
+        if self._tick != _NOT_PARKED or session.ready or service.parked_count >= PARKED_FETCHES_MAX:
             return False
-        self._park()
+        now = service.loop.time()
+        if (session.wakes_for_news and session.news) or not service.sessions.use(session, int(now * 1000)):
+            return False
+        self._park(now)
         return True
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """A partition has moved."""
         # Looked at once per turn of the loop: one request may append to many of the session's partitions.
         if not self._looking:
             self._looking = True
@@ -295,24 +301,24 @@ class ParkedFetch:
             reads, total, urgent = self._service.read_all(self._session, self._terms)
             if urgent or total >= self._terms.bytes_min:
                 self.cancel()
-                self._finish(reads)
+                self._answer.finish(reads)
             elif total and not self._punctual:
                 self._punctual = True
                 service = self._service
                 service.deadlines.remove(self, self._tick)
-                self._tick = service.deadlines.add(self, self._due - service.loop.time())
+                self._tick = service.deadlines.add(self, self._due)
 
     def expire(self) -> None:
         """Answer with what there is. Called when the deadline has let go of it."""
         self._ended()
         session = self._session
         idle = not session.ready and not session.news and not self._terms.whole_answer
-        self._finish([] if idle else self._service.read_all(session, self._terms, ends=True)[0])
+        self._answer.finish([] if idle else self._service.read_all(session, self._terms, ends=True)[0])
 
     def give_way(self) -> None:
         """The next request of the session is here: nothing, so that it is not held up. What there is it will get."""
         self.cancel()
-        self._finish([])
+        self._answer.finish([])
 
     def cancel(self) -> None:
         """Nobody waits for the answer any more."""
@@ -323,5 +329,5 @@ class ParkedFetch:
     def _ended(self) -> None:
         self._tick = _NOT_PARKED
         self._service.parked_count -= 1
-        self._session.wake = None
-        self._session.give_way = None
+        if self._session.parked is self:
+            self._session.parked = None

@@ -16,7 +16,7 @@ import logging
 import os
 import socket
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from struct import Struct
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,7 @@ from raftlog.broker.server.limits import (
     SEND_BYTES_PER_TURN,
     UNSENT_BYTES_PER_CONNECTION_MAX,
 )
-from raftlog.broker.server.reply import Buffer, PendingReply, Piece
+from raftlog.broker.server.reply import Buffer, PendingReply, Piece, Recogniser
 from raftlog.wire.errors import InvariantViolation, RemoteProtocolError
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class Connection:
         "local_address",
         "peer_host",
         "peer_port",
-        "recognise",
+        "recogniser",
     )
 
     def __init__(self, sock: socket.socket, peer: tuple[str, int], local: tuple[str, int], server: Server) -> None:
@@ -93,13 +93,14 @@ class Connection:
         self.arriving_since = 0.0
         # What a client said about itself (client software), by name.
         self.facts: dict[str, str] = {}
-        # Asked first about each request: serves the one that it expects, and says whether it did.
-        self.recognise: Callable[[memoryview], bool] | None = None
+        # Asked first about what is received while nothing else is under way.
+        self.recogniser: Recogniser | None = None
         self._stash = b""
         self._arriving: bytearray | None = None
         self._arriving_size = 0
         self._arriving_filled = 0
-        self._places: deque[PendingReply] = deque()
+        # A list: most connections have one place or none, and a deque takes six hundred bytes for that.
+        self._places: list[PendingReply] = []
         self._out: deque[Piece] = deque()
         self._sent_of_first = 0
         self._unsent_bytes = 0
@@ -167,6 +168,11 @@ class Connection:
             elif self._arriving_filled == self._arriving_end:
                 self._grow(arriving)
             return
+        if self.recogniser is not None and not (self._stash or self._places or self._out):
+            place = self.recogniser.recognise(server.receive_view, count)
+            if place is not None:
+                self._places.append(place)
+                return
         end = len(self._stash) + count
         self._stash = b""
         self._consume(end)
@@ -221,9 +227,7 @@ class Connection:
                 stop = position + 4 + size
                 if stop > end or self._at_limit():
                     break
-                frame = view[position + 4 : stop]
-                if self.recognise is None or not self.recognise(frame):
-                    server.dispatch(self, frame)
+                server.dispatch(self, view[position + 4 : stop])
                 if self.closed:
                     return
                 position = stop
@@ -317,9 +321,8 @@ class Connection:
         self._places.append(place)
         return place
 
-    def park_again(self, place: PendingReply) -> None:
-        """Keep a place that was completed for one more reply."""
-        place.renew(self)
+    def park_in(self, place: PendingReply) -> None:
+        """The same with a place that was made for this connection."""
         self._places.append(place)
 
     def reply_ready(self, pieces: Sequence[Piece]) -> None:
@@ -328,7 +331,7 @@ class Connection:
         if len(places) == 1 == len(pieces) and not (self._out or self._corked or self._paused or self.closed):
             piece = pieces[0]
             if isinstance(piece, _MEMORY):
-                places.clear()
+                places.pop()
                 self._send_alone(piece)
                 return
         self._count_unsent(pieces)
@@ -336,7 +339,7 @@ class Connection:
             return
         while places and (head := places[0].pieces) is not None:
             self._out.extend(head)
-            places.popleft()
+            del places[0]
         if not self._corked:
             self._flush_guarded()
             if self._paused and not self._out:
@@ -458,10 +461,10 @@ class Connection:
         if self._arriving is not None:
             self._server.give_buffer_back(self._arriving, holder=self)
             self._arriving = None
-        places, self._places = self._places, deque()
+        places, self._places = self._places, []
         self._out.clear()
         self._stash = b""
-        self.recognise = None
+        self.recogniser = None
         self._socket.close()
         log.log(level, "connection=%r closed reason=%r", self, reason)
         self._server.forget(self)

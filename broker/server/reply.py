@@ -5,7 +5,7 @@ Knows the place of a reply among the others; refuses to know sockets and what a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from struct import Struct
 from typing import Protocol, TypeAlias
 
@@ -41,19 +41,26 @@ class ReplySink(Protocol):
     def reply_ready(self, pieces: Sequence[Piece]) -> None: ...
 
 
+class Recogniser(Protocol):
+    """Who knows what request its connection will probably bring next."""
+
+    def recognise(self, received: memoryview, count: int) -> PendingReply | None:
+        """Serve what was received, `count` bytes, if it is that one request; gives the place of the reply, which comes
+        later. Otherwise nothing is changed, and None."""
+
+
 class PendingReply:
     """The place of a reply that is not there yet; later replies of the connection wait behind it.
 
-    `pieces` is None until the reply is known; an empty one means that the request gets no reply.
-    `on_abandon` is called if the connection goes away before, to forget what is parked.
+    `pieces` is None until the reply is known; an empty one means that the request gets no reply. Who has to forget
+    something when the connection goes away before extends `abandon`.
     """
 
-    __slots__ = ("_connection", "on_abandon", "pieces")
+    __slots__ = ("_connection", "pieces")
 
     def __init__(self, connection: ReplySink) -> None:
         self._connection: ReplySink | None = connection
         self.pieces: Sequence[Piece] | None = None
-        self.on_abandon: Callable[[], None] | None = None
 
     def complete(self, pieces: Sequence[Piece]) -> None:
         """Fill the place; it is sent as soon as all earlier replies are. Later calls do nothing."""
@@ -61,18 +68,8 @@ class PendingReply:
         if connection is None or self.pieces is not None:
             return
         self.pieces = pieces
-        self.on_abandon = None
-        self._connection = None
         connection.reply_ready(pieces)
-
-    def renew(self, connection: ReplySink) -> None:
-        """Use it again for a later reply, after it was completed."""
-        self._connection = connection
-        self.pieces = None
 
     def abandon(self) -> None:
         """The connection is gone: a late completion does nothing."""
         self._connection = None
-        callback, self.on_abandon = self.on_abandon, None
-        if callback is not None:
-            callback()

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Any
 
-from raftlog.broker.server.reply import PendingReply, Piece
+from raftlog.broker.server.reply import PendingReply, Piece, Recogniser
 from raftlog.linearizability.simulator.disk import FaultyDisk
 from raftlog.linearizability.simulator.loop import SimulatedLoop
 from raftlog.wire.apis import APIS
@@ -70,7 +70,7 @@ class KafkaConnection(asyncio.Protocol):
         self.listener_name = "PLAINTEXT"
         self.closed = False
         self.facts: dict[str, str] = {}
-        self.recognise: Callable[[memoryview], bool] | None = None
+        self.recogniser: Recogniser | None = None
         self.is_unread = False
 
     def __repr__(self) -> str:
@@ -89,9 +89,13 @@ class KafkaConnection(asyncio.Protocol):
             for frame in self._frames.take(data):
                 if self.closed:
                     return
-                view = memoryview(frame)
-                if self.recognise is None or not self.recognise(view):
-                    self._dispatch(self, view)
+                whole = memoryview(_SIZE.pack(len(frame)) + frame)
+                recogniser = self.recogniser if self.is_idle else None
+                place = recogniser.recognise(whole, len(whole)) if recogniser is not None else None
+                if place is not None:
+                    self._places.append(place)
+                else:
+                    self._dispatch(self, whole[_SIZE.size :])
         except RemoteProtocolError as error:
             self.close(str(error))
 
@@ -121,9 +125,8 @@ class KafkaConnection(asyncio.Protocol):
         self._places.append(place)
         return place
 
-    def park_again(self, place: PendingReply) -> None:
+    def park_in(self, place: PendingReply) -> None:
         """See Connection."""
-        place.renew(self)
         self._places.append(place)
 
     def reply_ready(self, pieces: Sequence[Piece]) -> None:
@@ -148,7 +151,7 @@ class KafkaConnection(asyncio.Protocol):
         if self.closed:
             return
         self.closed = True
-        self.recognise = None
+        self.recogniser = None
         self._transport.close()
         places, self._places = self._places, deque()
         for place in places:

@@ -250,15 +250,21 @@ async def test_no_more_than_the_limit_of_requests_is_parked_for_one_connection(s
 
 
 async def test_a_place_whose_client_is_gone_is_abandoned(setup: Setup) -> None:
-    _, writer = await setup.connect()
-    writer.write(request(PARK))
-    await setup.until(lambda: setup.echo.places)
     told = []
-    place, reply = setup.echo.places[0]
-    place.on_abandon = lambda: told.append(True)
+
+    class Noticing(PendingReply):
+        def abandon(self) -> None:
+            super().abandon()
+            told.append(self)
+
+    _, writer = await setup.connect()
+    await setup.until(lambda: setup.server.connections)
+    (connection,) = setup.server.connections
+    place = Noticing(connection)
+    connection.park_in(place)
     writer.close()
     await setup.until(lambda: told)
-    place.complete([reply])
+    place.complete([b"late"])
     assert not setup.server.connections
 
 

@@ -56,6 +56,7 @@ class Wheel:
     def advance_to(self, moment: float) -> None:
         """Let all timers until then run, and what follows from them."""
         while self.soon or any(timer.when <= moment for timer in self.timers):
-            self.now = max(self.now, min((timer.when for timer in self.timers), default=moment))
+            if not self.soon:
+                self.now = max(self.now, min(timer.when for timer in self.timers))
             self.turn()
         self.now = moment

@@ -356,11 +356,12 @@ class Client:
         await self.send(request, version)
         return await self.receive(request, version)
 
-    async def send(self, request: Message, version: int) -> None:
+    async def send(self, request: Message, version: int, behind: bytes = b"") -> None:
+        """Without waiting for the answer. `behind`: bytes after the last field."""
         self._correlation_id += 1
         key = request.api_key
         assert key is not None
-        frame = encode_request_header(key, version, self._correlation_id, "test") + encode(request, version)
+        frame = encode_request_header(key, version, self._correlation_id, "test") + encode(request, version) + behind
         self._writer.write(len(frame).to_bytes(4, "big") + frame)
         await self._writer.drain()
 

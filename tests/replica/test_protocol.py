@@ -14,6 +14,7 @@ from raftlog.broker.runtime.replication.fetch_codec import (
     decode_fetch_answer,
     encode_fetch,
 )
+from raftlog.broker.server.limits import REMEMBERED_POLL_BYTES_MAX
 from raftlog.wire.codec import decode, encode
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.headers import encode_response_header, parse_request_header
@@ -221,6 +222,25 @@ def test_a_new_leader_tells_no_end_before_it_can_vouch_for_it(tmp_path: Path) ->
                 assert only(await client.ask(list_offsets(-2), 7)).offset == 0
                 told = only(await client.ask(fetch(1), 12))
                 assert (told.error_code, bytes(told.records)) == (ErrorCode.NONE, b"")
+
+    run(story)
+
+
+def test_a_poll_with_much_behind_it_is_answered_and_not_remembered(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Cluster(tmp_path, 1) as cluster, Client(cluster[1]) as client:
+            cluster.create_topic((1,))
+            opening = fetch(0)
+            opening.session_epoch = 0
+            session_id = (await client.ask(opening, 13)).session_id
+            assert session_id
+            (connection,) = cluster[1].server.connections
+            for epoch, behind, remembered in ((1, REMEMBERED_POLL_BYTES_MAX, False), (2, 1, True), (3, 1, True)):
+                poll = FetchRequest(max_wait_ms=1, min_bytes=1, session_id=session_id, session_epoch=epoch)
+                await client.send(poll, 13, bytes(behind))
+                answer = await client.receive(poll, 13)
+                assert (answer.error_code, answer.session_id, answer.responses) == (ErrorCode.NONE, session_id, [])
+                assert (connection.recogniser is not None) is remembered
 
     run(story)
 

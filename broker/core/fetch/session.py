@@ -10,7 +10,7 @@ move and keeps a list of those, so that a fetch costs what changed and not what 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from raftlog.wire.errors import ErrorCode
 
@@ -84,26 +84,36 @@ class FetchedPartition(Generic[P]):
         """The high watermark moved: a follower hears of it with its next answer, and is seldom woken for that."""
         session = self.session
         session.news[self] = None
-        if session.wakes_for_news and session.wake is not None:
-            session.wake()
+        if session.wakes_for_news and session.parked is not None:
+            session.parked.wake()
+
+
+class Parked(Protocol):
+    """A request that waits for its session's partitions to move."""
+
+    def wake(self) -> None:
+        """Some have."""
+
+    def give_way(self) -> None:
+        """The next request is here."""
 
 
 class FetchSession(Generic[P]):
     """The state of one consumer's fetches.
 
     `ready` holds, oldest first, the partitions that may have something to send; a partition leaves it when a
-    read found nothing, and comes back when the partition or the client's position moves. `wake` is set while a
-    request of the session is parked. `news` holds the partitions without records to send, of which the other side does
-    not know the high watermark or the log's start: the next answer says them. A follower's session has its broker's id
-    and epoch (KIP-903); `give_way` ends the request that is parked.
+    read found nothing, and comes back when the partition or the client's position moves. `parked` is the request of the
+    session that waits, the latest if there are several. `news` holds the partitions without records to send, of which
+    the other side does not know the high watermark or the log's start: the next answer says them. A follower's session
+    has its broker's id and epoch (KIP-903).
     """
 
     __slots__ = (
         "counted",
         "epoch",
-        "give_way",
         "last_used_ms",
         "news",
+        "parked",
         "partitions",
         "rack",
         "reads_replicas",
@@ -112,7 +122,6 @@ class FetchSession(Generic[P]):
         "replica_id",
         "session_id",
         "uses_ids",
-        "wake",
         "wakes_for_news",
     )
 
@@ -133,14 +142,13 @@ class FetchSession(Generic[P]):
         # A consumer that may be sent to a replica in its rack, or be served by a follower (KIP-392).
         self.rack = ""
         self.reads_replicas = False
-        self.wake: Callable[[], None] | None = None
-        self.give_way: Callable[[], None] | None = None
+        self.parked: Parked | None = None
 
     def mark_ready(self, partition: FetchedPartition[P]) -> None:
         """Look at `partition` at the next read."""
         self.ready[partition] = None
-        if self.wake is not None:
-            self.wake()
+        if self.parked is not None:
+            self.parked.wake()
 
     def put(self, topic: TopicKey, index: int) -> FetchedPartition[P]:
         """The partition's entry, made if it is new, marked as ready."""
@@ -204,7 +212,7 @@ class FetchSessions(Generic[P]):
         if len(self._sessions) < self._slots:
             return True
         oldest = next(iter(self._sessions.values()), None)
-        if oldest is None or oldest.wake is not None or now_ms - oldest.last_used_ms < EVICTION_MS_MIN:
+        if oldest is None or oldest.parked is not None or now_ms - oldest.last_used_ms < EVICTION_MS_MIN:
             return False
         self.close(oldest.session_id)
         return True
@@ -227,14 +235,13 @@ class FetchSessions(Generic[P]):
         del self._sessions[session.session_id]
         self._sessions[session.session_id] = session
 
-    def is_open(self, session: FetchSession[P]) -> bool:
-        """Whether the session can be resumed."""
-        return self._sessions.get(session.session_id) is session
-
-    def use(self, session: FetchSession[P], now_ms: int) -> None:
-        """Resume an open session with the epoch that it expects."""
+    def use(self, session: FetchSession[P], now_ms: int) -> bool:
+        """Resume the session with the epoch that it expects, for an accepted request; False if it is not open."""
+        if self._sessions.get(session.session_id) is not session:
+            return False
         self._touch(session, now_ms)
         self.advance(session)
+        return True
 
     def advance(self, session: FetchSession[P]) -> None:
         """The request was accepted: the next one carries the next epoch (1 follows the highest)."""
