@@ -43,12 +43,12 @@ class Allowance:
         if self._megabytes is not None and memory_used() - self._memory_at_start >= self._megabytes * MEGABYTE:
             raise OutOfBudget("memory", f"{self._megabytes:g} MB are used, and not all was read")
 
-    def expect(self, size: int) -> None:
-        """Raise OutOfBudget when so many bytes more would be too many."""
+    def expect(self, size: int, purpose: str = "the line that comes next") -> None:
+        """Raise OutOfBudget when so many bytes more, for that purpose, would be too many."""
         if self._megabytes is not None:
             used = memory_used() - self._memory_at_start + size
             if used >= self._megabytes * MEGABYTE:
-                raise OutOfBudget("memory", f"{self._megabytes:g} MB are not enough for the line that comes next")
+                raise OutOfBudget("memory", f"{self._megabytes:g} MB are not enough for {purpose}")
 
     def left(self, tick: Callable[[float], None] | None = None) -> Budget:
         """What a check may still use. `tick` is told the seconds from time to time, to show that there is life."""

@@ -35,6 +35,7 @@ EXIT_PAGE = 73  # EX_CANTCREAT: the verdict is printed, the page is not written
 _PROGRESS_AFTER_SECONDS = 1.0
 _LINE_LIMIT = 200
 _NO_PAGE = "PAGE"
+_PAGE_BYTES = 450  # of an operation in the columns of the page
 
 EPILOG = """\
 Models: register, cas-register, key-value, log, queue, set, counter, lock, offsets, kafka, or your own:
@@ -147,6 +148,7 @@ def _check_model(options: argparse.Namespace, model: Model[Any], progress: _Prog
     from raftlog.linearizability.checker.history import History
     from raftlog.linearizability.checker.page import report_of
     from raftlog.linearizability.checker.page.plain import plain_verdict
+    from raftlog.linearizability.checker.page.report import of_the_witness
     from raftlog.linearizability.checker.verdict import Unknown
     from raftlog.linearizability.files import read_file
     from raftlog.linearizability.resources import Allowance
@@ -167,6 +169,13 @@ def _check_model(options: argparse.Namespace, model: Model[Any], progress: _Prog
     progress.end()
     report = report_of(verdict, history, title=options.file)
     _print(options, report, lambda: plain_verdict(verdict, options.file))
+    if options.html:
+        try:
+            allowance.expect(_page_bytes(options, report.history), "the page")
+        except OutOfBudget as out:
+            notice(f"the page has the operations of the witness only: {out.reason}")
+            report = of_the_witness(report)
+        _write_page(options.html, report)
     return EXIT_CODES[verdict.status.value]
 
 
@@ -213,7 +222,9 @@ def _kafka_page(options: argparse.Namespace, report: KafkaReport, allowance: All
 
     history: History | None = None
     try:
-        history = read_file(options.file, "jsonl", allowance, progress.lines)
+        read = read_file(options.file, "jsonl", allowance, progress.lines)
+        allowance.expect(_page_bytes(options, read), "the page")
+        history = read
     except OutOfBudget as out:
         notice(f"the page has the operations of the examples only: {out.reason}")
     progress.end()
@@ -229,8 +240,11 @@ def _print(options: argparse.Namespace, report: Report, plain: Callable[[], dict
         width = max(60, min(_LINE_LIMIT, shutil.get_terminal_size((100, 24)).columns))
         ascii_only = _encodable("├─┤╌✕…µ·") != "├─┤╌✕…µ·"
         print(_encodable(render_text(report, width=width, ascii_only=ascii_only)), end="")
-    if options.html:
-        _write_page(options.html, report)
+
+
+def _page_bytes(options: argparse.Namespace, history: History) -> int:
+    """About how much memory it takes to write the page of a history: its columns, and its texts more than once."""
+    return _PAGE_BYTES * len(history) + 2 * Path(options.file).stat().st_size
 
 
 def _write_page(path: str, report: Report) -> None:

@@ -127,6 +127,20 @@ def test_the_page_is_written_where_asked(run: Run, tmp_path: Path) -> None:
     assert "<title>invalid: " in text
 
 
+def test_a_page_that_would_take_too_much_memory_shows_the_witness(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "long.jsonl"
+    long_one(path, 20_000)
+    with path.open("a") as file:
+        file.write('{"type": "invoke", "process": "last", "function": "read", "time": 4000000}\n')
+        file.write('{"type": "ok", "process": "last", "output": "nobody\'s", "time": 4000001}\n')
+    pages = [tmp_path / "whole.html", tmp_path / "witness.html"]
+    for page, megabytes in zip(pages, ("500", "12"), strict=True):
+        outcome = run("check", str(path), "--model", "register", "--html", str(page), "--budget-mb", megabytes)
+        assert outcome.code == 1 and "nobody wrote" in page.read_text()
+        assert ("the page has the operations of the witness only: 12 MB" in outcome.err) == (megabytes == "12")
+    assert pages[1].stat().st_size < 200_000 < pages[0].stat().st_size
+
+
 def test_a_model_of_ones_own_is_loaded_by_name(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my_models.py").write_text(
         "from raftlog.linearizability.checker.models.log import Log\npartial = Log(complete=False)\n"

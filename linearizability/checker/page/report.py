@@ -7,10 +7,10 @@ answer was reached. An analysis that has no `Verdict` (the one of Kafka historie
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, assert_never
 
-from raftlog.linearizability.checker.history import History, Key, Operation
+from raftlog.linearizability.checker.history import History, Key, Operation, in_order
 from raftlog.linearizability.checker.verdict import Invalid, PartVerdict, Status, Unknown, Valid, Verdict, Witness
 
 Severity: TypeAlias = Literal["error", "warning", "note"]
@@ -89,6 +89,20 @@ def report_of(
         initial_state=verdict.describe_state(initial[0]) if len(initial) == 1 else "",
         keys_of=lambda operation: (part(operation),),
     )
+
+
+def of_the_witness(report: Report) -> Report:
+    """The report with the operations of its witness and no others: for a history that is too large to be shown."""
+    witness = report.witness
+    parts = [
+        PartVerdict(part.key, part.status, witness.operations, part.algorithm, part.configurations, (), witness)
+        for part in report.parts
+        if witness is not None and part.key == witness.key
+    ]
+    whole = report.history
+    operations = in_order(witness.operations) if witness is not None else []
+    shown = History(operations, whole.annotations, whole.time_unit, whole.source)  # `of` would number them anew
+    return replace(report, history=shown, parts=parts, findings=(), facts=[*report.facts, ("shown", "the witness")])
 
 
 def plural(count: int, noun: str) -> str:
