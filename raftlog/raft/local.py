@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 from raftlog.raft.core.entries import MARK, Entry
+from raftlog.raft.disk import DiskSteps
 from raftlog.raft.files import Files
 from raftlog.raft.journal import DEFAULT_SEGMENT_BYTES, NOBODY, Journal, JournalFailed, JournalOfQuorum, Recovered
 from raftlog.raft.seam import (
@@ -30,12 +31,6 @@ from raftlog.raft.seam import (
 logger = logging.getLogger("raftlog.raft")
 
 DEFAULT_SNAPSHOT_BYTES = 4 * 1024 * 1024
-
-INLINE_WRITE_SECONDS_MAX = 0.002
-"""A write that took longer than this sends the next one to a thread, so that a slow disk does not hold up the event
-loop. A thread costs about 0.1 ms of latency, which a quick disk (0.2 ms for a write and its fsync) should not have
-to pay.
-"""
 
 PROPOSALS_PER_FRAME_MAX = 1024
 """One frame holds at most this many proposals: a frame is read and written as a whole."""
@@ -74,19 +69,18 @@ class LocalLog:
         self._journal = Journal(directory, files, segment_bytes)
         self._node_id = node_id
         self._snapshot_bytes = snapshot_bytes
-        self._monotonic = monotonic
+        self._steps = DiskSteps(monotonic)
         self._committed = 0
         self._last = 0
         self._bytes_since_snapshot = 0
         self._queue: list[_Proposal] = []
         self._batch: list[_Proposal] = []  # those of the queue that are being written
         self._writer: asyncio.Task[None] | None = None
-        self._slow_disk = False
         self._snapshot_wanted = False
         self._started = False
         self._handler: RequestHandler | None = None
         self._leadership_listeners: list[LeadershipListener] = []
-        self._disk = asyncio.Lock()  # one step on the disk at a time, be it in a thread
+        self._disk = asyncio.Lock()  # one step on the disk at a time
 
     @property
     def node_id(self) -> int:
@@ -276,16 +270,18 @@ class LocalLog:
                 proposal.done.set_exception(ProposalFailed(str(error), outcome_unknown=error.on_disk_unknown))
 
     async def _on_disk(self, step: Callable[[], None]) -> None:
-        if self._slow_disk:
-            step_in_thread = asyncio.get_running_loop().run_in_executor
-            await step_in_thread(None, self._timed, step)
-        else:
-            self._timed(step)
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def _timed(self, step: Callable[[], None]) -> None:
-        began = self._monotonic()
-        step()
-        self._slow_disk = self._monotonic() - began > INLINE_WRITE_SECONDS_MAX
+        def ended(error: BaseException | None) -> None:
+            if done.done():
+                return  # Who waited was cancelled.
+            if error is None:
+                done.set_result(None)
+            else:
+                done.set_exception(error)
+
+        self._steps.submit(step, ended)
+        await done
 
     async def _take_wanted_snapshot(self) -> None:
         self._snapshot_wanted = False
@@ -314,4 +310,6 @@ class LocalLog:
         """See MetadataLog. What was proposed before is written."""
         while self._writer is not None:
             await asyncio.wait([self._writer])
+        await self._steps.drain()
+        self._steps.close()
         self._journal.close()

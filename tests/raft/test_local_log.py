@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 
 import pytest
 
@@ -18,6 +19,22 @@ async def opened(files: CrashingFiles, **settings: int) -> tuple[LocalLog, State
     state = State()
     await log.start(state.restore, state.replay, state.snapshot)
     return log, state
+
+
+class StandingStill(CrashingFiles):
+    """A disk whose syncs wait until it goes on."""
+
+    def __init__(self, chance: random.Random) -> None:
+        super().__init__(chance)
+        self.stands_still = False
+        self.is_standing = threading.Event()
+        self.goes_on = threading.Event()
+
+    def sync(self, descriptor: int) -> None:
+        if self.stands_still:
+            self.is_standing.set()
+            self.goes_on.wait(10)
+        super().sync(descriptor)
 
 
 def disk() -> CrashingFiles:
@@ -102,22 +119,33 @@ async def test_a_snapshot_that_fails_costs_nothing() -> None:
     assert again.entries == state.entries
 
 
-async def test_a_slow_disk_is_waited_for_in_a_thread() -> None:
-    now = [0.0]
+async def test_the_event_loop_turns_while_the_first_sync_of_a_run_stands_still() -> None:
+    files = StandingStill(random.Random(1))
+    log, state = await opened(files)
+    files.stands_still = True
+    proposed = asyncio.ensure_future(log.propose([b"a"]))
+    try:
+        while not files.is_standing.is_set():
+            await asyncio.sleep(0)
+        assert not proposed.done()
+    finally:
+        files.goes_on.set()
+    assert await asyncio.wait_for(proposed, 5.0) == 1
+    assert state.entries == [b"a"]
+    await log.close()
 
-    def monotonic() -> float:
-        now[0] += 0.5
-        return now[0]
 
-    log = LocalLog("/journal", node_id=1, files=disk(), monotonic=monotonic)
-    state = State()
-    await log.start(state.restore, state.replay, state.snapshot)
+async def test_a_snapshot_and_entries_that_come_together_are_written_one_after_the_other() -> None:
+    files = disk()
+    log, state = await opened(files)
     for n in range(5):
         await log.propose([b"%d" % n])
     assert await log.take_snapshot() == 5
     await asyncio.gather(*(log.propose([b"more"]) for _ in range(5)), log.take_snapshot())
     await log.close()
     assert len(state.entries) == 10
+    _, again = await opened(files.reboot())
+    assert again.entries == state.entries
 
 
 async def test_a_quorum_of_one_leads_answers_itself_and_says_why_it_cannot_grow() -> None:
