@@ -8,7 +8,8 @@ from itertools import combinations, pairwise
 import pytest
 
 from raftlog.linearizability.checker.history import INFO, OK, History
-from raftlog.linearizability.checker.kafka import Judgement, KafkaOptions, analyze
+from raftlog.linearizability.checker.kafka import Judgement, KafkaOptions, analyze, dependencies
+from tests.checker_kafka.service import Service
 from tests.checker_kafka.story import DEEP, Story
 
 HISTORIES = 25_000 if DEEP else 250  # in each part
@@ -278,3 +279,19 @@ def test_the_classes_found_are_those_of_brute_force(part: int) -> None:
             if any(name.endswith(kind) for name in inferred):
                 assert any(name.endswith(kind) for name in names), f"seed {seed}: no {kind}, {inferred}"
         assert all(one.judgement is Judgement.ALLOWED for one in report.anomalies if one.name.startswith("G0"))
+
+
+def test_nodes_looked_at_all_at_once_and_one_by_one_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    histories = [Service(seed, mode="mixed").run(300) for seed in range(3)] + [random_history(n) for n in range(60)]
+    expected = [analyze(history).to_json() for history in histories]
+    monkeypatch.setattr(dependencies, "_ROUNDS", 0)
+    assert [analyze(history).to_json() for history in histories] == expected
+
+
+def test_what_follows_a_late_append_follows_it_however_long_the_chain() -> None:
+    story = Story().send(1, "x0", "late", 0, at=(900, 901))
+    for number in range(100):  # each reads what came before, called the later the earlier in the chain
+        before = (0, "late") if number == 0 else (0, "v")
+        answer = ("poll", {f"x{number}": [before]})
+        story.txn(2 + number, answer, ("send", f"x{number + 1}", "v", 0), at=(500 - number, 600 - number))
+    assert found(story)["G1c-realtime"] == "error"

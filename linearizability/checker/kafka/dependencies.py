@@ -17,9 +17,10 @@ sends hang in the order of their key between nodes, single polls at its end, and
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import accumulate, islice
 from operator import sub
 
 from raftlog.linearizability.checker.kafka.columns import NEVER, NOBODY, NOWHERE, OK, TXN, Columns
@@ -28,16 +29,23 @@ from raftlog.linearizability.checker.kafka.context import Context
 from raftlog.linearizability.checker.kafka.gather import (
     NOTHING,
     alike,
+    ascending,
     chosen,
+    clear,
+    differing,
     greater,
     greatest,
     not_above,
+    owners,
     peaks,
     put_first,
+    shifted,
+    spread,
     take,
 )
 
 LONG_AGO = -NEVER
+_ROUNDS = 64  # over all nodes, before they are looked at one by one
 
 
 @dataclass(slots=True)
@@ -199,9 +207,10 @@ class _Inferred(_Graph):
         self.between = array("q", [LONG_AGO]) * len(order.elements)  # latest call of single sends since that node
         if self.nodes:
             self._lay_out()
-            for place, number in enumerate(self.nodes):
-                self._connect(place, self._predecessors(number))
-            self._spread()
+            if not self._spread_at_once():
+                for place, number in enumerate(self.nodes):
+                    self._connect(place, self._predecessors(number))
+                self._spread()
         suspects = Suspects(self.reach, self.context, self.circles)
         self._finish(suspects)
         return suspects
@@ -231,6 +240,55 @@ class _Inferred(_Graph):
                         latest = call[number]
                 before[place] = node
                 between[place] = latest
+
+    def _spread_at_once(self) -> bool:
+        """Give all nodes the reach of what they follow, round by round over whole columns.
+
+        False, with nothing done, if some follow each other in a circle, if that cannot be excluded in a few rounds, or
+        if records without a place were polled: then nodes are to be looked at one by one.
+        """
+        if any(map(self._loose, self.context.segments.odd)):
+            return False
+        places, targets = self._places_before()
+        followed = take(self.before + array("i", [NOBODY]), places)
+        since = take(self.between + array("q", [LONG_AGO]), places)
+        own = alike(followed, take(self.nodes, targets))
+        if any(since[row] > LONG_AGO for row in own):
+            return False
+        starts = array("i", accumulate(map(Counter(targets).__getitem__, range(len(self.nodes))), initial=0))
+        reach = greater(take(self.reach, self.nodes), greatest(since, starts))
+        sources = take(self.place_of + array("i", [NOBODY]), followed)
+        put_first(sources, own, array("i", [NOBODY]) * len(own))
+        for _ in range(_ROUNDS):
+            known = reach
+            reach = greater(known, greatest(take(known + array("q", [LONG_AGO]), sources), starts))
+            if reach == known:
+                break
+        else:
+            return False
+        if _circular(reach, sources, targets):
+            return False
+        put_first(self.reach, self.nodes, reach)
+        return True
+
+    def _places_before(self) -> tuple[array[int], array[int]]:
+        """The places right before the sends of each node and the last ones that it polled, NOWHERE for none.
+
+        With each the place of the node, in the order of which they come.
+        """
+        columns, order, nodes = self.columns, self.context.order, self.nodes
+        sent = take(columns.send_element, spread(columns.send_start, nodes))
+        places = take(order.position, sent)
+        first = not_above(places, take(order.key_start, take(columns.element_key, sent)))
+        places = shifted(places, -1)
+        put_first(places, first, array("i", [NOWHERE]) * len(first))
+        places += take(self.context.segments.last_place, spread(columns.segment_start, nodes))
+        targets = array("i")
+        for starts in (columns.send_start, columns.segment_start):
+            sizes = map(sub, take(starts, shifted(nodes, 1)), take(starts, nodes))
+            targets += owners(array("i", accumulate(sizes, initial=0)))
+        rows = ascending(targets)
+        return take(places, rows), take(targets, rows)
 
     def _predecessors(self, number: int) -> set[int]:
         """The nodes right before the operation; its reach takes in the single sends since them."""
@@ -308,6 +366,25 @@ class _Inferred(_Graph):
         place = self.context.segments.last_place[segment]
         best = self.between[place] if place != NOWHERE else LONG_AGO
         return max([best, *[self.reach[writer] for writer in self._loose(segment)]])
+
+
+def _circular(reach: array[int], sources: array[int], targets: array[int]) -> bool:
+    """Whether edges may lead in a circle: those between equal reaches are taken away from their beginnings on."""
+    if not reach:
+        return False
+    linked = differing(sources, array("i", [NOBODY]) * len(sources))
+    sources, targets = take(sources, linked), take(targets, linked)
+    level = alike(take(reach, sources), take(reach, targets))
+    for _ in range(_ROUNDS):
+        if not level:
+            return False
+        sources, targets = take(sources, level), take(targets, level)
+        begins = bytearray(b"\1") * len(reach)
+        clear(begins, targets)
+        level = alike(take(array("B", begins), sources), array("B", bytes(len(sources))))
+        if len(level) == len(sources):
+            return True
+    return True
 
 
 class _Observed(_Graph):
