@@ -75,7 +75,9 @@ class Intake:
             ) from None
 
     def finish(self) -> Columns:
-        """The columns, complete."""
+        """The columns, complete. What was needed to read them is given up."""
+        self._elements.clear()
+        self._key_numbers.clear()
         self.columns.finish()
         return self.columns
 
