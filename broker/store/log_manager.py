@@ -299,7 +299,8 @@ class LogManager:
             path = directory.set_aside(log.directory, doomed=False)
         except OSError as error:
             raise log.fail(error) from error
-        logger.error("log=%s belongs to another topic of that name: set aside as %s", log.directory, path)
+        what = "log=%s is of an earlier topic of that name: set aside as %s, to be removed if nobody wants it"
+        logger.warning(what, log.directory, path)
         return None
 
     def _create(self, key: tuple[str, int], topic_id: bytes, config: LogConfig) -> PartitionLog:
