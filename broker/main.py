@@ -35,6 +35,8 @@ __all__ = ["CannotStart", "SystemClock", "run"]
 
 log = logging.getLogger("raftlog.broker")
 
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
 WRITTEN_BY_A_NEWER_VERSION = (NewerVersion, UnsupportedRecord)
 """Nothing is broken: a newer raftlog can go on where this one has to stop."""
 
@@ -50,7 +52,9 @@ def run(config: BrokerConfig, *, ready_fd: int | None = None, lifeline_fd: int |
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         if watchdog is not None:
             watchdog.begin(runner.get_loop())
-        return runner.run(_serve(config, ready_fd, lifeline_fd, watchdog))
+        code = runner.run(_serve(config, ready_fd, lifeline_fd, watchdog))
+        _hear_no_more_signals(runner.get_loop())
+        return code
 
 
 def _start_watchdog(config: BrokerConfig) -> Watchdog | None:
@@ -103,7 +107,7 @@ async def _start(broker: RunningBroker) -> bool:
 
 
 def _watch_for_the_end(broker: RunningBroker, lifeline_fd: int | None) -> None:
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in STOP_SIGNALS:
         broker.loop.add_signal_handler(number, broker.stopping.set)
     if lifeline_fd is not None:
         broker.loop.add_reader(lifeline_fd, broker.stopping.set)
@@ -118,6 +122,16 @@ def _watch_for_the_end(broker: RunningBroker, lifeline_fd: int | None) -> None:
         broker.fail(error if isinstance(error, BaseException) else RuntimeError(str(context.get("message"))))
 
     broker.loop.set_exception_handler(bug)
+
+
+def _hear_no_more_signals(loop: asyncio.AbstractEventLoop) -> None:
+    """Who tells a broker to stop once more in its last moments does not make a kill of its orderly end."""
+    # Without the loop's handler the system's would be in force, which ends the process.
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    for number in STOP_SIGNALS:
+        loop.remove_signal_handler(number)
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
 
 
 def _tell_ready(ready_fd: int | None, node_id: int, address: tuple[str, int]) -> None:

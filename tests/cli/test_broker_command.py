@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from raftlog.cli.broker import build_parser, gather_settings
 from raftlog.testing import BrokerDied, BrokerProcess
 from tests.cli.conftest import Run
+from tests.waiting import DEADLINE_SECONDS
 
 
 def settings(*arguments: str) -> dict[str, str]:
@@ -134,6 +136,15 @@ def test_a_signal_stops_a_broker_in_order(process: BrokerProcess, number: signal
     process.start()
     os.kill(process.pid, number)
     assert process.stop() == 0
+
+
+def test_a_broker_that_is_told_to_stop_again_and_again_still_ends_in_order(process: BrokerProcess) -> None:
+    process.start()
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while process.running:
+        assert time.monotonic() < deadline, "it does not end"
+        process.terminate()
+    assert process.returncode == 0
 
 
 def test_a_port_that_is_taken_ends_the_start_with_advice(tmp_path: Path) -> None:
