@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from raftlog.broker.core.log.config import LogConfig
 from raftlog.broker.core.log.results import AppendOrigin, AppendResult
+from raftlog.broker.store.log_manager import LogManager
 from raftlog.broker.store.managed_log import ManagedLog
 from raftlog.broker.store.partition_log import PartitionLog
 from raftlog.broker.store.store import Store
-from raftlog.linearizability.simulator.disk import FaultyDisk
+from raftlog.linearizability.simulator.disk import FaultyDisk, PowerCut
 from raftlog.wire.batch import Record, encode_batch
 from raftlog.wire.control import TransactionMarker, encode_transaction_marker
 from raftlog.wire.errors import ErrorCode
+
+T = TypeVar("T")
 
 DIRECTORY = "/data/t-0"
 START_MS = 1_700_000_000_000
@@ -29,6 +34,18 @@ class FakeClock:
 
     def monotonic(self) -> float:
         return self.ms / 1000
+
+
+class AtOnce(LogManager):
+    """Syncs without a thread: a disk in memory is not made for several of them."""
+
+    def in_thread(self, work: Callable[[], T]) -> asyncio.Future[T]:
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        try:
+            done.set_result(work())
+        except (OSError, PowerCut) as error:
+            done.set_exception(error)
+        return done
 
 
 class LogWorld:

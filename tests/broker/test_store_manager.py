@@ -22,7 +22,7 @@ from raftlog.broker.store.partition_log import PartitionLog
 from raftlog.linearizability.simulator.disk import FaultyDisk
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.uuids import uuid_to_text
-from tests.broker.log_world import START_MS, FakeClock, batch_of
+from tests.broker.log_world import START_MS, AtOnce, FakeClock, batch_of
 from tests.waiting import until
 
 TOPIC_ID = bytes(range(16))
@@ -41,7 +41,7 @@ class Host:
         self.manager = self.start()
 
     def start(self, *, node_id: int = 1, cluster_id: str = "c", recover: bool = True) -> LogManager:
-        self.manager = LogManager(
+        self.manager = AtOnce(
             self.directories,
             self.clock,
             node_id=node_id,
