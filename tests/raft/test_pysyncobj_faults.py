@@ -25,8 +25,8 @@ from raftlog.raft.core.log import RaftLog
 from raftlog.raft.core.messages import Append
 from raftlog.raft.seam import ProposalFailed
 from tests.raft.core_world import CoreWorld
-from tests.raft.quorum_world import World
-from tests.waiting import until
+from tests.raft.quorum_world import NEVER, World
+from tests.waiting import DEADLINE_SECONDS, until
 
 COMMANDS = 60
 
@@ -178,7 +178,7 @@ async def test_no_follower_shrinks_below_what_it_acknowledged(tmp_path: Path, mo
         return result
 
     monkeypatch.setattr(RaftLog, "accept", watched)
-    async with World(tmp_path) as world:
+    async with World(tmp_path, timing=NEVER) as world:
         await world.start()
         leader = await world.led()
         entries = [b"%d" % n + b"x" * 100 for n in range(3000)]
@@ -193,17 +193,17 @@ async def test_no_follower_shrinks_below_what_it_acknowledged(tmp_path: Path, mo
 
 @pytest.mark.parametrize("multiple", [1, 2, 16])
 async def test_commands_of_every_awkward_length_arrive(tmp_path: Path, multiple: int) -> None:
-    async with World(tmp_path) as world:
+    async with World(tmp_path, timing=NEVER) as world:
         await world.start()
         leader = await world.led()
         entries = [b"x" * (65536 * multiple + difference) for difference in range(-40, 5, 4)]
         for entry in entries:
-            await asyncio.wait_for(leader.log.propose([entry]), 5.0)
+            await asyncio.wait_for(leader.log.propose([entry]), DEADLINE_SECONDS)
         await world.agree(entries)
 
 
 async def test_a_command_that_is_too_large_is_refused_and_the_next_one_goes_through(tmp_path: Path) -> None:
-    async with World(tmp_path) as world:
+    async with World(tmp_path, timing=NEVER) as world:
         await world.start()
         leader = await world.led()
         with pytest.raises(ProposalFailed, match="exceeds") as failure:
@@ -213,7 +213,7 @@ async def test_a_command_that_is_too_large_is_refused_and_the_next_one_goes_thro
 
 
 async def test_a_poisoned_command_stops_the_nodes_that_replay_it_and_nobody_waits_for_ever(tmp_path: Path) -> None:
-    async with World(tmp_path) as world:
+    async with World(tmp_path, timing=NEVER) as world:
         await world.start()
         leader = await world.led()
         asyncio.get_running_loop().set_exception_handler(lambda *_: None)
@@ -234,7 +234,7 @@ async def test_a_poisoned_command_stops_the_nodes_that_replay_it_and_nobody_wait
 
 
 async def test_a_commit_takes_a_round_trip_and_an_fsync_and_no_timer(tmp_path: Path) -> None:
-    async with World(tmp_path) as world:
+    async with World(tmp_path, timing=NEVER) as world:
         await world.start()
 
         async def answer(node_id: int, payload: bytes) -> bytes:

@@ -9,16 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from raftlog.raft.core.state import Timing
 from raftlog.raft.local import LocalLog
 from raftlog.raft.quorum import QuorumLog
 from raftlog.raft.seam import NotLeader, ProposalFailed
 from tests.raft.crashing_files import CrashingFiles
-from tests.raft.quorum_world import QUICK, Node, State, World
+from tests.raft.quorum_world import NEVER, QUICK, Node, State, World
 from tests.waiting import until
-
-NEVER = Timing(election_min=20.0, election_max=30.0)
-"""Time-outs that are over long after a test is."""
 
 
 async def test_three_nodes_elect_a_leader_and_replay_what_it_proposes(world: World) -> None:
