@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from raftlog.testing import BrokerProcess
 from tests.clients import java
 from tests.clients.confluent import consumer, produce, read_all, take
 from tests.clients.test_aiokafka import consuming, producing
@@ -30,16 +31,21 @@ def values(name: str) -> list[bytes]:
 
 def test_leaders_are_spread_and_every_broker_says_the_same(world: World, name: str) -> None:
     world.create(name, PARTITIONS)
-    leaders = [each.leader for each in world.partitions(name)]
+    leaders = [each.leader for each in world.described(name)]
     assert {leaders.count(node) for node in (1, 2, 3)} == {PARTITIONS // 3}
-    described = []
-    for broker in world.cluster.brokers:
-        metadata = Consumer({"bootstrap.servers": broker.address, "group.id": "none"}).list_topics(name, 10)
-        partitions = metadata.topics[name].partitions.values()
-        brokers = {node: f"{each.host}:{each.port}" for node, each in metadata.brokers.items()}
-        described.append((brokers, [(each.leader, each.replicas, sorted(each.isrs)) for each in partitions]))
-    assert described[0] == described[1] == described[2]
-    assert described[0][0] == {broker.node_id: broker.address for broker in world.cluster.brokers}
+    first, second, third = world.cluster.brokers
+    wait_until(lambda: said_by(first, name) == said_by(second, name) == said_by(third, name), "all say the same")
+    brokers, partitions = said_by(first, name)
+    assert brokers == {broker.node_id: broker.address for broker in world.cluster.brokers}
+    assert [leader for leader, _, _ in partitions] == leaders
+
+
+def said_by(broker: BrokerProcess, topic: str) -> tuple[dict[int, str], list[tuple[int, list[int], list[int]]]]:
+    """The brokers, and the topic's leaders, replicas and ISRs, as this one knows them."""
+    metadata = Consumer({"bootstrap.servers": broker.address, "group.id": "none"}).list_topics(topic, 10)
+    brokers = {node: f"{each.host}:{each.port}" for node, each in metadata.brokers.items()}
+    partitions = metadata.topics[topic].partitions.values()
+    return brokers, [(each.leader, each.replicas, sorted(each.isrs)) for each in partitions]
 
 
 def test_confluent_kafka_produces_and_consumes(world: World, name: str) -> None:
@@ -109,8 +115,12 @@ class TestJava:
         lines = [value.decode() for value in values(name)]
         server = ("--bootstrap-server", world.bootstrap, "--topic", name)
         java.run("console-producer", *server, "--producer-property", "acks=all", stdin="\n".join(lines) + "\n")
-        world.leader(name).kill()
-        wait_until(lambda: all(each.leader >= 0 for each in world.partitions(name)), "new leaders")
+        victim = world.leader(name)
+        victim.kill()
+        wait_until(
+            lambda: {-1, victim.node_id}.isdisjoint([each.leader for each in world.partitions(name)] or [-1]),
+            "new leaders",
+        )
         limits = ("--from-beginning", "--max-messages", str(RECORDS), "--timeout-ms", "60000")
         consumed = java.run("console-consumer", *server, *limits)
         assert sorted(consumed.split()) == sorted(lines)
@@ -137,7 +147,7 @@ class TestJava:
         self, world: World, name: str, tmp_path: Path
     ) -> None:
         world.create(name)
-        before = world.partitions(name)[0].replicas
+        before = world.described(name)[0].replicas
         plan = tmp_path / "plan.json"
         replicas = before[:0:-1]
         plan.write_text(
@@ -146,7 +156,7 @@ class TestJava:
         tool = ("reassign-partitions", "--bootstrap-server", world.bootstrap, "--reassignment-json-file", str(plan))
         begun = java.run(*tool, "--execute", "--throttle", "1000000")
         assert "The inter-broker throttle limit was set to 1000000 B/s" in begun
-        wait_until(lambda: world.partitions(name)[0].replicas == replicas, "the partition is moved")
+        wait_until(lambda: [each.replicas for each in world.partitions(name)] == [replicas], "the partition is moved")
         done = java.run(*tool, "--verify")
         assert f"Reassignment of partition {name}-0 is completed." in done
         assert "Clearing broker-level throttles on brokers 1,2,3" in done

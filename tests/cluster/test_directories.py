@@ -6,6 +6,7 @@ import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -75,15 +76,6 @@ def held_by(directory: Path, topic: str) -> set[int]:
     return {int(path.name.rpartition("-")[2]) for path in directory.glob(f"{topic}-[0-9]")}
 
 
-def leaders(world: World, topic: str) -> dict[int, int]:
-    return {each.id: each.leader for each in world.partitions(topic)}
-
-
-def in_sync(world: World, topic: str) -> set[int]:
-    """The partitions that the broker with two disks is in sync with."""
-    return {each.id for each in world.partitions(topic) if BROKER in each.isrs}
-
-
 def records(directory: Path) -> int:
     """Bytes of records on a disk."""
     return sum(path.stat().st_size for path in directory.glob("*-[0-9]/*.log"))
@@ -96,14 +88,18 @@ def test_only_what_lies_on_the_failed_disk_moves_and_a_new_disk_is_filled_again(
     world.create(topic, PARTITIONS)
     first, second = (held_by(disk, topic) for disk in disks)
     assert first and second and not first & second and first | second == set(range(PARTITIONS))
-    led = {index for index, leader in leaders(world, topic).items() if leader == BROKER}
+    led = {each.id for each in world.described(topic) if each.leader == BROKER}
     with Writer(world.bootstrap, topic) as writer:
         writer.wait_for_more()
         fill(disks[1] / "ballast")
-        wait_until(lambda: in_sync(world, topic) == first, "only what lies on the full disk has left")
-        now = leaders(world, topic)
-        assert {index for index in led & first if now[index] != BROKER} == set(), "what lies elsewhere is led on"
-        assert all(now[index] != BROKER for index in second)
+        now: list[Any] = []
+
+        def only_the_full_disk_has_left() -> bool:
+            now[:] = world.partitions(topic)
+            return {each.id for each in now if BROKER in each.isrs} == first
+
+        wait_until(only_the_full_disk_has_left, "only what lies on the full disk has left")
+        assert {each.id for each in now if each.leader == BROKER} == led & first, "what lies elsewhere is led on"
         writer.wait_for_more(500)
         broker.stop()
         unmount(disks[1])

@@ -76,7 +76,10 @@ def test_a_full_disk_costs_one_replica_and_no_record(tmp_path: Path, small_disk:
         with Writer(world.bootstrap, topic) as writer:
             writer.wait_for_more()
             fill(ballast)
-            wait_until(lambda: 2 not in world.partitions(topic)[0].isrs, "the full replica leaves the ISR")
+            wait_until(
+                lambda: [2 in each.isrs for each in world.partitions(topic)] == [False],
+                "the full replica leaves the ISR",
+            )
             writer.wait_for_more(500)
         writer.check_no_errors()
         ballast.unlink()

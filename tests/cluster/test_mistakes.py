@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from raftlog.testing import BrokerDied, BrokerProcess, cluster
-from raftlog.testing.ports import ReservedPort
 from tests.cluster.world import World
+from tests.conftest import FreePort
 from tests.waiting import wait_until
 
 Make = Callable[..., BrokerProcess]
+Elsewhere = tuple[str, str]
 FAKETIME = glob.glob("/usr/lib/*/faketime/libfaketime.so.1")
 
 
@@ -49,19 +50,19 @@ def refusal(process: BrokerProcess) -> str:
     return str(died.value)
 
 
-def listen_elsewhere() -> tuple[str, str]:
-    reserved = ReservedPort()
-    reserved.release()
-    return "--peer-listen", f"127.0.0.1:{reserved.number}"
+@pytest.fixture
+def elsewhere(free_port: FreePort) -> Elsewhere:
+    """Where no other broker listens for peers."""
+    return "--peer-listen", f"127.0.0.1:{free_port()}"
 
 
-def test_two_brokers_on_one_directory(shared: World, make: Make) -> None:
-    said = refusal(make(1, shared.cluster.brokers[0].data_dir, *listen_elsewhere()))
+def test_two_brokers_on_one_directory(shared: World, make: Make, elsewhere: Elsewhere) -> None:
+    said = refusal(make(1, shared.cluster.brokers[0].data_dir, *elsewhere))
     assert "two brokers must not share a directory" in said and "--data-dir" in said
 
 
-def test_a_directory_of_another_broker(shared: World, make: Make) -> None:
-    said = refusal(make(2, shared.cluster.brokers[0].data_dir, *listen_elsewhere()))
+def test_a_directory_of_another_broker(shared: World, make: Make, elsewhere: Elsewhere) -> None:
+    said = refusal(make(2, shared.cluster.brokers[0].data_dir, *elsewhere))
     assert "node.id=1" in said and "this broker has 2" in said
 
 
@@ -75,17 +76,17 @@ def test_a_client_port_that_is_taken(shared: World, make: Make, tmp_path: Path) 
     assert f"cannot listen on 127.0.0.1:{shared.cluster.brokers[0].port}" in said and "--listen" in said
 
 
-def test_a_number_that_another_broker_has(make: Make, tmp_path: Path) -> None:
-    process = make(2, tmp_path / "new", *listen_elsewhere())
+def test_a_number_that_another_broker_has(make: Make, elsewhere: Elsewhere, tmp_path: Path) -> None:
+    process = make(2, tmp_path / "new", *elsewhere)
     process.start(wait=False)
     wait_until(lambda: "node id 2 is used twice" in process.log(), "the mistake is told")
     assert "give each broker an --id of its own" in process.log()
 
 
-def test_a_broker_that_ran_alone_is_given_peers(make: Make, tmp_path: Path) -> None:
+def test_a_broker_that_ran_alone_is_given_peers(make: Make, elsewhere: Elsewhere, tmp_path: Path) -> None:
     with cluster(1, directory=tmp_path / "alone") as alone:
         directory = alone.brokers[0].data_dir
-    said = refusal(make(1, directory, *listen_elsewhere()))
+    said = refusal(make(1, directory, *elsewhere))
     assert "ran without peers" in said and "--peers naming only itself" in said
 
 
@@ -96,8 +97,10 @@ def test_a_member_of_a_quorum_is_started_alone(make: Make, tmp_path: Path) -> No
     assert "member of a quorum" in said and "--peers" in said
 
 
-def test_a_quorum_that_cannot_be_reached_is_waited_for_in_words(make: Make, tmp_path: Path) -> None:
-    nobody = ",".join(f"{node}@127.0.0.1:{ReservedPort().number}" for node in (1, 2, 3))
+def test_a_quorum_that_cannot_be_reached_is_waited_for_in_words(
+    make: Make, tmp_path: Path, free_port: FreePort
+) -> None:
+    nobody = ",".join(f"{node}@127.0.0.1:{free_port()}" for node in (1, 2, 3))
     process = make(1, tmp_path / "new", peers=nobody)
     process.start(wait=False)
     wait_until(lambda: "no leader of the metadata quorum" in process.log(), "it says what it waits for")
@@ -110,10 +113,10 @@ def test_an_own_address_of_another_machine(make: Make, tmp_path: Path) -> None:
     assert "cannot listen for peers" in said and "correct it, or use --peer-listen" in said
 
 
-def test_a_directory_of_another_cluster(make: Make, tmp_path: Path) -> None:
+def test_a_directory_of_another_cluster(make: Make, elsewhere: Elsewhere, tmp_path: Path) -> None:
     with cluster(3, directory=tmp_path / "theirs") as theirs:
         directory = theirs.brokers[2].data_dir
-    process = make(3, directory, *listen_elsewhere())
+    process = make(3, directory, *elsewhere)
     process.start(wait=False)
     wait_until(lambda: "belongs to cluster" in process.log(), "the mistake is told")
     assert "or the data directory of the one that is in the wrong cluster" in process.log()
@@ -127,16 +130,18 @@ def test_a_second_directory_of_another_cluster(make: Make, tmp_path: Path) -> No
     assert f"{directory}/meta.properties says cluster.id=" in said and "Use the data directory of this broker" in said
 
 
-def test_settings_that_brokers_must_share_and_do_not(make: Make, tmp_path: Path) -> None:
-    process = make(4, tmp_path / "new", *listen_elsewhere(), "--set", "min.insync.replicas=1")
+def test_settings_that_brokers_must_share_and_do_not(make: Make, elsewhere: Elsewhere, tmp_path: Path) -> None:
+    process = make(4, tmp_path / "new", *elsewhere, "--set", "min.insync.replicas=1")
     process.start()
     wait_until(lambda: "min.insync.replicas is 1 in the settings of this broker and 2" in process.log(), "it is told")
     assert "give all brokers the same" in process.log() and "has no vote in the metadata quorum" in process.log()
 
 
 @pytest.mark.skipif(not FAKETIME, reason="libfaketime is not installed")
-def test_a_clock_that_is_an_hour_off(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    process = make(4, tmp_path / "new", *listen_elsewhere())
+def test_a_clock_that_is_an_hour_off(
+    make: Make, elsewhere: Elsewhere, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = make(4, tmp_path / "new", *elsewhere)
     with monkeypatch.context() as environment:
         for name, value in (("LD_PRELOAD", FAKETIME[0]), ("FAKETIME", "+3600s"), ("FAKETIME_DONT_FAKE_MONOTONIC", "1")):
             environment.setenv(name, value)

@@ -46,8 +46,7 @@ def test_the_status_tells_who_is_well_and_who_is_not(world: World, operate: Run,
     text = operate("cluster", "status").out
     assert "under-replicated:" in text and "fenced" in text
     world.restore()
-    world.wait_until_in_sync(name)
-    assert status(operate)["partitions"]["under_replicated"] == []
+    wait_until(lambda: status(operate)["partitions"]["under_replicated"] == [], "all are in sync again")
 
 
 def test_the_quorum_is_handed_over(world: World, operate: Run) -> None:
@@ -62,7 +61,7 @@ def test_the_quorum_is_handed_over(world: World, operate: Run) -> None:
 
 def test_leaders_go_back_to_their_preferred_brokers(world: World, operate: Run, name: str) -> None:
     world.create(name, 3)
-    before = {each.id: each.leader for each in world.partitions(name)}
+    before = {each.id: each.leader for each in world.described(name)}
     world.cluster.broker(1).kill()
     wait_until(lambda: {each.leader for each in world.partitions(name)} == {2, 3}, "others lead")
     refused = operate("partition", "elect", "--topic", name)
@@ -95,13 +94,13 @@ def test_a_broker_joins_votes_takes_partitions_and_leaves(
         assert operate("quorum", "add", f"4@127.0.0.1:{peer_port.number}").code == 0
         assert sorted(status(operate)["quorum"]["voters"]) == [1, 2, 3, 4]
         move(operate, topic, [2, 3, 4], tmp_path, "--throttle", "50000000")
-        assert throttle(operate, topic) == ["*", "50000000"]
+        wait_until(lambda: throttle(operate, topic) == ["*", "50000000"], "all brokers know of the throttle")
         with Writer(world.bootstrap, topic) as writer:
             wait_until(lambda: is_done(operate), "the move is complete", 60)
             writer.wait_for_more()
         writer.check_no_errors()
-        assert throttle(operate, topic) == []
-        assert all(4 in each.replicas and 1 not in each.replicas for each in world.partitions(topic))
+        wait_until(lambda: throttle(operate, topic) == [], "all brokers know that it is lifted")
+        wait_until(lambda: replicas_of(world, topic) == {2, 3, 4}, "all brokers know where the partitions are")
         move(operate, topic, [1, 2, 3], tmp_path)
         wait_until(lambda: is_done(operate), "the move back is complete", 60)
         found = read_all(world.bootstrap, topic, 300 + writer.acknowledged, partitions=3)
@@ -135,6 +134,11 @@ def move(operate: Run, topic: str, brokers: list[int], directory: Path, *options
     assert begun.code == 0, begun.err
 
 
+def replicas_of(world: World, topic: str) -> set[int]:
+    """The brokers that have replicas."""
+    return {broker for each in world.partitions(topic) for broker in each.replicas}
+
+
 def is_done(operate: Run) -> bool:
     under_way: list[Any] = operate("partition", "reassign", "--status", "--json").json["reassignments"]
     return not under_way
@@ -142,7 +146,7 @@ def is_done(operate: Run) -> bool:
 
 def test_a_move_is_called_off(world: World, operate: Run, name: str, tmp_path: Path) -> None:
     topic = world.create(name)
-    (before,) = [each.replicas for each in world.partitions(topic)]
+    (before,) = [each.replicas for each in world.described(topic)]
     plan = {"partitions": [{"topic": topic, "partition": 0, "replicas": [before[0], before[1]]}]}
     (tmp_path / "plan.json").write_text(json.dumps(plan))
     assert operate("partition", "reassign", "--execute", str(tmp_path / "plan.json")).code == 0

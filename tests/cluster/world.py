@@ -61,6 +61,12 @@ class World:
             return []
         return [] if found is None or found.error is not None else list(found.partitions.values())
 
+    def described(self, topic: str) -> list[Any]:
+        """The topic's partitions as the first broker describes them that answers."""
+        found: list[Any] = []
+        wait_until(lambda: found.extend(self.partitions(topic)) or found, f"{topic} is described")
+        return found
+
     def wait_until_in_sync(self, *topics: str) -> None:
         """Return when all partitions have leaders and full ISRs."""
         admin = self.admin()
@@ -74,8 +80,14 @@ class World:
 
     def leader(self, topic: str) -> BrokerProcess:
         """Of partition 0."""
-        wait_until(lambda: any(each.leader >= 0 for each in self.partitions(topic)), f"{topic} has a leader")
-        return self.cluster.broker(self.partitions(topic)[0].leader)
+        found: list[Any] = []
+
+        def is_led() -> bool:
+            found[:] = self.partitions(topic)
+            return bool(found) and found[0].leader >= 0
+
+        wait_until(is_led, f"{topic} has a leader")
+        return self.cluster.broker(found[0].leader)
 
     def follower(self, topic: str) -> BrokerProcess:
         """A replica of partition 0 that does not lead it."""
