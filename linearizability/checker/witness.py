@@ -141,6 +141,8 @@ def witness_of(core: Core, key: Key, prefix_end: int, unit: TimeUnit, words: str
     context = [operation for operation in orders.operations if id(operation) in core.context]
     sure = [operation for operation in orders.operations if id(operation) not in core.context]
     told = tell_search(core.model, sure, refused, possible, unit)
+    if words is not None:
+        told = words if len(sure) == 1 else f"{words} {told}"  # of one operation alone there is no more to tell
     return Witness(
         key,
         tuple(orders.operations),
@@ -148,7 +150,7 @@ def witness_of(core: Core, key: Key, prefix_end: int, unit: TimeUnit, words: str
         prefix_end,
         orders.longest(),
         tuple(possible),
-        told if words is None else f"{words} {told}",
+        told,
         core.minimal,
         tuple(context),
         core.model,

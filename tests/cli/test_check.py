@@ -51,6 +51,10 @@ def test_json_tells_the_same_on_one_line(run: Run, tmp_path: Path) -> None:
     assert outcome.code == 1
     assert outcome.json["status"] == "invalid" and outcome.json["source"] == path
     witness = outcome.json["witness"]
+    documented = {"key", "words", "minimal", "prefix_end", "refused", "operations", "possible"}
+    assert witness.keys() == documented and witness["possible"][0].keys() == {"state", "order", "refusals"}
+    documented = {"status", "model", "source", "operation_count", "part_count", "seconds", "parts", "witness"}
+    assert outcome.json.keys() == documented
     assert witness["minimal"] is True and witness["refused"] == 1
     assert [operation["line"] for operation in witness["operations"]] == [1, 3]
     assert run("check", written(tmp_path / "good.jsonl", GOOD), "--model", "log", "--json").json["status"] == "valid"
