@@ -105,6 +105,12 @@ class Browser:
         """A command of the DevTools protocol."""
         return self._command("goog/cdp/execute", {"cmd": method, "params": parameters})
 
+    def processor_seconds(self) -> float:
+        """What the page's scripts have cost so far, without the time in which others had the processor."""
+        self.protocol("Performance.enable", timeDomain="threadTicks")
+        metrics = self.protocol("Performance.getMetrics")["metrics"]
+        return next(float(metric["value"]) for metric in metrics if metric["name"] == "ScriptDuration")
+
     def keys(self, *keys: str) -> None:
         """Press and let go of each key, where the focus is."""
         actions = [{"type": kind, "value": key} for key in keys for kind in ("keyDown", "keyUp")]

@@ -21,19 +21,17 @@ const [frames, move] = arguments;
 const canvas = document.getElementById("canvas");
 const box = canvas.getBoundingClientRect();
 const before = window.requestAnimationFrame;
-const drawn = [];
+let drawn = 0;
 window.requestAnimationFrame = (draw) => before.call(window, (time) => {
-  const start = performance.now();
   draw(time);
-  drawn.push(performance.now() - start);
+  drawn++;
 });
 return new Promise((done) => {
   let frame = 0;
   const next = () => {
     if (frame++ === frames) {
       window.requestAnimationFrame = before;
-      drawn.sort((one, other) => one - other);
-      done({drawn: drawn.length, median: drawn[drawn.length >> 1], most: drawn[drawn.length - 1]});
+      done(drawn);
       return;
     }
     const forth = frame < frames / 2 ? 1 : -1;
@@ -330,13 +328,15 @@ def test_a_hundred_thousand_operations_stay_smooth(show: Opener, long_page: str)
     assert text(browser, "#card")
     browser.keys("a", "0")
     for move in ("pan", "zoom"):
-        times = browser.run(FRAMES, 50, move)
-        assert times["drawn"] >= 40
-        # A frame has 16.7 ms, of which drawing took 2 to 6 without a graphics card; other work may delay it.
-        assert times["median"] < 30, times
-    started = browser.run("return performance.now()")
+        before = browser.processor_seconds()
+        drawn = browser.run(FRAMES, 50, move)
+        assert drawn >= 40
+        took = (browser.processor_seconds() - before) / drawn
+        # A frame has 16.7 ms, of which its script takes 4 to 10 without a graphics card.
+        assert took < 0.03, f"{move}: {1000 * took:.1f} ms a frame"
+    before = browser.processor_seconds()
     assert search_for(browser, "write(3)").replace(",", "").isdigit()
-    assert browser.run("return performance.now()") - started < 1_000
+    assert browser.processor_seconds() - before < 1
 
 
 def test_zoomed_out_every_client_shows_its_operations_and_the_refusal(show: Opener, long_page: str) -> None:
