@@ -8,12 +8,11 @@ it a few dozen times however long they are.
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Sequence
 from operator import attrgetter
 from typing import Any, TypeAlias
 
-from raftlog.linearizability.checker.history import INFO, Operation
+from raftlog.linearizability.checker.history import Operation
 from raftlog.linearizability.checker.jsonl import freeze
 from raftlog.linearizability.checker.model import (
     CONSTANT,
@@ -24,7 +23,6 @@ from raftlog.linearizability.checker.model import (
     Call,
     Model,
     Outlook,
-    Traits,
 )
 
 REFUSED_NUMBER = -1
@@ -37,87 +35,29 @@ _ENTRY_BYTES = 200  # a table entry, a number's two places and their share of th
 
 _Key: TypeAlias = tuple[str, Any, Any]  # a call before anybody asked the model about it
 _asked_and_answered = attrgetter("function", "input", "output")
+_call_of = attrgetter("call")
 _as_call = tuple.__new__  # what Call._make does, without its overhead
 
 
-class Letter:
-    """A distinct call.
+class States:
+    """The states by number.
 
-    `table` maps the number of a state to that of the next, or to REFUSED_NUMBER; `target` is the last state it led
-    to, which is the only one for a constant call.
+    Invariant: `values[number]` is the state that `number` names, and every one was given by the outlook.
     """
 
-    __slots__ = ("call", "constant", "observer", "table", "target", "total")
+    __slots__ = ("_numbers", "_outlook", "bytes_used", "killed", "step", "values")
 
-    def __init__(self, call: Call, traits: Traits) -> None:
-        self.call = call
-        self.observer, self.total, self.constant = _KINDS[traits & _ALL]
-        self.table: dict[int, int] = {}
-        self.target = REFUSED_NUMBER
-
-
-class Alphabet:
-    """The distinct calls and states of one part.
-
-    Invariant: `states[number]` is the state that `number` names, and every state was given by the outlook.
-    """
-
-    __slots__ = ("_blind", "_model", "_numbers", "_outlook", "bytes_used", "killed", "letters", "states")
-
-    def __init__(self, model: Model[Any]) -> None:
-        self._model = model
+    def __init__(self, step: Callable[[Any, Call], Any]) -> None:
+        self.step = step
         self._outlook: Outlook | None = None
-        self._blind = False  # whether a call of unknown outcome was seen
-        self.letters: dict[_Key, Letter] = {}
-        self.states: list[Any] = []
+        self.values: list[Any] = []
         self._numbers: dict[Any, int] = {}
         self.killed = False  # whether the outlook ever refused a state because of what comes later
         self.bytes_used = 0
 
-    def look_ahead(self, letters: Sequence[Letter], operations: Sequence[Operation]) -> None:
-        """Let the model merge states that these operations, all there will be, cannot tell apart."""
-        self._outlook = self._model.outlook([letter.call for letter in letters], operations)
-
-    def spell(self, operations: Iterable[Operation]) -> list[Letter]:
-        """The letters of the operations' calls."""
-        operations = list(operations)
-        keys: list[_Key] = list(map(_asked_and_answered, operations))
-        for place, operation in enumerate(operations):
-            if operation.outcome is INFO:
-                self._blind = True
-                keys[place] = (operation.function, operation.input, UNKNOWN)
-        try:
-            distinct = dict.fromkeys(keys)
-        except TypeError:
-            keys = [(function, freeze(given), freeze(output)) for function, given, output in keys]
-            distinct = dict.fromkeys(keys)
-        letters = self.letters
-        for key in distinct:
-            if key not in letters:
-                letters[key] = self._new_letter(key)
-        return list(map(letters.__getitem__, keys))
-
-    def letter(self, operation: Operation) -> Letter:
-        """The letter of the operation's call."""
-        return self.spell((operation,))[0]
-
-    def blind_letter(self, operation: Operation) -> Letter:
-        """The letter of the operation if nobody saw its answer."""
-        return self.spell((replace(operation, outcome=INFO),))[0]
-
-    def _new_letter(self, key: _Key) -> Letter:
-        call = _as_call(Call, key)
-        self.bytes_used += _ENTRY_BYTES
-        traits = self._model.traits(call)
-        if self._blind and traits & TOTAL and call.output is not UNKNOWN:
-            # Accepted whatever it answered: the same letter as if nobody had seen the answer.
-            blind = (call.function, call.input, UNKNOWN)
-            letter = self.letters.get(blind)
-            if letter is None:
-                letter = self.letters[blind] = self._new_letter(blind)
-            if letter.total:
-                return letter
-        return Letter(call, traits)
+    def look_through(self, outlook: Outlook | None) -> None:
+        """Before the first state: let states that the outlook maps to the same one have one number."""
+        self._outlook = outlook
 
     def number(self, state: Any) -> int:
         """The number of a state, REFUSED_NUMBER for one without a future."""
@@ -129,36 +69,153 @@ class Alphabet:
                 return REFUSED_NUMBER
         number = self._numbers.get(state)
         if number is None:
-            states = self.states
-            number = self._numbers[state] = len(states)
-            states.append(state)
+            number = self._numbers[state] = len(self.values)
+            self.values.append(state)
             self.bytes_used += _ENTRY_BYTES + sys.getsizeof(state)
         return number
 
-    def step(self, letter: Letter, state: int) -> int:
-        """The number of the state after the call; only for pairs not yet in the letter's table."""
-        after = self._model.step(self.states[state], letter.call)
-        if after is REFUSED:
-            number = REFUSED_NUMBER
-        elif letter.observer:
-            number = state
+    def keep(self, numbers: Iterable[int]) -> dict[int, int]:
+        """Forget all but these. Answers the new numbers by the old ones."""
+        kept = list(numbers)
+        self.values = [self.values[number] for number in kept]
+        self._numbers = {state: place for place, state in enumerate(self.values)}
+        self.bytes_used = _ENTRY_BYTES * len(kept) + sum(map(sys.getsizeof, self.values))
+        return {number: place for place, number in enumerate(kept)}
+
+
+class Letter(dict[int, int]):
+    """A distinct call, and the table of what it does: `letter[state]` is the number of the state after it, or
+    REFUSED_NUMBER. The model is asked once for each state.
+
+    `target` is the last state it led to, which is the only one for a constant call. Two letters are equal when they
+    are the same object.
+    """
+
+    __slots__ = ("call", "constant", "observer", "states", "target", "total")
+    call: Call
+    states: States
+    observer: bool
+    total: bool
+    constant: bool
+    target: int
+    __hash__ = object.__hash__  # type: ignore[assignment]
+    __eq__ = object.__eq__
+    __ne__ = object.__ne__
+
+    def __missing__(self, state: int) -> int:
+        states = self.states
+        if self.constant and self.target >= 0:
+            number = self.target
         else:
-            number = self.number(after)
-        letter.table[state] = letter.target = number
-        self.bytes_used += _ENTRY_BYTES
+            after = states.step(states.values[state], self.call)
+            if after is REFUSED:
+                number = REFUSED_NUMBER
+            elif self.observer:
+                number = state
+            else:
+                number = states.number(after)
+            self.target = number
+        self[state] = number
+        states.bytes_used += _ENTRY_BYTES
         return number
+
+
+class _Letters(dict[_Key, Letter]):
+    """The letters by call. A call that is looked up for the first time becomes one."""
+
+    __slots__ = ("blind", "model", "states")
+    blind: bool  # whether a call of unknown outcome was seen
+    model: Model[Any]
+    states: States
+
+    def __missing__(self, key: _Key) -> Letter:
+        call: Call = _as_call(Call, key)
+        traits = self.model.traits(call)
+        if self.blind and traits & TOTAL and key[2] is not UNKNOWN:
+            # Accepted whatever it answered: the same letter as if nobody had seen the answer.
+            letter = self[key[0], key[1], UNKNOWN]
+            if letter.total:
+                self[key] = letter
+                return letter
+        letter = self[key] = Letter()
+        letter.call = call
+        letter.states = self.states
+        letter.target = REFUSED_NUMBER
+        letter.observer, letter.total, letter.constant = _KINDS[traits & _ALL]
+        return letter
+
+
+class Alphabet:
+    """The distinct calls and states of one part."""
+
+    __slots__ = ("_letters", "_model", "_states")
+
+    def __init__(self, model: Model[Any]) -> None:
+        self._model = model
+        self._states = States(model.step)
+        self._letters = _Letters()
+        self._letters.blind = False
+        self._letters.model = model
+        self._letters.states = self._states
+
+    @property
+    def states(self) -> list[Any]:
+        """The states; a state's number is its place."""
+        return self._states.values
+
+    def number(self, state: Any) -> int:
+        """The number of a state, REFUSED_NUMBER for one without a future."""
+        return self._states.number(state)
+
+    @property
+    def killed(self) -> bool:
+        """Whether the outlook ever refused a state because of what comes later."""
+        return self._states.killed
+
+    @property
+    def bytes_used(self) -> int:
+        """An estimate of the memory that calls and states take."""
+        return self._states.bytes_used
+
+    def look_ahead(self, letters: Sequence[Letter], operations: Sequence[Operation]) -> None:
+        """Let the model merge states that these operations, all there will be, cannot tell apart."""
+        self._states.look_through(self._model.outlook(list(map(_call_of, letters)), operations))
+
+    def spell(self, operations: Sequence[Operation], blind: Sequence[int]) -> list[Letter]:
+        """The letters of the operations' calls. Those at the places in `blind` are of unknown outcome."""
+        keys: list[_Key] = list(map(_asked_and_answered, operations))
+        for place in blind:
+            function, given, _ = keys[place]
+            keys[place] = (function, given, UNKNOWN)
+        letters = self._letters
+        letters.blind |= bool(blind)
+        known = len(letters)
+        try:
+            spelled = list(map(letters.__getitem__, keys))
+        except TypeError:
+            keys = [(function, freeze(given), freeze(output)) for function, given, output in keys]
+            spelled = list(map(letters.__getitem__, keys))
+        self._states.bytes_used += _ENTRY_BYTES * (len(letters) - known)
+        return spelled
+
+    def letter(self, operation: Operation) -> Letter:
+        """The letter of the operation's call."""
+        return self.spell((operation,), ())[0]
+
+    def blind_letter(self, operation: Operation) -> Letter:
+        """The letter of the operation if nobody saw its answer."""
+        return self.spell((operation,), (0,))[0]
 
     def compact(self, letters: Collection[Letter], states: Iterable[int]) -> dict[int, int]:
         """Forget all but these letters and states. Answers the new numbers of the states by the old ones."""
-        kept = [(number, self.states[number]) for number in states]
-        self.states = [state for _, state in kept]
-        self._numbers = {state: place for place, state in enumerate(self.states)}
-        self.letters = {key: letter for key, letter in self.letters.items() if letter in letters}
-        self.bytes_used = _ENTRY_BYTES * (len(kept) + len(self.letters)) + sum(map(sys.getsizeof, self.states))
+        numbers = self._states.keep(states)
+        for key in [key for key, letter in self._letters.items() if letter not in letters]:
+            del self._letters[key]
+        self._states.bytes_used += _ENTRY_BYTES * len(self._letters)
         for letter in letters:
-            letter.table = {}
+            letter.clear()
             letter.target = REFUSED_NUMBER
         for letter in letters:
             if letter.constant:
-                self.step(letter, 0)
-        return {number: place for place, (number, _) in enumerate(kept)}
+                letter[0]
+        return numbers

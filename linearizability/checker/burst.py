@@ -14,7 +14,6 @@ Three reductions, safe for every model whose traits are true:
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from raftlog.linearizability.checker.alphabet import Letter
@@ -43,153 +42,140 @@ class Burst:
     explains the return: the result is then a part of the whole.
     """
 
-    __slots__ = ("_absorbs", "_after", "_began", "_bit", "_clean", "_frontier", "_masks", "_tag", "_waiting")
+    __slots__ = ("_after", "_began", "_bit", "_frontier", "_look_at", "_masks", "_tag", "_waiting")
 
     def __init__(self, frontier: Frontier, bit: int, tag: Any, masks: Masks) -> None:
         self._frontier = frontier
         self._bit = bit
         self._tag = tag
         self._masks = masks
-        live = ~frontier.stale
-        self._clean = live & ~bit
-        self._absorbs = (frontier.absorbable | frontier.observers) & live
+        self._began = frontier.explored
+        self._look_at = self._began + _LOOK_EVERY
 
-    def run(self, waiting: Growing, after: Growing) -> None:
-        """Bring the `waiting` configurations over the return and add them to those `after` it."""
+    def run(self, waiting: Growing, after: Growing, *, tried: bool) -> None:
+        """Bring the `waiting` configurations over the return and add them to those `after` it.
+
+        When `tried`, whatever can be done without operations of unknown outcome was done before.
+        """
         self._waiting = waiting
         self._after = after
         frontier = self._frontier
         level: list[_Step] = [
             (state, entry, None, 0, 0) for state, (_, entries) in waiting.items() for entry in entries
         ]
-        explored = self._began = frontier.explored
-        look_at = explored + _LOOK_EVERY
-        loose = bool(frontier.loose) or frontier.has_loose_spares
-        useful = self._useful() if len(level) > 1 and not frontier.has_spares else frontier.mutators
+        if not frontier.has_spares:
+            self._place(level, level, self._useful() if len(level) > 1 else frontier.mutators)
+            return
         spent = 0
-        while level:
-            for step in level:
-                explored += 1
-                if explored >= look_at:
-                    look_at = explored + _LOOK_EVERY
-                    if self._is_enough(explored, len(level)):
-                        return
-                via = step[2]
-                candidates = useful if via is None or not via[2].constant else frontier.loose
-                self._place(step, candidates, level, loose)
-            level = self._next_level(level, spent, loose)
+        while tried or self._place(level, level, frontier.mutators):
+            tried = False
+            # Next those that use one more operation of unknown outcome.
+            if frontier.thrift is not None and after and spent >= frontier.thrift:
+                if not frontier.may_cut:
+                    raise BurstTooWide
+                return
+            if not frontier.has_loose_spares:
+                level = [step for step in level if step[2] is None or not step[2][2].constant]
+            later: list[_Step] = []
+            if level:
+                self._place(level, later, None)
+            if not later:
+                return
+            level = later
             spent += 1
-        frontier.explored = explored
 
     def _useful(self) -> list[Candidate]:
         """The candidates without constant calls that no next step could build on."""
         frontier = self._frontier
-        step = frontier.alphabet.step
         found = []
         for candidate in frontier.mutators:
             _, own, letter, _ = candidate
             target = letter.target
             if letter.constant and own != self._bit and not frontier.acceptance_of(target) & self._bit:
                 for _, _, other, _ in frontier.loose if target >= 0 else ():
-                    after = other.table.get(target)
-                    if (step(other, target) if after is None else after) >= 0:
+                    if other[target] >= 0:
                         break
                 else:
                     continue
             found.append(candidate)
         return found
 
-    def _next_level(self, level: list[_Step], spent: int, loose: bool) -> list[_Step]:
-        """The configurations that use one more operation of unknown outcome."""
+    def _spares(self, done: int, via: Candidate | None) -> list[Candidate]:
+        """The operations of unknown outcome to try after such a step."""
         frontier = self._frontier
-        if not frontier.has_spares:
-            return []
-        if frontier.thrift is not None and self._after and spent >= frontier.thrift:
-            if not frontier.may_cut:
-                raise BurstTooWide
-            return []
-        later: list[_Step] = []
-        for step in level:
-            done, via = step[1][0], step[2]
-            spares = frontier.spare_candidates(done)
-            if via is not None and via[2].constant:
-                spares = [spare for spare in spares if not spare[2].constant] if frontier.has_loose_spares else []
-            elif spares:
-                # One that must happen anyway does the same and saves the one of unknown outcome for later.
-                sure = [letter for _, own, letter, _ in frontier.mutators if letter.constant and not done & own]
-                spares = [spare for spare in spares if spare[2] not in sure] if sure else spares
-            if spares:
-                self._place(step, spares, later, loose)
-        return later
+        spares = frontier.spare_candidates(done)
+        if via is not None and via[2].constant:
+            return [spare for spare in spares if not spare[2].constant]
+        if not frontier.mutators:
+            return spares
+        # One that must happen anyway does the same and saves the one of unknown outcome for later.
+        sure = [letter for _, own, letter, _ in frontier.mutators if letter.constant and not done & own]
+        return [spare for spare in spares if spare[2] not in sure] if sure else spares
 
-    def _place(self, step: _Step, candidates: list[Candidate], out: list[_Step], loose: bool) -> None:
-        """Place each candidate next; what does not yet end the burst goes to `out`."""
-        state, (done, absorbed, trace), via, origin, fresh = step
+    def _place(self, level: list[_Step], out: list[_Step], mutators: list[Candidate] | None) -> bool:
+        """Place each of the `mutators` next, or with None each operation of unknown outcome; what does not yet end the
+        burst goes to `out`. Answers whether nothing was left out."""
         frontier = self._frontier
-        acceptance = frontier.acceptance
-        bit = self._bit
-        clean = self._clean
-        masks = self._masks
-        twins = frontier.twins
-        observers = frontier.observers
-        tried: list[tuple[Letter, bool]] = []
-        for candidate in candidates:
-            rank, own, letter, tag = candidate
-            if done & own:
-                continue
-            spare = rank >= _FIRST_SPARE
-            heir = 0
-            if spare or own & twins:
-                # Placing a constant call absorbs its twins anyway, so there the mark makes no difference.
-                marked = not letter.constant and absorbed & own != 0
-                if marked and spare:
-                    heir = frontier.heir(letter, done | absorbed)
-                twin = (letter, marked and not heir)
-                if twin in tried:
+        acceptance, observers, twins = frontier.acceptance, frontier.observers, frontier.twins
+        bit, masks, waiting, after = self._bit, self._masks, self._waiting, self._after
+        clean = ~(frontier.stale | bit)
+        absorbs = (frontier.absorbable | observers) & ~frontier.stale
+        loose = frontier.loose or frontier.has_loose_spares
+        reusable, traced = frontier.reusable, frontier.traced
+        spare = mutators is None
+        for state, (done, absorbed, trace), via, origin, fresh in level:
+            if mutators is None:
+                candidates = self._spares(done, via)
+            else:
+                frontier.explored += 1
+                if frontier.explored >= self._look_at and self._is_enough(len(level)):
+                    return False
+                candidates = mutators if via is None or not via[2].constant else frontier.loose
+            tried: list[tuple[Letter, bool]] = []
+            for candidate in candidates:
+                rank, own, letter, tag = candidate
+                if done & own:
                     continue
-                tried.append(twin)
-            then = letter.table.get(state)
-            if then is None:
-                then = frontier.alphabet.step(letter, state)
-            if then < 0 or (spare and then == state):
-                continue
-            in_order = via is None or fresh or (own != bit and via[0] <= rank)
-            if not in_order and _commute(frontier.alphabet.step, via, letter, origin, then):
-                continue
-            seen = acceptance.get(then)
-            if seen is None:
-                seen = frontier.accept(then)
-            placed = (done if spare and frontier.reusable else done | own) | seen & observers
-            unseen = (absorbed | self._absorbs if letter.constant else absorbed | heir) & ~placed
-            story = (trace, tag, then, self._tag) if frontier.traced else None
-            if placed & bit:
-                add(self._after, then, (placed & clean, unseen & clean, story), masks)
-            elif (loose or not letter.constant) and add(self._waiting, then, (placed, unseen, story), masks):
-                out.append((then, (placed, unseen, story), candidate, state, seen & ~done & observers & clean))
+                heir = 0
+                if spare:
+                    if absorbed & own and not letter.constant:
+                        heir = frontier.heir(letter, done | absorbed)
+                elif own & twins:
+                    # Placing a constant call absorbs its twins anyway, so there the mark makes no difference.
+                    twin = (letter, not letter.constant and absorbed & own != 0)
+                    if twin in tried:
+                        continue
+                    tried.append(twin)
+                then = letter[state]
+                if then < 0 or (spare and then == state):
+                    continue
+                if via is not None and not fresh and (own == bit or via[0] > rank):
+                    # It need not wait for the one before when the other order leads to the same.
+                    middle = letter[origin]
+                    if middle >= 0 and via[2][middle] == then:
+                        continue
+                seen = acceptance.get(then)
+                if seen is None:
+                    seen = frontier.accept(then)
+                placed = (done if spare and reusable else done | own) | seen & observers
+                unseen = (absorbed | absorbs if letter.constant else absorbed | heir) & ~placed
+                story = (trace, tag, then, self._tag) if traced else None
+                if placed & bit:
+                    add(after, then, (placed & clean, unseen & clean, story), masks)
+                elif loose or not letter.constant:
+                    entry = (placed, unseen, story)
+                    if add(waiting, then, entry, masks):
+                        out.append((then, entry, candidate, state, seen & ~done & observers & clean))
+        return True
 
-    def _is_enough(self, explored: int, held: int) -> bool:
+    def _is_enough(self, held: int) -> bool:
         """Look at the budget in the middle of a long burst; whether to be content with what was found so far."""
         frontier = self._frontier
-        frontier.explored = explored
+        self._look_at = frontier.explored + _LOOK_EVERY
         if frontier.checkpoint is not None:
             frontier.checkpoint(held)
-        if frontier.burst_limit is None or explored - self._began < frontier.burst_limit:
+        if frontier.burst_limit is None or frontier.explored - self._began < frontier.burst_limit:
             return False
         if not frontier.may_cut:
             raise BurstTooWide
         return True
-
-
-def _commute(step: Callable[[Letter, int], int], via: Candidate | None, second: Letter, origin: int, end: int) -> bool:
-    """Whether `second` and then what came before it leads from `origin` to `end` too."""
-    assert via is not None
-    first = via[2]
-    middle = second.table.get(origin)
-    if middle is None:
-        middle = step(second, origin)
-    if middle < 0:
-        return False
-    other = first.table.get(middle)
-    if other is None:
-        other = step(first, middle)
-    return other == end

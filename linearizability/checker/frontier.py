@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 
 from raftlog.linearizability.checker.alphabet import Alphabet, Letter
 from raftlog.linearizability.checker.antichain import Entry, Groups, Growing, Masks, add, fewest_used, masks_of, settled
-from raftlog.linearizability.checker.burst import Burst, Candidate
+from raftlog.linearizability.checker.burst import Burst, BurstTooWide, Candidate
 
 NEVER = 1 << 62  # the rank of an operation that never returns
 ENTRY_BYTES = 260  # a configuration with its masks, measured
@@ -43,6 +43,7 @@ class Frontier:
         "_next_bit",
         "_optional",
         "_tags",
+        "_unused",
         "_watchers",
         "absorbable",
         "acceptance",
@@ -88,6 +89,7 @@ class Frontier:
         self.loose: list[Candidate] = []
         self.spares: dict[Letter, _Spare] = {}
         self._tags: dict[int, Any] = {}  # of the operations of unknown outcome
+        self._unused: list[Candidate] | None = None  # what to try of `spares` as long as none is used up
         self._watchers: dict[int, Letter] = {}
         self._free = 0  # bits of operations that returned, to be used again
         self._next_bit = 1
@@ -138,34 +140,39 @@ class Frontier:
 
         Answers the bit that stands for it until it returns; 0 for one that is placed at once and for good.
         """
-        if letter.observer and self._is_seen(letter):
-            return 0
+        if letter.observer:
+            for state in self.groups:
+                if letter[state] < 0:
+                    break
+            else:
+                return 0
         free = self._free
         if free and rank != NEVER:
             bit = free & -free
             self._free = free ^ bit
         else:
             bit = self._next_bit
-            self._next_bit <<= 1
+            self._next_bit = bit << 1
         if letter.observer:
             self._watch(bit, letter)
             return bit
         if letter.total:
             self.absorbable |= bit
             if letter.constant and letter.target < 0:
-                self.alphabet.step(letter, next(iter(self.groups)))
+                letter[next(iter(self.groups))]  # to know its target
         if rank == NEVER:
             self._admit_spare(bit, letter, tag)
             return bit
         if self.twins & bit:
             self.twins ^= bit
-        for _, other, its_letter, _ in self.mutators:
+        mutators = self.mutators
+        for _, other, its_letter, _ in mutators:
             if its_letter is letter:
                 self.twins |= bit | other
-        if letter in self.spares:
+        if self.has_spares and letter in self.spares:
             self.twins |= bit
         mutator = (rank, bit, letter, tag)
-        insort(self.mutators, mutator)
+        insort(mutators, mutator)
         if not letter.constant:
             insort(self.loose, mutator)
         return bit
@@ -174,32 +181,20 @@ class Frontier:
         self._optional |= bit
         self._tags[bit] = tag
         self.has_spares = True
+        self._unused = None
         self.has_loose_spares |= not letter.constant
         rank, _, bits = self.spares.get(letter, (NEVER + len(self.spares), letter, 0))
         self.spares[letter] = (rank, letter, bits | bit)
 
-    def _is_seen(self, letter: Letter) -> bool:
-        """Whether an observer fits wherever the object may be now."""
-        table = letter.table
-        for state in self.groups:
-            after = table.get(state)
-            if (self.alphabet.step(letter, state) if after is None else after) < 0:
-                return False
-        return True
-
     def _watch(self, bit: int, letter: Letter) -> None:
         self.observers |= bit
         self._watchers[bit] = letter
-        table = letter.table
         acceptance = self.acceptance
-        for state in acceptance:
-            after = table.get(state)
-            if after is None:
-                after = self.alphabet.step(letter, state)
-            if after >= 0:
-                acceptance[state] |= bit
-            else:
-                acceptance[state] &= ~bit
+        for state, seen in acceptance.items():
+            if letter[state] >= 0:
+                acceptance[state] = seen | bit
+            elif seen & bit:
+                acceptance[state] = seen ^ bit
 
     def retire(self, bit: int, tag: Any = None) -> bool:
         """The operation returns. Answers whether any configuration survives; if none does, nothing has changed.
@@ -209,31 +204,40 @@ class Frontier:
         """
         if not bit:
             return True
-        observes = bit & self.observers
-        for state, entries in self.groups.items():
-            if observes and self.acceptance[state] & bit:
-                continue
-            for entry in entries:
-                if not entry[0] & bit:
-                    return self._advance(bit, tag)
+        if bit & self.observers:
+            acceptance = self.acceptance
+            for state, entries in self.groups.items():
+                if acceptance[state] & bit:
+                    continue
+                for entry in entries:
+                    if not entry[0] & bit:
+                        return self._advance(bit, tag)
+        else:
+            for entries in self.groups.values():
+                for entry in entries:
+                    if not entry[0] & bit:
+                        return self._advance(bit, tag)
         # Placed in every configuration: its bit can wait for the next step to be cleared.
         self.stale |= bit
         self._forget(bit)
         return True
 
     def _forget(self, bit: int) -> None:
-        self.observers &= ~bit
-        if self._watchers.pop(bit, None) is None:
-            self.absorbable &= ~bit
-            _, _, letter, _ = self.mutators.pop(0)
-            if not letter.constant:
-                self.loose.pop(0)
+        if self.observers & bit:
+            self.observers ^= bit
+            del self._watchers[bit]
+            return
+        self.absorbable &= ~bit
+        if not self.mutators.pop(0)[2].constant:
+            del self.loose[0]
 
     def _advance(self, bit: int, tag: Any) -> bool:
-        mixes = self._mixes(bit)
-        groups = None if len(self.groups) != 1 or (mixes and not self._is_frugal()) else self._simple(bit)
-        if groups is None or (mixes and not groups):
-            groups = self._general(bit, tag)
+        mixes = self.has_spares and self._mixes(bit)
+        if len(self.groups) == 1 and not (mixes and self.thrift != 0):
+            survived = self._step(bit, mixes)
+            if survived or (survived is not None and not mixes):
+                return survived
+        groups = self._general(bit, tag, mixes)
         if not groups:
             return False
         self._free |= self.stale | bit
@@ -250,52 +254,62 @@ class Frontier:
 
         Before a constant call all of them are absorbed, unless their results depend on the state.
         """
-        if not self.has_spares:
-            return False
         return self.has_loose_spares or bit & self.observers != 0 or not self.mutators[0][2].constant
 
     def _is_frugal(self) -> bool:
         """Whether operations of unknown outcome are left alone wherever a return can be explained without them."""
         return self.thrift == 0 and self.may_cut
 
-    def _simple(self, bit: int) -> Groups | None:
-        """What comes after when there is one configuration and only one thing to do with it; None otherwise."""
-        groups = self.groups
-        ((state, entries),) = groups.items()
-        if len(entries) != 1 or not self._is_alone(bit):
+    def _step(self, bit: int, mixes: bool) -> bool | None:
+        """Bring over the return one configuration with which there is only one thing to do: whether that is possible.
+        None when there are more of either. Leaves alone operations of unknown outcome, as a thrifty attempt does."""
+        ((state, entries),) = self.groups.items()
+        if len(entries) != 1:
             return None
-        done, absorbed, trace = entries[0]
+        ((done, absorbed, trace),) = entries
+        mutators = self.mutators
         observers = self.observers
-        live = ~self.stale
-        clean = live & ~bit
-        seen = self.acceptance[state] & observers
-        done = done & live | seen
-        absorbed &= live & ~seen
-        if absorbed & bit:
+        if bit & observers:
+            return None if mutators or absorbed & bit else False
+        _, _, letter, tag = mutators[0]
+        constant = letter.constant
+        if absorbed & bit or (len(mutators) != 1 and (self.loose or not constant)):
             return None
-        if done & bit:
-            return {state: [(done & clean, absorbed & clean, trace)]}
-        if observers & bit:
-            return {}
-        _, _, letter, tag = self.mutators[0]
         self.explored += 1
-        then = letter.table.get(state)
-        if then is None:
-            then = self.alphabet.step(letter, state)
+        then = letter[state]
         if then < 0:
-            return {}
-        if letter.constant:
-            absorbed |= (self.absorbable | observers) & live
-        done |= self.acceptance_of(then)
-        story = (trace, tag, then, tag) if self.traced else None
-        return {then: [(done & clean, absorbed & ~done & clean, story)]}
+            return False
+        if mixes and not self.may_cut:
+            raise BurstTooWide
+        acceptance = self.acceptance
+        accepted = acceptance.get(then)
+        if accepted is None:
+            accepted = self.accept(then)
+        unused = self.stale | bit
+        done = (done | (acceptance[state] | accepted) & observers) & ~unused
+        if constant:
+            absorbed |= self.absorbable | observers
+        self.groups = {then: [(done, absorbed & ~(done | unused), (trace, tag, then, tag) if self.traced else None)]}
+        if len(acceptance) != 1:
+            self.acceptance = {then: accepted}
+        self._free |= unused
+        self.stale = 0
+        self.absorbable &= ~bit
+        del mutators[0]
+        if not constant:
+            del self.loose[0]
+        return True
 
-    def _general(self, bit: int, tag: Any) -> Groups:
+    def _general(self, bit: int, tag: Any, mixes: bool) -> Groups:
         live = ~self.stale
         clean = live & ~bit
-        observers, optional = self.observers, self._optional
+        observers = self.observers
         opened = (self._next_bit - 1) & live
-        masks = (opened & ~(observers | optional), observers & live, optional & live, opened.bit_length())
+        optional = self._optional & live
+        masks = (opened & ~(observers | optional), observers & live, optional, opened.bit_length())
+        watcher = self._watchers.get(bit)
+        own = None if watcher is not None else self.mutators[0][2]
+        serves = self.acceptance_of(own.target) if own is not None and own.constant else 0
         after: Growing = {}
         waiting: Growing = {}
         for state, entries in self.groups.items():
@@ -306,17 +320,23 @@ class Frontier:
                 if done & bit:
                     add(after, state, (done & clean, absorbed & clean, trace), masks)
                     continue
-                if absorbed & bit:
-                    for entry in self._settled(bit, tag, (done, absorbed, trace)):
+                if absorbed & bit and own is not None:
+                    served = serves & absorbed
+                    story = (trace, tag, -1, None) if self.traced else None
+                    add(after, state, ((done | served) & clean, absorbed & ~served & clean, story), masks)
+                elif absorbed & bit:
+                    for entry in self._settled(bit, (done, absorbed, trace)):
                         add(after, state, entry, masks)
                 add(waiting, state, (done, absorbed, trace), masks)
         if waiting:
             alone = self._is_alone(bit)
-            mixes = self._mixes(bit)
-            if alone and not observers & bit and (not mixes or self._is_frugal()):
+            placed = alone and own is not None and (not mixes or self._is_frugal())
+            if placed:
                 self._place_alone(bit, waiting, after, masks)
             if not alone or (mixes and not (after and self._is_frugal())):
-                Burst(self, bit, tag, masks).run(waiting, after)
+                # With one call to place, or none, all that goes without unknown outcomes is done.
+                tried = not self.mutators or (placed and len(self.mutators) == 1)
+                Burst(self, bit, tag, masks).run(waiting, after, tried=tried)
         return settled(after)
 
     def _is_alone(self, bit: int) -> bool:
@@ -328,15 +348,11 @@ class Frontier:
     def _place_alone(self, bit: int, waiting: Growing, after: Growing, masks: Masks) -> None:
         """What a burst does when only the returning operation is placed."""
         _, _, letter, tag = self.mutators[0]
-        table = letter.table
-        observers = self.observers
-        absorbs = (self.absorbable | observers) & ~self.stale if letter.constant else 0
+        absorbs = (self.absorbable | self.observers) & ~self.stale if letter.constant else 0
         clean = ~(self.stale | bit)
         for state, (_, entries) in waiting.items():
             self.explored += len(entries)
-            then = table.get(state)
-            if then is None:
-                then = self.alphabet.step(letter, state)
+            then = letter[state]
             if then < 0:
                 continue
             seen = self.acceptance_of(then)
@@ -345,18 +361,9 @@ class Frontier:
                 story = (trace, tag, then, tag) if self.traced else None
                 add(after, then, (placed & clean, (absorbed | absorbs) & ~placed & clean, story), masks)
 
-    def _settled(self, bit: int, tag: Any, entry: Entry) -> Iterator[Entry]:
-        """The ways in which the returning operation may have been placed before the last constant call."""
+    def _settled(self, bit: int, entry: Entry) -> Iterator[Entry]:
+        """The ways in which a returning observer may have been placed before the last constant call."""
         done, absorbed, trace = entry
-        if bit not in self._watchers:
-            letter = self.mutators[0][2]
-            served = self.acceptance_of(letter.target) & absorbed if letter.constant else 0
-            yield (
-                (done | served) & ~bit,
-                absorbed & ~(served | bit),
-                (trace, tag, -1, None) if self.traced else None,
-            )
-            return
         tried: list[Letter] = []
         for own, letter, own_tag in self._absorbed(absorbed):
             if not letter.constant or letter in tried:
@@ -384,12 +391,18 @@ class Frontier:
 
     def spare_candidates(self, done: int) -> list[Candidate]:
         """For each call with operations of unknown outcome the first one not used up."""
+        used = done & self._optional
+        if not used and self._unused is not None:
+            return self._unused
         found = []
+        tags = self._tags
         for rank, letter, bits in self.spares.values():
-            own = bits & ~done
+            own = bits & ~used
             if own:
                 own &= -own
-                found.append((rank, own, letter, self._tags[own]))
+                found.append((rank, own, letter, tags[own]))
+        if not used:
+            self._unused = found
         return found
 
     def heir(self, letter: Letter, others: int) -> int:
@@ -412,10 +425,7 @@ class Frontier:
         """The same for a state not looked at yet."""
         seen = 0
         for bit, letter in self._watchers.items():
-            after = letter.table.get(state)
-            if after is None:
-                after = self.alphabet.step(letter, state)
-            if after >= 0:
+            if letter[state] >= 0:
                 seen |= bit
         self.acceptance[state] = seen
         return seen

@@ -17,7 +17,7 @@ from typing import Any
 from raftlog.linearizability.checker.alphabet import Letter
 from raftlog.linearizability.checker.antichain import Trace
 from raftlog.linearizability.checker.budget import Meter, OutOfBudget
-from raftlog.linearizability.checker.history import FAIL, INFO, OK, Operation
+from raftlog.linearizability.checker.history import FAIL, INFO, OK, Operation, without
 from raftlog.linearizability.checker.jsonl import freeze
 from raftlog.linearizability.checker.log_check import end_of
 from raftlog.linearizability.checker.model import REFUSED, UNKNOWN, Call, Model
@@ -31,7 +31,7 @@ def linearize(model: Model[Any], operations: Sequence[Operation], meter: Meter) 
     """An order of all operations, or of those until the first return that nothing survives; empty when there is none
     to be had within the budget. `operations` lie in the order of a History.
     """
-    known = [operation for operation in operations if operation.outcome is not FAIL]
+    known = without(FAIL, operations)
     if not known:
         return ()
     search = Search(model, known, traced=True)
@@ -40,7 +40,7 @@ def linearize(model: Model[Any], operations: Sequence[Operation], meter: Meter) 
     except OutOfBudget:
         return ()
     entries = [entry for group in search.frontier.groups.values() for entry in group]
-    letters = search.alphabet.spell(known)
+    letters = search.letters
     changing = _changing(entries[0][2], letters) if entries else []
     end = None if status is Status.VALID else known[search.refused].returned
     needed = [

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any, Protocol
 
 from raftlog.linearizability.checker.budget import Meter, OutOfBudget
-from raftlog.linearizability.checker.history import FAIL, Key, Operation, TimeUnit
+from raftlog.linearizability.checker.history import FAIL, Key, Operation, TimeUnit, without
 from raftlog.linearizability.checker.log_check import LogViolation
 from raftlog.linearizability.checker.log_gaps import Undecided
 from raftlog.linearizability.checker.log_sparse import check_log
@@ -29,6 +30,8 @@ from raftlog.linearizability.checker.zones import NotUnique, ZoneViolation, chec
 _ZONE_BYTES = 400  # of a value, in three dictionaries
 _LONG = 40  # configurations, times processes, an operation: a search that took as many may take for ever
 _SMALL = 1_000  # operations of a log that is worth a search when its own witness is not minimal
+
+_process = attrgetter("process")
 
 
 class PartCheck(Protocol):
@@ -66,7 +69,7 @@ class SearchPart:
     def __init__(self, model: Model[Any], operations: Sequence[Operation]) -> None:
         self.algorithm = "search"
         self._model = model
-        self._operations = [operation for operation in operations if operation.outcome is not FAIL]
+        self._operations = without(FAIL, operations)
         self._search: Search | None = None
 
     @property
@@ -127,7 +130,7 @@ class RegisterPart:
 
     def _begin(self, search: SearchPart, meter: Meter) -> Status:
         allowed = meter.ceiling
-        processes = len({operation.process for operation in self._operations})
+        processes = len(set(map(_process, self._operations)))
         own = meter.configurations + _LONG * len(self._operations) // max(processes, 1)
         meter.ceiling = own if allowed is None else min(own, allowed)
         try:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from raftlog.linearizability.checker.budget import Meter, OutOfBudget
 from raftlog.linearizability.checker.history import INFO, OK, Key, Operation, in_order
@@ -27,6 +27,7 @@ _EVER = float("inf")
 _FIRST_WINDOW = 8  # returns
 _WIDER = 4  # times as wide, when that was not enough
 _STARTS_LIMIT = 4096  # states: with more of them the past is not cut off
+_REMEMBERED = 64  # operations of a question whose answer is kept
 _CONFIGURATIONS = 200_000  # of one question; a harder one counts as not answered
 
 
@@ -85,13 +86,19 @@ class Core:
     minimal: bool
 
 
+# Whether it is refuted, the states that came up, and what was asked about, which must live as long as its identities
+# count.
+_Answer: TypeAlias = tuple[bool | None, list[Any], Any]
+
+
 class Questions:
-    """Asks whether small histories can be explained, on one account."""
+    """Asks whether small histories can be explained, on one account, and the same small one only once."""
 
     def __init__(self, model: Model[Any], meter: Meter) -> None:
         self._model = model
         self._meter = meter
         self._copies: dict[int, Operation | None] = {}
+        self._answers: dict[tuple[int, tuple[int, ...], tuple[int, ...]], _Answer] = {}
         self.states: list[Any] = []  # that came up in the last question answered
 
     def refutes(
@@ -114,18 +121,27 @@ class Questions:
                 maybe.append(replace(operation, output=None, returned=None, outcome=INFO))
         if not sure:
             return False
+        asked = (id(model), tuple(map(id, sure)), tuple(map(id, maybe)))
+        answer = self._answers.get(asked)
+        if answer is None:
+            answer = self._search(model, sure + maybe)
+            if len(operations) <= _REMEMBERED:
+                self._answers[asked] = answer
+        refuted, self.states, _ = answer
+        return refuted
+
+    def _search(self, model: Model[Any], operations: list[Operation]) -> _Answer:
         self._meter.ceiling = self._meter.configurations + _CONFIGURATIONS
         try:
-            search = Search(model, sure + maybe)
+            search = Search(model, operations)
             status = search.run(self._meter)
-            self.states = search.alphabet.states
-            return status is Status.INVALID
         except OutOfBudget as out:
             if self._meter.configurations < self._meter.ceiling:
                 raise OutOfBudget(out.limit, out.reason) from None
-            return None
+            return None, self.states, (model, operations)
         finally:
             self._meter.ceiling = None
+        return status is Status.INVALID, search.alphabet.states, (model, operations)
 
     def _uncertain(self, operation: Operation) -> Operation | None:
         key = id(operation)

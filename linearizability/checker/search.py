@@ -16,17 +16,18 @@ dies, three things are tried in turn.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from operator import itemgetter
+from itertools import compress
+from operator import attrgetter, itemgetter
 from typing import Any
 
 from raftlog.linearizability.checker.alphabet import Alphabet, Letter
 from raftlog.linearizability.checker.budget import Meter
 from raftlog.linearizability.checker.burst import BurstTooWide
 from raftlog.linearizability.checker.frontier import ENTRY_BYTES, NEVER, Frontier
-from raftlog.linearizability.checker.history import INFO, Operation
+from raftlog.linearizability.checker.history import INFO, Operation, places_of
 from raftlog.linearizability.checker.model import Model
 from raftlog.linearizability.checker.verdict import Status
 
@@ -41,6 +42,8 @@ _ACCOUNT_EVERY = 128  # returns or configurations between two looks at the front
 _OPERATION_BYTES = 120  # what the search itself keeps of an operation
 _AFTER_ALL = 1 << 64  # later than every stamp
 _first = itemgetter(0)
+_called = attrgetter("call")
+_returned = attrgetter("returned")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +103,11 @@ class Search:
     def __init__(self, model: Model[Any], operations: Sequence[Operation], *, traced: bool = False) -> None:
         self.operations = operations
         self.alphabet = Alphabet(model)
-        letters = self.alphabet.spell(operations)
-        self.alphabet.look_ahead(letters, operations)
-        # Position and time of every return; time of call, position, rank and letter of every operation that matters.
-        self._returns: list[tuple[int, int]]
-        self._arrivals: list[tuple[int, int, int, Any]]
-        self._read(letters)
-        self._arrivals.sort(key=_first)
-        self._arrivals.append((_AFTER_ALL, -1, NEVER, None))
+        blind = places_of(INFO, operations)
+        self.letters = self.alphabet.spell(operations, blind)
+        self.alphabet.look_ahead(self.letters, operations)
+        self._unknown = bool(blind)
+        self._read(blind)
         numbers = dict.fromkeys(self.alphabet.number(state) for state in model.initial_states())
         frontier = Frontier(self.alphabet, [number for number in numbers if number >= 0], traced=traced)
         self._place = _Place(frontier, {})
@@ -119,21 +119,25 @@ class Search:
         self._accounted = 0
         self._meter: Meter | None = None
 
-    def _read(self, letters: list[Letter]) -> None:
+    def _read(self, blind: list[int]) -> None:
+        """Lay out the events: of every return its position and time; of every call that matters its time, position,
+        rank and letter."""
         operations = self.operations
-        self._arrivals = [
-            (operation.call, position, position, letter)
-            if operation.outcome is not INFO
-            else (operation.call, position, NEVER, letter)
-            for position, (operation, letter) in enumerate(zip(operations, letters, strict=True))
-            if not letter.observer or operation.outcome is not INFO
-        ]
-        self._returns = [
-            (position, operation.returned)
-            for position, operation in enumerate(operations)
-            if operation.outcome is not INFO and operation.returned is not None
-        ]
-        self._unknown = len(self._returns) < len(operations)
+        letters = self.letters
+        ranks: Sequence[int] = range(len(operations))
+        returns: Iterable[tuple[int, int]] = enumerate(map(_returned, operations))
+        if blind:
+            ranks = list(ranks)
+            for place in blind:
+                ranks[place] = NEVER
+            returns = compress(returns, map(NEVER.__ne__, ranks))
+        arrivals = list(zip(map(_called, operations), range(len(operations)), ranks, letters, strict=True))
+        if any(letters[place].observer for place in blind):
+            arrivals = [arrival for arrival in arrivals if arrival[2] != NEVER or not arrival[3].observer]
+        arrivals.sort(key=_first)
+        arrivals.append((_AFTER_ALL, -1, NEVER, Letter()))
+        self._arrivals: list[tuple[int, int, int, Letter]] = arrivals
+        self._returns = list(returns)
 
     @property
     def frontier(self) -> Frontier:
@@ -230,35 +234,42 @@ class Search:
         self._accounted = frontier.explored
         enough = None if effort.configurations is None else frontier.explored + effort.configurations
         bits = place.bits
-        admit = frontier.admit
+        admit, retire = frontier.admit, frontier.retire
         arrivals = self._arrivals
         called = place.called
+        called_at, index, rank, letter = arrivals[called]
         look_at = frontier.explored + _ACCOUNT_EVERY
-        for position, returned in self._returns[bisect_left(self._returns, (place.position, -_AFTER_ALL)) :]:
-            place.position = position
-            if position >= task.until:
-                break
+        returns = self._returns
+        begin = bisect_left(returns, (place.position, -_AFTER_ALL))
+        end = bisect_left(returns, (task.until, -_AFTER_ALL))
+        for position, returned in returns[begin:end]:
             # Equal stamps are concurrent: whatever is called by now may still come first.
-            while arrivals[called][0] <= returned:
-                _, index, rank, letter = arrivals[called]
-                called += 1
+            while called_at <= returned:
                 bits[index] = admit(letter, rank, index)
-            place.called = called
-            try:
-                if not frontier.retire(bits[position], position):
-                    return _End.DIED
-            except BurstTooWide:
-                if not effort.cuts:
-                    return _End.GIVEN_UP
-                self._leave_out(place)
-                if not frontier.retire(bits[position], position):
+                called += 1
+                called_at, index, rank, letter = arrivals[called]
+            bit = bits[position]
+            if bit:
+                place.position = position
+                place.called = called
+                try:
+                    survived = retire(bit, position)
+                except BurstTooWide:
+                    if not effort.cuts:
+                        return _End.GIVEN_UP
+                    self._leave_out(place)
+                    survived = retire(bit, position)
+                if not survived:
                     return _End.DIED
             del bits[position]
-            place.position = position + 1
             if not position & 127 or frontier.explored > look_at:
+                place.position = position + 1
+                place.called = called
                 look_at = frontier.explored + _ACCOUNT_EVERY
                 if not self._fits(place, effort) or (enough is not None and frontier.explored > enough):
                     return _End.GIVEN_UP
+        place.position = min(task.until, len(self.operations))
+        place.called = called
         return _End.SURVIVED
 
     def _leave_out(self, place: _Place) -> None:

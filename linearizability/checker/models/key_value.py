@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any
 
 from raftlog.linearizability.checker.history import Operation
@@ -25,6 +26,7 @@ from raftlog.linearizability.checker.model import (
     Traits,
 )
 
+_function = itemgetter(0)
 _OUTLOOK_LIMIT = 1_000_000  # characters or items of prefixes worth keeping in order to merge states
 
 
@@ -57,14 +59,15 @@ class KeyValue(Model[Any]):
         return ("mixed", state, given)
 
     def traits(self, call: Call) -> Traits:
-        if call.function == "get":
+        function = call[0]
+        if function == "get":
             return OBSERVER
-        return TOTAL if call.function == "append" else TOTAL | CONSTANT
+        return TOTAL if function == "append" else TOTAL | CONSTANT
 
     def outlook(self, calls: Sequence[Call], operations: Sequence[Operation]) -> Outlook | None:
         """A value that is no beginning of anything read is like any other such value."""
-        read = {call.output for call in calls if call.function == "get"}
-        if not any(call.function == "append" for call in calls):
+        read = {output for function, _, output in calls if function == "get"}
+        if "append" not in map(_function, calls):
             return lambda state: state if state in read else UNSEEN
         if not all(isinstance(value, str) for value in read if value is not None and value is not UNKNOWN):
             return _beginnings_of_lists(read)

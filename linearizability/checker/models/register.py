@@ -49,7 +49,7 @@ class Register(Model[Any]):
 
     def outlook(self, calls: Sequence[Call], operations: Sequence[Operation]) -> Outlook | None:
         """A value that nobody reads is like any other that nobody reads."""
-        seen = {call.output for call in calls if call.function == "read"}
+        seen = {output for function, _, output in set(calls) if function == "read"}
         return lambda state: state if state in seen else UNSEEN
 
     def describe_state(self, state: Any) -> str:
@@ -77,18 +77,17 @@ class CasRegister(Register):
         return new if state == expected else REFUSED
 
     def traits(self, call: Call) -> Traits:
-        if call.function == "write":
+        function, _, output = call
+        if function == "write":
             return _WRITE
-        return OBSERVER if call.function == "read" or call.output is False else 0
+        return OBSERVER if function == "read" or output is False else 0
 
     def outlook(self, calls: Sequence[Call], operations: Sequence[Operation]) -> Outlook | None:
         """A value that nobody reads and no compare-and-set expects is like any other such value."""
-        seen = set()
-        for call in calls:
-            if call.function == "read":
-                seen.add(call.output)
-            elif call.function == "cas":
-                seen.add(call.input[0])
+        distinct = set(calls)
+        seen = {
+            given[0] if function == "cas" else output for function, given, output in distinct if function != "write"
+        }
         return lambda state: state if state in seen else UNSEEN
 
     def validate(self, operation: Operation) -> None:
