@@ -7,7 +7,7 @@ from array import array
 
 import pytest
 
-from raftlog.linearizability.checker.kafka import analyze, gather
+from raftlog.linearizability.checker.kafka import KafkaOptions, analyze, gather, lag
 from tests.checker_kafka.service import Service
 
 
@@ -107,3 +107,12 @@ def test_the_analysis_gives_the_same_without_numpy(monkeypatch: pytest.MonkeyPat
     expected = analyze(history).to_json()
     monkeypatch.setattr(gather, "numpy", None)
     assert analyze(history).to_json() == expected
+
+
+def test_lags_measured_in_small_windows_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    history = Service(3, mode="mixed").run(400)
+    options = KafkaOptions(max_staleness=3_000_000)
+    expected = analyze(history, options).to_json()
+    assert expected["measurements"]["realtime_lag"]["by_key"]
+    monkeypatch.setattr(lag, "_WINDOW", 7)
+    assert analyze(history, options).to_json() == expected

@@ -13,8 +13,8 @@ crash. Inside stretches all is worked out over whole columns; from one to the ne
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
-from collections.abc import Iterable
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import accumulate, compress, count
 from operator import sub
@@ -54,6 +54,7 @@ from raftlog.linearizability.checker.kafka.gather import (
 )
 
 SERIES_POINTS = 100
+_WINDOW = 1 << 16  # rows that are measured at once
 _UNSURE = -2  # a place that nobody said: reported as if nothing had been seen, never judged
 
 
@@ -119,6 +120,21 @@ class _Measures:
         self.keys.append(key)
         self.seen.append(seen)
         self.moments.append(moment)
+
+    def part(self, first: int, after: int) -> _Measures:
+        """Some of them, in their order."""
+        found = _Measures()
+        found.polls, found.keys = self.polls[first:after], self.keys[first:after]
+        found.seen, found.moments = self.seen[first:after], self.moments[first:after]
+        return found
+
+    def chosen(self, places: array[int]) -> _Measures:
+        """Those at these places, in the order of moments."""
+        places = take(places, ascending(take(self.moments, places)))
+        found = _Measures()
+        found.polls, found.keys = take(self.polls, places), take(self.keys, places)
+        found.seen, found.moments = take(self.seen, places), take(self.moments, places)
+        return found
 
 
 class _Stretches:
@@ -194,38 +210,52 @@ def measure_lag(context: Context, ends: list[KeyEnds]) -> Lag:
     columns = context.columns
     lag = Lag([(0, NOBODY)] * len(columns.keys.names), [(0, NOBODY)] * len(columns.processes))
     if columns.segment_key or columns.subscriptions:
-        _Judge(context, ends, lag).judge(_measures(context))
+        judge = _Judge(context, ends, lag)
+        for measures in _measures(context):
+            judge.judge(measures)
     return lag
 
 
-def _measures(context: Context) -> _Measures:
-    """All that is to be measured, in no order.
+def _measures(context: Context) -> Iterator[_Measures]:
+    """All that is to be measured, a window of rows at a time, so that memory is taken for one window only.
 
     Moments are three for each row: a reset before it, what its process had seen of the key before, and itself.
     """
     stretches = _Stretches(context)
     rows = _Rows(context, stretches)
     before = previous(stretches.stretch, array("i", bytes(4 * len(stretches.stretch))))  # the poll before, by place
-    measures = _Measures()
-    _across(context, stretches, rows, before, measures)
-    polls = stretches.polls
+    carried = _across(context, stretches, rows, before)
+    begin = 0
+    for first in range(0, len(rows.keys) or 1, _WINDOW):
+        last = first + _WINDOW >= len(rows.keys)
+        end = len(carried.moments) if last else bisect_left(carried.moments, 3 * (first + _WINDOW))
+        measures = carried.part(begin, end)
+        _measure_window(measures, rows, (stretches.polls, before), first)
+        yield measures
+        begin = end
+
+
+def _measure_window(measures: _Measures, rows: _Rows, polls: tuple[array[int], array[int]], first: int) -> None:
+    """Add what the rows from `first` on show; `polls` are their operations, and the place of the poll before each."""
+    numbers, before = polls
+    poll, earlier = rows.poll[first : first + _WINDOW], rows.earlier[first : first + _WINDOW]
     # The poll before did not return the key, so it was not measured then.
-    missing = differing(take(before, rows.poll), passed := take(rows.poll, rows.earlier))
-    missing = take(missing, differing(take(passed, missing), take(rows.poll, missing)))
-    missing = take(missing, differing(take(rows.earlier, missing), array("i", [NOBODY]) * len(missing)))
-    measures.polls += take(polls, take(before, take(rows.poll, missing)))
-    measures.keys += take(rows.keys, missing)
-    measures.seen += take(rows.seen, take(rows.earlier, missing))
-    measures.moments += shifted(plus(plus(missing, missing), missing), 1)
-    measures.polls += take(polls, rows.poll)
-    measures.keys += rows.keys
-    measures.seen += rows.seen
-    measures.moments += array("i", range(2, 3 * len(rows.keys) + 2, 3))
-    return measures
+    passed = take(rows.poll, earlier)
+    missing = differing(take(before, poll), passed)
+    missing = take(missing, differing(take(passed, missing), take(poll, missing)))
+    missing = take(missing, differing(take(earlier, missing), array("i", [NOBODY]) * len(missing)))
+    keys = rows.keys[first : first + _WINDOW]
+    places = shifted(missing, first)
+    measures.polls += take(numbers, take(before, take(poll, missing))) + take(numbers, poll)
+    measures.keys += take(keys, missing) + keys
+    measures.seen += take(rows.seen, take(earlier, missing)) + rows.seen[first : first + _WINDOW]
+    measures.moments += shifted(plus(plus(places, places), places), 1)
+    measures.moments += array("i", range(3 * first + 2, 3 * (first + len(keys)) + 2, 3))
 
 
-def _across(context: Context, stretches: _Stretches, rows: _Rows, before: array[int], measures: _Measures) -> None:
-    """From stretch to stretch: where each begins, and what its end leaves to be measured."""
+def _across(context: Context, stretches: _Stretches, rows: _Rows, before: array[int]) -> _Measures:
+    """From stretch to stretch: where each begins, and what its end leaves to be measured, in order."""
+    measures = _Measures()
     columns, polls = context.columns, stretches.polls
     firsts, lasts = rows.first_and_last()
     last_poll = dict(zip(stretches.stretch, polls, strict=True))
@@ -252,6 +282,7 @@ def _across(context: Context, stretches: _Stretches, rows: _Rows, before: array[
     for (moment, _), measured in sorted(left):
         for poll, key, seen in measured:
             measures.add(moment, poll, key, seen)
+    return measures.chosen(array("i", range(len(measures.moments))))
 
 
 class _Judge:
@@ -261,6 +292,13 @@ class _Judge:
         self.context = context
         self.ends = ends
         self.lag = lag
+        self.begins = self._begins()
+        self.times = array("q")  # those of all keys, each with NEVER at its end
+        self.bases = array("i")
+        for one in ends:
+            self.bases.append(len(self.times))
+            self.times += one.times
+            self.times.append(NEVER)
 
     def judge(self, measures: _Measures) -> None:
         """Note the worst lags, the first of equal ones, and find stale-read."""
@@ -268,13 +306,15 @@ class _Judge:
         measures, lags = self._behind(measures)
         keys, polls = measures.keys, measures.polls
         for place in compress(count(), rises(lags, keys, len(lag.by_key))):
-            lag.by_key[keys[place]] = (lags[place], polls[place])
+            if lags[place] > lag.by_key[keys[place]][0]:
+                lag.by_key[keys[place]] = (lags[place], polls[place])
         processes = take(columns.process, polls)
         for place in compress(count(), rises(lags, processes, len(lag.by_process))):
-            lag.by_process[processes[place]] = (lags[place], polls[place])
-        points = self._points(take(columns.call, polls))
+            if lags[place] > lag.by_process[processes[place]][0]:
+                lag.by_process[processes[place]] = (lags[place], polls[place])
+        points = ranks([self.begins], array("i", bytes(4 * len(polls))), take(columns.call, polls))
         for place in compress(count(), rises(lags, points, SERIES_POINTS)):
-            lag.series[points[place]] = lags[place]
+            lag.series[points[place]] = max(lag.series[points[place]], lags[place])
         bound = self.context.options.max_staleness
         if bound is not None and bound < 1 << 64:
             for place in below(array("Q", [bound]) * len(lags), lags):
@@ -282,34 +322,24 @@ class _Judge:
 
     def _behind(self, measures: _Measures) -> tuple[_Measures, array[int]]:
         """Those polls that began after more had become known than their process had seen, in order, and their lags."""
-        columns, moments = self.context.columns, measures.moments
-        since, called = self._since(measures), take(columns.call, measures.polls)
-        late = below(since, called)
-        late = take(late, ascending(take(moments, late)))
-        found = _Measures()
-        found.polls, found.keys = take(measures.polls, late), take(measures.keys, late)
-        found.seen = take(measures.seen, late)
-        return found, gaps(take(called, late), take(since, late))
+        since, called = self._since(measures), take(self.context.columns.call, measures.polls)
+        places = below(since, called)
+        found = measures.chosen(places)
+        places = take(places, ascending(take(measures.moments, places)))
+        return found, gaps(take(called, places), take(since, places))
 
     def _since(self, measures: _Measures) -> array[int]:
         """When a higher offset than the one seen became known, NEVER if none did."""
         later = ranks([one.ends for one in self.ends], measures.keys, shifted(measures.seen, 1))
-        times = array("q")
-        bases = array("i")
-        for one in self.ends:
-            bases.append(len(times))
-            times += one.times
-            times.append(NEVER)
-        return take(times, plus(later, take(bases, measures.keys)))
+        return take(self.times, plus(later, take(self.bases, measures.keys)))
 
-    def _points(self, called: array[int]) -> array[int]:
-        """The stretch of the history's time that each call is in."""
+    def _begins(self) -> array[int]:
+        """When each stretch of the history's time but the first begins."""
         calls = self.context.columns.call
         start = min(calls, default=0)
         span = max(1, max(calls, default=0) - start)
         last = SERIES_POINTS - 1
-        begins = array("q", (start + -(-point * span // last) for point in range(1, SERIES_POINTS)))
-        return ranks([begins], array("i", bytes(4 * len(called))), called)
+        return array("q", (start + -(-point * span // last) for point in range(1, SERIES_POINTS)))
 
     def _stale(self, number: int, key: int, highest: int, lag: int) -> None:
         if highest == _UNSURE:
