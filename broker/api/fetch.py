@@ -265,7 +265,7 @@ def _session_of(services: Services, request: FetchRequest, version: int) -> Sess
         wants_session = epoch == INITIAL_EPOCH and request.topics
         replica_id, replica_epoch = _replica_of(request, version)
         if wants_session:
-            session = sessions.open(uses_ids, now_ms, replica_id=max(replica_id, CONSUMER))
+            session = sessions.open(uses_ids, now_ms, replica_id=replica_id)
         else:
             session = FetchSession(NO_SESSION, uses_ids, now_ms)
         session.replica_id, session.replica_epoch = replica_id, replica_epoch
@@ -296,10 +296,12 @@ def _session_of(services: Services, request: FetchRequest, version: int) -> Sess
 
 
 def _replica_of(request: FetchRequest, version: int) -> tuple[int, int]:
-    """The follower that fetches, and its broker epoch (KIP-903); -1 each for a consumer."""
+    """The follower that fetches, and its broker epoch (KIP-903); -1 each for a consumer. Kafka's tool that compares
+    replicas gives -2: it is a consumer too.
+    """
     if version < _NO_REPLICA_ID_SINCE:
-        return request.replica_id, -1
-    return request.replica_state.replica_id, request.replica_state.replica_epoch
+        return max(request.replica_id, CONSUMER), -1
+    return max(request.replica_state.replica_id, CONSUMER), request.replica_state.replica_epoch
 
 
 def _update(session: Session, request: FetchRequest) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from raftlog.broker.api.replica_requests import parse_replica_fetch
 from raftlog.broker.core.replica.selector import closest_replica
 from raftlog.broker.runtime.replication.fetch_codec import (
@@ -284,6 +286,26 @@ def test_a_long_poll_at_a_follower_ends_when_it_hears_that_records_are_committed
                 cluster[1].append("y")
                 told = only(await follower.receive(request, 13))
                 assert told.high_watermark == 2 and len(told.records) > 0
+
+    run(story)
+
+
+@pytest.mark.parametrize("version", [12, 17])
+def test_kafkas_tool_that_compares_replicas_can_read_each_of_them(tmp_path: Path, version: int) -> None:
+    """It says that it is replica -2, and was taken for a follower that nobody knows."""
+
+    async def story() -> None:
+        async with Cluster(tmp_path) as cluster:
+            cluster.create_topic((1, 2, 3))
+            cluster[1].append("x")
+            await until(cluster.is_replicated)
+            for broker in cluster.brokers.values():
+                await until(lambda broker=broker: broker.high_watermark() == 1)  # type: ignore[misc]
+                request = fetch(0)
+                (request if version < 15 else request.replica_state).replica_id = -2
+                async with Client(broker) as client:
+                    told = only(await client.ask(request, version))
+                assert (told.error_code, told.high_watermark) == (ErrorCode.NONE, 1) and len(told.records) > 0
 
     run(story)
 
