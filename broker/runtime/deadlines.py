@@ -20,11 +20,10 @@ LAZY_FROM_SECONDS = 0.5
 LAZY_TICKS = 20
 
 # So many lazy ones end together at the most: the clients that they wake want the processor, too.
-LAZY_TOGETHER_MAX = 32
+LAZY_TOGETHER_MAX = 80
 
-# After so many the event loop serves others first: a thousand idle consumers must not hold up a produce. A turn more
-# costs less than one of them.
-EXPIRED_PER_TURN = 8
+# After so many the event loop serves others first: a thousand idle consumers must not hold up a produce.
+EXPIRED_PER_TURN = 16
 
 
 class Expiring(Protocol):
