@@ -364,8 +364,13 @@ class Pairs(tuple[Any, ...]):
 
 def freeze(value: Any) -> Any:
     """The value with lists as tuples and objects as sorted pairs, so that it can be compared and hashed."""
+    kind = type(value)  # asked for each value of a history: the common kinds first, without isinstance
+    if kind is int or kind is str or kind is Pairs or value is None:
+        return value
+    if kind is list or kind is tuple:
+        return tuple([freeze(item) for item in value])
     if isinstance(value, list | tuple):
-        return value if type(value) is Pairs else tuple([freeze(item) for item in value])
+        return tuple([freeze(item) for item in value])
     if isinstance(value, dict):
         return Pairs(sorted(((str(name), freeze(item)) for name, item in value.items()), key=_first))
     if isinstance(value, set | frozenset):
