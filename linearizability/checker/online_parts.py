@@ -7,6 +7,7 @@ objects, and verdicts.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 from raftlog.linearizability.checker.alphabet import Alphabet
@@ -33,8 +34,26 @@ _FAR_FUTURE = 1 << 64
 _OPERATION_BYTES = 400  # with its values, about
 
 
+class NotOfModel(Exception):
+    """An operation is not one of the model's."""
+
+    def __init__(self, operation: Operation, reason: str) -> None:
+        self.operation = operation
+        self.reason = reason
+        super().__init__(reason)
+
+
+def _validate(model: Model[Any], operations: Iterable[Operation]) -> None:
+    wrong = model.first_wrong(operations)
+    if wrong is not None:
+        raise NotOfModel(*wrong)
+
+
 class OnlinePart(Protocol):
-    """One object. `complete` and `finish` answer False at the first violation and may raise OutOfBudget."""
+    """One object. `complete` and `finish` answer False at the first violation and may raise OutOfBudget.
+
+    Operations are validated before they are judged: all methods but `finish` and `witness` may raise NotOfModel.
+    """
 
     algorithm: str
     is_bad: bool
@@ -48,6 +67,9 @@ class OnlinePart(Protocol):
 
     def complete(self, operation: Operation) -> bool:
         """An operation ended, with whatever outcome."""
+
+    def validate(self) -> None:
+        """Validate what was not yet, before `finish`."""
 
     def finish(self) -> bool:
         """No more events will come."""
@@ -67,7 +89,7 @@ class OnlineLog:
         self._check = LogCheck(complete=model.complete, remember=_REMEMBERED, leap=_LEAP)
         self._returned: list[Operation] = []
         self._recent: deque[Operation] = deque(maxlen=_RECENT)
-        self._open: dict[int, Operation] = {}
+        self._open: dict[Operation, None] = {}
         self._ended = 0
 
     @property
@@ -76,18 +98,22 @@ class OnlineLog:
         return f"{count:,} answers told of records that had been forgotten" if count else None
 
     def invoke(self, operation: Operation) -> None:
-        self._open[id(operation)] = operation
+        if operation.function not in self._model.functions:
+            _validate(self._model, (operation,))
+        self._open[operation] = None
 
     def complete(self, operation: Operation) -> bool:
-        self._open.pop(id(operation), None)
-        self._ended += 1
-        self._recent.append(operation)
-        self._returned.append(operation)
+        self._open.pop(operation, None)
+        returned = self._returned
+        returned.append(operation)
         # A few at a time: the check is quicker at it, and nothing depends on what comes later.
-        return True if len(self._returned) < _ACCOUNT_EVERY else self._judge()
+        return True if len(returned) < _ACCOUNT_EVERY else self._judge()
 
     def _judge(self) -> bool:
         returned, self._returned = self._returned, []
+        _validate(self._model, returned)
+        self._ended += len(returned)
+        self._recent.extend(returned)
         check = self._check
         try:
             self.is_bad = check.extend(returned) is not None
@@ -95,16 +121,20 @@ class OnlineLog:
             raise OutOfBudget("memory", "the log leaps ahead by more than a million offsets") from None
         if self.is_bad:
             return False
-        if check.waiting and check.unknown:
-            self.is_bad = place_told(check, self._open.values()) is not None
+        if check.unknown and check.waiting:
+            _validate(self._model, self._open)
+            self.is_bad = place_told(check, self._open) is not None
         check.forget()
         self._meter.check(0, check.bytes_used + _OPERATION_BYTES * check.waiting_count)
         return not self.is_bad
 
+    def validate(self) -> None:
+        _validate(self._model, [*self._returned, *self._open])
+
     def finish(self) -> bool:
         if not self._judge():
             return False
-        self._check.extend([operation for operation in self._open.values() if operation.function == "append"])
+        self._check.extend([operation for operation in self._open if operation.function == "append"])
         try:
             self.is_bad = finish(self._check) is not None
         except Undecided:
@@ -118,7 +148,7 @@ class OnlineLog:
         """The check of a finished history, as long as nothing of this one was forgotten."""
         if self._ended > len(self._recent):
             return None
-        return LogPart(self._model, in_order([*self._recent, *self._open.values()]))
+        return LogPart(self._model, in_order([*self._recent, *self._open]))
 
     def witness(self, key: Key, unit: TimeUnit, meter: Meter) -> Witness:
         whole = self._whole()
@@ -181,9 +211,12 @@ class OnlineSearch:
         return None
 
     def invoke(self, operation: Operation) -> None:
+        _validate(self._model, (operation,))
         self._called.append(operation)
 
     def complete(self, operation: Operation) -> bool:
+        if operation.outcome is OK:
+            _validate(self._model, (operation,))
         own = id(operation)
         if own in self._given_up:
             self._given_up.discard(own)
@@ -196,6 +229,9 @@ class OnlineSearch:
             self._returned.append(operation)
         assert operation.returned is not None
         return self._judge(operation.returned)
+
+    def validate(self) -> None:
+        """Each operation was, when it came."""
 
     def finish(self) -> bool:
         """What is still open never answered."""

@@ -188,9 +188,7 @@ def _check_online(options: argparse.Namespace, model: Model[Any], allowance: All
     with open(options.file, "rb") as stream:
         reader = JsonLinesReader(stream, name=options.file, progress=progress.lines, weigh=allowance.expect)
         online = OnlineCheck(model, budget=allowance.left(), source=options.file)
-        for event in reader.events():
-            if online.feed(event) is not None:
-                break
+        online.extend(reader.events())
         return online.finish()
 
 
