@@ -249,16 +249,11 @@ class _Inferred(_Graph):
         """
         if any(map(self._loose, self.context.segments.odd)):
             return False
-        places, targets = self._places_before()
-        followed = take(self.before + array("i", [NOBODY]), places)
-        since = take(self.between + array("q", [LONG_AGO]), places)
-        own = alike(followed, take(self.nodes, targets))
-        if any(since[row] > LONG_AGO for row in own):
+        edges = self._edges()
+        if edges is None:
             return False
-        starts = array("i", accumulate(map(Counter(targets).__getitem__, range(len(self.nodes))), initial=0))
-        reach = greater(take(self.reach, self.nodes), greatest(since, starts))
-        sources = take(self.place_of + array("i", [NOBODY]), followed)
-        put_first(sources, own, array("i", [NOBODY]) * len(own))
+        starts, sources, since = edges
+        reach = greater(take(self.reach, self.nodes), since)
         for _ in range(_ROUNDS):
             known = reach
             reach = greater(known, greatest(take(known + array("q", [LONG_AGO]), sources), starts))
@@ -266,10 +261,26 @@ class _Inferred(_Graph):
                 break
         else:
             return False
-        if _circular(reach, sources, targets):
+        if _circular(reach, sources, owners(starts)):
             return False
         put_first(self.reach, self.nodes, reach)
         return True
+
+    def _edges(self) -> tuple[array[int], array[int], array[int]] | None:
+        """Where the edges of each node begin, the places of the nodes that it follows, and the latest single sends.
+
+        None if a node follows a single send that follows it.
+        """
+        places, targets = self._places_before()
+        starts = array("i", accumulate(map(Counter(targets).__getitem__, range(len(self.nodes))), initial=0))
+        followed = take(self.before + array("i", [NOBODY]), places)
+        since = take(self.between + array("q", [LONG_AGO]), places)
+        own = alike(followed, take(self.nodes, targets))
+        if any(since[row] > LONG_AGO for row in own):
+            return None
+        sources = take(self.place_of + array("i", [NOBODY]), followed)
+        put_first(sources, own, array("i", [NOBODY]) * len(own))
+        return starts, sources, greatest(since, starts)
 
     def _places_before(self) -> tuple[array[int], array[int]]:
         """The places right before the sends of each node and the last ones that it polled, NOWHERE for none.
