@@ -333,8 +333,9 @@ class LogManager:
     def delete(self, topic: str, index: int, topic_id: bytes | None = None) -> None:
         """Remove a partition's log; its files go after file.delete.delay.ms. None there: nothing happens.
 
-        With a topic id only the log of that topic is removed, not of one that was made under its name since. Raises
-        LogUnavailable if the directory cannot be renamed.
+        With a topic id only the log of that topic is removed, not of one that was made under its name since. If the
+        partition's directory cannot be renamed, the data directory goes offline: what it still has of the partition is
+        removed by whoever can read it again.
         """
         key = (topic, index)
         log = self._logs.get(key)
@@ -348,7 +349,10 @@ class LogManager:
             log.offline_reason = log.offline_reason or f"{log.directory}: the partition was deleted"
             path = directory.set_aside(log.directory, doomed=True)
         except OSError as error:
-            raise log.fail(error) from error
+            # Whoever follows the metadata deletes it, and cannot do without the change.
+            if directory.offline_reason is None:
+                self.directory_failed(directory, error)
+            return
         disk = self.store.disk
         self.upkeep.remove_later(lambda: disk.remove_directory(path), log.config.file_delete_delay_ms)
 

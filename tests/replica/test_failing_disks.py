@@ -45,3 +45,25 @@ def test_a_replicated_partition_whose_log_fails_takes_its_directory_offline(
             await until(lambda: all(cluster.is_replicated(index) for index in range(3)))
 
     run(story)
+
+
+def test_a_partition_that_leaves_a_failing_disk_takes_its_directory_offline_and_the_broker_follows_the_metadata(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Failing(OsDisk):
+        def rename(self, old: str, new: str) -> None:
+            raise OSError(errno.EIO, "the disk is gone")
+
+    async def story() -> None:
+        async with Cluster(tmp_path) as cluster:
+            cluster.create_topic((1, 2, 3))
+            cluster[1].append("a")
+            await until(cluster.is_replicated)
+            monkeypatch.setattr(cluster[1].logs.store, "disk", Failing())
+            cluster.set_state(replicas=(2, 3), isr=(2, 3), leader=2)
+            assert "the disk is gone" in (cluster[1].logs.directories[0].offline_reason or "")
+            assert cluster[1].logs.get("t", 0) is None
+            cluster[2].append("b")
+            await until(cluster.is_replicated)
+
+    run(story)

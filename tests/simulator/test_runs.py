@@ -64,6 +64,11 @@ REGRESSIONS: dict[str, tuple[str, int, str]] = {
         "4.120 cut leader / 1 2 3 for=1.651 n=0\n"
         "4.378 deaf 3 / 1 for=0.923 n=0",
     ),
+    "a broker ended because a partition moved away from a directory that had failed": (
+        "cluster",
+        21313,
+        "0.000 moves 1 for=0.000 n=0\n0.737 data-error leader for=0.068 n=4",
+    ),
     "a wiped voter was shut out after its second start": (
         "quorum",
         381,
