@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from zlib import crc32
 
 from raftlog.broker.running import RunningBroker
+from raftlog.broker.runtime.controller import Controller
 from raftlog.broker.runtime.partition import Partition
 from raftlog.linearizability.simulator.cluster_client import values_from
 from raftlog.linearizability.simulator.loop import SimulatedLoop
@@ -71,7 +72,7 @@ class ClusterInvariants:
         self.min_isr = 2
         self.elections = 0
         self._failed = failed
-        self._images: dict[int, MetadataImage] = {}
+        self._watched: dict[int, Controller] = {}
         self._newest_version = -1
         self._seen: dict[tuple[int, Key], _Seen] = {}
 
@@ -86,17 +87,18 @@ class ClusterInvariants:
         broker: RunningBroker | None = machine.parts.get("broker") if machine is not None else None
         if broker is None or loop.dead:
             return
-        image = broker.controller.image
-        if image is not self._images.get(loop.node):
-            self._images[loop.node] = image
-            self._look_at_image(image)
+        controller = broker.controller
+        if self._watched.get(loop.node) is not controller:
+            self._watched[loop.node] = controller
+            # Each change by itself: a node may follow several in one turn.
+            controller.subscribe(lambda _, image: self._look_at_image(image))
         if broker._has_logs:
             for partition in broker.partitions.open_partitions():
                 self._look_at_replica(loop.node, broker, partition)
 
     def died(self, node: int, power: bool) -> None:
         """A broker is no more; what its host wrote stays, unless the power went."""
-        self._images.pop(node, None)
+        self._watched.pop(node, None)
         for key in [key for key in self._seen if key[0] == node]:
             del self._seen[key]
         if power:

@@ -69,6 +69,13 @@ REGRESSIONS: dict[str, tuple[str, int, str]] = {
         21313,
         "0.000 moves 1 for=0.000 n=0\n0.737 data-error leader for=0.068 n=4",
     ),
+    "two changes that a node followed in one turn were taken for an unclean election": (
+        "cluster",
+        22215,
+        "0.000 offsets 1 for=0.000 n=0\n"
+        "0.197 reset leader / 1 2 3 for=0.000 n=0\n"
+        "0.198 isolate leader / 1 3 for=0.862 n=0",
+    ),
     "a wiped voter was shut out after its second start": (
         "quorum",
         381,
