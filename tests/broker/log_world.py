@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
 
 from raftlog.broker.core.log.config import LogConfig
 from raftlog.broker.core.log.results import AppendOrigin, AppendResult
@@ -36,16 +36,25 @@ class FakeClock:
         return self.ms / 1000
 
 
-class AtOnce(LogManager):
-    """Syncs without a thread: a disk in memory is not made for several of them."""
+class Inline(ThreadPoolExecutor):
+    """Does the work when it is submitted."""
 
-    def in_thread(self, work: Callable[[], T]) -> asyncio.Future[T]:
-        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        done: Future[T] = Future()
         try:
-            done.set_result(work())
+            done.set_result(fn(*args, **kwargs))
         except (OSError, PowerCut) as error:
             done.set_exception(error)
         return done
+
+
+class AtOnce(LogManager):
+    """Syncs without a thread: a disk in memory is not made for several of them."""
+
+    def _pool(self) -> ThreadPoolExecutor:
+        if self._threads is None:
+            self._threads = Inline()
+        return self._threads
 
 
 class LogWorld:

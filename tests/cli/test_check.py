@@ -228,7 +228,8 @@ def test_the_page_of_a_kafka_history_keeps_to_the_budget_too(run: Run, tmp_path:
     page = tmp_path / "page.html"
     path = written(tmp_path / "kafka.jsonl", lines)
     outcome = run("check", path, "--model", "kafka", "--html", str(page), "--budget-mb", "3")
-    assert "the page has the operations of the examples only: 3 MB are used" in outcome.err
+    # Whether reading it again or only the page is too much depends on what memory is free from before.
+    assert "the page has the operations of the examples only: 3 MB are" in outcome.err
     assert page.stat().st_size < 2_000_000
 
 
