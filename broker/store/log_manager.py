@@ -346,13 +346,14 @@ class LogManager:
             if topic_id is not None and (log.topic_id or directory.topic_id_of(log.directory) or topic_id) != topic_id:
                 return
             self._forget(key, log)
-            log.offline_reason = log.offline_reason or f"{log.directory}: the partition was deleted"
             path = directory.set_aside(log.directory, doomed=True)
         except OSError as error:
             # Whoever follows the metadata deletes it, and cannot do without the change.
             if directory.offline_reason is None:
                 self.directory_failed(directory, error)
+            log.fail(error)
             return
+        log.offline_reason = log.offline_reason or f"{log.directory}: the partition was deleted"
         disk = self.store.disk
         self.upkeep.remove_later(lambda: disk.remove_directory(path), log.config.file_delete_delay_ms)
 
