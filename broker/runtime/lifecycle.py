@@ -227,11 +227,7 @@ class BrokerLifecycle:
     # -- directories ---------------------------------------------------------------------------------
 
     def assign_directory(self, topic_id: bytes, index: int, directory_id: bytes) -> None:
-        """Tell the controller in which directory a replica lies (KIP-858). With one directory there is nothing to
-        tell.
-        """
-        if len(self._registration.directories) < 2:
-            return
+        """Tell the controller in which directory a replica lies (KIP-858)."""
         self._assignments[topic_id, index] = directory_id
         if self._assigning is None or self._assigning.done():
             self._assigning = self._loop.create_task(self._send_assignments())

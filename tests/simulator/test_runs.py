@@ -69,6 +69,14 @@ REGRESSIONS: dict[str, tuple[str, int, str]] = {
         21313,
         "0.000 moves 1 for=0.000 n=0\n0.737 data-error leader for=0.068 n=4",
     ),
+    "a replica whose first directory had failed never told that it lies in the other": (
+        "cluster",
+        31530,
+        "0.000 moves 1 for=0.000 n=0\n"
+        "1.739 kill leader for=0.015 n=0\n"
+        "2.127 full-disk leader for=0.514 n=0\n"
+        "3.763 data-error 2 for=1.321 n=4",
+    ),
     "two changes that a node followed in one turn were taken for an unclean election": (
         "cluster",
         22215,
