@@ -315,6 +315,12 @@ class ParkedFetch:
         idle = not session.ready and not session.news and not self._terms.whole_answer
         self._answer.finish([] if idle else self._service.read_all(session, self._terms, ends=True)[0])
 
+    def hurry(self) -> None:
+        """Answer with what there is, before the time."""
+        if self._tick != _NOT_PARKED:
+            self._service.deadlines.remove(self, self._tick)
+            self.expire()
+
     def give_way(self) -> None:
         """The next request of the session is here: nothing, so that it is not held up. What there is it will get."""
         self.cancel()

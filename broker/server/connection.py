@@ -310,6 +310,7 @@ class Connection:
             place = PendingReply(self)
             place.pieces = pieces
             self._places.append(place)
+            self._hurry(len(self._places) - 1)
         else:
             self._out.extend(pieces)
             if not self._corked:
@@ -335,7 +336,10 @@ class Connection:
                 self._send_alone(piece)
                 return
         self._count_unsent(pieces)
-        if self.closed or not places or places[0].pieces is None:
+        if self.closed or not places:
+            return
+        if places[0].pieces is None:
+            self._hurry(max((at for at, place in enumerate(places) if place.pieces is not None), default=0))
             return
         while places and (head := places[0].pieces) is not None:
             self._out.extend(head)
@@ -344,6 +348,12 @@ class Connection:
             self._flush_guarded()
             if self._paused and not self._out:
                 self._server.loop.call_soon(self.resume)
+
+    def _hurry(self, count: int) -> None:
+        """The reply behind the first `count` is known: nobody before it shall wait without need."""
+        for place in self._places[:count]:
+            if place.pieces is None:
+                place.hurry()
 
     def _send_alone(self, piece: Buffer) -> None:
         """Send the only reply that is outstanding; the queue is for what the socket does not take."""

@@ -53,7 +53,7 @@ class PendingReply:
     """The place of a reply that is not there yet; later replies of the connection wait behind it.
 
     `pieces` is None until the reply is known; an empty one means that the request gets no reply. Who has to forget
-    something when the connection goes away before extends `abandon`.
+    something when the connection goes away before extends `abandon`, who waits without need extends `hurry`.
     """
 
     __slots__ = ("_connection", "pieces")
@@ -69,6 +69,9 @@ class PendingReply:
             return
         self.pieces = pieces
         connection.reply_ready(pieces)
+
+    def hurry(self) -> None:
+        """A later reply is known and waits behind this one. Who only waits for more to say answers now."""
 
     def abandon(self) -> None:
         """The connection is gone: a late completion does nothing."""

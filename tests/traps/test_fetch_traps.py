@@ -31,10 +31,11 @@ from tests.traps.batches import (
 )
 from tests.traps.conftest import MakeTopic
 from tests.traps.raw import RawConnection
-from tests.traps.sensible import Names, fetch, produce
+from tests.traps.sensible import Names, fetch, produce, sensible_request
 
 VERSIONS = range(4, 19)
 LONG_MS = 30_000
+FOR_EVER_MS = 2**31 - 1
 
 
 @pytest.fixture
@@ -142,6 +143,32 @@ def test_a_long_poll_ends_in_time_when_nobody_produces(connection: RawConnection
     partition = read(connection, names, max_wait_ms=200)
     assert partition.records == b"" and partition.error_code == ErrorCode.NONE
     assert time.monotonic() - began >= 0.19
+
+
+@pytest.mark.parametrize("behind", [ApiKey.METADATA, ApiKey.INIT_PRODUCER_ID], ids=["known at once", "known later"])
+def test_a_long_poll_gives_way_to_an_answer_that_waits_behind_it(
+    connection: RawConnection, names: Names, behind: ApiKey
+) -> None:
+    send(connection, names, plain_batch(b"a"))
+    waiting = fetch(FETCH_VERSION, names, max_wait_ms=FOR_EVER_MS, min_bytes=1 << 20)
+    for _ in range(2):
+        connection.send_request(waiting, FETCH_VERSION)
+    connection.send_request(sensible_request(behind, 4, names), 4)
+    for _ in range(2):
+        partition = only_partition(connection.receive(ApiKey.FETCH, FETCH_VERSION)[1])
+        assert values_of(partition.records) == [b"a"], "what there is, less than was asked for"
+    assert connection.receive(behind, 4)
+
+
+def test_a_long_poll_waits_on_while_what_waits_behind_it_is_another_long_poll(
+    broker: RunningBroker, connection: RawConnection, names: Names
+) -> None:
+    for _ in range(2):
+        connection.send_request(fetch(FETCH_VERSION, names, max_wait_ms=FOR_EVER_MS), FETCH_VERSION)
+    with RawConnection(broker.bootstrap_servers) as other:
+        send(other, names, plain_batch(b"news"))
+    found = [only_partition(connection.receive(ApiKey.FETCH, FETCH_VERSION)[1]) for _ in range(2)]
+    assert [values_of(each.records) for each in found] == [[b"news"], [b"news"]]
 
 
 def test_a_long_poll_with_an_error_in_it_does_not_wait(connection: RawConnection, names: Names) -> None:
