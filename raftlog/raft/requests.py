@@ -50,6 +50,8 @@ class Requests:
         # The leader may still be answering what this node asked before it was started again: no number comes twice.
         self._number = incarnation
         self._asked: dict[int, tuple[int, asyncio.Future[Sequence[Any]]]] = {}
+        # Of them, those whose leader leads no more: they wait only a moment longer.
+        self._given_up: set[int] = set()
         self._changes: list[asyncio.Future[None]] = []
         self._held: list[tuple[int, int, bytes]] = []
         self._answering: dict[tuple[int, int], asyncio.Task[None]] = {}
@@ -110,6 +112,7 @@ class Requests:
             raise ProposalFailed(f"node {leader_id} did not answer in time", outcome_unknown=True) from error
         finally:
             del self._asked[number]
+            self._given_up.discard(number)
         if status == NOT_LEADER:
             return None
         if status == FAILED:
@@ -140,8 +143,9 @@ class Requests:
 
     def _give_up_on_deposed(self) -> None:
         leader_id = self._quorum.leader_id
-        for asked, waiting in self._asked.values():
-            if leader_id not in (-1, asked):
+        for number, (asked, waiting) in self._asked.items():
+            if leader_id not in (-1, asked) and number not in self._given_up:
+                self._given_up.add(number)
                 loop = asyncio.get_running_loop()
                 loop.call_later(DEPOSED_SECONDS_MAX, _fail, waiting, f"node {asked} leads no more, and does not answer")
 
