@@ -10,6 +10,7 @@ import asyncio
 import base64
 import logging
 import random
+from functools import partial
 from typing import TYPE_CHECKING
 
 from raftlog.broker.api.context import Services
@@ -163,7 +164,10 @@ class RunningBroker:
             disk=self.machine.disk,
             on_offline=self._log_offline,
         )
-        replication = self.membership.replication() if self.membership is not None else None
+        replication = None
+        if self.membership is not None:
+            self.logs.store.before_loss = partial(self.membership.storage_failed, intact=False)
+            replication = self.membership.replication()
         self.partitions = PartitionManager(config.node_id, self.logs, self.topic_config, replication)
         self.fetches = FetchService(
             self.loop,

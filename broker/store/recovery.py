@@ -8,6 +8,8 @@ and whether the broker stopped cleanly: it is given the recovery point, below wh
   records that were safe are gone: LogDamaged, and the partition stays offline with all its files untouched.
 - From the recovery point on every batch is read and checked. The first one that is torn or damaged ends the log; what
   follows it is cut off as Kafka does, and how much that was is logged.
+  Whether that can have been acknowledged is told: after the death of the process alone nothing but a write that it cut
+  short can be missing.
 - What was read there is synced before anybody is served: a record that was once seen must not vanish (KAFKA-8812).
 """
 
@@ -25,22 +27,18 @@ from raftlog.broker.core.log.results import LogDamaged
 from raftlog.broker.core.log.snapshot import CorruptSnapshot, decode_snapshot
 from raftlog.broker.core.log.transactions import AbortedTransaction
 from raftlog.broker.store.cut_plan import replay_batch
-from raftlog.broker.store.files import STAGED_SUFFIX, read_exactly, read_whole
-from raftlog.broker.store.names import (
-    CLEANED_SUFFIX,
-    DELETED_SUFFIX,
-    LEADER_EPOCHS,
-    SNAPSHOT_SUFFIX,
-    SWAP_SUFFIX,
-    offset_of,
-    snapshot_name,
-)
+from raftlog.broker.store.files import read_exactly, read_whole
+from raftlog.broker.store.names import LEADER_EPOCHS, SNAPSHOT_SUFFIX, offset_of, snapshot_name
 from raftlog.broker.store.open_log import OpenLog
 from raftlog.broker.store.segment import LOG_SUFFIX, OFFSET_INDEX_SUFFIX, SUFFIXES, TIME_INDEX_SUFFIX, Segment
 from raftlog.broker.store.store import Store
+from raftlog.broker.store.swapping import finish_swap
 from raftlog.wire.batch import HEADER_SIZE, BatchHeader, CorruptRecord, check_crc, parse_header
 
 logger = logging.getLogger("raftlog.recovery")
+
+PAGE_BYTES: Final = 4096
+"""The smallest that machines have."""
 
 SCAN_BYTES: Final = 1 << 20
 """How much is read at once while every batch is checked."""
@@ -363,6 +361,8 @@ class _Recovery:
                 len(doomed),
                 f", with whole batches up to offset {lost - 1}" if lost > end_offset else " (no whole batch)",
             )
+            if following_bytes or not _may_be_cut_short(segment, position):
+                self.store.before_loss()
         else:
             logger.info("log=%s giving back %d bytes of unused room", self.directory, torn_bytes)
         # The last first, so that a crash in the middle leaves a log without holes.
@@ -427,6 +427,17 @@ class _Recovery:
         return Recovered(opened, log_start_offset, end_offset, min(self.recovery_point, end_offset))
 
 
+def _may_be_cut_short(segment: Segment, position: int) -> bool:
+    """Whether a kill in the middle of the last write may have left this: the kernel looks for signals between pages,
+    so the file then ends with one, and the batch does not end in it."""
+    if segment.size % PAGE_BYTES:
+        return False
+    try:
+        return segment.size - position < HEADER_SIZE or position + segment.batch_size_at(position) > segment.size
+    except LogDamaged:
+        return False
+
+
 def _sound_header(data: memoryview, at: int, end_offset: int) -> BatchHeader | None:
     try:
         header = parse_header(data, at)
@@ -446,47 +457,3 @@ def rebuild_indexes(segment: Segment, config: LogConfig) -> None:
     segment.add_time_entry()
     segment.offsets.sync()
     segment.times.sync()
-
-
-def finish_swap(store: Store, directory: str) -> list[str]:
-    """Finish or undo what a crash interrupted, as Kafka does; the names that are left. Raises OSError.
-
-    `.deleted` files go. A `.swap` below every `.cleaned` belongs to a replacement that had been decided: it takes the
-    place of all segments that it covers. Every other `.swap` and all `.cleaned` files go.
-    """
-    disk = store.disk
-    names = disk.list_directory(directory)
-    # One look at all names: ten thousand logs are opened at a start.
-    together = "/".join([*names, ""])
-    if not any(f"{suffix}/" in together for suffix in (DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX, STAGED_SUFFIX)):
-        return names
-    cleaned = [offset for name in names if name.endswith(CLEANED_SUFFIX) and (offset := offset_of(name)) is not None]
-    lowest_cleaned = min(cleaned, default=1 << 63)
-    swaps = []
-    for name in names:
-        undone = name.endswith(SWAP_SUFFIX) and (offset_of(name) or 0) >= lowest_cleaned
-        if undone or name.endswith((DELETED_SUFFIX, CLEANED_SUFFIX, ".tmp")):
-            logger.info("log=%s removing %s, left by what was interrupted", directory, name)
-            disk.remove(f"{directory}/{name}")
-        elif name.endswith(SWAP_SUFFIX):
-            swaps.append(name)
-    _replace_by_swaps(store, directory, swaps)
-    disk.sync_directory(directory)
-    return disk.list_directory(directory)
-
-
-def _replace_by_swaps(store: Store, directory: str, swaps: list[str]) -> None:
-    bases = [
-        offset for name in swaps if name.endswith(LOG_SUFFIX + SWAP_SUFFIX) and (offset := offset_of(name)) is not None
-    ]
-    if bases:
-        last = Segment.load(store.files, directory, max(bases), suffix=SWAP_SUFFIX)
-        low, high = min(bases), max(last.next_offset(), max(bases) + 1)
-        last.close()
-        for name in store.disk.list_directory(directory):
-            offset = offset_of(name)
-            if name.endswith(SUFFIXES) and offset is not None and low <= offset < high:
-                store.disk.remove(f"{directory}/{name}")
-    for name in swaps:
-        logger.info("log=%s finishing the replacement of %s", directory, name)
-        store.disk.rename(f"{directory}/{name}", f"{directory}/{name.removesuffix(SWAP_SUFFIX)}")

@@ -30,6 +30,10 @@ def _ignore_cut(log: ManagedLog) -> None:
     """Used where nobody keeps checkpoints."""
 
 
+def _ignore_loss() -> None:
+    """Used where nobody else has the records."""
+
+
 def _remove_now(remove: Callable[[], None], delay_ms: int) -> None:
     remove()
 
@@ -44,6 +48,7 @@ class Store:
 
     __slots__ = (
         "before_cut",
+        "before_loss",
         "clock",
         "disk",
         "files",
@@ -63,4 +68,5 @@ class Store:
         self.on_full: Callable[[ManagedLog, str], None] = _ignore_failure
         self.on_roll: Callable[[ManagedLog], None] = _ignore_roll
         self.before_cut: Callable[[ManagedLog], None] = _ignore_cut
+        self.before_loss: Callable[[], None] = _ignore_loss
         self.remove_later: Callable[[Callable[[], None], int], None] = _remove_now

@@ -12,6 +12,7 @@ from raftlog.broker.core.log.config import LogConfig
 from raftlog.broker.core.log.results import LogUnavailable
 from raftlog.broker.store.open_log import SNAPSHOT_INTERVAL_BYTES
 from raftlog.broker.store.partition_log import PartitionLog
+from raftlog.broker.store.recovery import PAGE_BYTES
 from raftlog.linearizability.simulator.disk import PowerCut
 from raftlog.wire.batch import decode_batch, iterate_batches
 from raftlog.wire.errors import ErrorCode
@@ -160,9 +161,37 @@ def test_a_damaged_batch_above_the_recovery_point_ends_the_log_and_the_loss_is_t
     assert values_in(log) == numbered(0, 3)
     told = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
     assert len(told) == 1
+    assert world.losses == 1
     for part in ("CUT at offset 3", FIRST + ".log", f"{lost_bytes} bytes", f"{later_bytes} bytes", "up to offset 39"):
         assert part in told[0], told[0]
     assert [name for name in world.disk.names if name.endswith(".log")] == [FIRST + ".log"]
+
+
+def test_a_write_that_a_kill_cut_short_is_no_loss_of_records() -> None:
+    world = LogWorld()
+    fill(world, 0, 5)
+    file = world.disk.names[FIRST + ".log"]
+    whole = len(file.content)
+    world.append_values(b"x" * 10_000)
+    del file.content[2 * PAGE_BYTES :]
+    assert values_in(world.restart_killed()) == numbered(0, 5)
+    assert (len(file.content), world.losses) == (whole, 0)
+
+
+@pytest.mark.parametrize("place", [0, 8, 9, 11, 16, 17, 61, 9999])
+@pytest.mark.parametrize("pages", [False, True])
+def test_a_last_batch_that_is_there_and_damaged_is_a_loss(place: int, pages: bool) -> None:
+    world = LogWorld()
+    fill(world, 0, 5)
+    file = world.disk.names[FIRST + ".log"]
+    whole = len(file.content)
+    frame = len(batch_of([b"x" * 10_000], START_MS)) - 10_000
+    world.append_values(b"x" * (3 * PAGE_BYTES - whole - frame + (0 if pages else 7)))
+    assert (len(file.content) % PAGE_BYTES == 0) is pages
+    damage(world, FIRST + ".log", whole + place)
+    assert values_in(world.restart_killed()) == numbered(0, 5)
+    # A length that lies, in a file that happens to end with a page, is all that cannot be told from a write cut short.
+    assert world.losses == (0 if pages and place in (9, 11) else 1)
 
 
 def test_a_segment_whose_predecessor_lost_its_end_is_cut_off_with_it() -> None:

@@ -77,6 +77,16 @@ REGRESSIONS: dict[str, tuple[str, int, str]] = {
         "2.127 full-disk leader for=0.514 n=0\n"
         "3.763 data-error 2 for=1.321 n=4",
     ),
+    "a killed broker counted as having all records though its disk had lost some": (
+        "cluster",
+        41136,
+        "0.205 data-rot 2 for=0.072 n=0\n"
+        "0.205 full-disk leader for=0.085 n=0\n"
+        "2.133 cut leader / 1 2 3 for=0.083 n=0\n"
+        "2.618 deaf 1 / 2 3 for=1.383 n=0\n"
+        "3.486 freeze leader for=0.291 n=0\n"
+        "3.492 data-rot leader for=0.024 n=4",
+    ),
     "two changes that a node followed in one turn were taken for an unclean election": (
         "cluster",
         22215,
