@@ -8,7 +8,7 @@ import time
 from multiprocessing.connection import Connection
 
 from benchmarks.brokers import Broker, create_topic
-from benchmarks.measure import Row, Sample, progress
+from benchmarks.measure import Row, Sample, alternate, progress
 from benchmarks.raw_client import RawClient, connect, frame
 from benchmarks.single_node import one_at_a_time, percentile
 from raftlog.wire.apis import ApiKey
@@ -56,14 +56,18 @@ def consumers(bootstrap: str, topic: str, count: int, pipe: Connection) -> None:
     asyncio.run(run())
 
 
-def rows(brokers: list[Broker], count: int = 1000, seconds: float = 5) -> list[Row]:
-    """CPU share of the parked consumers, and the p99 of single produces without and with them."""
+def rows(brokers: list[Broker], rounds: int, count: int = 1000, seconds: float = 5) -> list[Row]:
+    """CPU share of the parked consumers, and the p99 of single produces without and with them.
+
+    In rounds, and after one that does not count: a JVM that has just begun takes the processor from everybody.
+    """
     share = Row(f"{count:,} idle consumers: broker CPU", "%", higher_is_better=False)
     added = Row(f"{count:,} idle consumers: added p99 of a produce", "ms", higher_is_better=False)
     for broker in brokers:
         create_topic(broker.bootstrap, "idle", 10)
         create_topic(broker.bootstrap, "busy")
-        one_at_a_time(broker, "busy", 1)
+
+    def work(broker: Broker, number: int) -> Sample:
         before = percentile(one_at_a_time(broker, "busy", seconds, 200), 0.99)
         ours, theirs = multiprocessing.Pipe()
         process = multiprocessing.get_context("spawn").Process(
@@ -77,7 +81,10 @@ def rows(brokers: list[Broker], count: int = 1000, seconds: float = 5) -> list[R
         after = percentile(one_at_a_time(broker, "busy", seconds, 200), 0.99)
         ours.send("stop")
         process.join(30)
-        share.samples[broker.name] = [Sample(used * 100)]
-        added.samples[broker.name] = [Sample(after - before)]
         progress(f"idle consumers: {broker.name} {used:.1%} CPU, p99 {before:.2f} -> {after:.2f} ms")
+        if number >= 0:
+            added.samples.setdefault(broker.name, []).append(Sample(after - before))
+        return Sample(used * 100)
+
+    alternate(share, brokers, work, rounds=rounds)
     return [share, added]

@@ -87,7 +87,7 @@ def main() -> int:
         "latency": lambda: together(lambda b: single_node.latency(b, rounds), kafka),
         "memory": lambda: together(lambda b: single_node.memory(b, options.gigabytes), kafka),
         "many-partitions": single_node.many_partitions,
-        "idle-consumers": lambda: together(idle_consumers.rows, kafka),
+        "idle-consumers": lambda: together(lambda b: idle_consumers.rows(b, rounds), kafka),
         "partitions": lambda: together(lambda b: scaling.partitions(b, rounds, scale), kafka),
         "connections": lambda: together(lambda b: scaling.connections(b, rounds, scale), kafka),
     }
