@@ -43,7 +43,6 @@ from raftlog.linearizability.checker.kafka.options import KafkaOptions
 
 _OK = Outcome.OK  # compared by identity: hashing an enumeration's member is a call
 _FAIL = Outcome.FAIL
-_BLOCK = 6  # records of a key in one poll that are worth looking up together
 _DATA = {"send": SEND, "poll": POLL, "txn": TXN}
 _INPUT_FIELDS = frozenset({"ops", "producer", "producer_id", "epoch", "isolation", "transactional"})
 _COMMIT_FIELDS = frozenset({"member", "generation"})
@@ -236,12 +235,12 @@ class Intake:
             self._key_numbers[key] = number
         return number
 
-    def _element(self, key: int, value: Any, shown: Any) -> int:
+    def _element(self, key: int, value: Any, shown: Any, writer: int = NOBODY) -> int:
         columns = self.columns
         element = self._elements[key][value] = len(columns.values)
         columns.values.append(shown)
         columns.element_key.append(key)
-        columns.writer.append(NOBODY)
+        columns.writer.append(writer)
         columns.offset.append(NOWHERE)
         return element
 
@@ -253,15 +252,13 @@ class Intake:
         wanted = value if type(value) is int or type(value) is str else hashable(value)
         element = self._elements[known].get(wanted)
         if element is None:
-            element = self._element(known, wanted, value)
-        elif columns.writer[element] != NOBODY and not self._replaces(number, element, outcome):
-            columns.send_element.append(element)
-            return
-        columns.writer[element] = number
+            element = self._element(known, wanted, value, number)
+        elif columns.writer[element] == NOBODY or self._replaces(number, element, outcome):
+            columns.writer[element] = number
+        else:
+            offset = None
         columns.send_element.append(element)
-        if offset is None:
-            return
-        place = offset_of(offset)
+        place = None if offset is None else offset_of(offset)
         if place is None:
             return
         if outcome != OK:
@@ -289,44 +286,31 @@ class Intake:
         )
 
     def _poll(self, records: Any) -> None:
-        columns = self.columns
+        columns, numbers, all_elements = self.columns, self._key_numbers, self._elements
         offsets, polled = columns.offset, columns.polled
-        append = polled.append
+        append_key, append_row = columns.segment_key.append, columns.segment_row.append
         for key, pairs in records.items() if type(records) is dict else items(records, "poll"):
-            known = self._key_numbers.get(key) if type(key) is str else None
+            known = numbers.get(key) if type(key) is str else None
             if known is None:
                 known = self.key(key)
             if not pairs:
                 continue
-            columns.segment_key.append(known)
-            columns.segment_row.append(len(polled))
-            elements = self._elements[known]
             start = len(polled)
-            if type(pairs) is list and len(pairs) >= _BLOCK and self._poll_known(elements, pairs):
-                continue
+            append_key(known)
+            append_row(start)
+            elements = all_elements[known]
+            found: list[int] = []
             try:
                 for offset, value in pairs:
                     element = elements.get(value)
                     if element is None:
                         element = self._element(known, value, value)
                     if offsets[element] != offset:
-                        self._place(element, offset)
-                    append(element)
+                        self._place(start + len(found), element, offset)
+                    found.append(element)
+                polled.fromlist(found)
             except (TypeError, ValueError):
-                del polled[start:]
                 self._poll_one_by_one(known, pairs)  # it holds what cannot be looked up, or is no list of pairs
-
-    def _poll_known(self, elements: dict[Any, int], pairs: Any) -> bool:
-        """Take up many records at once if all are known and stand where they stood before; False if not."""
-        try:
-            offsets, values = zip(*pairs, strict=True)
-            found = list(map(elements.__getitem__, values))
-        except (KeyError, TypeError, ValueError):
-            return False
-        if tuple(map(self.columns.offset.__getitem__, found)) != offsets:
-            return False
-        self.columns.polled.fromlist(found)
-        return True
 
     def _poll_one_by_one(self, key: int, pairs: Any) -> None:
         columns = self.columns
@@ -340,19 +324,19 @@ class Intake:
             if element is None:
                 element = self._element(key, wanted, value)
             if offsets[element] != offset or type(offset) is not int:
-                self._place(element, offset)
+                self._place(len(columns.polled), element, offset)
             columns.polled.append(element)
 
-    def _place(self, element: int, offset: Any) -> None:
-        """A record about to be polled stands at another offset than the one known, if any."""
+    def _place(self, row: int, element: int, offset: Any) -> None:
+        """The record that is to be this row of `polled` stands at another offset than the one known, if any."""
         columns = self.columns
         place = offset_of(offset)
         if place is None:
-            columns.polled_offset[len(columns.polled)] = None
+            columns.polled_offset[row] = None
         elif columns.offset[element] == NOWHERE:
             columns.offset[element] = place
         elif columns.offset[element] != place:
-            columns.polled_offset[len(columns.polled)] = place
+            columns.polled_offset[row] = place
             columns.extra_offsets.setdefault(element, set()).add(place)
 
     def _ends(self, number: int, given: Any) -> None:
