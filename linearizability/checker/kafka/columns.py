@@ -172,6 +172,10 @@ class Columns(Facts):
             + 400 * (len(self.ends) + len(self.rebalanced) + len(self.subscriptions) + len(self.assignments))
         )
 
+    def any_flag(self, flag: int) -> bool:
+        """Whether some operation has this flag."""
+        return any(flags in self.flags for flags in range(2 * ASSIGNED) if flags & flag)
+
     def finish(self) -> None:
         """Close the last rows, so that every range ends where the next begins."""
         self.name_producer(len(self.process), NOBODY, 0)

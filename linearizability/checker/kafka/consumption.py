@@ -45,7 +45,7 @@ def count_consumption(context: Context) -> ConsumeCounts:
     """Count, per subscribed process, how often each value was consumed in ok operations."""
     columns, counts = context.columns, ConsumeCounts()
     rows: dict[int, array[int]] = {}
-    for number in range(len(columns)):
+    for number in range(len(columns) if columns.any_flag(SUBSCRIBED) else 0):
         if columns.flags[number] & SUBSCRIBED and columns.outcome[number] == OK:
             consumed = columns.polled_by(number)
             if consumed:

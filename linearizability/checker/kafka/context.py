@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from raftlog.linearizability.checker.budget import Meter
 from raftlog.linearizability.checker.kafka.columns import Columns
 from raftlog.linearizability.checker.kafka.findings import Findings, Judgement
+from raftlog.linearizability.checker.kafka.gather import ascending, below
 from raftlog.linearizability.checker.kafka.options import KafkaOptions
 from raftlog.linearizability.checker.kafka.order import Order
 from raftlog.linearizability.checker.kafka.segments import Segments
@@ -35,10 +36,7 @@ class Context:
 
 def sort_by(times: array[int]) -> range | array[int]:
     """The numbers of operations in the order of these times; a range where they are in order already."""
-    count = len(times)
-    if all(map(int.__le__, times, times[1:])):
-        return range(count)
-    return array("i", sorted(range(count), key=times.__getitem__))
+    return ascending(times) if below(times[1:], times[:-1]) else range(len(times))
 
 
 def allowed_if(condition: bool) -> Judgement:

@@ -17,11 +17,9 @@ sends hang in the order of their key between nodes, single polls at its end, and
 from __future__ import annotations
 
 from array import array
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, islice
-from operator import sub
+from itertools import accumulate
 
 from raftlog.linearizability.checker.kafka.columns import NEVER, NOBODY, NOWHERE, OK, TXN, Columns
 from raftlog.linearizability.checker.kafka.components import components
@@ -30,8 +28,10 @@ from raftlog.linearizability.checker.kafka.gather import (
     NOTHING,
     alike,
     ascending,
+    below,
     chosen,
     clear,
+    counting,
     differing,
     greater,
     greatest,
@@ -40,8 +40,10 @@ from raftlog.linearizability.checker.kafka.gather import (
     peaks,
     put_first,
     shifted,
+    sizes,
     spread,
     take,
+    tally,
 )
 
 LONG_AGO = -NEVER
@@ -217,29 +219,32 @@ class _Inferred(_Graph):
 
     def _choose_nodes(self) -> None:
         columns, by_call = self.columns, self.context.by_call
-        sends = map(sub, islice(columns.send_start, 1, None), columns.send_start)
-        segments = map(sub, islice(columns.segment_start, 1, None), columns.segment_start)
-        marks = array("B", [sent > 1 or sent > 0 < polled for sent, polled in zip(sends, segments, strict=True)])
-        if 1 in marks:
-            numbers = array("i", by_call)
+        sends, segments = sizes(columns.send_start), sizes(columns.segment_start)
+        none = array("i", bytes(4 * len(sends)))
+        sending = below(none, sends)
+        polling = take(sending, below(none[: len(sending)], take(segments, sending)))
+        found = below(shifted(none, 1), sends) + polling
+        if found:
+            marks = array("B", bytes(len(sends)))
+            put_first(marks, found, array("B", b"\1") * len(found))
+            numbers = counting(by_call) if isinstance(by_call, range) else by_call
             self.nodes = chosen(numbers, take(marks, numbers))
-            put_first(self.place_of, self.nodes, array("i", range(len(self.nodes))))
+            put_first(self.place_of, self.nodes, counting(range(len(self.nodes))))
 
     def _lay_out(self) -> None:
-        columns, order, place_of = self.columns, self.context.order, self.place_of
-        writer, call = columns.writer, columns.call
-        before, between = self.before, self.between
-        for key in range(len(columns.keys.names)):
-            node, latest = NOBODY, LONG_AGO
-            for place in range(order.key_start[key], order.key_start[key + 1]):
-                number = writer[order.elements[place]]
-                if number != NOBODY:
-                    if place_of[number] != NOBODY:
-                        node, latest = number, LONG_AGO
-                    elif call[number] > latest:
-                        latest = call[number]
-                before[place] = node
-                between[place] = latest
+        order, call, between = self.context.order, self.columns.call, self.between
+        writers = take(self.columns.writer, order.elements)
+        nodes = take(self.place_of + array("i", [NOBODY]), writers)
+        single = alike(nodes, array("i", [NOBODY]) * len(nodes))
+        latest = counting(range(len(nodes)))  # the place of the last node
+        put_first(latest, single, array("i", [NOWHERE]) * len(single))
+        latest = peaks(latest, order.key_start)
+        self.before = take(writers + array("i", [NOBODY]), latest)
+        begins = set(order.key_start)
+        for place in single:
+            since = LONG_AGO if place in begins else between[place - 1]
+            number = writers[place]
+            between[place] = max(since, call[number]) if number != NOBODY else since
 
     def _spread_at_once(self) -> bool:
         """Give all nodes the reach of what they follow, round by round over whole columns.
@@ -272,7 +277,7 @@ class _Inferred(_Graph):
         None if a node follows a single send that follows it.
         """
         places, targets = self._places_before()
-        starts = array("i", accumulate(map(Counter(targets).__getitem__, range(len(self.nodes))), initial=0))
+        starts = array("i", accumulate(tally(targets, len(self.nodes)), initial=0))
         followed = take(self.before + array("i", [NOBODY]), places)
         since = take(self.between + array("q", [LONG_AGO]), places)
         own = alike(followed, take(self.nodes, targets))
@@ -296,8 +301,8 @@ class _Inferred(_Graph):
         places += take(self.context.segments.last_place, spread(columns.segment_start, nodes))
         targets = array("i")
         for starts in (columns.send_start, columns.segment_start):
-            sizes = map(sub, take(starts, shifted(nodes, 1)), take(starts, nodes))
-            targets += owners(array("i", accumulate(sizes, initial=0)))
+            counts = take(sizes(starts), nodes)
+            targets += owners(array("i", accumulate(counts, initial=0)))
         rows = ascending(targets)
         return take(places, rows), take(targets, rows)
 

@@ -10,7 +10,6 @@ acknowledged, so to readers of committed data only what such readers polled coun
 from __future__ import annotations
 
 from array import array
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
@@ -29,12 +28,14 @@ from raftlog.linearizability.checker.kafka.gather import (
     ascending,
     below,
     chosen,
+    counting,
     owners,
     put_first,
     rises,
     shifted,
     spread,
     take,
+    tally,
 )
 from raftlog.linearizability.checker.kafka.segments import Sends
 
@@ -70,10 +71,9 @@ def visible_ends(context: Context, known: list[KeyEnds]) -> list[KeyEnds]:
     if not hiding:
         return known
     highest, starts = context.segments.highest, columns.segment_start
-    dirty = [number for number, flags in enumerate(columns.flags) if flags & READ_UNCOMMITTED]
-    if dirty:
+    if columns.any_flag(READ_UNCOMMITTED):
         highest = highest[:]
-        for number in dirty:
+        for number in [number for number, flags in enumerate(columns.flags) if flags & READ_UNCOMMITTED]:
             for segment in range(starts[number], starts[number + 1]):
                 highest[segment] = NOWHERE
     seen = _ends(context, (_Facts(starts, columns.segment_key, highest),))
@@ -83,7 +83,7 @@ def visible_ends(context: Context, known: list[KeyEnds]) -> list[KeyEnds]:
 def _hiding_keys(columns: Columns) -> frozenset[int]:
     """The keys in which some transaction may be open at some time."""
     found: set[int] = set()
-    for number, flags in enumerate(columns.flags):
+    for number, flags in enumerate(columns.flags if columns.any_flag(TRANSACTIONAL) else b""):
         if flags & TRANSACTIONAL:
             found.update(map(columns.element_key.__getitem__, columns.sends_of(number)))
             if len(found) == len(columns.keys.names):
@@ -106,7 +106,7 @@ def _ends(context: Context, facts: Sequence[_Facts]) -> list[KeyEnds]:
         order = ascending(operations)
     else:
         place_of = array("i", [NOBODY]) * len(columns)
-        put_first(place_of, array("i", by_returned), array("i", range(len(columns))))
+        put_first(place_of, by_returned, counting(range(len(columns))))
         order = ascending(take(place_of, operations))
     keys, offsets, operations = take(keys, order), take(offsets, order), take(operations, order)
     marks = rises(offsets, keys, limit)
@@ -115,15 +115,15 @@ def _ends(context: Context, facts: Sequence[_Facts]) -> list[KeyEnds]:
     told = bytearray(len(marks))
     for place in below(times, array("q", [NEVER]) * len(times)):
         told[place] = marks[place] and offsets[place] != NOWHERE
-    kept = chosen(array("i", range(len(told))), array("B", told))
+    kept = chosen(counting(range(len(told))), array("B", told))
     return _by_key(limit, take(keys, kept), KeyEnds(take(times, kept), take(offsets, kept), take(operations, kept)))
 
 
 def _by_key(limit: int, keys: array[int], all_keys: KeyEnds) -> list[KeyEnds]:
-    order, counts = ascending(keys), Counter(keys)
+    order = ascending(keys)
     times, ends = take(all_keys.times, order), shifted(take(all_keys.ends, order), 1)
     operations = take(all_keys.operations, order)
-    bounds = accumulate((counts[key] for key in range(limit)), initial=0)
+    bounds = accumulate(tally(keys, limit), initial=0)
     return [
         KeyEnds(times[first:after], ends[first:after], operations[first:after]) for first, after in pairwise(bounds)
     ]

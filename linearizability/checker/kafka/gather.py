@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import accumulate, chain, compress, count, islice, pairwise, repeat
 from operator import add, eq, itemgetter, le, lt, ne, sub
@@ -33,6 +34,13 @@ def take(values: array[int], places: array[int]) -> array[int]:
         some = places[first : first + _AT_ONCE]
         found.fromlist([values[some[0]]] if len(some) == 1 else list(itemgetter(*some)(values)))
     return found
+
+
+def counting(numbers: range) -> array[int]:
+    """The numbers of a range."""
+    if numpy is not None and len(numbers) >= _WORTH_IT:
+        return _array("i", numpy.arange(numbers.start, numbers.stop, numbers.step, dtype="i"))
+    return array("i", numbers)
 
 
 def steps_other_than_one(values: array[int]) -> bytearray:
@@ -62,7 +70,7 @@ def shifted(values: array[int], by: int) -> array[int]:
 def rises(values: array[int], keys: array[int], limit: int) -> bytearray:
     """For every place whether its value is higher than all before it with the same key; keys are below `limit`."""
     if numpy is not None and len(values) >= _WORTH_IT and len(values) >= limit * _ROWS_A_TABLE:
-        order = numpy.argsort(_view(keys), kind="stable")
+        order = _order(_view(keys))
         seen, owner = _view(values)[order], _view(keys)[order]
         marks = numpy.empty(len(seen), dtype=numpy.uint8)
         bounds = numpy.searchsorted(owner, numpy.arange(limit + 1))
@@ -75,6 +83,12 @@ def rises(values: array[int], keys: array[int], limit: int) -> bytearray:
             best[key] = value
             marks[place] = 1
     return marks
+
+
+def _order(values: Any) -> Any:
+    """The places in the order of their values; small numbers are sorted in the smallest type, in linear time."""
+    small = len(values) and int(values.min()) >= 0 and int(values.max()) < 1 << 16
+    return numpy.argsort(values.astype("H") if small else values, kind="stable")
 
 
 def _records(values: Any) -> Any:
@@ -128,20 +142,18 @@ def owners(starts: array[int]) -> array[int]:
     if numpy is not None and len(starts) >= _WORTH_IT:
         counts = numpy.diff(_view(starts))
         return _array("i", numpy.repeat(numpy.arange(len(counts), dtype="i"), counts))
-    sizes = map(sub, islice(starts, 1, None), starts)
-    return array("i", chain.from_iterable(map(repeat, count(), sizes)))
+    return array("i", chain.from_iterable(map(repeat, count(), sizes(starts))))
 
 
 def spread(starts: array[int], order: range | array[int]) -> array[int]:
     """The rows of these numbers, one number after the other (see `owners`); a range stands for all of them."""
     if isinstance(order, range):
-        return array("i", range(starts[-1]))
+        return counting(range(starts[-1]))
     if numpy is not None and len(order) >= _WORTH_IT:
-        numbers, bounds = numpy.asarray(order), _view(starts)
-        counts = bounds[numbers + 1] - bounds[numbers]
-        ends = numpy.cumsum(counts)
-        rows = numpy.repeat(bounds[numbers] - ends + counts, counts) + numpy.arange(ends[-1])
-        return _array("i", rows.astype("i"))
+        numbers, bounds = _view(order), _view(starts)
+        firsts, counts = bounds[numbers], bounds[1:][numbers] - bounds[numbers]
+        ends = numpy.cumsum(counts, dtype="i")
+        return _array("i", numpy.repeat(firsts - ends + counts, counts) + numpy.arange(ends[-1], dtype="i"))
     return array("i", chain.from_iterable(map(range, take(starts, order), take(starts, shifted(order, 1)))))
 
 
@@ -149,7 +161,7 @@ def previous(first: array[int], second: array[int]) -> array[int]:
     """For every place the last one before it with the same pair of values, none of them negative; -1 for none."""
     if numpy is not None and len(first) >= _WORTH_IT:
         pairs = _pairs(first, second)
-        order = numpy.argsort(pairs, kind="stable")
+        order = _order(pairs)
         pairs = pairs[order]
         found = numpy.full(len(order), -1, dtype="i")
         found[order[1:]] = numpy.where(pairs[1:] == pairs[:-1], order[:-1], -1)
@@ -163,10 +175,8 @@ def previous(first: array[int], second: array[int]) -> array[int]:
 
 
 def _pairs(first: array[int], second: array[int]) -> Any:
-    """One number for each pair of values, in the smallest type that holds it: small ones sort in linear time."""
-    width = max(second) + 1
-    pairs = _view(first).astype("q") * width + _view(second)
-    return pairs.astype("H") if int(pairs.max()) < 1 << 16 else pairs
+    """One number for each pair of values."""
+    return _view(first).astype("q") * (int(_view(second).max()) + 1) + _view(second)
 
 
 def differing(values: array[int], others: array[int]) -> array[int]:
@@ -192,7 +202,7 @@ def below(values: array[int], others: array[int]) -> array[int]:
 def ascending(values: array[int]) -> array[int]:
     """The places in the order of their values, of equal ones as they come."""
     if numpy is not None and len(values) >= _WORTH_IT:
-        return _array("i", numpy.argsort(_view(values), kind="stable").astype("i"))
+        return _array("i", _order(_view(values)).astype("i"))
     return array("i", sorted(range(len(values)), key=values.__getitem__))
 
 
@@ -203,7 +213,7 @@ def ranks(tables: Sequence[array[int]], numbers: array[int], values: array[int],
     """
     if numpy is not None and len(values) >= _WORTH_IT and len(values) >= len(tables) * _ROWS_A_TABLE:
         found = numpy.empty(len(values), dtype="i")
-        seen, order = _view(values), numpy.argsort(_view(numbers), kind="stable")
+        seen, order = _view(values), _order(_view(numbers))
         bounds = numpy.searchsorted(_view(numbers)[order], numpy.arange(len(tables) + 1)).tolist()
         for table, (first, after) in zip(tables, pairwise(bounds), strict=True):
             places = order[first:after]
@@ -233,6 +243,28 @@ def _places(values: array[int], others: array[int], test: Callable[[int, int], b
     if numpy is not None and len(values) >= _WORTH_IT:
         return _array("i", numpy.flatnonzero(getattr(numpy, name)(_view(values), _view(others))).astype("i"))
     return array("i", compress(count(), map(test, values, others)))
+
+
+def known(values: array[int]) -> bytearray:
+    """For every place whether its value is not negative."""
+    if numpy is not None and len(values) >= _WORTH_IT:
+        return bytearray((_view(values) >= 0).view(numpy.uint8).tobytes())
+    return bytearray(map((-1).__lt__, values))
+
+
+def tally(values: array[int], limit: int) -> array[int]:
+    """How often each number below `limit` is among the values."""
+    if numpy is not None and len(values) >= _WORTH_IT:
+        return _array("q", numpy.bincount(_view(values), minlength=limit))
+    counts = Counter(values)
+    return array("q", map(counts.__getitem__, range(limit)))
+
+
+def sizes(starts: array[int]) -> array[int]:
+    """How many rows each number has: rows starts[n] to starts[n + 1] are of n."""
+    if numpy is not None and len(starts) >= _WORTH_IT:
+        return _array(starts.typecode, numpy.diff(_view(starts)))
+    return array(starts.typecode, map(sub, islice(starts, 1, None), starts))
 
 
 def chosen(values: array[int], marks: array[int]) -> array[int]:

@@ -16,8 +16,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import accumulate, compress, count
-from operator import sub
+from itertools import accumulate, chain, compress, count
 
 from raftlog.linearizability.checker.kafka.columns import (
     CRASH,
@@ -26,8 +25,8 @@ from raftlog.linearizability.checker.kafka.columns import (
     NOBODY,
     NOWHERE,
     OK,
+    POLL,
     SEEK,
-    SEND,
     SUBSCRIBE,
     TXN,
     Columns,
@@ -39,7 +38,9 @@ from raftlog.linearizability.checker.kafka.gather import (
     alike,
     ascending,
     below,
+    chosen,
     clear,
+    counting,
     differing,
     gaps,
     owners,
@@ -49,12 +50,15 @@ from raftlog.linearizability.checker.kafka.gather import (
     ranks,
     rises,
     shifted,
+    sizes,
     spread,
     take,
 )
+from raftlog.linearizability.checker.kafka.subscriptions import interruptions
 
 SERIES_POINTS = 100
 _WINDOW = 1 << 16  # rows that are measured at once
+_POLLS = bytes(function in (POLL, TXN) for function in range(256))  # a table to translate functions with
 _UNSURE = -2  # a place that nobody said: reported as if nothing had been seen, never judged
 
 
@@ -128,9 +132,8 @@ class _Measures:
         found.seen, found.moments = self.seen[first:after], self.moments[first:after]
         return found
 
-    def chosen(self, places: array[int]) -> _Measures:
-        """Those at these places, in the order of moments."""
-        places = take(places, ascending(take(self.moments, places)))
+    def at(self, places: array[int]) -> _Measures:
+        """Those at these places."""
         found = _Measures()
         found.polls, found.keys = take(self.polls, places), take(self.keys, places)
         found.seen, found.moments = take(self.seen, places), take(self.moments, places)
@@ -144,22 +147,34 @@ class _Stretches:
         columns = context.columns
         self.process = list(range(len(columns.processes)))  # of each stretch
         self.ends: dict[int, tuple[int, int, int]] = {}  # stretch -> its reset, the next stretch, polls before that
-        self.polls, self.stretch = array("i"), array("i")
-        current = list(self.process)
-        function, outcome, process_of = columns.function, columns.outcome, columns.process
-        for number in context.by_call:
-            kind = function[number]
-            if kind == SEND:
-                continue
-            process = process_of[number]
-            if kind <= TXN:
-                if outcome[number] == OK:
-                    self.polls.append(number)
-                    self.stretch.append(current[process])
-            elif kind == CRASH or (outcome[number] != FAIL and (kind == SEEK or number in columns.subscriptions)):
-                self.ends[current[process]] = (number, len(self.process), len(self.polls))
-                current[process] = len(self.process)
-                self.process.append(process)
+        everything = counting(range(len(columns)))
+        by_call = everything if isinstance(context.by_call, range) else context.by_call
+        places = chosen(everything, take(array("B", columns.function.translate(_POLLS)), by_call))
+        outcomes = take(array("B", columns.outcome), take(by_call, places))
+        places = take(places, alike(outcomes, array("B", [OK]) * len(outcomes)))
+        self.polls = take(by_call, places)
+        resets = [array("i") for _ in self.process]  # of each process, in the order of calls: the place of each
+        stretches = [[process] for process in self.process]
+        for place, number in self._resets(columns, by_call):
+            process = columns.process[number]
+            self.ends[stretches[process][-1]] = (number, len(self.process), bisect_left(places, place))
+            stretches[process].append(len(self.process))
+            resets[process].append(place)
+            self.process.append(process)
+        bases = array("i", accumulate(map(len, stretches), initial=0))
+        processes = take(columns.process, self.polls)
+        following = plus(ranks(resets, processes, places), take(bases, processes))
+        self.stretch = take(array("i", chain.from_iterable(stretches)), following)
+
+    @staticmethod
+    def _resets(columns: Columns, by_call: array[int]) -> list[tuple[int, int]]:
+        """The operations that begin new stretches, each with its place in the order of calls, in this order."""
+        numbers = list(interruptions(columns))
+        if not numbers:
+            return []
+        place_of = by_call[:]
+        put_first(place_of, by_call, counting(range(len(by_call))))
+        return sorted((place_of[number], number) for number in numbers)
 
 
 class _Rows:
@@ -169,8 +184,7 @@ class _Rows:
         columns, polls = context.columns, stretches.polls
         starts = columns.segment_start
         rows = spread(starts, polls)
-        sizes = map(sub, take(starts, shifted(polls, 1)), take(starts, polls))
-        self.bounds = array("i", accumulate(sizes, initial=0))  # of each poll's rows
+        self.bounds = array("i", accumulate(take(sizes(starts), polls), initial=0))  # of each poll's rows
         self.poll = owners(self.bounds)
         self.keys = take(columns.segment_key, rows)
         self.stretch = take(stretches.stretch, self.poll)
@@ -250,7 +264,7 @@ def _measure_window(measures: _Measures, rows: _Rows, polls: tuple[array[int], a
     measures.keys += take(keys, missing) + keys
     measures.seen += take(rows.seen, take(earlier, missing)) + rows.seen[first : first + _WINDOW]
     measures.moments += shifted(plus(plus(places, places), places), 1)
-    measures.moments += array("i", range(3 * first + 2, 3 * (first + len(keys)) + 2, 3))
+    measures.moments += counting(range(3 * first + 2, 3 * (first + len(keys)) + 2, 3))
 
 
 def _across(context: Context, stretches: _Stretches, rows: _Rows, before: array[int]) -> _Measures:
@@ -282,7 +296,7 @@ def _across(context: Context, stretches: _Stretches, rows: _Rows, before: array[
     for (moment, _), measured in sorted(left):
         for poll, key, seen in measured:
             measures.add(moment, poll, key, seen)
-    return measures.chosen(array("i", range(len(measures.moments))))
+    return measures.at(ascending(measures.moments))
 
 
 class _Judge:
@@ -324,9 +338,8 @@ class _Judge:
         """Those polls that began after more had become known than their process had seen, in order, and their lags."""
         since, called = self._since(measures), take(self.context.columns.call, measures.polls)
         places = below(since, called)
-        found = measures.chosen(places)
         places = take(places, ascending(take(measures.moments, places)))
-        return found, gaps(take(called, places), take(since, places))
+        return measures.at(places), gaps(take(called, places), take(since, places))
 
     def _since(self, measures: _Measures) -> array[int]:
         """When a higher offset than the one seen became known, NEVER if none did."""

@@ -12,7 +12,7 @@ order leaves out.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from itertools import accumulate, pairwise
 
 from raftlog.linearizability.checker.kafka.columns import (
     INFO,
@@ -23,7 +23,21 @@ from raftlog.linearizability.checker.kafka.columns import (
     TRANSACTIONAL,
     Columns,
 )
-from raftlog.linearizability.checker.kafka.gather import chosen, owners, put_first, take
+from raftlog.linearizability.checker.kafka.gather import (
+    alike,
+    ascending,
+    chosen,
+    counting,
+    differing,
+    known,
+    owners,
+    put_first,
+    spread,
+    take,
+    tally,
+)
+
+_IS_OK = bytes(outcome == OK for outcome in range(256))  # a table to translate outcomes with
 
 
 class Order:
@@ -47,28 +61,34 @@ class Order:
         self.conflicting: dict[int, int] = {}
         self.rivals: dict[tuple[int, int], list[int]] = {}  # (key, offset) -> the values that claim it
         self.doubled: dict[int, list[int]] = {}  # element -> its offsets
-        members: list[list[int]] = [[] for _ in columns.keys.names]
-        offsets = columns.offset
-        for element, key in enumerate(columns.element_key):
-            if offsets[element] != NOWHERE:
-                members[key].append(element)
-        special = {columns.element_key[element] for element in columns.extra_offsets}
-        for key, elements in enumerate(members):
+        elements = differing(columns.offset, array("q", [NOWHERE]) * len(columns.offset))
+        elements = take(elements, ascending(take(columns.offset, elements)))
+        elements = take(elements, ascending(take(columns.element_key, elements)))
+        special = self._special(columns, elements)
+        bounds = accumulate(tally(take(columns.element_key, elements), len(columns.keys.names)), initial=0)
+        for key, (first, after) in enumerate(pairwise(bounds)):
             self.key_start.append(len(self.elements))
-            elements.sort(key=offsets.__getitem__)
-            ordered = [offsets[element] for element in elements]
-            if key in special or len(set(ordered)) != len(ordered):
-                self._unusual(columns, key, elements)
+            if key in special:
+                self._unusual(columns, key, elements[first:after])
             else:
-                first = len(self.elements)
-                self.elements.extend(elements)
-                for place, element in enumerate(elements, first):
-                    self.position[element] = place
-            elements.clear()
+                self.elements += elements[first:after]
+                places = counting(range(self.key_start[key], len(self.elements)))
+                put_first(self.position, elements[first:after], places)
         self.key_start.append(len(self.elements))
         self.doubtful = array("i")
-        if any(map(READ_UNCOMMITTED.__and__, columns.flags)):
+        if columns.any_flag(READ_UNCOMMITTED):
             self._doubt(columns)
+
+    @staticmethod
+    def _special(columns: Columns, elements: array[int]) -> set[int]:
+        """The keys in which a value has several offsets, or an offset several values; elements are in order."""
+        found = {columns.element_key[element] for element in columns.extra_offsets}
+        offsets = take(columns.offset, elements)
+        for place in alike(offsets[1:], offsets[:-1]):
+            key = columns.element_key[elements[place]]
+            if key == columns.element_key[elements[place + 1]]:
+                found.add(key)
+        return found
 
     def _doubt(self, columns: Columns) -> None:
         seen = bytearray(len(columns.values))
@@ -91,7 +111,7 @@ class Order:
             distance -= self.doubtful[later] - self.doubtful[earlier + 1]
         return distance
 
-    def _unusual(self, columns: Columns, key: int, elements: list[int]) -> None:
+    def _unusual(self, columns: Columns, key: int, elements: array[int]) -> None:
         """A key in which offsets have several values or values several offsets."""
         log: dict[int, list[int]] = {}
         for element in elements:
@@ -128,13 +148,13 @@ class Order:
         return self.last_position.get(element, self.first(element))
 
 
-def settle(columns: Columns, by_returned: Sequence[int]) -> None:
+def settle(columns: Columns, by_returned: range | array[int]) -> None:
     """Find who read each element first and which operations must have committed, and let their offsets count."""
     columns.first_reader = columns.first_clean_reader = _first_readers(columns, by_returned, 0)
-    if any(map(READ_UNCOMMITTED.__and__, columns.flags)):
+    if columns.any_flag(READ_UNCOMMITTED):
         columns.first_clean_reader = _first_readers(columns, by_returned, READ_UNCOMMITTED)
-    columns.read_ok = bytearray(map(NOBODY.__lt__, columns.first_reader))
-    committed = columns.committed = bytearray(map(OK.__eq__, columns.outcome))
+    columns.read_ok = known(columns.first_reader)
+    committed = columns.committed = columns.outcome.translate(_IS_OK)
     number = columns.outcome.find(INFO)
     while number >= 0:
         for element in columns.sends_of(number):
@@ -152,20 +172,17 @@ def settle(columns: Columns, by_returned: Sequence[int]) -> None:
             columns.extra_offsets.setdefault(element, set()).add(offset)
 
 
-def _first_readers(columns: Columns, by_returned: Sequence[int], without: int) -> array[int]:
+def _first_readers(columns: Columns, by_returned: range | array[int], without: int) -> array[int]:
     """The first ok operation that polled each element, among those that have none of these flags."""
     readers = array("i", [NOBODY]) * len(columns.values)
-    starts, rows, polled = columns.segment_start, columns.segment_row, columns.polled
-    outcome, flags = columns.outcome, columns.flags
-    if isinstance(by_returned, range):
-        counts = array("B", [done == OK and not flag & without for done, flag in zip(outcome, flags, strict=True)])
-        operations = owners(take(rows, starts))
-        marks = take(counts, operations)
-        put_first(readers, chosen(polled, marks), chosen(operations, marks))
-        return readers
-    for number in reversed(by_returned):
-        first, after = starts[number], starts[number + 1]
-        if first != after and outcome[number] == OK and not flags[number] & without:
-            for element in polled[rows[first] : rows[after]]:
-                readers[element] = number
+    starts = take(columns.segment_row, columns.segment_start)
+    counts = array("B", columns.outcome.translate(_IS_OK))
+    if without:
+        counts = array("B", [done and not flag & without for done, flag in zip(counts, columns.flags, strict=True)])
+    operations, polled = owners(starts), columns.polled
+    if not isinstance(by_returned, range):
+        rows = spread(starts, by_returned)
+        operations, polled = take(operations, rows), take(polled, rows)
+    marks = take(counts, operations)
+    put_first(readers, chosen(polled, marks), chosen(operations, marks))
     return readers

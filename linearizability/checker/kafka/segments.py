@@ -11,7 +11,7 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 
 from raftlog.linearizability.checker.kafka.columns import FAIL, INFO, NOWHERE, TRANSACTIONAL, Columns
-from raftlog.linearizability.checker.kafka.gather import clear, shifted, steps_other_than_one, take
+from raftlog.linearizability.checker.kafka.gather import clear, known, shifted, steps_other_than_one, take
 from raftlog.linearizability.checker.kafka.order import Order
 
 
@@ -43,19 +43,19 @@ class Sends:
 def lay_out_sends(columns: Columns) -> Sends:
     """Work out the sends of all operations."""
     offsets = take(columns.offset, columns.send_element)
-    known = offsets[:]
+    acknowledged = offsets[:]
     for outcome in (FAIL, INFO):
         number = columns.outcome.find(outcome)
         while number >= 0:
             for row in range(columns.send_start[number], columns.send_start[number + 1]):
-                known[row] = NOWHERE
+                acknowledged[row] = NOWHERE
             number = columns.outcome.find(outcome, number + 1)
     for row, offset in columns.send_ack.items():
         number = columns.sender_of_row(row)
         # What a transaction was told while it ran was so, whatever became of it.
         if columns.committed[number] or columns.flags[number] & TRANSACTIONAL:
-            known[row] = offset
-    return Sends(take(columns.element_key, columns.send_element), offsets, known)
+            acknowledged[row] = offset
+    return Sends(take(columns.element_key, columns.send_element), offsets, acknowledged)
 
 
 def lay_out(columns: Columns, order: Order) -> Segments:
@@ -75,10 +75,11 @@ def lay_out(columns: Columns, order: Order) -> Segments:
         segment = bisect_right(rows, row) - 1
         segments.odd.add(segment)
         row = jumps.find(1, rows[segment + 1] - 1)
-    if NOWHERE in places:
-        for row, place in enumerate(places):
-            if place == NOWHERE:
-                segments.odd.add(bisect_right(rows, row) - 1)
+    placed = known(places)
+    row = placed.find(0)
+    while row >= 0:
+        segments.odd.add(bisect_right(rows, row) - 1)
+        row = placed.find(0, row + 1)
     for segment in segments.odd:
         segments.last_place[segment] = max(places[rows[segment] : rows[segment + 1]])
     unusual = {bisect_right(rows, row) - 1 for row in columns.polled_offset}

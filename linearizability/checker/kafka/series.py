@@ -5,9 +5,12 @@ Knows: counting per key. Refuses to know: which of them are lost.
 
 from __future__ import annotations
 
+from array import array
+from collections import Counter
 from dataclasses import dataclass, field
 
 from raftlog.linearizability.checker.kafka.columns import NEVER, NOBODY, OK, Columns
+from raftlog.linearizability.checker.kafka.gather import alike, below, differing, plus, ranks, take, tally
 
 POINTS = 100
 _KEYS_APART = 1000  # with more keys than this only their sum is kept over time
@@ -35,27 +38,39 @@ def unseen_over_time(columns: Columns) -> Unseen:
     span = max(1, ends[0] - start)
     keys = len(columns.keys.names)
     apart = keys <= _KEYS_APART
-    steps = [[0] * (POINTS + 1) for _ in range(keys if apart else 1)]
     result = Unseen([start + span * point // POINTS for point in range(1, POINTS + 1)])
-    returned, outcome, readers = columns.returned, columns.outcome, columns.first_reader
-    for element, writer in enumerate(columns.writer):
-        if writer == NOBODY or outcome[writer] != OK:
-            continue
-        key = columns.element_key[element]
-        step = steps[key if apart else 0]
-        acknowledged = returned[writer]
-        reader = readers[element]
-        if reader == NOBODY:
-            result.at_end[key] = result.at_end.get(key, 0) + 1
-            step[(acknowledged - start) * POINTS // span] += 1
-        elif returned[reader] > acknowledged:
-            step[(acknowledged - start) * POINTS // span] += 1
-            step[(returned[reader] - start) * POINTS // span] -= 1
-    series = [_running(step) for step in steps]
+    acknowledged, read, element_key = _waiting(columns)
+    unread = alike(read, array("q", [NEVER]) * len(read))
+    result.at_end = dict(sorted(Counter(take(element_key, unread)).items()))
+    lines = element_key if apart else array("i", bytes(4 * len(element_key)))
+    points = array("q", (start - (-span * point // POINTS) for point in range(1, POINTS + 1)))
+    limit = (keys if apart else 1) * (POINTS + 2)
+    bases = array("i", range(0, limit, POINTS + 2))
+    # What is never read leaves at a point of its own behind the last.
+    points.append(NEVER)
+    came, left = [
+        tally(plus(take(bases, lines), ranks([points], array("i", bytes(4 * len(times))), times)), limit)
+        for times in (acknowledged, read)
+    ]
+    series = [
+        _running([here - gone for here, gone in zip(came[base:], left[base : base + POINTS + 1], strict=False)])
+        for base in bases
+    ]
     result.total = [sum(point) for point in zip(*series, strict=True)]
     if apart:
         result.by_key = {key: line for key, line in enumerate(series) if any(line)}
     return result
+
+
+def _waiting(columns: Columns) -> tuple[array[int], array[int], array[int]]:
+    """Of all values that were acknowledged before they were read: when they were, when read (or NEVER), their keys."""
+    elements = differing(columns.writer, array("i", [NOBODY]) * len(columns.writer))
+    outcomes = take(array("B", columns.outcome), take(columns.writer, elements))
+    elements = take(elements, alike(outcomes, array("B", [OK]) * len(outcomes)))
+    acknowledged = take(columns.returned, take(columns.writer, elements))
+    read = take(columns.returned + array("q", [NEVER]), take(columns.first_reader, elements))  # NOBODY: the last
+    waiting = below(acknowledged, read)
+    return take(acknowledged, waiting), take(read, waiting), take(columns.element_key, take(elements, waiting))
 
 
 def _finished(columns: Columns) -> list[int]:

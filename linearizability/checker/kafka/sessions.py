@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from itertools import compress, count, islice, pairwise
 
 from raftlog.linearizability.checker.kafka.columns import (
-    ASSIGN,
     CRASH,
     FAIL,
     INFO,
@@ -21,7 +20,6 @@ from raftlog.linearizability.checker.kafka.columns import (
     NOWHERE,
     READ_UNCOMMITTED,
     SEEK,
-    SUBSCRIBE,
 )
 from raftlog.linearizability.checker.kafka.context import Context, allowed_if
 from raftlog.linearizability.checker.kafka.findings import Example, Judgement
@@ -35,6 +33,7 @@ from raftlog.linearizability.checker.kafka.gather import (
     spread,
     take,
 )
+from raftlog.linearizability.checker.kafka.subscriptions import interruptions
 
 _NO_KEYS: frozenset[int] = frozenset()
 
@@ -58,12 +57,8 @@ class _Forgotten:
     def __init__(self, context: Context) -> None:
         self.columns = columns = context.columns
         self._events: dict[int, list[tuple[int, int]]] = {}  # process -> call and operation, in order
-        for kind in (ASSIGN, SUBSCRIBE, SEEK, CRASH):
-            number = columns.function.find(kind)
-            while number >= 0:
-                if kind == CRASH or columns.outcome[number] != FAIL:
-                    self._events.setdefault(columns.process[number], []).append((columns.call[number], number))
-                number = columns.function.find(kind, number + 1)
+        for number in interruptions(columns):
+            self._events.setdefault(columns.process[number], []).append((columns.call[number], number))
         for events in self._events.values():
             events.sort()
 

@@ -10,8 +10,10 @@ from collections.abc import Iterator, Sequence
 from raftlog.linearizability.checker.kafka.columns import (
     ASSIGN,
     ASSIGNED,
+    CRASH,
     FAIL,
     READ_UNCOMMITTED,
+    SEEK,
     SUBSCRIBE,
     SUBSCRIBED,
     Columns,
@@ -48,6 +50,16 @@ def mark_subscriptions(columns: Columns, options: KafkaOptions, by_call: Sequenc
         if own is not None:
             now = now | READ_UNCOMMITTED if own == "read_uncommitted" else now & ~READ_UNCOMMITTED
         flags[number] |= now
+
+
+def interruptions(columns: Columns) -> Iterator[int]:
+    """The operations after which a process may go on elsewhere: assigns, subscribes, seeks and crashes."""
+    for kind in (ASSIGN, SUBSCRIBE, SEEK, CRASH):
+        number = columns.function.find(kind)
+        while number >= 0:
+            if kind == CRASH or columns.outcome[number] != FAIL:
+                yield number
+            number = columns.function.find(kind, number + 1)
 
 
 def with_groups(columns: Columns, options: KafkaOptions, by_call: Sequence[int]) -> Iterator[tuple[int, int]]:

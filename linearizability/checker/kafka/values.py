@@ -21,6 +21,7 @@ from raftlog.linearizability.checker.kafka.columns import (
 )
 from raftlog.linearizability.checker.kafka.context import Context, allowed_if
 from raftlog.linearizability.checker.kafka.findings import Example, Judgement
+from raftlog.linearizability.checker.kafka.gather import alike, owners, take
 
 _SHOWN_PER_KEY = 32
 
@@ -130,22 +131,18 @@ def _aborted_reads(context: Context) -> None:
 def _own_reads(context: Context) -> None:
     """precommitted-read: a transaction polls what it sent itself."""
     columns = context.columns
-    segment_start, send_start, writer = columns.segment_start, columns.send_start, columns.writer
-    number = -1
-    for flags in columns.flags:
-        number += 1
-        if not flags & TRANSACTIONAL or segment_start[number] == segment_start[number + 1]:
+    if not columns.any_flag(TRANSACTIONAL):
+        return
+    readers = owners(take(columns.segment_row, columns.segment_start))
+    told = NOBODY
+    for row in alike(take(columns.writer, columns.polled), readers):
+        number = readers[row]
+        flags = columns.flags[number]
+        if number == told or not flags & TRANSACTIONAL:
             continue
-        if send_start[number] == send_start[number + 1]:
-            continue
-        polled = columns.polled_by(number)
-        if set(columns.sends_of(number)).isdisjoint(polled):
-            continue
-        for element in polled:
-            if writer[element] == number:
-                judgement = allowed_if(bool(flags & READ_UNCOMMITTED))
-                context.findings.add("precommitted-read", judgement, 1, _tell_own, context, element, number)
-                break
+        told = number
+        judgement = allowed_if(bool(flags & READ_UNCOMMITTED))
+        context.findings.add("precommitted-read", judgement, 1, _tell_own, context, columns.polled[row], number)
 
 
 def _unwritten(context: Context) -> None:
