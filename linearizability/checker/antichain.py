@@ -30,38 +30,34 @@ Groups: TypeAlias = dict[int, list[Entry]]  # by the number of the state
 Growing: TypeAlias = "dict[int, tuple[list[int], list[Entry]]]"
 
 
-# The open operations by kind, as bits: those that must be placed, observers, those of unknown outcome; and more than
-# the number of the highest bit.
-Masks: TypeAlias = tuple[int, int, int, int]
+# What it takes to tell merits: the bits of the open operations that are no observers, the bits of those that are not of
+# unknown outcome, and more than the number of the highest bit.
+Masks: TypeAlias = tuple[int, int, int]
 
 
 def masks_of(live: int, observers: int, optional: int) -> Masks:
     """The masks when the bits in `live` are of open operations."""
-    return live & ~(observers | optional), observers & live, optional & live, live.bit_length()
-
-
-def merit(entry: Entry, masks: Masks) -> int:
-    """The merit of a configuration."""
-    forced, observers, optional, width = masks
-    done, absorbed, _ = entry
-    touched = done | absorbed
-    low = (forced | optional) & ~done | absorbed | observers & done
-    return low | (forced & touched | observers & done | optional & absorbed) << width
+    return live & ~observers, live & ~optional, live.bit_length()
 
 
 def add(groups: Growing, state: int, entry: Entry, masks: Masks) -> bool:
-    """Add a configuration unless one there makes it superfluous; drop those it makes superfluous."""
+    """Add a configuration unless one there makes it superfluous; drop those it makes superfluous.
+
+    Only the bits of operations that are open are set in it.
+    """
     found = groups.get(state)
     if found is None:
         groups[state] = ([], [entry])
         return True
     merits, entries = found
+    done, absorbed, _ = entry
+    changing, certain, width = masks
     if not merits:
-        only = entries[0]
-        if only[0] == entry[0] and only[1] == entry[1]:
+        its_done, its_absorbed, _ = entries[0]
+        if its_done == done and its_absorbed == absorbed:
             return False
-        merits.append(merit(only, masks))
-    own = merit(entry, masks)
+        merits.append((its_done ^ changing | its_absorbed) | (its_done & certain | its_absorbed & changing) << width)
+    own = (done ^ changing | absorbed) | (done & certain | absorbed & changing) << width
     beaten = False
     for other in merits:
         both = own | other

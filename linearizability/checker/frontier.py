@@ -24,6 +24,7 @@ from raftlog.linearizability.checker.antichain import Entry, Groups, Growing, Ma
 from raftlog.linearizability.checker.burst import Burst, BurstTooWide, Candidate
 
 NEVER = 1 << 62  # the rank of an operation that never returns
+_FEW = 64  # configurations that can be brought over a return without a look at the budget
 ENTRY_BYTES = 260  # a configuration with its masks, measured
 
 # The operations of unknown outcome with one letter: their rank, the letter, and their bits.
@@ -115,16 +116,13 @@ class Frontier:
     def relax(self) -> None:
         """From here on operations of unknown outcome may happen any number of times: what then dies is dead."""
         self.reusable = True
-        unused = ~self._optional
-        masks = self._masks()
+        unused = ~(self._optional | self.stale)
+        masks = masks_of((self._next_bit - 1) & ~self.stale, self.observers, self._optional)
         groups: Growing = {}
         for state, entries in self.groups.items():
             for done, absorbed, trace in entries:
-                add(groups, state, (done & unused, absorbed, trace), masks)
+                add(groups, state, (done & unused, absorbed & ~self.stale, trace), masks)
         self.groups = settled(groups)
-
-    def _masks(self) -> Masks:
-        return masks_of((self._next_bit - 1) & ~self.stale, self.observers, self._optional)
 
     def compact(self) -> None:
         """Let the alphabet forget the calls and states that play no part any more. Only for a frontier without traces
@@ -237,7 +235,10 @@ class Frontier:
             survived = self._step(bit, mixes)
             if survived or (survived is not None and not mixes):
                 return survived
-        groups = self._general(bit, tag, mixes)
+        if self.loose or self.has_spares or self.size() > _FEW:
+            groups = self._general(bit, tag, mixes)
+        else:
+            groups = self._overwrite(bit, tag)
         if not groups:
             return False
         self._free |= self.stale | bit
@@ -300,13 +301,64 @@ class Frontier:
             del self.loose[0]
         return True
 
+    def _overwrite(self, bit: int, tag: Any) -> Groups:
+        """What `_general` answers when all open mutators are constant and surely happened.
+
+        None of them is then placed but to end the burst, so there is no more to a burst than one of them. A register
+        is mostly like this, and it takes half as long.
+        """
+        observers = self.observers
+        live = ~self.stale
+        clean = live & ~bit
+        masks = masks_of((self._next_bit - 1) & live, observers, 0)
+        absorbs = (self.absorbable | observers) & clean
+        ways: list[tuple[int, int, int, int, Any]] = []
+        serves = 0  # the observers that see what the returning operation writes
+        if bit & observers:
+            for _, own, letter, its_tag in self.mutators:
+                target = letter.target
+                served = self.acceptance_of(target)
+                if served & bit:
+                    # Of equal calls only the one that returns first is tried.
+                    before = sum([way[0] for way in ways if way[2] == target]) if own & self.twins else 0
+                    ways.append((own, before, target, served, its_tag))
+        else:
+            target = self.mutators[0][2].target
+            serves = self.acceptance_of(target)
+            if target >= 0:
+                ways.append((bit, 0, target, serves, tag))
+        acceptance, traced = self.acceptance, self.traced
+        after: Growing = {}
+        for state, entries in self.groups.items():
+            seen = acceptance[state] & observers
+            for entry in entries:
+                done, absorbed, trace = entry
+                done = done & live | seen
+                absorbed &= live & ~seen
+                if done & bit:
+                    add(after, state, (done & clean, absorbed & clean, trace), masks)
+                    continue
+                if absorbed & bit and bit & observers:
+                    for way in self._settled(bit, (done, absorbed, trace)):
+                        add(after, state, way, masks)
+                elif absorbed & bit:
+                    served = serves & absorbed
+                    story = (trace, tag, -1, None) if traced else None
+                    add(after, state, ((done | served) & clean, absorbed & ~served & clean, story), masks)
+                self.explored += 1
+                for own, before, target, served, its_tag in ways:
+                    if done & own or before & ~done:
+                        continue
+                    placed = (done | own | served) & clean
+                    story = (trace, its_tag, target, tag) if traced else None
+                    add(after, target, (placed, (absorbed | absorbs) & clean & ~placed, story), masks)
+        return settled(after)
+
     def _general(self, bit: int, tag: Any, mixes: bool) -> Groups:
         live = ~self.stale
         clean = live & ~bit
         observers = self.observers
-        opened = (self._next_bit - 1) & live
-        optional = self._optional & live
-        masks = (opened & ~(observers | optional), observers & live, optional, opened.bit_length())
+        masks = masks_of((self._next_bit - 1) & live, observers, self._optional)
         watcher = self._watchers.get(bit)
         own = None if watcher is not None else self.mutators[0][2]
         serves = self.acceptance_of(own.target) if own is not None and own.constant else 0

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from raftlog.linearizability.checker import frontier
 from raftlog.linearizability.checker.budget import Budget, Meter
 from raftlog.linearizability.checker.checking import check
 from raftlog.linearizability.checker.history import OK, History, Operation
@@ -62,6 +63,28 @@ def test_the_log_check_says_what_the_search_says() -> None:
         assert (violation is None) == (status is Status.VALID), seed
         seen[status] += 1
     assert min(seen[Status.VALID], seen[Status.INVALID]) > 50
+
+
+@pytest.mark.parametrize("name", ["register", "cas-register", "key-value"])
+def test_a_return_among_writes_alone_is_brought_over_as_any_other_is(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = WORLDS[name]
+    seen = dict.fromkeys(Status, 0)
+    for seed in range(400):
+        random = Random(seed)
+        clients, wrong = random.randint(2, 12), random.choice((0.0, 0.05))
+        history = record(world, random, count=random.randint(20, 80), clients=clients, wrong=wrong)
+        ends = []
+        for few in (64, -1):
+            monkeypatch.setattr(frontier, "_FEW", few)
+            search = Search(world.model, history.operations)
+            status = search.run(Meter(Budget()))
+            held = {state: len(entries) for state, entries in search.frontier.groups.items()}
+            ends.append((status, status is Status.VALID or search.refused, held))
+        assert ends[0] == ends[1], seed
+        seen[status] += 1
+    assert min(seen[Status.VALID], seen[Status.INVALID]) > 20, seen
 
 
 @pytest.mark.parametrize("name", sorted({*WORLDS} - {"log", "partial-log", "equal-records"}))
