@@ -100,50 +100,36 @@ class SearchPart:
 
 
 class RegisterPart:
-    """A register: by its zones when all written values differ, else by search.
+    """A register: by its zones when all written values differ; else by search, unless some answer cannot be explained
+    all by itself.
 
-    A search that takes long is interrupted once, to see whether some answer cannot be explained all by itself.
+    Such an answer settles the verdict at once. Asked why, the search still looks for the shortest bad beginning, and
+    only where it takes long the answer and what was written over it have to do.
     """
 
     def __init__(self, model: Register, operations: Sequence[Operation]) -> None:
         self.algorithm = "zones"
-        self.configurations = 0
         self._model = model
         self._operations = operations
         self._violation: ZoneViolation | None = None
         self._search: SearchPart | None = None
-        self._looked = False
+
+    @property
+    def configurations(self) -> int:
+        return 0 if self._search is None else self._search.configurations
 
     def run(self, meter: Meter) -> Status:
-        if self._search is None:
-            try:
-                meter.check(0, _ZONE_BYTES * len(self._operations))
-                self._violation = check_zones(self._operations, self._model.initial)
-                return Status.VALID if self._violation is None else Status.INVALID
-            except NotUnique:
-                self.algorithm = "search"
-                self._search = SearchPart(self._model, self._operations)
+        if self._search is not None:
+            return self._search.run(meter)
+        meter.check(0, _ZONE_BYTES * len(self._operations))
         try:
-            return self._search.run(meter) if self._looked else self._begin(self._search, meter)
-        finally:
-            self.configurations = self._search.configurations
-
-    def _begin(self, search: SearchPart, meter: Meter) -> Status:
-        allowed = meter.ceiling
-        processes = len(set(map(_process, self._operations)))
-        own = meter.configurations + _LONG * len(self._operations) // max(processes, 1)
-        meter.ceiling = own if allowed is None else min(own, allowed)
-        try:
-            return search.run(meter)
-        except OutOfBudget:
-            self._looked = True
-            self._violation = check_overwritten(self._operations, self._model.initial)
-            if self._violation is not None:
-                return Status.INVALID
-        finally:
-            meter.ceiling = allowed
-        # Raises again at once when it was not this limit that was reached.
-        return search.run(meter)
+            self._violation = check_zones(self._operations, self._model.initial)
+            return Status.VALID if self._violation is None else Status.INVALID
+        except NotUnique:
+            self.algorithm = "search"
+            self._search = SearchPart(self._model, self._operations)
+        self._violation = check_overwritten(self._operations, self._model.initial)
+        return Status.INVALID if self._violation is not None else self._search.run(meter)
 
     def end(self) -> int:
         if self._violation is None:
@@ -152,11 +138,26 @@ class RegisterPart:
         return max(operation.returned or operation.call for operation in self._violation.operations)
 
     def witness(self, key: Key, unit: TimeUnit, meter: Meter) -> Witness:
-        if self._violation is None:
-            assert self._search is not None
-            return self._search.witness(key, unit, meter)
+        if self._search is not None:
+            try:
+                self._bounded(self._search, meter)
+                return self._search.witness(key, unit, meter)
+            except OutOfBudget:
+                assert self._violation is not None
+        assert self._violation is not None
         core = reduce_found(self._model, self._violation.operations, meter)
         return witness_of(core, key, self.end(), unit, tell_zones(self._violation, unit))
+
+    def _bounded(self, search: SearchPart, meter: Meter) -> None:
+        """Finish the search if that does not take long. Raises OutOfBudget."""
+        if self._violation is None:
+            return
+        processes = len(set(map(_process, self._operations)))
+        meter.ceiling = meter.configurations + _LONG * len(self._operations) // max(processes, 1)
+        try:
+            search.run(meter)
+        finally:
+            meter.ceiling = None
 
 
 class LogPart:
