@@ -152,7 +152,14 @@ class Frontier:
             bit = self._next_bit
             self._next_bit = bit << 1
         if letter.observer:
-            self._watch(bit, letter)
+            self.observers |= bit
+            self._watchers[bit] = letter
+            acceptance = self.acceptance
+            for state, seen in acceptance.items():
+                if letter[state] >= 0:
+                    acceptance[state] = seen | bit
+                elif seen & bit:
+                    acceptance[state] = seen ^ bit
             return bit
         if letter.total:
             self.absorbable |= bit
@@ -184,16 +191,6 @@ class Frontier:
         rank, _, bits = self.spares.get(letter, (NEVER + len(self.spares), letter, 0))
         self.spares[letter] = (rank, letter, bits | bit)
 
-    def _watch(self, bit: int, letter: Letter) -> None:
-        self.observers |= bit
-        self._watchers[bit] = letter
-        acceptance = self.acceptance
-        for state, seen in acceptance.items():
-            if letter[state] >= 0:
-                acceptance[state] = seen | bit
-            elif seen & bit:
-                acceptance[state] = seen ^ bit
-
     def retire(self, bit: int, tag: Any = None) -> bool:
         """The operation returns. Answers whether any configuration survives; if none does, nothing has changed.
 
@@ -210,21 +207,19 @@ class Frontier:
                 for entry in entries:
                     if not entry[0] & bit:
                         return self._advance(bit, tag)
+            self.observers ^= bit
+            del self._watchers[bit]
         else:
             for entries in self.groups.values():
                 for entry in entries:
                     if not entry[0] & bit:
                         return self._advance(bit, tag)
+            self._forget_mutator(bit)
         # Placed in every configuration: its bit can wait for the next step to be cleared.
         self.stale |= bit
-        self._forget(bit)
         return True
 
-    def _forget(self, bit: int) -> None:
-        if self.observers & bit:
-            self.observers ^= bit
-            del self._watchers[bit]
-            return
+    def _forget_mutator(self, bit: int) -> None:
         self.absorbable &= ~bit
         if not self.mutators.pop(0)[2].constant:
             del self.loose[0]
@@ -243,7 +238,11 @@ class Frontier:
             return False
         self._free |= self.stale | bit
         self.stale = 0
-        self._forget(bit)
+        if self.observers & bit:
+            self.observers ^= bit
+            del self._watchers[bit]
+        else:
+            self._forget_mutator(bit)
         acceptance = self.acceptance
         if len(acceptance) > len(groups):
             self.acceptance = {state: acceptance[state] for state in groups}
@@ -295,10 +294,7 @@ class Frontier:
             self.acceptance = {then: accepted}
         self._free |= unused
         self.stale = 0
-        self.absorbable &= ~bit
-        del mutators[0]
-        if not constant:
-            del self.loose[0]
+        self._forget_mutator(bit)
         return True
 
     def _overwrite(self, bit: int, tag: Any) -> Groups:

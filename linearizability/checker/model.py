@@ -84,6 +84,19 @@ CONSTANT: Final = 4  # it leaves the same state behind whatever was there before
 Outlook: TypeAlias = Callable[[Any], Any]
 
 
+_Validate = TypeVar("_Validate", bound=Callable[..., None])
+
+
+def looks_at(*functions: str) -> Callable[[_Validate], _Validate]:
+    """Marks a `validate` that accepts every operation but those of these functions: it need not be asked about them."""
+
+    def mark(validate: _Validate) -> _Validate:
+        validate.functions = frozenset(functions)  # type: ignore[attr-defined]
+        return validate
+
+    return mark
+
+
 class Model(Generic[State]):
     """One kind of object. Subclasses give `name`, `functions`, `initial_state` and `step`; the rest is optional.
 
@@ -121,13 +134,17 @@ class Model(Generic[State]):
         """
         return None
 
+    @looks_at()
     def validate(self, operation: Operation) -> None:
         """Raise ValueError when input or output are not of the kind this model expects."""
 
     def first_wrong(self, operations: Iterable[Operation]) -> tuple[Operation, str] | None:
         """The first operation that is not one of this model's, and why; None when all are."""
         functions, judge = self.functions, self.validate
+        right = functions - getattr(judge, "functions", functions)
         for operation in operations:
+            if operation.function in right:
+                continue
             if operation.function not in functions:
                 known = ", ".join(sorted(functions))
                 return operation, f"{operation.function!r} is no function of the model {self.name}, which has {known}"

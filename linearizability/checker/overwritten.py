@@ -66,8 +66,7 @@ def _gather(operations: Sequence[Operation], initial: Any) -> tuple[list[_Doubt]
         function = operation.function
         if operation.outcome is not OK:
             if operation.outcome is INFO and function != "read":
-                given = operation.input
-                unknown.append((len(operations), freeze(given[1] if function == "cas" else given), operation))
+                unknown.append((len(operations), _written(operation), operation))
             continue
         left = operation.input
         if function != "write":
@@ -76,21 +75,30 @@ def _gather(operations: Sequence[Operation], initial: Any) -> tuple[list[_Doubt]
                 if found is False:
                     continue
                 found, left = left
-            found = freeze(found)
-            before = bisect_left(returns, operation.call)
-            blocker = latest[before - 1] if before else None
-            source = ended.get(found)
-            if (source is None or (blocker is not None and source.end < blocker.call)) and (
-                blocker is not None or found != initial
-            ):
-                doubts.append((place, operation, found, source, blocker))
+            try:
+                source = ended.get(found)
+            except TypeError:
+                found = freeze(found)
+                source = ended.get(found)
+            # What ended before it was called cannot have come after a write that had not.
+            if source is None or source.returned < operation.call:  # type: ignore[operator]
+                before = bisect_left(returns, operation.call)
+                blocker = latest[before - 1] if before else None
+                if source is None:
+                    doubtful = blocker is not None or found != initial
+                else:
+                    doubtful = blocker is not None and source.returned < blocker.call  # type: ignore[operator]
+                if doubtful:
+                    doubts.append((place, operation, found, source, blocker))
             if function == "read":
                 continue
-        left = freeze(left)
-        assert operation.returned is not None
+        try:
+            ended[left] = operation
+        except TypeError:
+            left = freeze(left)
+            ended[left] = operation
         writes.append((place, left, operation))
-        ended[left] = operation
-        returns.append(operation.returned)
+        returns.append(operation.returned)  # type: ignore[arg-type]
         latest.append(operation if not latest or operation.call > latest[-1].call else latest[-1])
     writes += unknown
     return doubts, writes

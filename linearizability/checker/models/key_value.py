@@ -24,9 +24,11 @@ from raftlog.linearizability.checker.model import (
     Outlook,
     Refused,
     Traits,
+    looks_at,
 )
 
 _function = itemgetter(0)
+_APPENDED = (str, list, tuple)
 _OUTLOOK_LIMIT = 1_000_000  # characters or items of prefixes worth keeping in order to merge states
 
 
@@ -82,8 +84,9 @@ class KeyValue(Model[Any]):
 
         return merge
 
+    @looks_at("append")
     def validate(self, operation: Operation) -> None:
-        if operation.function == "append" and not isinstance(operation.input, str | list | tuple):
+        if operation.function == "append" and not isinstance(operation.input, _APPENDED):
             raise ValueError(f"append takes a string or a list, not {operation.input!r}")
 
     def describe_state(self, state: Any) -> str:

@@ -22,9 +22,11 @@ from raftlog.linearizability.checker.model import (
     Outlook,
     Refused,
     Traits,
+    looks_at,
 )
 
 _WRITE = TOTAL | CONSTANT
+_SEQUENCES = (list, tuple)
 
 
 class Register(Model[Any]):
@@ -90,11 +92,12 @@ class CasRegister(Register):
         }
         return lambda state: state if state in seen else UNSEEN
 
+    @looks_at("cas")
     def validate(self, operation: Operation) -> None:
         if operation.function != "cas":
             return
         given = operation.input
-        if not isinstance(given, list | tuple) or len(given) != 2:
+        if not isinstance(given, _SEQUENCES) or len(given) != 2:
             raise ValueError(f"cas takes [expected, new], not {given!r}")
 
     def refusal(self, state: Any, call: Call) -> str:
