@@ -20,6 +20,7 @@ from raftlog.linearizability.checker.model import (
     REFUSED,
     TOTAL,
     UNKNOWN,
+    UNSEEN,
     Call,
     Model,
     Outlook,
@@ -45,7 +46,7 @@ class States:
     Invariant: `values[number]` is the state that `number` names, and every one was given by the outlook.
     """
 
-    __slots__ = ("_numbers", "_outlook", "bytes_used", "killed", "step", "values")
+    __slots__ = ("_numbers", "_outlook", "bytes_used", "killed", "step", "unseen", "values")
 
     def __init__(self, step: Callable[[Any, Call], Any]) -> None:
         self.step = step
@@ -53,6 +54,7 @@ class States:
         self.values: list[Any] = []
         self._numbers: dict[Any, int] = {}
         self.killed = False  # whether the outlook ever refused a state because of what comes later
+        self.unseen = REFUSED_NUMBER  # the number of UNSEEN, once that came up
         self.bytes_used = 0
 
     def look_through(self, outlook: Outlook | None) -> None:
@@ -71,6 +73,8 @@ class States:
         if number is None:
             number = self._numbers[state] = len(self.values)
             self.values.append(state)
+            if state is UNSEEN:
+                self.unseen = number
             self.bytes_used += _ENTRY_BYTES + sys.getsizeof(state)
         return number
 
@@ -79,6 +83,7 @@ class States:
         kept = list(numbers)
         self.values = [self.values[number] for number in kept]
         self._numbers = {state: place for place, state in enumerate(self.values)}
+        self.unseen = self._numbers.get(UNSEEN, REFUSED_NUMBER)
         self.bytes_used = _ENTRY_BYTES * len(kept) + sum(map(sys.getsizeof, self.values))
         return {number: place for place, number in enumerate(kept)}
 
@@ -148,38 +153,38 @@ class _Letters(dict[_Key, Letter]):
 class Alphabet:
     """The distinct calls and states of one part."""
 
-    __slots__ = ("_letters", "_model", "_states")
+    __slots__ = ("_letters", "_model", "numbering")
 
     def __init__(self, model: Model[Any]) -> None:
         self._model = model
-        self._states = States(model.step)
+        self.numbering = States(model.step)
         self._letters = _Letters()
         self._letters.blind = False
         self._letters.model = model
-        self._letters.states = self._states
+        self._letters.states = self.numbering
 
     @property
     def states(self) -> list[Any]:
         """The states; a state's number is its place."""
-        return self._states.values
+        return self.numbering.values
 
     def number(self, state: Any) -> int:
         """The number of a state, REFUSED_NUMBER for one without a future."""
-        return self._states.number(state)
+        return self.numbering.number(state)
 
     @property
     def killed(self) -> bool:
         """Whether the outlook ever refused a state because of what comes later."""
-        return self._states.killed
+        return self.numbering.killed
 
     @property
     def bytes_used(self) -> int:
         """An estimate of the memory that calls and states take."""
-        return self._states.bytes_used
+        return self.numbering.bytes_used
 
     def look_ahead(self, letters: Sequence[Letter], operations: Sequence[Operation]) -> None:
         """Let the model merge states that these operations, all there will be, cannot tell apart."""
-        self._states.look_through(self._model.outlook(list(map(_call_of, letters)), operations))
+        self.numbering.look_through(self._model.outlook(list(map(_call_of, letters)), operations))
 
     def spell(self, operations: Sequence[Operation], blind: Sequence[int]) -> list[Letter]:
         """The letters of the operations' calls. Those at the places in `blind` are of unknown outcome."""
@@ -195,7 +200,7 @@ class Alphabet:
         except TypeError:
             keys = [(function, freeze(given), freeze(output)) for function, given, output in keys]
             spelled = list(map(letters.__getitem__, keys))
-        self._states.bytes_used += _ENTRY_BYTES * (len(letters) - known)
+        self.numbering.bytes_used += _ENTRY_BYTES * (len(letters) - known)
         return spelled
 
     def letter(self, operation: Operation) -> Letter:
@@ -208,10 +213,10 @@ class Alphabet:
 
     def compact(self, letters: Collection[Letter], states: Iterable[int]) -> dict[int, int]:
         """Forget all but these letters and states. Answers the new numbers of the states by the old ones."""
-        numbers = self._states.keep(states)
+        numbers = self.numbering.keep(states)
         for key in [key for key, letter in self._letters.items() if letter not in letters]:
             del self._letters[key]
-        self._states.bytes_used += _ENTRY_BYTES * len(self._letters)
+        self.numbering.bytes_used += _ENTRY_BYTES * len(self._letters)
         for letter in letters:
             letter.clear()
             letter.target = REFUSED_NUMBER

@@ -23,7 +23,7 @@ from itertools import compress
 from operator import attrgetter, itemgetter
 from typing import Any
 
-from raftlog.linearizability.checker.alphabet import Alphabet, Letter
+from raftlog.linearizability.checker.alphabet import REFUSED_NUMBER, Alphabet, Letter
 from raftlog.linearizability.checker.budget import Meter
 from raftlog.linearizability.checker.burst import BurstTooWide
 from raftlog.linearizability.checker.frontier import ENTRY_BYTES, NEVER, Frontier
@@ -38,6 +38,7 @@ _SNAPSHOT_EVERY = 32  # returns
 _SNAPSHOTS = 24  # at most so many are kept, sparser the older they are
 _RETREATS = 6  # from one place, before giving up on thrift
 _FIRST_LOOK = 50_000  # configurations of the first complete attempt
+_AHEAD = 32  # calls looked at in order to see whether a configuration is doomed
 _ACCOUNT_EVERY = 128  # returns or configurations between two looks at the frontier's size and the budget
 _OPERATION_BYTES = 120  # what the search itself keeps of an operation
 _AFTER_ALL = 1 << 64  # later than every stamp
@@ -117,6 +118,7 @@ class Search:
         self._task = next(self._steps)
         self._walking = frontier
         self._accounted = 0
+        self._forwent = False  # whether something was dropped because of what comes later
         self._meter: Meter | None = None
 
     def _read(self, blind: list[int]) -> None:
@@ -152,7 +154,7 @@ class Search:
     @property
     def may_be_inexact(self) -> bool:
         """Whether `refused` may be some returns away from the first that nothing survives."""
-        return self.alphabet.killed or self._place.frontier.reusable
+        return self.alphabet.killed or self._forwent or self._place.frontier.reusable
 
     @property
     def refused(self) -> int:
@@ -235,6 +237,7 @@ class Search:
         enough = None if effort.configurations is None else frontier.explored + effort.configurations
         bits = place.bits
         admit, retire = frontier.admit, frontier.retire
+        numbering, looks_ahead = self.alphabet.numbering, not frontier.traced
         arrivals = self._arrivals
         called = place.called
         called_at, index, rank, letter = arrivals[called]
@@ -261,6 +264,8 @@ class Search:
                     survived = retire(bit, position)
                 if not survived:
                     return _End.DIED
+                if looks_ahead and numbering.unseen in frontier.groups:
+                    self._forgo_unseen(frontier, called)
             del bits[position]
             if not position & 127 or frontier.explored > look_at:
                 place.position = position + 1
@@ -271,6 +276,32 @@ class Search:
         place.position = min(task.until, len(self.operations))
         place.called = called
         return _End.SURVIVED
+
+    def _forgo_unseen(self, frontier: Frontier, called: int) -> None:
+        """Drop what has come to hold something that nobody reads, when what is read next is called and answered before
+        anything can take its place. `called` is where the arrivals go on.
+
+        It would die there. Till then it costs as much as what lives: most that appends do in a wrong order is this.
+        """
+        unseen = self.alphabet.numbering.unseen
+        if len(frontier.groups) == 1 or frontier.has_spares:
+            return
+        for _, _, letter, _ in frontier.mutators:
+            if letter[unseen] not in (unseen, REFUSED_NUMBER):
+                return
+        end = _AFTER_ALL
+        for called_at, position, _, letter in self._arrivals[called : called + _AHEAD]:
+            if called_at > end:
+                del frontier.groups[unseen]
+                self._forwent = True
+                return
+            if position < 0:
+                return
+            after = letter[unseen]
+            if after < 0 and letter.observer:
+                end = min(end, self.operations[position].returned or end)
+            elif after not in (unseen, REFUSED_NUMBER):
+                return
 
     def _leave_out(self, place: _Place) -> None:
         """From here on the attempt is not complete; later ones begin here."""

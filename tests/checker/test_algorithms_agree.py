@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from raftlog.linearizability.checker import frontier
+from raftlog.linearizability.checker import frontier, search
 from raftlog.linearizability.checker.budget import Budget, Meter
-from raftlog.linearizability.checker.checking import check
+from raftlog.linearizability.checker.checking import check, split
 from raftlog.linearizability.checker.history import OK, History, Operation
 from raftlog.linearizability.checker.log_check import LogCheck
 from raftlog.linearizability.checker.log_gaps import Undecided, finish
@@ -19,7 +19,7 @@ from raftlog.linearizability.checker.model import Model
 from raftlog.linearizability.checker.models.log import Log
 from raftlog.linearizability.checker.models.register import Register
 from raftlog.linearizability.checker.search import Search
-from raftlog.linearizability.checker.verdict import Status, Unknown
+from raftlog.linearizability.checker.verdict import Invalid, Status, Unknown
 from raftlog.linearizability.checker.zones import NotUnique, check_zones
 from tests.checker.brute_force import is_linearizable
 from tests.checker.objects import WORLDS, World, record
@@ -78,13 +78,37 @@ def test_a_return_among_writes_alone_is_brought_over_as_any_other_is(
         ends = []
         for few in (64, -1):
             monkeypatch.setattr(frontier, "_FEW", few)
-            search = Search(world.model, history.operations)
-            status = search.run(Meter(Budget()))
-            held = {state: len(entries) for state, entries in search.frontier.groups.items()}
-            ends.append((status, status is Status.VALID or search.refused, held))
+            walked = Search(world.model, history.operations)
+            status = walked.run(Meter(Budget()))
+            held = {state: len(entries) for state, entries in walked.frontier.groups.items()}
+            ends.append((status, status is Status.VALID or walked.refused, held))
         assert ends[0] == ends[1], seed
         seen[status] += 1
     assert min(seen[Status.VALID], seen[Status.INVALID]) > 20, seen
+
+
+@pytest.mark.parametrize("name", ["key-value", "cas-register"])
+def test_forgoing_what_nobody_reads_changes_no_verdict_and_no_beginning_of_a_witness(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = WORLDS[name]
+    forwent = dict.fromkeys(Status, 0)
+    for seed in range(300):
+        random = Random(seed)
+        unknown, wrong = random.choice((0.0, 0.02)), random.choice((0.0, 0.03))
+        history = record(world, random, count=60, clients=random.randint(2, 6), unknown=unknown, wrong=wrong)
+        told = []
+        for ahead in (0, 32):
+            monkeypatch.setattr(search, "_AHEAD", ahead)
+            verdict = check(history, world.model)
+            shown = (verdict.witness.prefix_end, verdict.witness.minimal) if isinstance(verdict, Invalid) else None
+            told.append((verdict.status, [part.status for part in verdict.parts], shown))
+        assert told[0] == told[1], seed
+        for operations in split(world.model, history.operations).values():
+            looked = Search(world.model, operations)
+            status = looked.run(Meter(Budget()))
+            forwent[status] += looked.may_be_inexact
+    assert name != "key-value" or min(forwent[Status.VALID], forwent[Status.INVALID]) > 5, forwent
 
 
 @pytest.mark.parametrize("name", sorted({*WORLDS} - {"log", "partial-log", "equal-records"}))
