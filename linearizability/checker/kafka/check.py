@@ -25,7 +25,6 @@ from raftlog.linearizability.checker.kafka.catalogue import Definition
 from raftlog.linearizability.checker.kafka.columns import (
     FUNCTION_NAME,
     INFO,
-    NEVER,
     NOBODY,
     OUTCOME_NAME,
     TXN,
@@ -53,7 +52,7 @@ from raftlog.linearizability.checker.kafka.report import (
 )
 from raftlog.linearizability.checker.kafka.restore import restored
 from raftlog.linearizability.checker.kafka.segments import lay_out
-from raftlog.linearizability.checker.kafka.series import Unseen, unseen_over_time
+from raftlog.linearizability.checker.kafka.series import Unseen, last_return, unseen_over_time
 from raftlog.linearizability.checker.kafka.sessions import check_sessions
 from raftlog.linearizability.checker.kafka.shrink import smallest
 from raftlog.linearizability.checker.kafka.subscriptions import mark_subscriptions, shows_subscribe
@@ -96,9 +95,11 @@ def _operations(reader: JsonLinesReader, annotations: list[Annotation]) -> Itera
     """The operations of a file as they end, and at last those that never did."""
     invoke = EventType.INVOKE
     for kind, subject in reader.events(whole_operations=True):
+        if kind is invoke:
+            continue
         if isinstance(subject, Annotation):
             annotations.append(subject)
-        elif kind is not invoke:
+        else:
             yield subject
     yield from reader.unfinished()
 
@@ -256,7 +257,7 @@ class _Analysis:
         columns, unseen = self.columns, self.unseen
         operations = _by_function(columns)
         exempt = ("crash", "debug-topic-partitions")
-        ends = [returned for returned in columns.returned if returned != NEVER]
+        end = last_return(columns)
         return Measurements(
             operations,
             tuple(name for name, counts in operations.items() if "ok" not in counts and name not in exempt),
@@ -264,7 +265,7 @@ class _Analysis:
             len(columns.keys.names),
             len(columns.send_element),
             len(columns.polled),
-            max(ends) - min(columns.call) if ends else 0,
+            0 if end is None else end - min(columns.call),
             self._worst_lag(words),
             {
                 "series": self.lag.series,

@@ -29,6 +29,7 @@ from raftlog.linearizability.checker.kafka.gather import (
     below,
     chosen,
     counting,
+    differing,
     owners,
     put_first,
     rises,
@@ -112,10 +113,9 @@ def _ends(context: Context, facts: Sequence[_Facts]) -> list[KeyEnds]:
     marks = rises(offsets, keys, limit)
     times = take(columns.returned, operations)
     # What never returned comes last in the order of returns, and what has no offset before all that has one.
-    told = bytearray(len(marks))
-    for place in below(times, array("q", [NEVER]) * len(times)):
-        told[place] = marks[place] and offsets[place] != NOWHERE
-    kept = chosen(counting(range(len(told))), array("B", told))
+    kept = chosen(counting(range(len(marks))), array("B", marks))
+    kept = take(kept, below(take(times, kept), array("q", [NEVER]) * len(kept)))
+    kept = take(kept, differing(take(offsets, kept), array("q", [NOWHERE]) * len(kept)))
     return _by_key(limit, take(keys, kept), KeyEnds(take(times, kept), take(offsets, kept), take(operations, kept)))
 
 

@@ -51,7 +51,7 @@ def steps_other_than_one(values: array[int]) -> bytearray:
     return bytearray(map(ne, islice(values, 1, None), map((1).__add__, values)))
 
 
-def clear(marks: bytearray, places: array[int]) -> None:
+def clear(marks: bytearray | array[int], places: array[int]) -> None:
     """Set the marks at these places to 0."""
     if numpy is not None and len(places) >= _WORTH_IT:
         numpy.frombuffer(marks, dtype=numpy.uint8)[_view(places)] = 0
@@ -280,5 +280,5 @@ def _view(values: array[int]) -> Any:
 
 def _array(typecode: str, values: Any) -> array[int]:
     made: array[int] = array(typecode)
-    made.frombytes(values.tobytes())
+    made.frombytes(numpy.ascontiguousarray(values).view("B"))
     return made

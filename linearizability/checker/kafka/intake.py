@@ -45,6 +45,7 @@ from raftlog.linearizability.checker.kafka.options import KafkaOptions
 
 _OK = Outcome.OK  # compared by identity: hashing an enumeration's member is a call
 _FAIL = Outcome.FAIL
+_FIRST_TIME = -NEVER
 _BLOCK = 4096  # entries that are put into columns at once
 _DATA = {"send": SEND, "poll": POLL, "txn": TXN}
 _INPUT_FIELDS = frozenset({"ops", "producer", "producer_id", "epoch", "isolation", "transactional"})
@@ -132,17 +133,9 @@ class Intake:
         if known is None:
             known = self._process_numbers[process] = len(columns.processes)
             columns.processes.append(process)
-        returned = operation.returned
-        call = operation.call
-        outcome = operation.outcome
-        if returned is None:
-            if outcome is _OK:
-                raise BadField("an operation with outcome ok has no return time")
-            returned = NEVER
-        elif returned < call or returned == NEVER:
-            raise BadField(f"the interval from {call} to {returned} makes no sense")
-        if type(call) is not int or type(returned) is not int or not -NEVER <= call <= returned <= NEVER:
-            call, returned = _stamps(call, returned)
+        call, returned, outcome = operation.call, operation.returned, operation.outcome
+        if type(call) is not int or type(returned) is not int or not _FIRST_TIME <= call <= returned < NEVER:
+            call, returned = _interval(operation)
         number = len(columns.outcome)
         self._call.append(call)
         self._returned.append(returned)
@@ -394,8 +387,15 @@ def _move(staged: list[int], column: array[int]) -> None:
     staged.clear()
 
 
-def _stamps(call: Any, returned: Any) -> tuple[int, int]:
-    """The two as integers of 64 bits."""
+def _interval(operation: Operation) -> tuple[int, int]:
+    """When it was called and when it returned, NEVER if it did not."""
+    call, returned = operation.call, operation.returned
+    if returned is None:
+        if operation.outcome is _OK:
+            raise BadField("an operation with outcome ok has no return time")
+        returned = NEVER
+    elif returned < call or returned == NEVER:
+        raise BadField(f"the interval from {call} to {returned} makes no sense")
     try:
         call, returned = array("q", [call, returned])
     except (OverflowError, TypeError):

@@ -211,12 +211,13 @@ class _Rows:
 
     def first_and_last(self) -> tuple[dict[int, list[int]], dict[tuple[int, int], int]]:
         """The first rows of each stretch's keys in order, and the last row of each stretch and key."""
-        last = bytearray(b"\1") * len(self.keys)
+        last = array("B", b"\1") * len(self.keys)
         clear(last, take(self.earlier, self._linked()))
         firsts: dict[int, list[int]] = {}
         for place in alike(self.earlier, array("i", [NOBODY]) * len(self.earlier)):
             firsts.setdefault(self.stretch[place], []).append(place)
-        return firsts, {(self.stretch[place], self.keys[place]): place for place in compress(count(), last)}
+        lasts = chosen(counting(range(len(last))), last)
+        return firsts, {(self.stretch[place], self.keys[place]): place for place in lasts}
 
 
 def measure_lag(context: Context, ends: list[KeyEnds]) -> Lag:

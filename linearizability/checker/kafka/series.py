@@ -31,11 +31,11 @@ class Unseen:
 
 def unseen_over_time(columns: Columns) -> Unseen:
     """Values of ok sends count from their acknowledgement to the return of the first ok poll that has them."""
-    ends = [returned for returned in (max(_finished(columns), default=None),) if returned is not None]
-    if not ends:
+    end = last_return(columns)
+    if end is None:
         return Unseen()
     start = min(columns.call)
-    span = max(1, ends[0] - start)
+    span = max(1, end - start)
     keys = len(columns.keys.names)
     apart = keys <= _KEYS_APART
     result = Unseen([start + span * point // POINTS for point in range(1, POINTS + 1)])
@@ -73,8 +73,10 @@ def _waiting(columns: Columns) -> tuple[array[int], array[int], array[int]]:
     return take(acknowledged, waiting), take(read, waiting), take(columns.element_key, take(elements, waiting))
 
 
-def _finished(columns: Columns) -> list[int]:
-    return [returned for returned in columns.returned if returned != NEVER]
+def last_return(columns: Columns) -> int | None:
+    """When the last operation returned, None if none did."""
+    finished = take(columns.returned, below(columns.returned, array("q", [NEVER]) * len(columns)))
+    return max(finished, default=None)
 
 
 def _running(steps: list[int]) -> list[int]:

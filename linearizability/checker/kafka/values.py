@@ -6,6 +6,7 @@ time beyond the place of an unseen value in the course of the test.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -147,10 +148,8 @@ def _own_reads(context: Context) -> None:
 
 def _unwritten(context: Context) -> None:
     columns = context.columns
-    if NOBODY not in columns.writer:
-        return
-    for element, writer in enumerate(columns.writer):
-        if writer == NOBODY and columns.read_ok[element]:
+    for element in alike(columns.writer, array("i", [NOBODY]) * len(columns.writer)):
+        if columns.read_ok[element]:
             context.findings.add("unwritten-read", Judgement.ALLOWED, 1, _tell_unwritten, context, element)
 
 
