@@ -1,6 +1,6 @@
 """What a cluster of three costs and gives, raftlog and Apache Kafka side by side, as one table.
 
-    python -m benchmarks.cluster [--only failover,latency] [--rounds 3] [--scale 1.0] [--alone] [--output FILE]
+    python -m benchmarks.cluster [--only failover,latency] [--rounds 3] [--scale 1.0] [--of raftlog] [--output FILE]
 
 Replication factor 3, min.insync.replicas 2, acks=all, all on one machine: the clients and all brokers share its cores.
 """
