@@ -150,6 +150,16 @@ class _Letters(dict[_Key, Letter]):
         return letter
 
 
+def _keys(operations: Sequence[Operation], blind: Sequence[int]) -> Iterable[_Key]:
+    if not blind:
+        return map(_asked_and_answered, operations)
+    keys: list[_Key] = list(map(_asked_and_answered, operations))
+    for place in blind:
+        function, given, _ = keys[place]
+        keys[place] = (function, given, UNKNOWN)
+    return keys
+
+
 class Alphabet:
     """The distinct calls and states of one part."""
 
@@ -188,18 +198,14 @@ class Alphabet:
 
     def spell(self, operations: Sequence[Operation], blind: Sequence[int]) -> list[Letter]:
         """The letters of the operations' calls. Those at the places in `blind` are of unknown outcome."""
-        keys: list[_Key] = list(map(_asked_and_answered, operations))
-        for place in blind:
-            function, given, _ = keys[place]
-            keys[place] = (function, given, UNKNOWN)
         letters = self._letters
         letters.blind |= bool(blind)
         known = len(letters)
         try:
-            spelled = list(map(letters.__getitem__, keys))
+            spelled = list(map(letters.__getitem__, _keys(operations, blind)))
         except TypeError:
-            keys = [(function, freeze(given), freeze(output)) for function, given, output in keys]
-            spelled = list(map(letters.__getitem__, keys))
+            keys = _keys(operations, blind)
+            spelled = [letters[function, freeze(given), freeze(output)] for function, given, output in keys]
         self.numbering.bytes_used += _ENTRY_BYTES * (len(letters) - known)
         return spelled
 
