@@ -42,10 +42,11 @@ class Burst:
     explains the return: the result is then a part of the whole.
     """
 
-    __slots__ = ("_after", "_began", "_bit", "_frontier", "_look_at", "_masks", "_tag", "_waiting")
+    __slots__ = ("_after", "_began", "_bit", "_doomed", "_frontier", "_look_at", "_masks", "_tag", "_waiting")
 
-    def __init__(self, frontier: Frontier, bit: int, tag: Any, masks: Masks) -> None:
+    def __init__(self, frontier: Frontier, bit: int, tag: Any, masks: Masks, doomed: int) -> None:
         self._frontier = frontier
+        self._doomed = doomed  # a state to leave out
         self._bit = bit
         self._tag = tag
         self._masks = masks
@@ -122,7 +123,7 @@ class Burst:
         absorbs = (frontier.absorbable | observers) & ~frontier.stale
         loose = frontier.loose or frontier.has_loose_spares
         reusable, traced = frontier.reusable, frontier.traced
-        spare = mutators is None
+        spare, doomed = mutators is None, self._doomed
         for state, (done, absorbed, trace), via, origin, fresh in level:
             if mutators is None:
                 candidates = self._spares(done, via)
@@ -148,6 +149,9 @@ class Burst:
                     tried.append(twin)
                 then = letter[state]
                 if then < 0 or (spare and then == state):
+                    continue
+                if then == doomed:
+                    frontier.forwent = True
                     continue
                 if via is not None and not fresh and (own == bit or via[0] > rank):
                     # It need not wait for the one before when the other order leads to the same.

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
 from typing import Any, TypeAlias
 
-from raftlog.linearizability.checker.alphabet import Alphabet, Letter
+from raftlog.linearizability.checker.alphabet import REFUSED_NUMBER, Alphabet, Letter
 from raftlog.linearizability.checker.antichain import Entry, Groups, Growing, Masks, add, fewest_used, masks_of, settled
 from raftlog.linearizability.checker.burst import Burst, BurstTooWide, Candidate
 
@@ -52,6 +52,8 @@ class Frontier:
         "burst_limit",
         "checkpoint",
         "explored",
+        "foresee",
+        "forwent",
         "groups",
         "has_loose_spares",
         "has_spares",
@@ -78,6 +80,8 @@ class Frontier:
         self.burst_limit: int | None = None  # configurations one return may take
         self.may_cut = False  # whether a burst over that limit is cut, which loses configurations, or raises
         self.checkpoint: Callable[[int], None] | None = None  # told the size of a long burst; may raise
+        self.foresee: Callable[[], int] | None = None  # names a state that is sure to die, or REFUSED_NUMBER
+        self.forwent = False  # whether configurations in such a state were left out
         self.traced = traced
         self.has_spares = False  # whether any operation of unknown outcome is open
         self.has_loose_spares = False  # whether an optional operation's result depends on the state before it
@@ -102,7 +106,7 @@ class Frontier:
             setattr(other, name, value)
         for name in _CONTAINERS:
             setattr(other, name, getattr(self, name).copy())
-        other.checkpoint = None
+        other.checkpoint = other.foresee = None
         return other
 
     def size(self) -> int:
@@ -207,19 +211,21 @@ class Frontier:
                 for entry in entries:
                     if not entry[0] & bit:
                         return self._advance(bit, tag)
-            self.observers ^= bit
-            del self._watchers[bit]
         else:
             for entries in self.groups.values():
                 for entry in entries:
                     if not entry[0] & bit:
                         return self._advance(bit, tag)
-            self._forget_mutator(bit)
         # Placed in every configuration: its bit can wait for the next step to be cleared.
         self.stale |= bit
+        self._forget(bit)
         return True
 
-    def _forget_mutator(self, bit: int) -> None:
+    def _forget(self, bit: int) -> None:
+        if self.observers & bit:
+            self.observers ^= bit
+            del self._watchers[bit]
+            return
         self.absorbable &= ~bit
         if not self.mutators.pop(0)[2].constant:
             del self.loose[0]
@@ -231,18 +237,14 @@ class Frontier:
             if survived or (survived is not None and not mixes):
                 return survived
         if self.loose or self.has_spares or self.size() > _FEW:
-            groups = self._general(bit, tag, mixes)
+            groups = self._look_ahead(bit, tag, mixes)
         else:
             groups = self._overwrite(bit, tag)
         if not groups:
             return False
         self._free |= self.stale | bit
         self.stale = 0
-        if self.observers & bit:
-            self.observers ^= bit
-            del self._watchers[bit]
-        else:
-            self._forget_mutator(bit)
+        self._forget(bit)
         acceptance = self.acceptance
         if len(acceptance) > len(groups):
             self.acceptance = {state: acceptance[state] for state in groups}
@@ -294,7 +296,7 @@ class Frontier:
             self.acceptance = {then: accepted}
         self._free |= unused
         self.stale = 0
-        self._forget_mutator(bit)
+        self._forget(bit)
         return True
 
     def _overwrite(self, bit: int, tag: Any) -> Groups:
@@ -350,7 +352,17 @@ class Frontier:
                     add(after, target, (placed, (absorbed | absorbs) & clean & ~placed, story), masks)
         return settled(after)
 
-    def _general(self, bit: int, tag: Any, mixes: bool) -> Groups:
+    def _look_ahead(self, bit: int, tag: Any, mixes: bool) -> Groups:
+        """What `_general` answers, without what is sure to die as long as something else survives this return."""
+        doomed = REFUSED_NUMBER if self.foresee is None or self.has_spares else self.foresee()
+        forwent = self.forwent
+        groups = self._general(bit, tag, mixes, doomed)
+        if groups or doomed == REFUSED_NUMBER:
+            return groups
+        self.forwent = forwent
+        return self._general(bit, tag, mixes, REFUSED_NUMBER)
+
+    def _general(self, bit: int, tag: Any, mixes: bool, doomed: int) -> Groups:
         live = ~self.stale
         clean = live & ~bit
         observers = self.observers
@@ -361,6 +373,9 @@ class Frontier:
         after: Growing = {}
         waiting: Growing = {}
         for state, entries in self.groups.items():
+            if state == doomed:
+                self.forwent = True
+                continue
             seen = self.acceptance[state] & observers
             for done, absorbed, trace in entries:
                 done = done & live | seen
@@ -384,7 +399,7 @@ class Frontier:
             if not alone or (mixes and not (after and self._is_frugal())):
                 # With one call to place, or none, all that goes without unknown outcomes is done.
                 tried = not self.mutators or (placed and len(self.mutators) == 1)
-                Burst(self, bit, tag, masks).run(waiting, after, tried=tried)
+                Burst(self, bit, tag, masks, doomed).run(waiting, after, tried=tried)
         return settled(after)
 
     def _is_alone(self, bit: int) -> bool:

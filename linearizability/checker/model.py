@@ -19,7 +19,6 @@ A model is a pure function over hashable states; everything optional has a defau
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import replace
 from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from raftlog.linearizability.checker.history import Key, Operation, Outcome
@@ -172,7 +171,7 @@ class Model(Generic[State]):
             call = Call(operation.function, freeze(operation.input), freeze(operation.output))
             if self.traits(call) & OBSERVER:
                 return None
-        return replace(operation, output=None, returned=None, outcome=Outcome.INFO)
+        return operation.of_unknown_outcome()
 
     def describe_operation(self, operation: Operation) -> str:
         """The operation in a few words: `read -> 3`."""

@@ -13,7 +13,7 @@ has had until then: a handful of operations instead of thousands.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from raftlog.linearizability.checker.budget import Meter, OutOfBudget
@@ -118,7 +118,7 @@ class Questions:
             if copy is not None:
                 maybe.append(copy)
             elif operation.end > until:
-                maybe.append(replace(operation, output=None, returned=None, outcome=INFO))
+                maybe.append(operation.of_unknown_outcome())
         if not sure:
             return False
         asked = (id(model), tuple(map(id, sure)), tuple(map(id, maybe)))

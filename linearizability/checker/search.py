@@ -16,14 +16,13 @@ dies, three things are tried in turn.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from itertools import compress
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from typing import Any
 
-from raftlog.linearizability.checker.alphabet import REFUSED_NUMBER, Alphabet, Letter
+from raftlog.linearizability.checker.alphabet import REFUSED_NUMBER, Alphabet
 from raftlog.linearizability.checker.budget import Meter
 from raftlog.linearizability.checker.burst import BurstTooWide
 from raftlog.linearizability.checker.frontier import ENTRY_BYTES, NEVER, Frontier
@@ -42,7 +41,6 @@ _AHEAD = 32  # calls looked at in order to see whether a configuration is doomed
 _ACCOUNT_EVERY = 128  # returns or configurations between two looks at the frontier's size and the budget
 _OPERATION_BYTES = 120  # what the search itself keeps of an operation
 _AFTER_ALL = 1 << 64  # later than every stamp
-_first = itemgetter(0)
 _called = attrgetter("call")
 _returned = attrgetter("returned")
 
@@ -118,28 +116,34 @@ class Search:
         self._task = next(self._steps)
         self._walking = frontier
         self._accounted = 0
-        self._forwent = False  # whether something was dropped because of what comes later
         self._meter: Meter | None = None
 
     def _read(self, blind: list[int]) -> None:
-        """Lay out the events: of every return its position and time; of every call that matters its time, position,
-        rank and letter."""
+        """Lay out the events: the positions and times of the returns; the positions of the calls that matter, in the
+        order of their times; and of every position the time of its call and its rank.
+
+        Numbers in lists and no object an event: a hundred thousand of those would keep the garbage collector busy.
+        """
         operations = self.operations
         letters = self.letters
-        ranks: Sequence[int] = range(len(operations))
-        returns: Iterable[tuple[int, int]] = enumerate(map(_returned, operations))
+        count = len(operations)
+        ends: Sequence[Any] = list(map(_returned, operations))
+        positions: Sequence[int] = range(count)
+        arrivals = self._ranks = positions
         if blind:
-            ranks = list(ranks)
+            ranks = self._ranks = list(positions)
             for place in blind:
                 ranks[place] = NEVER
-            returns = compress(returns, map(NEVER.__ne__, ranks))
-        arrivals = list(zip(map(_called, operations), range(len(operations)), ranks, letters, strict=True))
-        if any(letters[place].observer for place in blind):
-            arrivals = [arrival for arrival in arrivals if arrival[2] != NEVER or not arrival[3].observer]
-        arrivals.sort(key=_first)
-        arrivals.append((_AFTER_ALL, -1, NEVER, Letter()))
-        self._arrivals: list[tuple[int, int, int, Letter]] = arrivals
-        self._returns = list(returns)
+            positions = [position for position in positions if ranks[position] != NEVER]
+            ends = [ends[position] for position in positions]
+            if any(letters[place].observer for place in blind):
+                arrivals = [place for place in arrivals if ranks[place] != NEVER or not letters[place].observer]
+        calls = self._calls = list(map(_called, operations))
+        calls.append(_AFTER_ALL)
+        self._arrivals = sorted(arrivals, key=calls.__getitem__)
+        self._arrivals.append(count)
+        self._positions = positions
+        self._ends: Sequence[int] = ends
 
     @property
     def frontier(self) -> Frontier:
@@ -154,7 +158,7 @@ class Search:
     @property
     def may_be_inexact(self) -> bool:
         """Whether `refused` may be some returns away from the first that nothing survives."""
-        return self.alphabet.killed or self._forwent or self._place.frontier.reusable
+        return self.alphabet.killed or self._place.frontier.forwent or self._place.frontier.reusable
 
     @property
     def refused(self) -> int:
@@ -168,7 +172,7 @@ class Search:
             try:
                 end = self._walk(self._task)
             finally:
-                self._walking.checkpoint = None  # it would keep all of this alive
+                self._walking.checkpoint = self._walking.foresee = None  # they would keep all of this alive
             try:
                 self._task = self._steps.send(end)
             except StopIteration as result:
@@ -231,26 +235,29 @@ class Search:
         frontier.thrift = effort.thrift
         frontier.burst_limit = effort.width * _BURST
         frontier.checkpoint = self._checkpoint
+        frontier.foresee = None if frontier.traced else self._foresee
         frontier.may_cut = place.cut
         self._walking = frontier
         self._accounted = frontier.explored
         enough = None if effort.configurations is None else frontier.explored + effort.configurations
         bits = place.bits
         admit, retire = frontier.admit, frontier.retire
-        numbering, looks_ahead = self.alphabet.numbering, not frontier.traced
         arrivals = self._arrivals
         called = place.called
-        called_at, index, rank, letter = arrivals[called]
+        calls, ranks, letters = self._calls, self._ranks, self.letters
+        index = arrivals[called]
+        called_at = calls[index]
         look_at = frontier.explored + _ACCOUNT_EVERY
-        returns = self._returns
-        begin = bisect_left(returns, (place.position, -_AFTER_ALL))
-        end = bisect_left(returns, (task.until, -_AFTER_ALL))
-        for position, returned in returns[begin:end]:
+        positions = self._positions
+        begin = bisect_left(positions, place.position)
+        end = bisect_left(positions, task.until)
+        for position, returned in zip(positions[begin:end], self._ends[begin:end], strict=True):
             # Equal stamps are concurrent: whatever is called by now may still come first.
             while called_at <= returned:
-                bits[index] = admit(letter, rank, index)
+                bits[index] = admit(letters[index], ranks[index], index)
                 called += 1
-                called_at, index, rank, letter = arrivals[called]
+                index = arrivals[called]
+                called_at = calls[index]
             bit = bits[position]
             if bit:
                 place.position = position
@@ -264,8 +271,6 @@ class Search:
                     survived = retire(bit, position)
                 if not survived:
                     return _End.DIED
-                if looks_ahead and numbering.unseen in frontier.groups:
-                    self._forgo_unseen(frontier, called)
             del bits[position]
             if not position & 127 or frontier.explored > look_at:
                 place.position = position + 1
@@ -277,31 +282,32 @@ class Search:
         place.called = called
         return _End.SURVIVED
 
-    def _forgo_unseen(self, frontier: Frontier, called: int) -> None:
-        """Drop what has come to hold something that nobody reads, when what is read next is called and answered before
-        anything can take its place. `called` is where the arrivals go on.
+    def _foresee(self) -> int:
+        """The number of UNSEEN when what holds something that nobody reads is sure to die: when what is read next is
+        called and answered before anything can take its place. Else REFUSED_NUMBER.
 
-        It would die there. Till then it costs as much as what lives: most that appends do in a wrong order is this.
+        Till then it would cost as much as what lives: most that appends do in a wrong order leads there.
         """
         unseen = self.alphabet.numbering.unseen
-        if len(frontier.groups) == 1 or frontier.has_spares:
-            return
-        for _, _, letter, _ in frontier.mutators:
+        if unseen < 0:
+            return REFUSED_NUMBER
+        for _, _, letter, _ in self._walking.mutators:
             if letter[unseen] not in (unseen, REFUSED_NUMBER):
-                return
+                return REFUSED_NUMBER
+        called = self._task.place.called
         end = _AFTER_ALL
-        for called_at, position, _, letter in self._arrivals[called : called + _AHEAD]:
-            if called_at > end:
-                del frontier.groups[unseen]
-                self._forwent = True
-                return
-            if position < 0:
-                return
+        for position in self._arrivals[called : called + _AHEAD]:
+            if self._calls[position] > end:
+                return unseen
+            if position == len(self.letters):
+                break
+            letter = self.letters[position]
             after = letter[unseen]
             if after < 0 and letter.observer:
                 end = min(end, self.operations[position].returned or end)
             elif after not in (unseen, REFUSED_NUMBER):
-                return
+                break
+        return REFUSED_NUMBER
 
     def _leave_out(self, place: _Place) -> None:
         """From here on the attempt is not complete; later ones begin here."""
