@@ -119,17 +119,18 @@ class RegisterPart:
         return 0 if self._search is None else self._search.configurations
 
     def run(self, meter: Meter) -> Status:
-        if self._search is not None:
-            return self._search.run(meter)
-        meter.check(0, _ZONE_BYTES * len(self._operations))
-        try:
-            self._violation = check_zones(self._operations, self._model.initial)
-            return Status.VALID if self._violation is None else Status.INVALID
-        except NotUnique:
-            self.algorithm = "search"
+        if self._search is None:
+            meter.check(0, _ZONE_BYTES * len(self._operations))
+            try:
+                self._violation = check_zones(self._operations, self._model.initial)
+                return Status.VALID if self._violation is None else Status.INVALID
+            except NotUnique:
+                self.algorithm = "search"
+            self._violation = check_overwritten(self._operations, self._model.initial)
+            if self._violation is not None:
+                return Status.INVALID
             self._search = SearchPart(self._model, self._operations)
-        self._violation = check_overwritten(self._operations, self._model.initial)
-        return Status.INVALID if self._violation is not None else self._search.run(meter)
+        return self._search.run(meter)
 
     def end(self) -> int:
         if self._violation is None:
@@ -138,26 +139,28 @@ class RegisterPart:
         return max(operation.returned or operation.call for operation in self._violation.operations)
 
     def witness(self, key: Key, unit: TimeUnit, meter: Meter) -> Witness:
-        if self._search is not None:
+        violation = self._violation
+        if violation is None:
+            assert self._search is not None
+            return self._search.witness(key, unit, meter)
+        if self.algorithm == "search":
             try:
-                self._bounded(self._search, meter)
-                return self._search.witness(key, unit, meter)
+                return self._searched(meter).witness(key, unit, meter)
             except OutOfBudget:
-                assert self._violation is not None
-        assert self._violation is not None
-        core = reduce_found(self._model, self._violation.operations, meter)
-        return witness_of(core, key, self.end(), unit, tell_zones(self._violation, unit))
+                pass
+        core = reduce_found(self._model, violation.operations, meter)
+        return witness_of(core, key, self.end(), unit, tell_zones(violation, unit))
 
-    def _bounded(self, search: SearchPart, meter: Meter) -> None:
-        """Finish the search if that does not take long. Raises OutOfBudget."""
-        if self._violation is None:
-            return
+    def _searched(self, meter: Meter) -> SearchPart:
+        """The search that finds the same, if it does not take long. Raises OutOfBudget."""
+        search = self._search = SearchPart(self._model, self._operations)
         processes = len(set(map(_process, self._operations)))
         meter.ceiling = meter.configurations + _LONG * len(self._operations) // max(processes, 1)
         try:
             search.run(meter)
         finally:
             meter.ceiling = None
+        return search
 
 
 class LogPart:

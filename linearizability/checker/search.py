@@ -19,6 +19,7 @@ from bisect import bisect_left
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import compress
 from operator import attrgetter
 from typing import Any
 
@@ -134,8 +135,9 @@ class Search:
             ranks = self._ranks = list(positions)
             for place in blind:
                 ranks[place] = NEVER
-            positions = [position for position in positions if ranks[position] != NEVER]
-            ends = [ends[position] for position in positions]
+            certain = list(map(NEVER.__ne__, ranks))
+            positions = list(compress(positions, certain))
+            ends = list(compress(ends, certain))
             if any(letters[place].observer for place in blind):
                 arrivals = [place for place in arrivals if ranks[place] != NEVER or not letters[place].observer]
         calls = self._calls = list(map(_called, operations))
