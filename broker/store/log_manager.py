@@ -43,7 +43,9 @@ SYNC_THREADS: Final = 8
 up the others."""
 
 RECOVERED_A_TURN: Final = 16
-"""How many logs are recovered at a step of `recover`: some 50 ms. Meanwhile the node votes in the metadata quorum."""
+RECOVERY_SECONDS_A_TURN: Final = 0.05
+"""How many logs are recovered at a step of `recover`, and for how long another one is begun. Between two steps the
+node votes in the metadata quorum. A single log is recovered in one go."""
 
 T = TypeVar("T")
 
@@ -206,9 +208,12 @@ class LogManager:
         started = self.clock.monotonic()
         logger.info("directory=%s was not closed: recovering %d logs", directory.path, len(directory.logs))
         syncing: list[tuple[PartitionLog, FlushTicket, Future[None]]] = []
-        for number, log in enumerate(list(directory.logs.values())):
-            if number and number % RECOVERED_A_TURN == 0:
+        began, left = started, RECOVERED_A_TURN
+        for log in list(directory.logs.values()):
+            if not left or self.clock.monotonic() - began > RECOVERY_SECONDS_A_TURN:
                 yield None
+                began, left = self.clock.monotonic(), RECOVERED_A_TURN
+            left -= 1
             try:
                 ticket = log.begin_open()
             except LogUnavailable:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import itertools
 import logging
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -16,7 +15,7 @@ from raftlog.broker.core.log.config import LogConfig
 from raftlog.broker.core.log.results import LogUnavailable
 from raftlog.broker.store.data_directory import DataDirectoryInUse
 from raftlog.broker.store.disk import OsDisk
-from raftlog.broker.store.log_manager import RECOVERED_A_TURN, LogManager, LogManagerSettings
+from raftlog.broker.store.log_manager import LogManager, LogManagerSettings
 from raftlog.broker.store.names import CLEAN_SHUTDOWN, HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
 from raftlog.broker.store.partition_log import PartitionLog
 from raftlog.linearizability.simulator.disk import FaultyDisk
@@ -469,32 +468,3 @@ async def test_the_background_work_runs_until_it_is_cancelled(host: Host, caplog
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-
-
-async def test_recovery_lets_the_event_loop_go_on_every_few_logs(host: Host) -> None:
-    count = 3 * RECOVERED_A_TURN + 1
-    for index in range(count):
-        host.append(10, index=index)
-    host.kill()
-    manager = host.start(recover=False)
-    opened = [0]
-    for _ in manager.recover():
-        opened.append(sum(log.is_open for log in manager))
-    opened.append(sum(log.is_open for log in manager))
-    assert opened[-1] == count
-    assert max(after - before for before, after in itertools.pairwise(opened)) <= RECOVERED_A_TURN
-
-
-async def test_a_stop_in_the_middle_of_recovery_leaves_the_rest_to_the_next_start(host: Host) -> None:
-    for index in range(RECOVERED_A_TURN + 1):
-        host.append(10, index=index)
-    host.kill()
-    steps = host.start(recover=False).recover()
-    next(steps)
-    steps.close()
-    await host.manager.close()
-    assert f"/a/{CLEAN_SHUTDOWN}" not in host.names()
-    host.kill()
-    assert [log.log_end_offset for log in host.start()] == [10] * (RECOVERED_A_TURN + 1)
-    await host.manager.close()
-    assert f"/a/{CLEAN_SHUTDOWN}" in host.names()
