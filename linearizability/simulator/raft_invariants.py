@@ -223,8 +223,9 @@ class RaftInvariants:
     def disk_lost(self, node: int) -> None:
         """A node's disk is damaged or empty: what it had, and whom it voted for, is forgotten without a fault of it."""
         held = next(watched.mirror.last for watched in self.nodes if watched.node == node)
-        # What it has acknowledged may be counted when its answer arrives, and be gone by then.
-        self.lost_disks[node] = max(self.last_committed, held)
+        # What it has acknowledged may be counted when its answer arrives, and be gone by then. When the node finds the
+        # damage this is called again, and there is less left of what it had.
+        self.lost_disks[node] = max(self.last_committed, held, self.lost_disks.get(node, 0))
         self._votes = {key: voted_for for key, voted_for in self._votes.items() if key[0] != node}
 
     def disk_settled(self, node: int, mirror: Mirror) -> None:

@@ -94,6 +94,16 @@ REGRESSIONS: dict[str, tuple[str, int, str]] = {
         "0.197 reset leader / 1 2 3 for=0.000 n=0\n"
         "0.198 isolate leader / 1 3 for=0.862 n=0",
     ),
+    "what a damaged disk had acknowledged was forgotten when the damage was found": (
+        "core",
+        102519,
+        "0.879 freeze leader for=0.591 n=0\n"
+        "0.892 sync-error 3 for=0.138 n=0\n"
+        "0.976 freeze leader for=0.048 n=0\n"
+        "1.134 cut 2 / 1 for=0.446 n=0\n"
+        "2.171 freeze leader for=1.768 n=0\n"
+        "2.430 rot 3 for=0.188 n=0",
+    ),
     "a wiped voter was shut out after its second start": (
         "quorum",
         381,
