@@ -310,7 +310,7 @@ class Connection:
             place = PendingReply(self)
             place.pieces = pieces
             self._places.append(place)
-            self._hurry(len(self._places) - 1)
+            self._hurry()
         else:
             self._out.extend(pieces)
             if not self._corked:
@@ -339,7 +339,7 @@ class Connection:
         if self.closed or not places:
             return
         if places[0].pieces is None:
-            self._hurry(max((at for at, place in enumerate(places) if place.pieces is not None), default=0))
+            self._hurry()
             return
         while places and (head := places[0].pieces) is not None:
             self._out.extend(head)
@@ -349,9 +349,10 @@ class Connection:
             if self._paused and not self._out:
                 self._server.loop.call_soon(self.resume)
 
-    def _hurry(self, count: int) -> None:
-        """The reply behind the first `count` is known: nobody before it shall wait without need."""
-        for place in self._places[:count]:
+    def _hurry(self) -> None:
+        """A reply is known before others that it waits for: none of those shall wait without need."""
+        known = max((at for at, place in enumerate(self._places) if place.pieces is not None), default=0)
+        for place in self._places[:known]:
             if place.pieces is None:
                 place.hurry()
 
