@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -11,15 +10,7 @@ from raftlog.broker.store.flush_ticket import FlushTicket
 from raftlog.broker.store.log_manager import RECOVERED_A_TURN
 from raftlog.broker.store.names import CLEAN_SHUTDOWN
 from raftlog.broker.store.partition_log import PartitionLog
-from tests.broker.test_store_manager import Host
-
-
-@pytest.fixture
-async def host() -> AsyncIterator[Host]:
-    host = Host()
-    yield host
-    for log in host.manager:
-        log.abandon()
+from tests.broker.store_world import Host
 
 
 async def test_recovery_lets_the_event_loop_go_on_every_few_logs(host: Host) -> None:

@@ -15,7 +15,7 @@ from raftlog.broker.store.names import CLEAN_SHUTDOWN
 from raftlog.linearizability.simulator.disk import FaultyDisk, PowerCut
 from raftlog.wire.errors import ErrorCode
 from tests.broker.log_world import START_MS, batch_of
-from tests.broker.test_store_manager import Host
+from tests.broker.store_world import Host
 
 MANY = FEW_LOGS + 6
 

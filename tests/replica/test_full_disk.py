@@ -9,7 +9,7 @@ from raftlog.broker.store.names import HIGH_WATERMARKS
 from raftlog.linearizability.simulator.disk import FaultyDisk
 from raftlog.wire.errors import ErrorCode
 from tests.broker.log_world import batch_of
-from tests.broker.test_store_manager import Host
+from tests.broker.store_world import Host
 
 
 class Filled:
