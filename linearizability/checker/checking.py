@@ -13,13 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from operator import attrgetter
 from typing import Any
 
 from raftlog.linearizability.checker.budget import Budget, Meter, OutOfBudget
 from raftlog.linearizability.checker.history import History, HistoryError, Key, Operation
 from raftlog.linearizability.checker.linearize import linearize, linearize_log
-from raftlog.linearizability.checker.model import Model
+from raftlog.linearizability.checker.model import Model, part_of
 from raftlog.linearizability.checker.parts import PartCheck, part_check
 from raftlog.linearizability.checker.verdict import (
     Deferred,
@@ -74,7 +73,7 @@ def validate(history: History, model: Model[Any]) -> None:
 
 def split(model: Model[Any], operations: Sequence[Operation]) -> dict[Key, list[Operation]]:
     """The operations by independent part, in the order in which the parts first appear."""
-    part: Callable[[Operation], Key] = _key if type(model).part is Model.part else model.part
+    part = part_of(model)
     keys = set(map(part, operations))
     if len(keys) == 1:
         return {keys.pop(): list(operations)}
@@ -86,9 +85,6 @@ def split(model: Model[Any], operations: Sequence[Operation]) -> dict[Key, list[
         except KeyError:
             parts[key] = [operation]
     return parts
-
-
-_key = attrgetter("key")
 
 
 class _Check:

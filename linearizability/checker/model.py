@@ -19,6 +19,7 @@ A model is a pure function over hashable states; everything optional has a defau
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from operator import attrgetter
 from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from raftlog.linearizability.checker.history import Key, Operation, Outcome
@@ -202,3 +203,11 @@ def named(value: Any, name: str) -> Any:
 def _short(value: object, limit: int = 60) -> str:
     text = repr(value)
     return text if len(text) <= limit else f"{text[: limit - 3]}..."
+
+
+def part_of(model: Model[Any]) -> Callable[[Operation], Key]:
+    """The model's `part`; where that is the key, without a call of Python for each operation."""
+    return _key if type(model).part is Model.part else model.part
+
+
+_key = attrgetter("key")

@@ -17,8 +17,7 @@ violation is still a violation, but the verdict of a history without one is Unkn
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from operator import attrgetter
+from collections.abc import Iterable
 from typing import Any
 
 from raftlog.linearizability.checker.budget import Budget, Meter, OutOfBudget
@@ -29,10 +28,9 @@ from raftlog.linearizability.checker.history import (
     History,
     HistoryError,
     Key,
-    Operation,
     TimeUnit,
 )
-from raftlog.linearizability.checker.model import Model
+from raftlog.linearizability.checker.model import Model, part_of
 from raftlog.linearizability.checker.models.log import Log
 from raftlog.linearizability.checker.online_parts import NotOfModel, OnlineLog, OnlinePart, OnlineSearch
 from raftlog.linearizability.checker.verdict import (
@@ -49,7 +47,6 @@ from raftlog.linearizability.checker.verdict import (
 _PATIENCE = 10_000  # returns
 _INVOKE = EventType.INVOKE
 _EXPLAIN_SECONDS = 10.0
-_key = attrgetter("key")
 
 
 class OnlineCheck:
@@ -76,7 +73,7 @@ class OnlineCheck:
         self._patience = patience
         self._source = source
         self._parts: dict[Key, OnlinePart] = {}
-        self._part_of: Callable[[Operation], Key] = _key if type(model).part is Model.part else model.part
+        self._part_of = part_of(model)
 
     def feed(self, event: Event) -> Verdict | None:
         """Take one event. Answers the verdict once it is certain: Invalid, or Unknown when the budget ran out.
@@ -89,12 +86,12 @@ class OnlineCheck:
         """Take events until the verdict is certain: quicker than one by one. Leaves the others where they are."""
         if self.verdict is not None:
             return self.verdict
-        part_of, parts = self._part_of, self._parts
+        part_at, parts = self._part_of, self._parts
         try:
             for kind, operation in events:
                 if isinstance(operation, Annotation):
                     continue
-                key = part_of(operation)
+                key = part_at(operation)
                 part = parts[key] if key in parts else self._begin(key)
                 if kind is _INVOKE:
                     operation.index = self.operation_count
