@@ -354,9 +354,16 @@ def write_history(history: History, stream: IO[str]) -> None:
 
 
 class Pairs(tuple[Any, ...]):
-    """A JSON object as its sorted pairs: a tuple as any other, but it is told as the object that it was."""
+    """A JSON object as its sorted pairs: it is told as the object that it was, and no list equals it."""
 
     __slots__ = ()
+    __hash__ = tuple.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Pairs) and tuple.__eq__(self, other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
 
     def __repr__(self) -> str:
         return "{" + ", ".join(f"{name!r}: {value!r}" for name, value in self) + "}"

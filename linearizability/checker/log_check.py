@@ -21,6 +21,7 @@ from operator import attrgetter
 from typing import Any, Literal
 
 from raftlog.linearizability.checker.history import INFO, OK, Operation
+from raftlog.linearizability.checker.jsonl import freeze
 
 Kind = Literal["late", "conflict", "overlap", "inside", "unexplained", "early", "doubled", "gap"]
 _returned = attrgetter("returned")
@@ -273,7 +274,7 @@ class LogCheck:
                 self.unchecked += 1
                 records = records[base - first :]
                 first = base
-            # They may be the same and only be no list.
+            # They may be the same and only be no lists.
             if self.contents[first - base : max(end - base, 0)] != [*records]:
                 self._conflict(operation, records, first)
             if not saw_end:
@@ -285,7 +286,7 @@ class LogCheck:
 
     def _conflict(self, operation: Operation, records: Sequence[Any], first: int) -> None:
         for offset, record in enumerate(records, first):
-            if self.contents[offset - self.base] != record:
+            if not same(self.contents[offset - self.base], record):
                 raise Violated(LogViolation("conflict", offset, (operation,)))
 
     def check_late(self, operations: Iterable[Operation]) -> None:
@@ -364,6 +365,11 @@ class LogCheck:
         del self.needs[:settled]
         del self.growers[:settled]
         self._following -= settled
+
+
+def same(record: Any, other: Any) -> bool:
+    """Whether two records are equal as models see them: a tuple is the same as a list."""
+    return bool(record == other) or freeze(record) == freeze(other)
 
 
 def end_of(operation: Operation) -> int:

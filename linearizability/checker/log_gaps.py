@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 from raftlog.linearizability.checker.history import Operation
 from raftlog.linearizability.checker.jsonl import freeze
-from raftlog.linearizability.checker.log_check import LogCheck, LogViolation, Violated, end_of
+from raftlog.linearizability.checker.log_check import LogCheck, LogViolation, Violated, end_of, same
 
 _PACKING_LIMIT = 1_000_000  # numbers kept of positions looked at before saying that this is too hard
 
@@ -48,8 +48,8 @@ def _place_next(check: LogCheck, opened: Collection[Operation]) -> bool:
     if reader is None:
         return False
     record = reader.output[0][offset - reader.input]
-    fitting = [op for op in check.unknown if len(op.input) and op.input[0] == record]
-    if len(fitting) != 1 or any(op.function == "append" and op.input[:1] == [record] for op in opened):
+    fitting = [op for op in check.unknown if len(op.input) and same(op.input[0], record)]
+    if len(fitting) != 1 or any(op.function == "append" and op.input and same(op.input[0], record) for op in opened):
         return False
     check.unknown.remove(fitting[0])
     bound, earlier = check.bound_at(fitting[0].call)
@@ -130,7 +130,7 @@ def _tell(check: LogCheck, ahead: _Ahead) -> _Told:
                 known = check.contents[offset - check.base] if offset >= check.base else record
             else:
                 known = told.setdefault(offset, (record, operation))[0]
-            if known != record:
+            if not same(known, record):
                 raise Violated(LogViolation("conflict", offset, (operation,)))
     return told
 
@@ -197,7 +197,7 @@ def _explanation(
 def _fits(told: _Told, owners: set[int], operation: Operation, first: int) -> bool:
     """Whether the append could stand there: no other append in the way, and no other record read."""
     return all(
-        offset not in owners and (offset not in told or told[offset][0] == record)
+        offset not in owners and (offset not in told or same(told[offset][0], record))
         for offset, record in enumerate(operation.input, first)
     )
 

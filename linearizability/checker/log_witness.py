@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from raftlog.linearizability.checker.history import FAIL, INFO, OK, Key, Operation, TimeUnit
-from raftlog.linearizability.checker.log_check import LogViolation, end_of
+from raftlog.linearizability.checker.log_check import LogViolation, end_of, same
 from raftlog.linearizability.checker.log_gaps import Undecided
 from raftlog.linearizability.checker.log_sparse import check_log
 from raftlog.linearizability.checker.models.log import Log
@@ -98,7 +98,7 @@ def with_partner(violation: LogViolation, operations: Sequence[Operation]) -> Lo
     elif violation.kind == "unexplained":
         record = record_at(one, offset)
         failed = (op for op in operations if op.function == "append" and op.outcome is FAIL)
-        partner = next((op for op in failed if record in op.input), None)
+        partner = next((op for op in failed if any(same(record, other) for other in op.input)), None)
     return violation if partner is None else replace(violation, operations=(one, partner))
 
 
@@ -113,7 +113,7 @@ def _teller_of_another(one: Operation, offset: int, operations: Sequence[Operati
         if operation is one or operation.outcome is not OK or operation.function == "end":
             continue
         first = operation.output if operation.function == "append" else operation.input
-        if first <= offset < end_of(operation) and record_at(operation, offset) != record:
+        if first <= offset < end_of(operation) and not same(record_at(operation, offset), record):
             if operation.function == "append":
                 return operation
             read = read or operation

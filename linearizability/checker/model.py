@@ -64,8 +64,8 @@ State = TypeVar("State", bound=Hashable)
 class Call(NamedTuple):
     """An operation as a model sees it: what was asked and what came back, in hashable values.
 
-    Lists come as tuples, JSON objects as tuples of sorted pairs. `output` is UNKNOWN for an operation of unknown
-    outcome.
+    Lists come as tuples, JSON objects as tuples of sorted pairs that equal only those of objects. `output` is UNKNOWN
+    for an operation of unknown outcome.
     """
 
     function: str

@@ -13,7 +13,8 @@ from raftlog.linearizability.checker.checking import check
 from raftlog.linearizability.checker.history import FAIL, INFO, OK, History, HistoryError, Operation
 from raftlog.linearizability.checker.model import Model
 from raftlog.linearizability.checker.models.catalogue import MODELS
-from raftlog.linearizability.checker.models.register import Register
+from raftlog.linearizability.checker.models.key_value import KeyValue
+from raftlog.linearizability.checker.models.register import CasRegister, Register
 from raftlog.linearizability.checker.online import check_online
 from raftlog.linearizability.checker.page import render_html, render_text, report_of
 from raftlog.linearizability.checker.verdict import Invalid, Unknown, Valid
@@ -135,6 +136,16 @@ def test_a_function_of_another_model_is_named_with_those_that_there_are() -> Non
 def test_an_operation_that_returned_before_its_call_is_no_history() -> None:
     with pytest.raises(HistoryError, match=r"h:3: the operation returned before it was called"):
         History.of([Operation(1, "read", None, None, None, 5, 4, OK, line=3)], source="h")
+
+
+@pytest.mark.parametrize(("written", "read"), [({}, []), ({"a": 1}, [["a", 1]]), ([{"a": 1}], [[["a", 1]]])])
+def test_an_object_is_not_the_list_of_its_pairs(written: object, read: object) -> None:
+    for model in (Register(), CasRegister(), KeyValue()):
+        write, look = ("put", "get") if model.name == "key-value" else ("write", "read")
+        one = Operation(1, write, written, None, None, 0, 1, OK)
+        other = Operation(2, look, None, read, None, 2, 3, OK)
+        assert isinstance(check([one, other], model), Invalid)
+        assert isinstance(check([one, Operation(2, look, None, written, None, 2, 3, OK)], model), Valid)
 
 
 def test_a_verdict_is_neither_true_nor_false() -> None:

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from raftlog.linearizability.checker.checking import check
-from raftlog.linearizability.checker.history import FAIL, INFO, OK, History, Operation
+from raftlog.linearizability.checker.history import FAIL, INFO, OK, History, Operation, Outcome
 from raftlog.linearizability.checker.models.log import Log
+from raftlog.linearizability.checker.online import check_online
 from raftlog.linearizability.checker.verdict import Invalid, Status, Valid
 from tests.checker.brute_force import is_linearizable
 from tests.checker.objects import WORLDS, scramble
@@ -136,3 +137,14 @@ def test_a_violation_of_a_log_is_told_in_words(name: str) -> None:
 )
 def test_what_only_looks_like_a_violation_is_none(operations: list[Operation]) -> None:
     assert isinstance(check(History.of(operations), Log()), Valid)
+
+
+@pytest.mark.parametrize("outcome", [OK, INFO])
+def test_a_record_that_was_a_tuple_may_be_read_as_a_list(outcome: Outcome) -> None:
+    answer, returned = (0, 40) if outcome is OK else (None, None)
+    append = op(1, "append", (("k", 1), {"v": (2,)}), answer, (0, returned), outcome=outcome)
+    read = op(2, "read", 0, [[["k", 1], {"v": [2]}], True], (50, 60))
+    assert isinstance(check(History.of([append, read]), Log()), Valid)
+    assert isinstance(check_online(History.of([append, read]), Log()), Valid)
+    other = op(2, "read", 0, [[["k", 1], [["v", [2]]]], True], (50, 60))
+    assert isinstance(check(History.of([append, other]), Log()), Invalid)
