@@ -135,6 +135,8 @@ class _Letters(dict[_Key, Letter]):
 
     def __missing__(self, key: _Key) -> Letter:
         call: Call = _as_call(Call, key)
+        if call.input != call.input or call.output != call.output:
+            freeze((call.input, call.output))  # which says what is wrong with a NaN
         traits = self.model.traits(call)
         if self.blind and traits & TOTAL and key[2] is not UNKNOWN:
             # Accepted whatever it answered: the same letter as if nobody had seen the answer.

@@ -370,7 +370,10 @@ class Pairs(tuple[Any, ...]):
 
 
 def freeze(value: Any) -> Any:
-    """The value with lists as tuples and objects as sorted pairs, so that it can be compared and hashed."""
+    """The value with lists as tuples and objects as sorted pairs, so that it can be compared and hashed.
+
+    Raises HistoryError for one that cannot be: a NaN, which does not even equal itself, or what may change.
+    """
     kind = type(value)  # asked for each value of a history: the common kinds first, without isinstance
     if kind is int or kind is str or kind is Pairs or value is None:
         return value
@@ -382,6 +385,8 @@ def freeze(value: Any) -> Any:
         return Pairs(sorted(((str(name), freeze(item)) for name, item in value.items()), key=_first))
     if isinstance(value, set | frozenset):
         return frozenset(freeze(item) for item in value)
+    if kind.__hash__ is None or value != value:
+        raise HistoryError(f"{show(value)} cannot be compared with other values: record it as text")
     return value
 
 

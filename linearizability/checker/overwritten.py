@@ -51,6 +51,8 @@ def check_overwritten(operations: Sequence[Operation], initial: Any = None) -> Z
                 violation = ZoneViolation("unwritten", (value,), (answer,))
             else:
                 violation = ZoneViolation("early", (value,), (later, answer))
+    if violation is not None:
+        freeze(violation.values)  # a NaN is no value
     return violation
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import ne
 from typing import Any, Literal
 
 from raftlog.linearizability.checker.history import INFO, OK, Operation
@@ -66,7 +67,7 @@ def check_zones(operations: Sequence[Operation], initial: Any = None) -> ZoneVio
     clusters = _Clusters()
     clusters.first[initial] = clusters.last[initial] = -_INFINITY
     _gather(operations, clusters)
-    if initial in clusters.write:
+    if initial in clusters.write or any(map(ne, clusters.first, clusters.first)):  # a NaN is no value
         raise NotUnique
     for value, first in clusters.first.items():
         write = clusters.write.get(value)

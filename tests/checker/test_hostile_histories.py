@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 from random import Random
 from typing import Any
 
@@ -146,6 +147,39 @@ def test_an_object_is_not_the_list_of_its_pairs(written: object, read: object) -
         other = Operation(2, look, None, read, None, 2, 3, OK)
         assert isinstance(check([one, other], model), Invalid)
         assert isinstance(check([one, Operation(2, look, None, written, None, 2, 3, OK)], model), Valid)
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize("value", [NAN, [NAN], bytearray(b"x"), {"a": [NAN]}])
+@pytest.mark.parametrize(("name", "write", "read"), [("register", "write", "read"), ("queue", "enqueue", "dequeue")])
+def test_a_value_that_cannot_be_compared_is_refused(name: str, write: str, read: str, value: object) -> None:
+    for answer in (value, copy.deepcopy(value)):
+        one = Operation(1, write, value, None, None, 0, 1, OK)
+        other = Operation(2, read, None, answer, None, 2, 3, OK)
+        for judge in (check, check_online):
+            with pytest.raises(HistoryError, match="cannot be compared with other values: record it as text"):
+                judge(History.of([one, other]), MODELS[name]())
+
+
+@pytest.mark.parametrize(
+    ("name", "function", "given", "output", "complaint"),
+    [
+        ("cas-register", "cas", [1, 2], 0, "cas answers true (as null does) or false, not 0"),
+        ("offsets", "commit", {"offset": 1}, 0, "commit answers true (as null does) or false, not 0"),
+        ("lock", "access", 1, None, "access answers true or false, not None"),
+        ("lock", "release", 1, 1, "release answers true or false, not 1"),
+        ("queue", "enqueue", None, None, "enqueue takes a value, and null is none: it is what an empty queue answers"),
+    ],
+)
+def test_an_answer_that_could_be_taken_for_another_is_refused(
+    name: str, function: str, given: object, output: object, complaint: str
+) -> None:
+    history = History.of([Operation(1, function, given, output, None, 0, 1, OK, line=3)], source="h")
+    with pytest.raises(HistoryError) as raised:
+        check(history, MODELS[name]())
+    assert str(raised.value) == f"h:3: {complaint}"
 
 
 def test_a_verdict_is_neither_true_nor_false() -> None:

@@ -92,6 +92,9 @@ class Lock(Model[LockState]):
         if operation.function != "acquire":
             if type(operation.input) is not int:
                 raise ValueError(f"{operation.function} takes a token, a whole number, not {operation.input!r}")
+            silent = operation.function == "release" and operation.output is None
+            if operation.outcome is Outcome.OK and not silent and type(operation.output) is not bool:
+                raise ValueError(f"{operation.function} answers true or false, not {operation.output!r}")
             return
         given = operation.input
         token = named(freeze(given), "token")

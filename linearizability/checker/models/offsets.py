@@ -1,9 +1,9 @@
 """The committed offsets of a consumer group, guarded by its generation. The key names the group.
 
 Functions: `join` begins a generation and answers its number, greater than all before; `commit` takes
-`{"offset": 5, "partition": "orders-0", "generation": 3}`, the last two optional, and answers true, or false when the
-generation is fenced; `fetch` takes the partition (null when there is one) and answers its offset, null for none.
-A `join` of unknown outcome may have begun the generation in its input, `{"generation": 4}`, or else the next one.
+`{"offset": 5, "partition": "orders-0", "generation": 3}`, the last two optional, and answers true (as null does), or
+false when the generation is fenced; `fetch` takes the partition (null when there is one) and answers its offset, null
+for none. A `join` of unknown outcome may have begun the generation in its input, `{"generation": 4}`, or else the next.
 Commits without a generation are never fenced, and a group whose history has no generation at all falls apart into
 its partitions.
 """
@@ -106,6 +106,8 @@ class ConsumerOffsets(Model[GroupState]):
                 raise ValueError(f'commit takes {{"offset": …, "partition": …, "generation": …}}, not {given!r}')
             if type(given.get("generation")) not in (int, type(None)):
                 raise ValueError(f"a generation is a whole number, not {given['generation']!r}")
+            if operation.outcome is Outcome.OK and type(operation.output) not in (bool, type(None)):
+                raise ValueError(f"commit answers true (as null does) or false, not {operation.output!r}")
         if operation.function == "join":
             generation = named(freeze(given), "generation")
             if type(generation) not in (int, type(None)):

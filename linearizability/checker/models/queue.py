@@ -16,6 +16,7 @@ from raftlog.linearizability.checker.model import (
     Outlook,
     Refused,
     Traits,
+    looks_at,
 )
 
 Items: TypeAlias = tuple[Any, ...]
@@ -84,6 +85,11 @@ class Queue(Model[Items]):
             return tuple(merged)
 
         return merge
+
+    @looks_at("enqueue")
+    def validate(self, operation: Operation) -> None:
+        if operation.function == "enqueue" and operation.input is None:
+            raise ValueError("enqueue takes a value, and null is none: it is what an empty queue answers")
 
     def describe_state(self, state: Items) -> str:
         if not state:

@@ -1,7 +1,7 @@
 """Registers: one value, read and written whole, with or without compare-and-set.
 
 Functions: `read` answers the value; `write` takes it; `cas` takes `[expected, new]` and answers whether it was
-applied. A register nobody has written holds None (JSON null).
+applied, where null says that it was. A register nobody has written holds None (JSON null).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from raftlog.linearizability.checker.history import Operation
+from raftlog.linearizability.checker.history import Operation, Outcome
 from raftlog.linearizability.checker.model import (
     CONSTANT,
     OBSERVER,
@@ -27,6 +27,7 @@ from raftlog.linearizability.checker.model import (
 
 _WRITE = TOTAL | CONSTANT
 _SEQUENCES = (list, tuple)
+_ANSWERS = (bool, type(None))
 
 
 class Register(Model[Any]):
@@ -99,6 +100,8 @@ class CasRegister(Register):
         given = operation.input
         if not isinstance(given, _SEQUENCES) or len(given) != 2:
             raise ValueError(f"cas takes [expected, new], not {given!r}")
+        if operation.outcome is Outcome.OK and type(operation.output) not in _ANSWERS:
+            raise ValueError(f"cas answers true (as null does) or false, not {operation.output!r}")
 
     def refusal(self, state: Any, call: Call) -> str:
         if call.function == "read":
