@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from raftlog.linearizability.checker.history import FAIL, INFO, OK, Key, Operation, TimeUnit
@@ -22,20 +23,30 @@ _CONTRADICTIONS = ("late", "conflict", "overlap", "inside")
 
 
 def log_witness(
-    model: Log, violation: LogViolation, operations: Sequence[Operation], key: Key, unit: TimeUnit
+    model: Log,
+    violation: LogViolation,
+    operations: Sequence[Operation],
+    key: Key,
+    unit: TimeUnit,
+    *,
+    end: int | None = None,
+    later: Sequence[Operation] = (),
 ) -> Witness:
-    """The witness of a violation of a log with these operations."""
-    violation = with_partner(violation, operations)
+    """The witness of a violation of a log with these operations, which nothing explains from `end` on; those `later`
+    have no share in it."""
+    violation = with_partner(violation, operations, later)
     contradiction = violation.kind in _CONTRADICTIONS and len(violation.operations) == 2
     judged_by = Log(complete=False) if contradiction else model
     words = tell_log(violation, unit)
     sure = [operation for operation in violation.operations if operation.outcome is not FAIL]
+    if violation.kind == "unexplained":
+        sure = sure[:1]
     witness = _witness(judged_by, violation, sure, (key, words))
     if violation.kind == "early":
         # What was read is often impossible without the third operation already.
         smaller = _witness(judged_by, violation, sure[1:], (key, words))
         witness = smaller if smaller.minimal else witness
-    return witness
+    return witness if end is None else replace(witness, prefix_end=end)
 
 
 def _witness(model: Log, violation: LogViolation, operations: list[Operation], heading: tuple[Key, str]) -> Witness:
@@ -48,11 +59,16 @@ def _witness(model: Log, violation: LogViolation, operations: list[Operation], h
         why = Refusal(refused, words.removeprefix(f"{capital(who(refused))} ").removesuffix("."))
         possible = (PossibleState(length, model.describe_state(length), order, (why,)),)
     core = sorted(operations, key=lambda operation: (operation.call, operation.index))
-    end = max((operation.returned or operation.call for operation in core), default=0)
+    end = max((known_at(operation) for operation in core), default=0)
     context = tuple(operation for operation in core if operation.outcome is INFO)
     last = refused if refused is not None else core[-1]
     witness = Witness(key, tuple(core), last, end, order, possible, words, False, context, model)
     return replace(witness, minimal=_is_minimal(witness))
+
+
+def known_at(operation: Operation) -> int:
+    """When all that can be told of the operation was known."""
+    return operation.call if operation.returned is None else operation.returned
 
 
 def _roles(violation: LogViolation, sure: list[Operation]) -> tuple[Operation | None, list[Operation]]:
@@ -79,8 +95,13 @@ def _refutes(witness: Witness, without: Operation | None) -> bool | None:
         return None
 
 
-def with_partner(violation: LogViolation, operations: Sequence[Operation]) -> LogViolation:
-    """The violation with the second operation that shows it: the check keeps no record of who told it what."""
+def with_partner(
+    violation: LogViolation, operations: Sequence[Operation], later: Sequence[Operation] = ()
+) -> LogViolation:
+    """The violation with the second operation that shows it: the check keeps no record of who told it what.
+
+    Of those `later` the append of what nobody had appended before.
+    """
     if len(violation.operations) != 1:
         return violation
     one = violation.operations[0]
@@ -97,8 +118,9 @@ def with_partner(violation: LogViolation, operations: Sequence[Operation]) -> Lo
         partner = next((op for op in appends if op.output < offset < end_of(op)), None)
     elif violation.kind == "unexplained":
         record = record_at(one, offset)
+        late = [op for op in later if op.function == "append" and op.outcome is not FAIL]
         failed = (op for op in operations if op.function == "append" and op.outcome is FAIL)
-        partner = next((op for op in failed if any(same(record, other) for other in op.input)), None)
+        partner = next((op for op in chain(late, failed) if any(same(record, one) for one in op.input)), None)
     return violation if partner is None else replace(violation, operations=(one, partner))
 
 

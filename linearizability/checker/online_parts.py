@@ -16,7 +16,7 @@ from raftlog.linearizability.checker.frontier import ENTRY_BYTES, NEVER, Frontie
 from raftlog.linearizability.checker.history import FAIL, INFO, OK, Key, Operation, TimeUnit, in_order
 from raftlog.linearizability.checker.log_check import LogCheck, LogViolation, TooFar
 from raftlog.linearizability.checker.log_gaps import Undecided, finish, place_told
-from raftlog.linearizability.checker.log_witness import log_witness
+from raftlog.linearizability.checker.log_witness import known_at, log_witness
 from raftlog.linearizability.checker.model import Model
 from raftlog.linearizability.checker.models.log import Log
 from raftlog.linearizability.checker.parts import LogPart
@@ -327,7 +327,7 @@ class OnlineSearch:
         )
         position = next(place for place, operation in enumerate(operations) if operation is refused)
         position, core = reduce(past, position, meter)
-        return witness_of(core, key, operations[position].returned or end, unit)
+        return witness_of(core, key, known_at(operations[position]), unit)
 
     def _see(self) -> None:
         """Note the states by value: their numbers change when the alphabet forgets."""

@@ -10,12 +10,14 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import Any, Protocol
 
+from raftlog.linearizability.checker.beginnings import Beginning, shortest_bad
 from raftlog.linearizability.checker.budget import Meter, OutOfBudget
 from raftlog.linearizability.checker.history import FAIL, Key, Operation, TimeUnit, without
+from raftlog.linearizability.checker.jsonl import freeze
 from raftlog.linearizability.checker.log_check import LogViolation
 from raftlog.linearizability.checker.log_gaps import Undecided
 from raftlog.linearizability.checker.log_sparse import check_log
-from raftlog.linearizability.checker.log_witness import log_witness
+from raftlog.linearizability.checker.log_witness import known_at, log_witness
 from raftlog.linearizability.checker.model import Model
 from raftlog.linearizability.checker.models.log import Log
 from raftlog.linearizability.checker.models.register import CasRegister, Register
@@ -136,7 +138,7 @@ class RegisterPart:
         if self._violation is None:
             assert self._search is not None
             return self._search.end()
-        return max(operation.returned or operation.call for operation in self._violation.operations)
+        return max(map(known_at, self._violation.operations))
 
     def witness(self, key: Key, unit: TimeUnit, meter: Meter) -> Witness:
         violation = self._violation
@@ -148,8 +150,27 @@ class RegisterPart:
                 return self._searched(meter).witness(key, unit, meter)
             except OutOfBudget:
                 pass
-        core = reduce_found(self._model, violation.operations, meter)
-        return witness_of(core, key, self.end(), unit, tell_zones(violation, unit))
+        beginning = self._beginning(meter) if self.algorithm == "zones" else None
+        if beginning is None:
+            core = reduce_found(self._model, violation.operations, meter)
+            return witness_of(core, key, self.end(), unit, tell_zones(violation, unit))
+        core = reduce_found(self._model, beginning.violation.operations, meter)
+        words = tell_zones(self._later(beginning.violation), unit)
+        return beginning.witness_of_originals(witness_of(core, key, beginning.end, unit, words))
+
+    def _beginning(self, meter: Meter) -> Beginning[ZoneViolation] | None:
+        def judge(operations: list[Operation]) -> ZoneViolation | None:
+            return check_zones(operations, self._model.initial)
+
+        return shortest_bad(self._operations, "write", self.end(), judge, meter)
+
+    def _later(self, violation: ZoneViolation) -> ZoneViolation:
+        """The violation, and of a value that nobody had written by then the write that came later."""
+        if violation.kind == "unwritten":
+            for operation in self._operations:
+                if operation.function == "write" and freeze(operation.input) == violation.values[0]:
+                    return ZoneViolation("early", violation.values, (operation, *violation.operations))
+        return violation
 
     def _searched(self, meter: Meter) -> SearchPart:
         """The search that finds the same, if it does not take long. Raises OutOfBudget."""
@@ -172,6 +193,7 @@ class LogPart:
         self._model = model
         self._operations = operations
         self._violation: LogViolation | None = None
+        self._undecided = False  # whether a shorter beginning may be bad and cannot be judged exactly
         self._search: SearchPart | None = None
 
     def run(self, meter: Meter) -> Status:
@@ -193,18 +215,41 @@ class LogPart:
         if self._search is not None:
             return self._search.end()
         assert self._violation is not None
-        return max((op.returned or op.call for op in self._violation.operations), default=0)
+        return max(map(known_at, self._violation.operations), default=0)
 
     def witness(self, key: Key, unit: TimeUnit, meter: Meter) -> Witness:
         if self._search is not None:
             return self._search.witness(key, unit, meter)
         assert self._violation is not None
-        witness = log_witness(self._model, self._violation, self._operations, key, unit)
-        if witness.minimal or len(self._operations) > _SMALL or not self._model.complete:
+        witness = self._witness(self._violation, key, unit, meter)
+        exact = witness.minimal and not self._undecided
+        if exact or len(self._operations) > _SMALL or not self._model.complete:
             return witness
         smaller = SearchPart(self._model, self._operations)
         try:
             found = smaller.run(meter) is Status.INVALID and smaller.witness(key, unit, meter)
         except OutOfBudget:
             return witness
-        return replace(found, words=f"{witness.words} {found.words}") if found and found.minimal else witness
+        if not found or not found.minimal:
+            return witness
+        if found.prefix_end < witness.prefix_end:
+            return found
+        return witness if witness.minimal else replace(found, words=f"{witness.words} {found.words}")
+
+    def _witness(self, violation: LogViolation, key: Key, unit: TimeUnit, meter: Meter) -> Witness:
+        def judge(operations: list[Operation]) -> LogViolation | None:
+            try:
+                return check_log(operations, complete=self._model.complete)
+            except Undecided:
+                self._undecided = True
+                return None
+
+        beginning = shortest_bad(self._operations, "append", self.end(), judge, meter)
+        if beginning is None:
+            return log_witness(self._model, violation, self._operations, key, unit)
+        end = beginning.end
+        later = [operation for operation in self._operations if operation.call > end]
+        witness = log_witness(
+            self._model, beginning.violation, beginning.operations, key, unit, end=end, later=later
+        )
+        return beginning.witness_of_originals(witness)

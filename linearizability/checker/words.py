@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from raftlog.linearizability.checker.history import Operation, TimeUnit
+from raftlog.linearizability.checker.history import FAIL, Operation, TimeUnit
 from raftlog.linearizability.checker.log_check import LogViolation, end_of
 from raftlog.linearizability.checker.model import Model
 from raftlog.linearizability.checker.verdict import PossibleState
@@ -109,7 +109,7 @@ def tell_log(violation: LogViolation, unit: TimeUnit) -> str:
             return f"{told}, but that is in the middle of a batch, which is appended whole or not at all."
         return f"{told}, but {who(operations[1])} appended {_span(operations[1])} in one piece."
     if violation.kind == "unexplained":
-        return _unexplained(offset, operations)
+        return _unexplained(offset, operations, unit)
     if violation.kind == "early":
         earlier, append, reader = operations
         read = f"{capital(who(reader))} read {_value(_record(reader, offset))} at offset {offset}"
@@ -118,8 +118,8 @@ def tell_log(violation: LogViolation, unit: TimeUnit) -> str:
     if violation.kind == "doubled":
         return f"What {who(operations[0])} appended was read at two places, once at offset {offset}."
     if not operations:
-        return f"Nobody appended offset {offset}, although there are records behind it."
-    return f"{capital(who(operations[0]))} {_saw(operations[0])}, but nobody appended offset {offset}."
+        return f"Nobody had appended offset {offset}, although there are records behind it."
+    return f"{capital(who(operations[0]))} {_saw(operations[0])}, but nobody had appended offset {offset}."
 
 
 def _conflict(offset: int, operations: Sequence[Operation]) -> str:
@@ -131,12 +131,16 @@ def _conflict(offset: int, operations: Sequence[Operation]) -> str:
     return f"{told}, but {who(other)} {_verb(other)} {_value(_record(other, offset))} there."
 
 
-def _unexplained(offset: int, operations: Sequence[Operation]) -> str:
+def _unexplained(offset: int, operations: Sequence[Operation], unit: TimeUnit) -> str:
     reader = operations[0]
     told = f"{capital(who(reader))} read {_value(_record(reader, offset))} at offset {offset}"
     if len(operations) == 1:
-        return f"{told}, which nobody appended."
-    return f"{told}, which only {who(operations[1])} tried to append, and that failed."
+        return f"{told}, which nobody had appended."
+    append = operations[1]
+    if append.outcome is FAIL:
+        return f"{told}, which only {who(append)} tried to append, and that failed."
+    gone = duration(append.call - (reader.returned or 0), unit)
+    return f"{told}, which nobody had appended: {who(append)} was called {gone} later."
 
 
 def _saw(operation: Operation) -> str:
@@ -152,9 +156,7 @@ def _had(operation: Operation) -> str:
     """What an operation proves to be in the log."""
     last = end_of(operation) - 1
     if operation.function == "append":
-        first = operation.output
-        where = f"offset {first}" if first == last else f"offsets {first} to {last}"
-        return f"the append of {where} had been acknowledged"
+        return f"the append of {_span(operation)} had been acknowledged"
     if operation.function == "end":
         return f"process {operation.process} had been told that the end is {operation.output}"
     return f"process {operation.process} had read offset {last}"
@@ -162,6 +164,8 @@ def _had(operation: Operation) -> str:
 
 def _span(operation: Operation) -> str:
     first, last = operation.output, end_of(operation) - 1
+    if first > last:
+        return f"nothing at offset {first}"
     return f"offset {first}" if first == last else f"offsets {first} to {last}"
 
 

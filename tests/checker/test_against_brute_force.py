@@ -66,7 +66,7 @@ def assert_explains(verdict: Invalid, history: History, seed: int) -> None:
         assert any(operation is other for other in history.operations), seed
         if id(operation) not in context:
             assert is_linearizable(witness.model, witness.alone(without=operation).operations), seed
-    if len(verdict.parts) == 1 and verdict.parts[0].algorithm == "search":
+    if len(verdict.parts) == 1:
         assert witness.prefix_end == first_bad_return(verdict.model, history), seed
     for possible in witness.possible:
         assert possible.description, seed

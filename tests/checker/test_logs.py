@@ -73,7 +73,8 @@ TOLD = {
     ),
     "late append": (
         [APPEND, op(2, "read", 0, [["a", "b", "c", "d"], False], (5, 20)), op(3, "append", ["d"], 3, (30, 40))],
-        "The append by process 3 was given offset 3, although process 2 had read offset 3 10 ms before it began.",
+        "The read by process 2 read 'd' at offset 3, which nobody had appended: the append by process 3 was called 10 "
+        "ms later.",
     ),
     "wrong record": (
         [APPEND, op(3, "read", 0, [["a", "x"], False], (45, 50))],
@@ -90,7 +91,7 @@ TOLD = {
     ),
     "nobody appended it": (
         [APPEND, op(3, "read", 3, [["z"], False], (45, 50))],
-        "The read by process 3 read 'z' at offset 3, which nobody appended.",
+        "The read by process 3 read 'z' at offset 3, which nobody had appended.",
     ),
     "that append failed": (
         [APPEND, op(2, "append", ["z"], None, (0, 9), outcome=FAIL), op(3, "read", 3, [["z"], False], (45, 50))],
@@ -99,8 +100,24 @@ TOLD = {
     ),
     "read before its append": (
         [APPEND, op(2, "append", ["z"], None, (60, None), outcome=INFO), op(3, "read", 3, [["z"], False], (45, 50))],
-        "The read by process 3 read 'z' at offset 3, which only the append by process 2 can have put there, and that "
-        "was called after process 3 had read offset 3.",
+        "The read by process 3 read 'z' at offset 3, which nobody had appended: the append by process 2 was called 10 "
+        "ms later.",
+    ),
+    "read of what can only have come later": (
+        [
+            APPEND,
+            op(2, "append", ["y"], None, (0, None), outcome=INFO),
+            op(3, "end", None, 4, (15, 20)),
+            op(4, "append", ["z"], None, (30, None), outcome=INFO),
+            op(5, "read", 3, [["z"], False], (45, 50)),
+        ],
+        "The read by process 5 read 'z' at offset 3, which only the append by process 4 can have put there, and that "
+        "was called after process 3 had been told that the end is 4.",
+    ),
+    "after nothing": (
+        [APPEND, op(2, "append", [], 3, (15, 20)), op(3, "end", None, 0, (45, 50))],
+        "The end by process 3 returned offset 0 as the end, although the append of offsets 0 to 2 had been "
+        "acknowledged 35 ms before it began.",
     ),
     "at two places": (
         [
@@ -111,7 +128,7 @@ TOLD = {
     ),
     "a hole": (
         [APPEND, op(3, "end", None, 5, (45, 50))],
-        "The end by process 3 returned offset 5 as the end, but nobody appended offset 3.",
+        "The end by process 3 returned offset 5 as the end, but nobody had appended offset 3.",
     ),
 }
 
