@@ -157,7 +157,11 @@ class Kafka(Broker):
         command = [str(KAFKA), "start", "--dir", str(self.directory), "--nodes", "1", "--port", str(port)]
         for key, value in self.settings.items():
             command += ["--set", f"{key}={value}"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
+        # It draws a cluster id, and takes one that begins with a dash, one of 64, for an option: then it draws another.
+        for _ in range(2):
+            done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
+            if done.returncode == 0 or "--cluster-id" not in done.stderr:
+                break
         if done.returncode != 0:
             raise RuntimeError(f"Kafka did not start: {done.stdout[-1000:]}{done.stderr[-1000:]}")
         self.bootstrap = done.stdout.strip()

@@ -57,12 +57,18 @@ def run_chosen(
     if unknown:
         parser.error(f"unknown: {', '.join(unknown)}; known: {', '.join(works)}")
     rows: list[Row] = []
+    text = ""
     for name in chosen:
-        rows += works[name]()
-    text = f"{machine()}\n\n{table(rows)}\n"
+        # What was measured is kept, should a later work fail after half an hour.
+        try:
+            rows += works[name]()
+        except Exception:
+            print(text)
+            raise
+        text = f"{machine()}\n\n{table(rows)}\n"
+        if options.output:
+            Path(options.output).write_text(text)
     print(text)
-    if options.output:
-        Path(options.output).write_text(text)
     return 0
 
 
