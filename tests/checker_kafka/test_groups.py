@@ -100,6 +100,22 @@ def test_a_member_of_an_older_generation_cannot_commit() -> None:
     assert commit(story, 2, 5, member="a", generation=4).errors() == ["fenced-commit"]
 
 
+def test_a_commit_of_a_fenced_member_that_nobody_answered_does_not_take_effect_either() -> None:
+    def rebalanced() -> Story:
+        story = logged().do(2, "join", {"group": "g"}, {"member": "a", "generation": 4, "keys": ["x"]})
+        return story.do(3, "join", {"group": "g"}, {"member": "b", "generation": 5, "keys": ["x"]})
+
+    assert commit(rebalanced(), 2, 5, member="a", generation=4, outcome=INFO).errors() == []
+    story = fetch(commit(rebalanced(), 2, 5, member="a", generation=4, outcome=INFO), 4, 5)
+    assert story.errors() == ["fenced-commit"]
+    told = story.report().anomaly("fenced-commit").examples[0].text
+    assert "committed 5 and it was seen to take effect, although" in told
+    other = commit(rebalanced(), 2, 5, member="a", generation=4, outcome=INFO)
+    assert fetch(commit(other, 3, 5, member="b", generation=5), 4, 5).errors() == []
+    before = fetch(rebalanced(), 4, 5, at=(1, 2))
+    assert commit(before, 2, 5, member="a", generation=4, outcome=INFO).errors() == []
+
+
 def test_a_commit_that_overlaps_the_rebalance_may_take_effect() -> None:
     story = logged().do(3, "join", {"group": "g"}, {"member": "b", "generation": 5, "keys": ["x"]}, at=(100, 120))
     assert commit(story, 2, 5, member="a", generation=4, at=(119, 130)).errors() == []

@@ -296,7 +296,7 @@ def _ordered(columns: Columns, rewinds: _Rewinds, before: int, after: int) -> bo
 
 
 def _fenced_by_clock(context: Context) -> None:
-    """fenced-commit: an acknowledged commit of an older generation began after a newer one was known.
+    """fenced-commit: a commit of an older generation that took effect began after a newer one was known.
 
     In the classic protocol a generation is the group's, so any sign of a newer one fences all members. Where members
     have epochs of their own (KIP-848), only whoever owned or committed the same key with a newer epoch does.
@@ -307,8 +307,9 @@ def _fenced_by_clock(context: Context) -> None:
         for key in keys if group in columns.member_epochs else (NOBODY,):
             signs.setdefault((group, key), []).append((number, generation))
     commits: dict[tuple[int, int], list[int]] = {}
+    seen = _seen(columns)
     for row, generation in enumerate(columns.commit_generation):
-        if generation >= 0 and columns.outcome[columns.commit_operation[row]] == OK:
+        if generation >= 0 and (columns.outcome[columns.commit_operation[row]] == OK or row in seen):
             group = columns.commit_group[row]
             key = columns.commit_key[row] if group in columns.member_epochs else NOBODY
             commits.setdefault((group, key), []).append(row)
@@ -316,9 +317,27 @@ def _fenced_by_clock(context: Context) -> None:
         _fenced(context, rows, signs.get(register, []))
 
 
+def _seen(columns: Columns) -> set[int]:
+    """The commits of unknown outcome that took effect: a fetch answered what nobody else committed."""
+    commits: dict[tuple[int, int, int], list[int]] = {}
+    for row, number in enumerate(columns.commit_operation):
+        if columns.outcome[number] != FAIL:
+            value = (columns.commit_group[row], columns.commit_key[row], columns.commit_offset[row])
+            commits.setdefault(value, []).append(row)
+    found = set()
+    for row, number in enumerate(columns.fetch_operation):
+        value = (columns.fetch_group[row], columns.fetch_key[row], columns.fetch_offset[row])
+        rows = commits.get(value, ())
+        if len(rows) == 1 and columns.call[columns.commit_operation[rows[0]]] <= columns.returned[number]:
+            found.add(rows[0])
+    return found
+
+
 def _fenced(context: Context, rows: list[int], known: list[tuple[int, int]]) -> None:
     columns = context.columns
-    known += [(columns.commit_operation[row], columns.commit_generation[row]) for row in rows]
+    for row in rows:
+        if columns.outcome[columns.commit_operation[row]] == OK:
+            known.append((columns.commit_operation[row], columns.commit_generation[row]))
     known.sort(key=lambda sign: columns.returned[sign[0]])
     rows.sort(key=lambda row: columns.call[columns.commit_operation[row]])
     done, newest = 0, (NOBODY, _NO_GENERATION)
@@ -409,9 +428,10 @@ def _tell_aborted(context: Context, row: int, failed: int) -> Example:
 def _tell_fenced(context: Context, row: int, newest: tuple[int, int]) -> Example:
     columns, words = context.columns, context.words
     number, key = columns.commit_operation[row], columns.commit_key[row]
+    how = "successfully" if columns.outcome[number] == OK else "and it was seen to take effect"
     text = (
         f"{_register_name(columns, columns.commit_group[row], key)}: {_commit_words(context, row)} committed "
-        f"{columns.commit_offset[row]} successfully, although {words.who(newest[0])} had shown generation {newest[1]} "
+        f"{columns.commit_offset[row]} {how}, although {words.who(newest[0])} had shown generation {newest[1]} "
         f"{words.gap(newest[0], number)} before it began."
     )
     details = {"generation": columns.commit_generation[row], "known": newest[1]}
