@@ -218,6 +218,7 @@ class RunningBroker:
         self.doors.open(Dispatcher(services, self.config.advertised).dispatch, self.fail)
         self._groups.start()
         self._background = self.loop.create_task(self.logs.run())
+        self._background.add_done_callback(self._upkeep_ended)
 
     # -- while it runs -----------------------------------------------------------------------------
 
@@ -239,6 +240,11 @@ class RunningBroker:
         if all(directory.offline_reason is not None for directory in self.logs.directories):
             # Nothing can be served here, and others can: they take over at once when this process is gone.
             self.fail(OSError(f"every data directory has failed, the last one with: {reason}"))
+
+    def _upkeep_ended(self, task: asyncio.Task[None]) -> None:
+        """Without it nothing is flushed or removed any more: whoever goes on must know."""
+        if not task.cancelled() and (bug := task.exception()) is not None:
+            self.loop.call_exception_handler({"message": "the upkeep of the logs", "exception": bug})
 
     def fail(self, error: BaseException) -> None:
         """Stop at once because of a bug: nothing more is answered."""

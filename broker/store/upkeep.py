@@ -29,6 +29,8 @@ logger = logging.getLogger("raftlog.store")
 
 LOGS_A_TURN: Final = 64
 """How many logs are looked at before the event loop goes on."""
+INTERVAL_MS_MIN: Final = 10
+"""How often a job is done at most: Kafka takes an interval of 0, which would leave no time for anything else."""
 FLUSH_CHECK_MS: Final = 500
 """How exactly flush.ms is kept, and how soon a complete segment is synced."""
 HASH_KEY_BYTES: Final = 16
@@ -185,5 +187,5 @@ class Upkeep:
 
 async def _repeat(interval_ms: int, job: Callable[[], Awaitable[object]]) -> None:
     while True:
-        await asyncio.sleep(interval_ms / 1000)
+        await asyncio.sleep(max(interval_ms, INTERVAL_MS_MIN) / 1000)
         await job()

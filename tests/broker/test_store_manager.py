@@ -401,3 +401,25 @@ async def test_the_background_work_runs_until_it_is_cancelled(host: Host, caplog
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+async def test_an_interval_of_zero_leaves_time_for_everything_else(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    slept = asyncio.sleep
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        await slept(seconds)
+
+    monkeypatch.setattr("raftlog.broker.store.upkeep.asyncio.sleep", sleep)
+    host.manager.settings = LogManagerSettings(
+        flush_offset_checkpoint_interval_ms=0, high_watermark_checkpoint_interval_ms=-1, cleaner_backoff_ms=0
+    )
+    task = asyncio.ensure_future(host.manager.run())
+    async with asyncio.timeout(30):
+        while len(waits) < 20:
+            await slept(0)
+    task.cancel()
+    assert min(waits) >= 0.01
+    with pytest.raises(asyncio.CancelledError):
+        await task
