@@ -15,8 +15,9 @@ from raftlog.broker.core.log.index import OFFSET_ENTRY, TIME_ENTRY, Entry, floor
 from raftlog.broker.ports import Disk
 from raftlog.broker.store.files import OpenFiles, read_exactly, write_all
 
-WAITING_BYTES = 4096
-"""Entries waiting in memory are written when they fill a page."""
+WAITING_ENTRIES = 512
+"""So many entries wait in memory at most: a page of offsets. The same number of times waits, or a time index would have
+its file before the offset index, without which Kafka's tools do not read it."""
 SEARCH_BLOCK = 256
 """Once this many entries are left to search they are read at once."""
 
@@ -77,7 +78,7 @@ class IndexFile:
         waiting += self.layout.pack(key, value)
         self.last = (key, value)
         self._size += self.layout.size
-        if len(waiting) % WAITING_BYTES < self.layout.size:
+        if len(waiting) % (WAITING_ENTRIES * self.layout.size) == 0:
             try:
                 self.write_out()
             except OSError:

@@ -354,17 +354,29 @@ class Segment:
 
     def finish(self) -> None:
         """The segment takes no more batches: its last time entry is written and unused room given back."""
-        self.write_out()
+        self._add_last_time_entry()
         self.offsets.complete()
         self.times.complete()
+        self._give_room_back()
 
     def write_out(self) -> None:
-        """Bring everything into the files; an index without entries stays without a file. Raises OSError."""
+        """Bring everything into the files; an index without entries stays without a file. Raises OSError.
+
+        The last time is left out when no offset has an entry: Kafka's tools read no time index that stands alone, and
+        the few batches before a first entry tell their times themselves.
+        """
+        if self.offsets.count:
+            self._add_last_time_entry()
+        self.offsets.write_out()
+        self.times.write_out()
+        self._give_room_back()
+
+    def _add_last_time_entry(self) -> None:
         if self.size:
             self.load_largest_timestamp()
             self.add_time_entry()
-        self.offsets.write_out()
-        self.times.write_out()
+
+    def _give_room_back(self) -> None:
         fd = self.descriptor().fd
         if self._disk.size(fd) != self.size:
             self._disk.truncate(fd, self.size)

@@ -129,6 +129,16 @@ def test_kafkas_dump_log_reads_our_files_and_finds_nothing_wrong(tmp_path: Path,
         assert not WRONG.search(dump(directory, [".index"], "--verify-index-only"))
 
 
+def test_kafkas_dump_log_reads_every_file_of_a_log_of_one_batch(tmp_path: Path) -> None:
+    directory = tmp_path / "t-0"
+    directory.mkdir()
+    log = open_log(directory, LogConfig())
+    append(log, batch_of([b"x"], WallClock().now_ms()))
+    log.close()
+    for suffix in {path.suffix for path in directory.iterdir()} & {".log", ".index", ".timeindex", ".snapshot"}:
+        assert not WRONG.search(dump(directory, [suffix]))
+
+
 @pytest.fixture
 def kafka(tmp_path: Path) -> Iterator[tuple[Path, list[str], str]]:
     """(data directory, command to start, address) of a Kafka broker that is stopped in the end."""

@@ -441,3 +441,19 @@ def test_a_log_that_is_offline_says_why_to_everybody() -> None:
         with pytest.raises(LogUnavailable, match="the disk is gone"):
             attempt()
     assert world.append_values(b"x").message is not None
+
+
+@pytest.mark.parametrize("batches", [1, 3, 400, 600])
+def test_no_time_index_lies_there_without_an_offset_index(batches: int) -> None:
+    """Kafka's tools open the offset index of every time index that they read."""
+    world = LogWorld(LogConfig(index_interval_bytes=0, segment_bytes=1 << 20))
+    for _ in range(batches):
+        world.clock.ms += 1
+        world.append_values(b"a")
+        names = world.disk.list_directory(DIRECTORY)
+        assert {f"{0:020d}.index" in names, f"{0:020d}.timeindex" in names} != {False, True}
+    log = world.restart_clean()
+    names = world.disk.list_directory(DIRECTORY)
+    assert (f"{0:020d}.timeindex" in names) == (f"{0:020d}.index" in names) == (batches > 2)
+    assert log.offset_for_timestamp(world.clock.ms) == (batches - 1, world.clock.ms, 0)
+    assert log.offset_of_max_timestamp() == (batches - 1, world.clock.ms, 0)
