@@ -42,15 +42,16 @@ one change of the metadata: shorter ones make more of these.
 
 
 class HostedTopic:
-    """A topic of the image, with those of its partitions that are open."""
+    """A topic of the image, with those of its partitions that are open, and why others could not be."""
 
-    __slots__ = ("config", "image", "name_bytes", "partitions")
+    __slots__ = ("config", "image", "name_bytes", "partitions", "unopened")
 
     def __init__(self, image: TopicImage, config: LogConfig) -> None:
         self.image = image
         self.config = config
         self.name_bytes = image.name.encode()
         self.partitions: dict[int, Partition] = {}
+        self.unopened: dict[int, str] = {}
 
     def replicas_of(self, index: int) -> tuple[int, ...]:
         """Who has the partition."""
@@ -192,8 +193,9 @@ class PartitionManager:
         try:
             partition_log = self._logs.open(image.name, index, image.topic_id, config)
         except LogUnavailable as failure:
-            log.error("partition=%s-%d cannot be opened: %s", image.name, index, failure)
+            self._tell_unopened(topic, index, str(failure))
             return ErrorCode.KAFKA_STORAGE_ERROR
+        topic.unopened.pop(index, None)
         partition = Partition(image.name, image.topic_id, index, partition_log, self)
         partition.internal = image.internal
         partition.min_isr = min(config.min_insync_replicas, len(state.replicas))
@@ -202,6 +204,13 @@ class PartitionManager:
         for tell in self._to_open.pop((image.topic_id, index), ()):
             tell()
         return partition if partition.error is ErrorCode.NONE else partition.error
+
+    @staticmethod
+    def _tell_unopened(topic: HostedTopic, index: int, reason: str) -> None:
+        """Once for each reason, and not for every request of every client that tries again."""
+        if topic.unopened.get(index) != reason:
+            topic.unopened[index] = reason
+            log.error("partition=%s-%d cannot be opened: %s", topic.image.name, index, reason)
 
     # ── roles ─────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 
 import pytest
@@ -122,3 +123,23 @@ def test_what_one_broker_acknowledged_and_then_stopped_is_there(own_broker: Clus
         _, end = client.get_watermark_offsets(TopicPartition("t", 0), DEADLINE_SECONDS)
         values = {int(message.value() or b"") for message in take(client, end)}
     assert values == set(range(RECORDS)), "kafka#22233: the tail of acks=1 is lost on a planned stop"
+
+
+def test_a_damaged_partition_is_told_once_however_often_clients_ask_and_others_are_served(own_broker: Cluster) -> None:
+    create_topic(own_broker.bootstrap_servers, "damaged")
+    create_topic(own_broker.bootstrap_servers, "t")
+    broker = own_broker.brokers[0]
+    for topic in ("damaged", "t"):
+        produce(own_broker.bootstrap_servers, topic, [{"value": b"x" * 100}] * 100)
+    broker.stop()
+    segment = broker.data_dir / "damaged-0" / f"{0:020d}.log"
+    os.truncate(segment, segment.stat().st_size // 2)
+    broker.start()
+    deliveries = Deliveries()
+    client = producer(own_broker.bootstrap_servers, message_timeout_ms=2000, retry_backoff_ms=20)
+    client.produce("damaged", b"y", on_delivery=deliveries)
+    client.flush(DEADLINE_SECONDS)
+    assert len(deliveries.errors) == 1
+    assert len(read_all(own_broker.bootstrap_servers, "t", 100)) == 100
+    told = [line for line in broker.log().splitlines() if "damaged-0 cannot be opened" in line]
+    assert len(told) == 1 and str(segment) in told[0] and "Restore the file from a replica or a backup" in told[0]
