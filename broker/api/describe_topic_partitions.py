@@ -27,7 +27,8 @@ def handle(context: RequestContext, request: DescribeTopicPartitionsRequest) -> 
     left = max(1, min(page_size_max, request.response_partition_limit))
     names = sorted({topic.name for topic in request.topics} or image.topics)
     cursor = request.cursor
-    if cursor is not None and cursor.partition_index < 0:
+    if cursor is not None and (cursor.partition_index < 0 or (request.topics and cursor.topic_name not in names)):
+        # As in Kafka a page begins in one of the topics that were asked for.
         errors = [_error_topic(name, ErrorCode.INVALID_REQUEST) for name in names]
         return DescribeTopicPartitionsResponse(topics=errors)
     response = DescribeTopicPartitionsResponse()

@@ -28,8 +28,9 @@ EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
 
-# A special timestamp is understood from this version on.
-_SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+# A special timestamp is understood from this version on; another one below 0 in none.
+_SINCE = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+_NEVER = 1 << 15
 _LEADER_EPOCH_SINCE = 4
 _NOT_AVAILABLE_SINCE = 5
 _ALWAYS_KNOWN = (EARLIEST, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD)
@@ -60,7 +61,7 @@ def _answer(
     context: RequestContext, request: ListOffsetsRequest, topic: str, wanted: ListOffsetsPartition
 ) -> ListOffsetsPartitionResponse:
     timestamp = wanted.timestamp
-    if timestamp < 0 and context.api_version < _SINCE.get(timestamp, 1):
+    if timestamp < 0 and context.api_version < _SINCE.get(timestamp, _NEVER):
         return _failed(wanted, ErrorCode.UNSUPPORTED_VERSION)
     partition = context.services.partitions.find(topic, None, wanted.partition_index)
     if isinstance(partition, ErrorCode):

@@ -185,10 +185,13 @@ async def test_described_partitions_carry_all_there_is(tmp_path: Path) -> None:
         assert not world.image.topics.get("nope")
 
 
-async def test_a_cursor_that_points_before_the_first_partition_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "index"), [("t", -1), ("a", 0), ("u", 0), ("", 0)])
+async def test_a_cursor_that_is_in_none_of_the_topics_asked_for_is_refused(
+    tmp_path: Path, name: str, index: int
+) -> None:
     async with AdminWorld(tmp_path) as world:
         await world.create("t")
         request = DescribeTopicPartitionsRequest(topics=[TopicRequest(name="t")])
-        request.cursor = DescribeTopicPartitionsRequestCursor(topic_name="t", partition_index=-1)
+        request.cursor = DescribeTopicPartitionsRequestCursor(topic_name=name, partition_index=index)
         response = await world.call(ApiKey.DESCRIBE_TOPIC_PARTITIONS, request, 0)
         assert [t.error_code for t in response.topics] == [ErrorCode.INVALID_REQUEST]
