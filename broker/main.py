@@ -35,6 +35,7 @@ __all__ = ["CannotStart", "SystemClock", "run"]
 
 log = logging.getLogger("raftlog.broker")
 
+LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 WRITTEN_BY_A_NEWER_VERSION = (NewerVersion, UnsupportedRecord)
@@ -47,7 +48,7 @@ def run(config: BrokerConfig, *, ready_fd: int | None = None, lifeline_fd: int |
     A line of JSON is written to `ready_fd` once clients are accepted; the broker stops when the other end of
     `lifeline_fd` is closed. Raises CannotStart, OSError, JournalDamaged, NewerVersion, UnsupportedRecord.
     """
-    configure_logging(config.node_id, os.environ.get("RAFTLOG_LOG_LEVEL", "INFO"))
+    configure_logging(config.node_id, _log_level())
     watchdog = _start_watchdog(config)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         if watchdog is not None:
@@ -55,6 +56,13 @@ def run(config: BrokerConfig, *, ready_fd: int | None = None, lifeline_fd: int |
         code = runner.run(_serve(config, ready_fd, lifeline_fd, watchdog))
         _hear_no_more_signals(runner.get_loop())
         return code
+
+
+def _log_level() -> str:
+    level = os.environ.get("RAFTLOG_LOG_LEVEL", "INFO").upper()
+    if level not in LOG_LEVELS:
+        raise CannotStart(f"RAFTLOG_LOG_LEVEL in the environment is {level}; give one of {', '.join(LOG_LEVELS)}")
+    return level
 
 
 def _start_watchdog(config: BrokerConfig) -> Watchdog | None:

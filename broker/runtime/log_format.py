@@ -32,7 +32,7 @@ def configure_logging(node_id: int, level: str) -> None:
     handler.setFormatter(LineFormatter(node_id))
     root = logging.getLogger("raftlog")
     root.handlers[:] = [handler]
-    root.setLevel(level.upper())
+    root.setLevel(level)
     root.propagate = False
     others = logging.getLogger()
     others.handlers[:] = [handler]

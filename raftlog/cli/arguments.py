@@ -11,7 +11,7 @@ import os
 import re
 from typing import NoReturn
 
-from raftlog.cli.failure import CommandFailed, UsageError, nearest
+from raftlog.cli.failure import UsageError, nearest
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 BOOTSTRAP_VARIABLE = "RAFTLOG_BOOTSTRAP_SERVERS"
@@ -164,7 +164,7 @@ def partition_list(text: str) -> list[int]:
     for part in text.split(","):
         match = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
         if match is None:
-            raise CommandFailed(f"{text!r} is not a list of partitions", "write it like 0,3-5", code="USAGE")
+            raise UsageError(f"{text!r} is not a list of partitions", "write it like 0,3-5")
         first = int(match[1])
         found += range(first, int(match[2] or first) + 1)
     return sorted(set(found))

@@ -13,7 +13,7 @@ from typing import Any
 
 from raftlog.cli.failure import UsageError
 from raftlog.client.consumer import Fetched
-from raftlog.wire.batch import Headers, Record, TimestampType
+from raftlog.wire.batch import NO_TIMESTAMP, Headers, Record, TimestampType
 
 Part = Callable[[Fetched], bytes]
 
@@ -24,6 +24,7 @@ format string (kcat's):
   %R value length as 4 bytes          %o offset      %% a percent sign
   A length is -1 when there is no value or key. \\n \\r \\t \\\\ and \\x0a are the usual escapes.
 """
+INT32_MAX, INT64_MAX = 2**31 - 1, 2**63 - 1
 ESCAPES = {"n": b"\n", "r": b"\r", "t": b"\t", "\\": b"\\", "0": b"\0", "e": b"\x1b"}
 _TOKEN = re.compile(r"%(.?)|\\x([0-9a-fA-F]{2})|\\(.?)|([^%\\]+)", re.DOTALL)
 
@@ -132,8 +133,8 @@ def from_json(line: bytes, now_ms: int) -> tuple[Record, int | None]:
         raise ValueError("it is not an object with key and value")
     timestamp = document.get("timestamp", now_ms)
     partition = document.get("partition")
-    if not isinstance(timestamp, int) or not isinstance(partition, int | None):
-        raise ValueError("timestamp and partition are whole numbers")
+    if not is_whole(timestamp, NO_TIMESTAMP, INT64_MAX) or not (partition is None or is_whole(partition, 0, INT32_MAX)):
+        raise ValueError("timestamp (ms since 1970, -1 for none) and partition are whole numbers")
     value = document["value"] if "value" in document else document.get("payload")
     record = Record(
         offset=0,
@@ -143,6 +144,11 @@ def from_json(line: bytes, now_ms: int) -> tuple[Record, int | None]:
         headers=headers_from(document.get("headers") or []),
     )
     return record, partition
+
+
+def is_whole(value: Any, least: int, most: int) -> bool:
+    # True and false are numbers to Python.
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
 
 def headers_from(document: Any) -> Headers:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from raftlog.cli.arguments import key_values, partition_list
-from raftlog.cli.failure import CommandFailed, UsageError, nearest
+from raftlog.cli.failure import UsageError, nearest
 from raftlog.cli.main import main
 from raftlog.cli.output import plural, table
 
@@ -24,7 +24,7 @@ def test_partitions_are_written_as_numbers_and_ranges() -> None:
 
 @pytest.mark.parametrize("text", ["", "a", "1-", "-1", "1,,2"])
 def test_what_is_no_list_of_partitions_is_refused(text: str) -> None:
-    with pytest.raises(CommandFailed, match="list of partitions"):
+    with pytest.raises(UsageError, match="list of partitions"):
         partition_list(text)
 
 

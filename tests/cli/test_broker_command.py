@@ -188,3 +188,14 @@ def test_a_data_directory_that_cannot_be_written_is_refused_with_advice(tmp_path
     with pytest.raises(BrokerDied):
         made.start()
     assert made.returncode == 1
+
+
+def test_a_log_level_that_does_not_exist_is_refused_in_words(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAFTLOG_LOG_LEVEL", "loud")
+    done = run("broker", "--node-id", "1", "--data-dir", str(tmp_path / "d"), "--listen", "127.0.0.1:0")
+    assert done.code == 1
+    assert done.err == (
+        "raftlog: RAFTLOG_LOG_LEVEL in the environment is LOUD; give one of DEBUG, INFO, WARNING, ERROR, CRITICAL\n"
+    )

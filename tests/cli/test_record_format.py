@@ -61,7 +61,7 @@ def test_bytes_that_are_no_text_are_shown_as_base64() -> None:
 values = st.none() | st.binary(max_size=20)
 
 
-@given(values, values, st.lists(st.tuples(st.text(max_size=5), values), max_size=3), st.integers(0, 2**53))
+@given(values, values, st.lists(st.tuples(st.text(max_size=5), values), max_size=3), st.integers(-1, 2**63 - 1))
 def test_what_consume_prints_as_json_produce_reads_back_unchanged(
     key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]], timestamp: int
 ) -> None:
@@ -78,7 +78,21 @@ def test_json_from_people_needs_only_what_they_care_for() -> None:
 
 
 @pytest.mark.parametrize(
-    "line", [b"", b"[1]", b"{", b'{"timestamp": "x"}', b'{"headers": [1]}', b'{"value": {"base64": "!"}}']
+    "line",
+    [
+        b"",
+        b"[1]",
+        b"{",
+        b'{"timestamp": "x"}',
+        b'{"timestamp": true}',
+        b'{"timestamp": -2}',
+        b'{"timestamp": 9223372036854775808}',
+        b'{"partition": -1}',
+        b'{"partition": false}',
+        b'{"partition": 2147483648}',
+        b'{"headers": [1]}',
+        b'{"value": {"base64": "!"}}',
+    ],
 )
 def test_json_that_is_no_record_is_refused(line: bytes) -> None:
     with pytest.raises(ValueError):
