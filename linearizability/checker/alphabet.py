@@ -113,13 +113,10 @@ class Letter(dict[int, int]):
             number = self.target
         else:
             after = states.step(states.values[state], self.call)
-            if after is REFUSED:
-                number = REFUSED_NUMBER
-            elif self.observer:
-                number = state
+            if self.observer:
+                number = REFUSED_NUMBER if after is REFUSED else state
             else:
-                number = states.number(after)
-            self.target = number
+                number = self.target = REFUSED_NUMBER if after is REFUSED else states.number(after)
         self[state] = number
         states.bytes_used += _ENTRY_BYTES
         return number

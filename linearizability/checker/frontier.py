@@ -1,4 +1,4 @@
-"""All configurations an object may be in at one moment of a history: the heart of the search.
+"""All configurations an object may be in at one moment of a history: the heart of the search breadth first.
 
 Knows: which operations are open, and the set of configurations; moves the set over one call or one return. Refuses
 to know: where operations come from, who pays, and what an empty set means.

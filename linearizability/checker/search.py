@@ -1,96 +1,29 @@
 """The search over one part of a finished history.
 
-Knows: in which order calls and returns move the frontier, what to try first, and how to stop and go on. Refuses to
-know: what the frontier does inside, and how a result is explained.
+Knows: which kinds of search there are, and in which order to try them. Refuses to know: how they work, and how a
+result is explained.
 
-The first attempt is thrifty: it uses operations of unknown outcome only where nothing else explains a return, and
-cuts a frontier that grows past a width. What survives a thrifty attempt to the end proves the history Valid. When all
-dies, three things are tried in turn.
-
-- Reuse: operations of unknown outcome may happen any number of times. They then leave no trace in a configuration,
-  which keeps the frontier small, and what even that cannot explain is a violation.
-- Retreat: go back a little, take that stretch with less thrift, and go on thriftily. Then back further.
-- Complete attempts from where something was first left out, which leave out nothing, each with more room.
+The first is depth first, because the first guess is mostly right (`depth_first`). What would take it long is for the
+search breadth first, which goes on where there are many orders (`breadth_first`).
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Generator, Sequence
-from dataclasses import dataclass
-from enum import Enum
-from itertools import compress
-from operator import attrgetter
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from raftlog.linearizability.checker.alphabet import REFUSED_NUMBER, Alphabet
+from raftlog.linearizability.checker.alphabet import Alphabet
+from raftlog.linearizability.checker.breadth_first import BreadthFirst
 from raftlog.linearizability.checker.budget import Meter
-from raftlog.linearizability.checker.burst import BurstTooWide
-from raftlog.linearizability.checker.frontier import ENTRY_BYTES, NEVER, Frontier
+from raftlog.linearizability.checker.depth_first import DepthFirst, GivenUp
+from raftlog.linearizability.checker.frontier import Frontier
 from raftlog.linearizability.checker.history import INFO, Operation, places_of
 from raftlog.linearizability.checker.model import Model
+from raftlog.linearizability.checker.schedule import schedule_of
 from raftlog.linearizability.checker.verdict import Status
 
-_WIDTH = 64  # configurations kept by a thrifty attempt
-_BURST = 8  # configurations that one return may take, as a multiple of the width
-_NEAR = 64  # returns: what dies so close to where something was left out is searched completely at once
-_SNAPSHOT_EVERY = 32  # returns
-_SNAPSHOTS = 24  # at most so many are kept, sparser the older they are
-_RETREATS = 6  # from one place, before giving up on thrift
-_FIRST_LOOK = 50_000  # configurations of the first complete attempt
-_AHEAD = 32  # calls looked at in order to see whether a configuration is doomed
-_ACCOUNT_EVERY = 128  # returns or configurations between two looks at the frontier's size and the budget
 _OPERATION_BYTES = 120  # what the search itself keeps of an operation
-_AFTER_ALL = 1 << 64  # later than every stamp
-_called = attrgetter("call")
-_returned = attrgetter("returned")
-
-
-@dataclass(frozen=True, slots=True)
-class _Effort:
-    """How much an attempt may leave out. With `cuts` it leaves out what is too much; else it is given up there."""
-
-    width: int
-    cuts: bool
-    thrift: int | None = None
-    reusable: bool = False
-    configurations: int | None = None
-
-
-_THRIFTY = _Effort(_WIDTH, True, 0)
-_REUSING = _Effort(_WIDTH, False, reusable=True)
-_COMPLETE = _Effort(_WIDTH, False, configurations=_FIRST_LOOK)
-
-
-class _End(Enum):
-    """How an attempt ended."""
-
-    SURVIVED = 1
-    DIED = 2
-    GIVEN_UP = 3
-
-
-@dataclass(slots=True)
-class _Place:
-    """Where an attempt stands: everything that changes along the history."""
-
-    frontier: Frontier
-    bits: dict[int, int]  # operations called, by their place in the order of returns
-    called: int = 0
-    position: int = 0
-    cut: bool = False  # whether something was left out
-
-    def copy(self) -> _Place:
-        return _Place(self.frontier.copy(), self.bits.copy(), self.called, self.position, self.cut)
-
-
-@dataclass(slots=True)
-class _Task:
-    """A stretch of the history to walk over: from a place to a position, or to the end."""
-
-    place: _Place
-    effort: _Effort
-    until: int = _AFTER_ALL
+_CHOICE_BYTES = 1_000  # a choice that can be come back to, with the configurations there, about
 
 
 class Search:
@@ -101,249 +34,65 @@ class Search:
     """
 
     def __init__(self, model: Model[Any], operations: Sequence[Operation], *, traced: bool = False) -> None:
-        self.operations = operations
         self.alphabet = Alphabet(model)
         blind = places_of(INFO, operations)
         self.letters = self.alphabet.spell(operations, blind)
         self.alphabet.look_ahead(self.letters, operations)
-        self._unknown = bool(blind)
-        self._read(blind)
-        numbers = dict.fromkeys(self.alphabet.number(state) for state in model.initial_states())
-        frontier = Frontier(self.alphabet, [number for number in numbers if number >= 0], traced=traced)
-        self._place = _Place(frontier, {})
-        self._start: _Place | None = None  # where something was first left out: later attempts begin there
-        self._snapshots: list[_Place] = []
-        self._steps = self._strategy()
-        self._task = next(self._steps)
-        self._walking = frontier
-        self._accounted = 0
-        self._meter: Meter | None = None
-
-    def _read(self, blind: list[int]) -> None:
-        """Lay out the events: the positions and times of the returns; the positions of the calls that matter, in the
-        order of their times; and of every position the time of its call and its rank.
-
-        Numbers in lists and no object an event: a hundred thousand of those would keep the garbage collector busy.
-        """
-        operations = self.operations
-        letters = self.letters
-        count = len(operations)
-        ends: Sequence[Any] = list(map(_returned, operations))
-        positions: Sequence[int] = range(count)
-        arrivals = self._ranks = positions
-        if blind:
-            ranks = self._ranks = list(positions)
-            for place in blind:
-                ranks[place] = NEVER
-            certain = list(map(NEVER.__ne__, ranks))
-            positions = list(compress(positions, certain))
-            ends = list(compress(ends, certain))
-            if any(letters[place].observer for place in blind):
-                arrivals = [place for place in arrivals if ranks[place] != NEVER or not letters[place].observer]
-        calls = self._calls = list(map(_called, operations))
-        calls.append(_AFTER_ALL)
-        self._arrivals = sorted(arrivals, key=calls.__getitem__)
-        self._arrivals.append(count)
-        self._positions = positions
-        self._ends: Sequence[int] = ends
+        self._schedule = schedule_of(operations, self.letters, blind)
+        numbers = dict.fromkeys(map(self.alphabet.number, model.initial_states()))
+        self._states = [number for number in numbers if number >= 0]
+        self._traced = traced
+        self._depth = DepthFirst(self.alphabet, self.letters, self._schedule)
+        self._breadth: BreadthFirst | None = None
+        self._dives = iter(()) if traced else self._dive()
+        self._status: Status | None = None
 
     @property
     def frontier(self) -> Frontier:
-        """The configurations after the last return survived."""
-        return self._place.frontier
+        """The configurations after the last return survived, of a search that is traced."""
+        assert self._breadth is not None
+        return self._breadth.frontier
 
     @property
     def explored(self) -> int:
         """The configurations looked at in the attempt that decided."""
-        return self._place.frontier.explored
+        return self._depth.explored if self._breadth is None else self._breadth.explored
 
     @property
     def may_be_inexact(self) -> bool:
         """Whether `refused` may be some returns away from the first that nothing survives."""
-        return self.alphabet.killed or self._place.frontier.forwent or self._place.frontier.reusable
+        return self.alphabet.killed or (self._breadth is not None and self._breadth.may_be_inexact)
 
     @property
     def refused(self) -> int:
         """The position of the operation whose return nothing survives, once the status is INVALID."""
-        return self._place.position
+        return self._depth.refused if self._breadth is None else self._breadth.refused
 
     def run(self, meter: Meter) -> Status:
         """Search on. Answers VALID or INVALID; raises OutOfBudget and can then be called again."""
-        self._meter = meter
-        while True:
-            try:
-                end = self._walk(self._task)
-            finally:
-                self._walking.checkpoint = self._walking.foresee = None  # they would keep all of this alive
-            try:
-                self._task = self._steps.send(end)
-            except StopIteration as result:
-                status: Status = result.value
-                return status
+        meter.check(0, self._bytes(0))
+        for spent, choices in self._dives:
+            meter.check(spent, self._bytes(choices))
+        if self._status is None:
+            if self._breadth is None:
+                self._breadth = BreadthFirst(
+                    self.alphabet, self.letters, self._schedule, self._states, traced=self._traced
+                )
+            return self._breadth.run(meter)
+        return self._status
 
-    def _strategy(self) -> Generator[_Task, _End, Status]:
-        """What to try next, given how the last attempt ended. Leaves the decisive place in `_place`."""
-        place = self._place
-        end = yield _Task(place, _THRIFTY)
-        if not place.cut:
-            return Status.VALID if end is _End.SURVIVED else Status.INVALID
-        assert self._start is not None
-        reusing: _Place | None = self._start.copy() if self._unknown else None
-        reached, retreats = -_AFTER_ALL, 0
-        while end is not _End.SURVIVED and retreats < _RETREATS:
-            died_at = place.position
-            retreats = retreats + 1 if died_at <= reached + _NEAR else 0
-            reached = max(reached, died_at)
-            if reusing is not None:
-                end = yield _Task(reusing, _REUSING, died_at + 1)
-                if end is _End.DIED:
-                    self._place = reusing
-                    return Status.INVALID
-                if end is _End.GIVEN_UP:
-                    reusing = None
-            if died_at - self._start.position <= _NEAR and not retreats:
-                self._place = place = self._start.copy()
-                end = yield _Task(place, _COMPLETE)
-                if end is not _End.GIVEN_UP:
-                    return Status.VALID if end is _End.SURVIVED else Status.INVALID
-            self._place = place = self._retreat(died_at, retreats)
-            end = yield _Task(place, _Effort(_WIDTH << retreats, True, 1 + retreats // 2), died_at + _SNAPSHOT_EVERY)
-            if end is _End.SURVIVED:
-                end = yield _Task(place, _THRIFTY)
-        if end is _End.SURVIVED:
-            return Status.VALID
-        width = _WIDTH
-        while end is _End.GIVEN_UP or place.cut:
-            width *= 8
-            self._place = place = self._start.copy()
-            end = yield _Task(place, _Effort(width, False))
-        return Status.VALID if end is _End.SURVIVED else Status.INVALID
+    def _bytes(self, choices: int) -> int:
+        return self.alphabet.bytes_used + len(self.letters) * _OPERATION_BYTES + choices * _CHOICE_BYTES
 
-    def _retreat(self, died_at: int, retreats: int) -> _Place:
-        """A place from before: the further back, the more often this was tried."""
-        back = died_at - (_SNAPSHOT_EVERY << 2 * retreats)
-        while self._snapshots and self._snapshots[-1].position > back:
-            self._snapshots.pop()
-        assert self._start is not None
-        place = (self._snapshots[-1] if self._snapshots else self._start).copy()
-        place.cut = True
-        return place
-
-    def _walk(self, task: _Task) -> _End:
-        """Move over returns. Raises OutOfBudget with the place as it was before the return that was too much."""
-        place, effort = task.place, task.effort
-        frontier = place.frontier
-        frontier.reusable = effort.reusable
-        frontier.thrift = effort.thrift
-        frontier.burst_limit = effort.width * _BURST
-        frontier.checkpoint = self._checkpoint
-        frontier.foresee = None if frontier.traced else self._foresee
-        frontier.may_cut = place.cut
-        self._walking = frontier
-        self._accounted = frontier.explored
-        enough = None if effort.configurations is None else frontier.explored + effort.configurations
-        bits = place.bits
-        admit, retire = frontier.admit, frontier.retire
-        arrivals = self._arrivals
-        called = place.called
-        calls, ranks, letters = self._calls, self._ranks, self.letters
-        index = arrivals[called]
-        called_at = calls[index]
-        look_at = frontier.explored + _ACCOUNT_EVERY
-        positions = self._positions
-        begin = bisect_left(positions, place.position)
-        end = bisect_left(positions, task.until)
-        for position, returned in zip(positions[begin:end], self._ends[begin:end], strict=True):
-            # Equal stamps are concurrent: whatever is called by now may still come first.
-            while called_at <= returned:
-                bits[index] = admit(letters[index], ranks[index], index)
-                called += 1
-                index = arrivals[called]
-                called_at = calls[index]
-            bit = bits[position]
-            if bit:
-                place.position = position
-                place.called = called
-                try:
-                    survived = retire(bit, position)
-                except BurstTooWide:
-                    if not effort.cuts:
-                        return _End.GIVEN_UP
-                    self._leave_out(place)
-                    survived = retire(bit, position)
-                if not survived:
-                    return _End.DIED
-            del bits[position]
-            if not position & 127 or frontier.explored > look_at:
-                place.position = position + 1
-                place.called = called
-                look_at = frontier.explored + _ACCOUNT_EVERY
-                if not self._fits(place, effort) or (enough is not None and frontier.explored > enough):
-                    return _End.GIVEN_UP
-        place.position = min(task.until, len(self.operations))
-        place.called = called
-        return _End.SURVIVED
-
-    def _foresee(self) -> int:
-        """The number of UNSEEN when what holds something that nobody reads is sure to die: when what is read next is
-        called and answered before anything can take its place. Else REFUSED_NUMBER.
-
-        Till then it would cost as much as what lives: most that appends do in a wrong order leads there.
-        """
-        unseen = self.alphabet.numbering.unseen
-        if unseen < 0:
-            return REFUSED_NUMBER
-        for _, _, letter, _ in self._walking.mutators:
-            if letter[unseen] not in (unseen, REFUSED_NUMBER):
-                return REFUSED_NUMBER
-        called = self._task.place.called
-        end = _AFTER_ALL
-        for position in self._arrivals[called : called + _AHEAD]:
-            if self._calls[position] > end:
-                return unseen
-            if position == len(self.letters):
-                break
-            letter = self.letters[position]
-            after = letter[unseen]
-            if after < 0 and letter.observer:
-                end = min(end, self.operations[position].returned or end)
-            elif after not in (unseen, REFUSED_NUMBER):
-                break
-        return REFUSED_NUMBER
-
-    def _leave_out(self, place: _Place) -> None:
-        """From here on the attempt is not complete; later ones begin here."""
-        if self._start is None:
-            self._start = place.copy()
-        place.cut = place.frontier.may_cut = True
-
-    def _fits(self, place: _Place, effort: _Effort) -> bool:
-        """Look at the budget and at the frontier's size; False when the attempt is to be given up."""
-        frontier = place.frontier
-        size = frontier.size()
-        self._checkpoint(size)
-        if size > effort.width:
-            if not effort.cuts:
-                return False
-            self._leave_out(place)
-            frontier.truncate(effort.width)
-        if effort.cuts and place.cut:
-            self._remember(place)
-        return True
-
-    def _remember(self, place: _Place) -> None:
-        """Keep a place to go back to; of the older half of them every second is enough."""
-        snapshots = self._snapshots
-        if snapshots and place.position < snapshots[-1].position + _SNAPSHOT_EVERY:
-            return
-        snapshots.append(place.copy())
-        if len(snapshots) > _SNAPSHOTS:
-            del snapshots[1 : _SNAPSHOTS // 2 : 2]
-
-    def _checkpoint(self, configurations: int) -> None:
-        assert self._meter is not None
-        frontier = self._walking
-        held = self.alphabet.bytes_used + len(self.operations) * _OPERATION_BYTES + configurations * ENTRY_BYTES
-        spent = frontier.explored - self._accounted
-        self._accounted = frontier.explored
-        self._meter.check(spent, held)
+    def _dive(self) -> Iterator[tuple[int, int]]:
+        """Search depth first. Yields how many configurations were looked at since the last time and how many
+        choices are remembered. Sets the status if it comes to one."""
+        depth = self._depth
+        accounted = 0
+        try:
+            for choices in depth.walk(self._states):
+                yield depth.explored - accounted, choices
+                accounted = depth.explored
+            self._status = Status.VALID if depth.survived else Status.INVALID
+        except GivenUp:
+            yield depth.explored - accounted, 0

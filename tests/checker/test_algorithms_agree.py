@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from raftlog.linearizability.checker import frontier, search
+from raftlog.linearizability.checker import breadth_first, depth_first, frontier
 from raftlog.linearizability.checker.budget import Budget, Meter
 from raftlog.linearizability.checker.checking import check, split
 from raftlog.linearizability.checker.history import OK, History, Operation
@@ -32,6 +32,11 @@ def some_wrong(world: World, random: Random, count: int) -> History:
 
 def searched(model: Model[Any], operations: Sequence[Operation]) -> Status:
     return Search(model, operations).run(Meter(Budget(configurations=500_000)))
+
+
+@pytest.fixture
+def breadth_first_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(depth_first, "_WRONG_TURNS", -(1 << 40))
 
 
 def test_zones_say_what_the_search_says() -> None:
@@ -65,13 +70,14 @@ def test_the_log_check_says_what_the_search_says() -> None:
     assert min(seen[Status.VALID], seen[Status.INVALID]) > 50
 
 
+@pytest.mark.usefixtures("breadth_first_only")
 @pytest.mark.parametrize("name", ["register", "cas-register", "key-value"])
 def test_a_return_among_writes_alone_is_brought_over_as_any_other_is(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = WORLDS[name]
     seen = dict.fromkeys(Status, 0)
-    monkeypatch.setattr(search, "_AHEAD", 0)
+    monkeypatch.setattr(breadth_first, "_AHEAD", 0)
     for seed in range(400):
         random = Random(seed)
         clients, wrong = random.randint(2, 12), random.choice((0.0, 0.05))
@@ -88,6 +94,7 @@ def test_a_return_among_writes_alone_is_brought_over_as_any_other_is(
     assert min(seen[Status.VALID], seen[Status.INVALID]) > 20, seen
 
 
+@pytest.mark.usefixtures("breadth_first_only")
 @pytest.mark.parametrize("name", ["key-value", "cas-register"])
 def test_forgoing_what_nobody_reads_changes_no_verdict_and_no_beginning_of_a_witness(
     name: str, monkeypatch: pytest.MonkeyPatch
@@ -100,7 +107,7 @@ def test_forgoing_what_nobody_reads_changes_no_verdict_and_no_beginning_of_a_wit
         history = record(world, random, count=60, clients=random.randint(2, 6), unknown=unknown, wrong=wrong)
         told = []
         for ahead in (0, 32):
-            monkeypatch.setattr(search, "_AHEAD", ahead)
+            monkeypatch.setattr(breadth_first, "_AHEAD", ahead)
             verdict = check(history, world.model)
             shown = (verdict.witness.prefix_end, verdict.witness.minimal) if isinstance(verdict, Invalid) else None
             told.append((verdict.status, [part.status for part in verdict.parts], shown))

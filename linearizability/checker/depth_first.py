@@ -1,0 +1,345 @@
+"""The search depth first: one configuration goes over the returns, and what else could have been is come back to when
+it dies.
+
+Knows: one configuration, the choices on its way, and when to leave the history to a broader search. Refuses to know:
+budgets, and how a result is explained.
+
+The order in which operations took effect is rarely in much doubt: of a correct history nearly all that the first guess
+leads to survives, and in a small part of an incorrect one all guesses are soon tried. Neither needs the sets of
+configurations that `frontier` keeps, and one configuration is five plain values. The reductions are the same: greedy
+observers, equal calls, absorbed operations and commuting calls (see `frontier` and `burst`). Where guesses often turn
+out wrong the search is given up: sets, of which each member makes others superfluous, are the better means then.
+
+A configuration is the number of the state; the positions of the open operations that change something, of the
+observers and of the operations of unknown outcome, as far as they were not placed yet, in the order of their calls;
+and a time, the horizon: what was called until then and is still open is absorbed, that is, it may have been placed
+just before the last constant call, unseen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeAlias
+
+from raftlog.linearizability.checker.alphabet import Alphabet, Letter
+from raftlog.linearizability.checker.schedule import Schedule
+
+_WRONG_TURNS = 600  # returns walked over again before giving up, and as many as there are returns
+_ORDERS = 300  # tried at one return before giving up
+_LOOK_EVERY = 200  # orders between two looks at the budget
+_CHOICES = 10_000  # remembered, to be come back to
+_STRETCH = 4096  # returns that need none between two looks at the budget
+_NEVER = -(1 << 64)  # before every stamp
+_NOTHING = -1  # no operation
+
+_Places: TypeAlias = tuple[int, ...]
+# State, operations that change something, observers, operations of unknown outcome, horizon.
+_Configuration: TypeAlias = tuple[int, _Places, _Places, _Places, int]
+# A configuration within a return, the operation to place next, the state after it, and whether its outcome is unknown.
+_Step: TypeAlias = tuple[_Configuration, int, int, bool]
+# A configuration within a return, the operation placed last, the state before it, and whether an observer saw it.
+_Reached: TypeAlias = tuple[_Configuration, int, int, bool]
+
+# What else can become of a configuration, the place of the return among all, and the number of calls by then.
+_Choice: TypeAlias = tuple[Iterator[_Configuration], int, int]
+
+
+class GivenUp(Exception):
+    """The history is not one for this search."""
+
+
+class DepthFirst:
+    """One search depth first, under way. What `walk` finds to have `survived` is valid; what has not is invalid, and
+    `refused` is the position of the first return that nothing survives.
+    """
+
+    def __init__(self, alphabet: Alphabet, letters: Sequence[Letter], schedule: Schedule) -> None:
+        self.survived = False
+        self.refused = 0
+        self.explored = 0  # configurations
+        self._numbering = alphabet.numbering
+        self.letters = letters
+        self.calls = schedule.calls
+        self._schedule = schedule
+        self._unknown_ranks: dict[Letter, int] = {}
+        for place in sorted(schedule.unknown):
+            self._unknown_ranks.setdefault(letters[place], len(letters) + len(self._unknown_ranks))
+        # By return, state, and what else is open, the horizon and the operations of unknown outcome left.
+        self._tried: dict[tuple[int, int, _Places, _Places], list[tuple[int, _Places]]] = {}
+        self._look_at = _LOOK_EVERY
+        self._forgot = False  # whether some choices are forgotten
+        self._loose_spares = any(not letter.constant for letter in self._unknown_ranks)
+
+    def walk(self, states: Iterable[int]) -> Iterator[int]:
+        """Search from these states on. Yields now and then how many choices are remembered, so that somebody can look
+        at the budget. Raises GivenUp."""
+        letters = self.letters
+        calls, _, arrivals, positions, ends, _, unknown = self._schedule
+        start: list[_Configuration] = [(state, (), (), (), _NEVER) for state in states]
+        choices: list[_Choice] = [(iter(start), 0, 0)]
+        last = len(positions)
+        index = furthest = 0
+        turns = _WRONG_TURNS + last
+        while choices:
+            ways, begin, called = choices[-1]
+            way = next(ways, None)
+            if way is None:
+                choices.pop()
+                continue
+            turns -= index - begin
+            if self.explored >= self._look_at or turns < 0:
+                self._look(choices, furthest + turns)
+                yield len(choices)
+            state, pending, waiting, spares, horizon = way
+            index = begin
+            arrival = arrivals[called]
+            called_at = calls[arrival]
+            stop = min(last, begin + _STRETCH)
+            while index < stop:
+                position, returned = positions[index], ends[index]
+                index += 1
+                # Equal stamps are concurrent: whatever is called by now may still come first.
+                while called_at <= returned:
+                    letter = letters[arrival]
+                    if letter.observer:
+                        waiting += (arrival,) if letter[state] < 0 else ()
+                    elif arrival in unknown:
+                        spares += (arrival,)
+                    else:
+                        pending += (arrival,)
+                    called += 1
+                    arrival = arrivals[called]
+                    called_at = calls[arrival]
+                if position not in pending:
+                    if position not in waiting:
+                        continue
+                elif len(pending) == 1 and calls[position] > horizon and not (spares and self.mixes(position)):
+                    # There is only one thing to do.
+                    letter = letters[position]
+                    state = letter[state]
+                    if state < 0:
+                        break
+                    pending = ()
+                    if waiting:
+                        waiting = tuple([place for place in waiting if letters[place][state] < 0])
+                    if letter.constant:
+                        horizon = returned
+                    continue
+                here = (state, pending, waiting, spares, horizon)
+                if self._is_worth(index, here):
+                    choices.append((self._ways(position, returned, here), index, called))
+                break
+            else:
+                if index == last:
+                    self.survived = True
+                    return
+                choices.append((iter([(state, pending, waiting, spares, horizon)]), index, called))
+                yield len(choices)
+            if index > furthest:
+                furthest = index
+        if self._forgot:
+            raise GivenUp
+        self.refused = positions[furthest - 1]
+
+    def _look(self, choices: list[_Choice], enough: int) -> None:
+        """Give up after enough configurations. Forget the oldest choices when there are many: it takes too long anyway
+        to go back that far."""
+        if self.explored > enough:
+            raise GivenUp
+        self._look_at = self.explored + _LOOK_EVERY
+        if len(choices) > _CHOICES:
+            del choices[: _CHOICES // 2]
+            self._tried.clear()
+            self._forgot = True
+
+    def _is_worth(self, index: int, configuration: _Configuration) -> bool:
+        """Whether to go on: not if all that this configuration can do could be done by one that failed there, before
+        which as much was absorbed, and which had the same operations left or more."""
+        state, pending, waiting, spares, horizon = configuration
+        here = (index, state, pending, waiting)
+        failed = self._tried.get(here)
+        if failed is None:
+            self._tried[here] = [(horizon, spares)]
+        elif any(reached >= horizon and set(spares) <= set(left) for reached, left in failed):
+            return False
+        else:
+            failed.append((horizon, spares))
+        self.explored += 1
+        return True
+
+    def mixes(self, position: int) -> bool:
+        """Whether operations of unknown outcome can be of use to the one that returns.
+
+        Before a constant call all of them are absorbed, unless their results depend on the state.
+        """
+        return self._loose_spares or not self.letters[position].constant
+
+    def _ways(self, position: int, returned: int, configuration: _Configuration) -> Iterator[_Configuration]:
+        """All that can become of the configuration when the operation at the position, not yet placed, returns at that
+        time; what is most likely right comes first."""
+        letters = self.letters
+        own = letters[position]
+        state, pending, waiting, spares, horizon = configuration
+        if self.calls[position] <= horizon:
+            yield from self._settled(position, configuration)
+        # One operation that explains the return by itself: there mostly is one, and no more need be looked at.
+        unread: list[_Configuration] = []
+        watching = own.observer
+        for place in self.once(pending, horizon) if watching else (position,):
+            letter = letters[place]
+            then = letter[state]
+            if then < 0 or (watching and own[then] < 0):
+                continue
+            left = tuple([it for it in waiting if letters[it][then] < 0]) if waiting else waiting
+            way = (then, _without(pending, place), left, spares, returned if letter.constant else horizon)
+            if then != self._numbering.unseen:
+                yield way
+            else:
+                unread.append(way)
+        mixes = spares != () and self.mixes(position)
+        if mixes or len(pending) > 1:
+            orders = _Orders(self, position, returned)
+            for way in orders.of(configuration, mixes=mixes):
+                if way[0] != self._numbering.unseen:
+                    yield way
+                else:
+                    unread.append(way)
+        yield from unread
+
+    def _settled(self, position: int, configuration: _Configuration) -> Iterator[_Configuration]:
+        """The ways in which the returning operation is counted as placed just before the last constant call: a total
+        call unseen, an observer behind another absorbed call, whose result it saw."""
+        letters, calls = self.letters, self.calls
+        state, pending, waiting, spares, horizon = configuration
+        own = letters[position]
+        if not own.observer and not own.total:
+            return
+        tried: list[Letter] = []
+        for place in (*sorted(pending), *reversed(spares)) if own.observer else (position,):
+            letter = letters[place]
+            if calls[place] > horizon or letter in tried:
+                continue
+            tried.append(letter)
+            left = waiting
+            if letter.constant:
+                target = letter[state]
+                if own.observer and (target < 0 or own[target] < 0):
+                    continue
+                left = tuple([it for it in waiting if calls[it] > horizon or target < 0 or letters[it][target] < 0])
+            elif own.observer:
+                continue
+            yield state, _without(pending, place), left, _without(spares, place), horizon
+
+    def once(self, places: _Places, horizon: int) -> Sequence[int]:
+        """Of operations with equal calls only the one that returns first, in the order of the returns.
+
+        One that is absorbed differs from one that is not, unless they are constant.
+        """
+        if len(places) < 2:
+            return places
+        first: dict[object, int] = {}
+        for place in sorted(places):
+            letter = self.letters[place]
+            first.setdefault(letter if letter.constant or self.calls[place] > horizon else (letter,), place)
+        return list(first.values())
+
+    def spares(self, spares: _Places, pending: _Places) -> list[int]:
+        """The operations of unknown outcome worth trying: of equal calls the last, because older ones are absorbed
+        sooner."""
+        letters = self.letters
+        last = {letters[place]: place for place in spares}
+        # One that must happen anyway does the same and saves the one of unknown outcome for later.
+        for place in pending:
+            if letters[place].constant:
+                last.pop(letters[place], None)
+        return list(last.values())
+
+    def rank(self, place: int) -> int:
+        """The place in the order in which calls that commute are tried."""
+        return self._unknown_ranks[self.letters[place]] if place in self._schedule.unknown else place
+
+
+class _Orders:
+    """The orders of several operations that end with the one that returns now."""
+
+    __slots__ = ("_position", "_returned", "_search", "_seen", "_steps")
+
+    def __init__(self, search: DepthFirst, position: int, returned: int) -> None:
+        self._search = search
+        self._position = position
+        self._returned = returned
+        self._steps: list[_Step] = []
+        self._seen: set[_Configuration] = set()
+
+    def of(self, configuration: _Configuration, *, mixes: bool) -> Iterator[_Configuration]:
+        """What becomes of the configuration. `mixes` says whether operations of unknown outcome can be of use."""
+        search = self._search
+        reached: list[_Reached] = [(configuration, _NOTHING, _NOTHING, False)]
+        for _ in self._place(reached[0], search.once(configuration[1], configuration[4]), False):
+            pass  # it explains the return by itself: that was seen to before
+        while True:
+            for step in self._steps:  # which grow
+                here = self._take(step)
+                if here is not None:
+                    reached.append(here)
+                    yield from self._place(here, search.once(here[0][1], here[0][4]), False)
+            if not mixes:
+                return
+            # Next those that use one more operation of unknown outcome.
+            before, reached, self._steps = reached, [], []
+            for here in before:
+                yield from self._place(here, search.spares(here[0][3], here[0][1]), True)
+            if not self._steps:
+                return
+
+    def _take(self, step: _Step) -> _Reached | None:
+        """Where a step leads; None if that was reached before."""
+        configuration, place, then, spare = step
+        after = self._after(configuration, place, then, spare)
+        if after in self._seen:
+            return None
+        self._seen.add(after)
+        self._search.explored += 1
+        if len(self._seen) > _ORDERS:
+            raise GivenUp
+        return after, place, configuration[0], len(after[2]) < len(configuration[2])
+
+    def _after(self, configuration: _Configuration, place: int, then: int, spare: bool) -> _Configuration:
+        """The configuration with one more operation placed."""
+        _, pending, waiting, spares, horizon = configuration
+        letters = self._search.letters
+        if waiting:
+            waiting = tuple([it for it in waiting if letters[it][then] < 0])
+        until = self._returned if letters[place].constant else horizon
+        if spare:
+            return then, pending, waiting, _without(spares, place), until
+        return then, _without(pending, place), waiting, spares, until
+
+    def _place(self, reached: _Reached, places: Sequence[int], spare: bool) -> Iterator[_Configuration]:
+        """Place each of these next. Answers what ends with the return; the rest goes to the steps."""
+        search, position = self._search, self._position
+        letters, steps = search.letters, self._steps
+        own = letters[position]
+        configuration, via, origin, noticed = reached
+        state = configuration[0]
+        overwrites = via != _NOTHING and letters[via].constant
+        for place in places:
+            letter = letters[place]
+            if overwrites and letter.constant:
+                continue  # the one before is absorbed by it
+            then = letter[state]
+            if then < 0 or (spare and then == state):
+                continue
+            if via != _NOTHING and not noticed and (place == position or search.rank(via) > search.rank(place)):
+                # It need not wait for the one before when the other order leads to the same.
+                middle = letter[origin]
+                if middle >= 0 and letters[via][middle] == then:
+                    continue
+            if place == position or (own.observer and own[then] >= 0):
+                yield self._after(configuration, place, then, spare)
+            else:
+                steps.append((configuration, place, then, spare))
+
+
+def _without(places: _Places, place: int) -> _Places:
+    return () if places == (place,) else tuple([other for other in places if other != place])

@@ -1,0 +1,60 @@
+"""When the operations of one part were called and returned, as lists of numbers.
+
+Knows: in which order a search meets calls and returns. Refuses to know: what the operations do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import compress
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+from raftlog.linearizability.checker.alphabet import Letter
+from raftlog.linearizability.checker.frontier import NEVER
+from raftlog.linearizability.checker.history import Operation
+
+AFTER_ALL = 1 << 64  # later than every stamp
+_called = attrgetter("call")
+_returned = attrgetter("returned")
+
+
+class Schedule(NamedTuple):
+    """The events of one part; an operation goes by its position among them, which is in the order of a History.
+
+    Numbers in lists and no object an event: a hundred thousand of those would keep the garbage collector busy.
+    """
+
+    calls: list[int]  # the times of the calls by position, and one after all
+    ranks: Sequence[int]  # the order of the returns by position, NEVER for what never returned
+    arrivals: list[int]  # the positions of the calls that matter, by their times, and one past the last
+    positions: Sequence[int]  # of the returns, in order
+    ends: Sequence[int]  # their times
+    returns: Sequence[Any]  # the times of the returns by position
+    unknown: frozenset[int]  # positions of the operations of unknown outcome that may have changed something
+
+
+def schedule_of(operations: Sequence[Operation], letters: Sequence[Letter], blind: Sequence[int]) -> Schedule:
+    """The schedule of operations that lie in the order of a History; those at the places in `blind` never returned."""
+    count = len(operations)
+    ends: Sequence[Any] = list(map(_returned, operations))
+    returns = ends
+    positions: Sequence[int] = range(count)
+    arrivals = ranks = positions
+    unknown = frozenset(blind)
+    if blind:
+        ranks = list(positions)
+        for place in blind:
+            ranks[place] = NEVER
+        certain = list(map(NEVER.__ne__, ranks))
+        positions = list(compress(positions, certain))
+        ends = list(compress(ends, certain))
+        looks = {place for place in blind if letters[place].observer}
+        if looks:
+            unknown -= looks
+            arrivals = [place for place in arrivals if place not in looks]
+    calls = list(map(_called, operations))
+    calls.append(AFTER_ALL)
+    arrivals = sorted(arrivals, key=calls.__getitem__)
+    arrivals.append(count)
+    return Schedule(calls, ranks, arrivals, positions, ends, returns, unknown)
