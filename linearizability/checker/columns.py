@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     Booleans: TypeAlias = NDArray[np.bool_]
 
 APPEND, READ, END = 0, 1, 2
-_CHUNK_ROWS = 1 << 20  # rows whose records are compared at once: bounds the memory beside the columns
+_CHUNK_ROWS = 1 << 14  # rows looked at together: few enough that the processor has them at hand for the next step
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,15 +97,12 @@ def _batches(log: LogColumns, appends: Integers, greatest: int) -> Booleans | Co
     """Which offsets are the end of a batch, provided that the batches lie one after the other without gap."""
     import numpy as np
 
-    sizes = np.zeros(greatest + 1, dtype=np.int64)
     first, count = log.first[appends], log.count[appends]
-    sizes[first] = count
-    starts = np.flatnonzero(sizes)
-    expected = np.concatenate(([0], starts[:-1] + sizes[starts[:-1]])) if len(starts) else starts
-    ends = np.zeros(greatest + 1, dtype=np.bool_)
-    ends[0] = True
-    ends[first + count] = True
-    if len(starts) == len(appends) and np.array_equal(starts, expected) and ends[greatest]:
+    begins, ends = np.zeros(greatest + 1, dtype=np.bool_), np.zeros(greatest + 1, dtype=np.bool_)
+    begins[first] = begins[greatest] = True
+    ends[first + count] = ends[0] = True
+    # Where no two begin at one place, and each begins where another ends, they lie one after the other.
+    if np.count_nonzero(begins) == len(appends) + 1 and np.array_equal(begins, ends):
         return ends
     owners = appends[np.argsort(first, kind="stable")]
     reached = 0
@@ -124,22 +121,24 @@ def _conflict(log: LogColumns, greatest: int) -> ColumnViolation | None:
     import numpy as np
 
     contents = np.empty(greatest, dtype=log.records.dtype)
-    begins = np.concatenate(([0], np.cumsum(np.where(log.kind == END, 0, log.count), dtype=np.int64)))
-    rows = len(log.kind)
-    for writing in (True, False):
-        for low in range(0, rows, _CHUNK_ROWS):
-            high = min(low + _CHUNK_ROWS, rows)
-            count = np.diff(begins[low : high + 1])
-            records = log.records[begins[low] : begins[high]]
-            places = np.arange(begins[low], begins[high]) + np.repeat(log.first[low:high] - begins[low:high], count)
-            if writing:
-                contents[places] = records
-                continue
-            wrong = contents[places] != records
-            place = _first(wrong) if len(wrong) else None
-            if place is not None:
-                row = int(np.searchsorted(begins, begins[low] + place, side="right")) - 1
-                return ColumnViolation("conflict", (row,), int(places[place]))
+    begins = np.concatenate(([0], np.cumsum(np.where(log.kind == END, 0, log.count), dtype=np.intp)))
+    shifts = log.first - begins[:-1]
+    chunks: list[tuple[Integers, Integers]] = []  # offsets, which take longest to find, and what is told of them
+    for low in range(0, len(shifts), _CHUNK_ROWS):
+        bounds = begins[low : low + _CHUNK_ROWS + 1]
+        offsets = np.repeat(shifts[low : low + _CHUNK_ROWS], np.diff(bounds))
+        offsets += np.arange(bounds[0], bounds[-1])
+        records = log.records[bounds[0] : bounds[-1]]
+        contents[offsets] = records
+        chunks.append((offsets, records))
+    place = 0
+    for offsets, records in chunks:
+        wrong = contents[offsets] != records
+        if wrong.any():
+            place += int(wrong.argmax())
+            row = int(np.searchsorted(begins, place, side="right")) - 1
+            return ColumnViolation("conflict", (row,), int(log.first[row] + place - begins[row]))
+        place += len(records)
     return None
 
 
@@ -147,21 +146,22 @@ def _late(log: LogColumns, need: Integers, bounded: Booleans, order: Integers | 
     """Whether an operation was called after the log had outgrown what it saw."""
     import numpy as np
 
-    ordered_need = need if order is None else need[order]
-    returned = log.returned if order is None else log.returned[order]
-    reach = np.maximum.accumulate(ordered_need)
+    reach = np.maximum.accumulate(need if order is None else need[order])
     grew = np.flatnonzero(np.diff(reach, prepend=0))
+    grown = reach[grew]
     # outgrown[length]: when the first operation returned that needs more than this length; for the last, never.
-    outgrown = np.repeat(returned[grew], np.diff(reach[grew], prepend=0))
-    room = np.where(log.kind == APPEND, log.first, need)
-    rows = np.flatnonzero(bounded & (room < len(outgrown)))
-    late = outgrown[room[rows]] < log.call[rows]
-    place = _first(late) if len(rows) else None
-    if place is None:
-        return None
-    row = int(rows[place])
-    earlier = int(grew[np.searchsorted(reach[grew], room[row], side="right")])
-    return ColumnViolation("late", (earlier if order is None else int(order[earlier]), row), int(room[row]))
+    returned = log.returned[grew if order is None else order[grew]]
+    outgrown = np.append(np.repeat(returned, np.diff(grown, prepend=0)), np.iinfo(returned.dtype).max)
+    for low in range(0, len(need), _CHUNK_ROWS):
+        rows = slice(low, low + _CHUNK_ROWS)
+        # What an append itself adds is no room for it. (A choice by random kinds would take twice as long.)
+        room = need[rows] - log.count[rows] * (log.kind[rows] == APPEND)
+        place = _first((outgrown[room] < log.call[rows]) & bounded[rows])
+        if place is not None:
+            length = int(room[place])
+            earlier = int(grew[np.searchsorted(grown, length, side="right")])
+            return ColumnViolation("late", (earlier if order is None else int(order[earlier]), low + place), length)
+    return None
 
 
 def check_register_columns(register: RegisterColumns) -> ColumnViolation | None:
