@@ -88,8 +88,7 @@ def test_operations_are_made_again_as_they_were() -> None:
         history = Service(5, mode=mode).run(300)
         report = analyze(history)
         intake = Intake(KafkaOptions())
-        for operation in history:
-            intake.add(operation)
+        intake.read(history)
         columns = intake.finish()
         mark_subscriptions(columns, KafkaOptions(), range(len(columns)))
         settle(columns, range(len(columns)))

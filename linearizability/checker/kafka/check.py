@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -135,15 +136,10 @@ class _Analysis:
         return self._report()
 
     def _read(self, operations: Iterable[Operation]) -> bool:
-        add, columns = self.intake.add, self.columns
-        left = _CHECK_EVERY
+        rest = iter(operations)
         try:
-            for operation in operations:
-                add(operation)
-                left -= 1
-                if not left:
-                    left = _CHECK_EVERY
-                    self.meter.check(0, columns.estimated_bytes())
+            while self.intake.read(islice(rest, _CHECK_EVERY)) == _CHECK_EVERY:
+                self.meter.check(0, self.columns.estimated_bytes())
         except OutOfBudget as out:
             self.out = out
             return False
