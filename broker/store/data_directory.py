@@ -170,17 +170,21 @@ class DataDirectory:
     def partition_path(self, topic: str, index: int) -> str:
         return f"{self.path}/{partition_directory(topic, index)}"
 
-    def create_partition(self, topic: str, index: int, topic_id: bytes) -> tuple[str, bool]:
-        """Make the directory of a new partition; its path, and whether it is empty. Synced with the first flush of the
-        log. Raises OSError.
+    def create_partition(self, topic: str, index: int, topic_id: bytes) -> bool:
+        """Make the directory of a new partition; whether it is empty. Synced with the first flush of the log. Raises
+        OSError, and leaves nothing that was not there.
         """
-        path = self.partition_path(topic, index)
-        is_new = not self._store.disk.exists(path)
-        self._store.disk.make_directory(path)
+        disk, path = self._store.disk, self.partition_path(topic, index)
+        is_new = not disk.exists(path)
         text = format_partition_metadata(uuid_to_text(topic_id))
-        metadata = f"{path}/{PARTITION_METADATA}"
-        write_new(self._store.disk, metadata, text.encode(), sync=False, replacing=not is_new)
-        return path, is_new
+        try:
+            disk.make_directory(path)
+            write_new(disk, f"{path}/{PARTITION_METADATA}", text.encode(), sync=False, replacing=not is_new)
+        except OSError:
+            if is_new:
+                disk.remove_directory(path)
+            raise
+        return is_new
 
     def topic_id_of(self, path: str) -> bytes | None:
         """The topic id that a partition's directory was made for; None if it does not say. Raises OSError."""

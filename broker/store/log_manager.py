@@ -309,23 +309,28 @@ class LogManager:
         return None
 
     def _create(self, key: tuple[str, int], topic_id: bytes, config: LogConfig) -> PartitionLog:
+        """In the directory with the fewest partitions, or the next one if that has no room."""
         usable = [directory for directory in self.directories if directory.offline_reason is None]
-        if not usable:
-            raise LogUnavailable("every data directory is offline")
-        directory = min(usable, key=lambda directory: len(directory.logs))
-        topic, index = key
-        try:
-            for known in usable:
-                if key in known.stale:
-                    known.forget_stale()
-            path, is_new = directory.create_partition(topic, index, topic_id)
-        except OSError as error:
-            raise LogUnavailable(f"{directory.partition_path(topic, index)}: {error}") from error
-        log = PartitionLog(self.store, topic, index, path, config)
-        log.topic_id = topic_id
-        log.is_new = is_new
-        self._add(directory, key, log)
-        return log
+        failure = "every data directory is offline"
+        for directory in sorted(usable, key=lambda directory: len(directory.logs)):
+            path = directory.partition_path(*key)
+            try:
+                for known in usable:
+                    if key in known.stale:
+                        known.forget_stale()
+                is_new = directory.create_partition(*key, topic_id)
+            except OSError as error:
+                failure = f"{path}: {error}"
+                if self.store.disk.exists(path):
+                    # Made in another one as well it would be found twice at the next start.
+                    break
+                continue
+            log = PartitionLog(self.store, *key, path, config)
+            log.topic_id = topic_id
+            log.is_new = is_new
+            self._add(directory, key, log)
+            return log
+        raise LogUnavailable(failure)
 
     def _forget(self, key: tuple[str, int], log: PartitionLog) -> None:
         log.abandon()

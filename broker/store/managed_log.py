@@ -27,6 +27,8 @@ logger = logging.getLogger("raftlog.log")
 FULL_DISK_ERRORS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 FULL_DISK_RETRY_MS: Final = 1000
 """After a full disk appends are refused at once for so long, before one may try again."""
+FULL_DISK_TOLD_MS: Final = 60_000
+"""How often a log tells of it at most: there may be thousands of them, and their lines may go to the same disk."""
 REFUSALS: Final = (*FULL_DISK_ERRORS, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 """Errors that say what was not done, and take nothing away of what was. A failed sync is none: it is told as EIO."""
 
@@ -44,6 +46,7 @@ class ManagedLog:
     """
 
     __slots__ = (
+        "_full_told_ms",
         "_full_until_ms",
         "_opened",
         "_rules",
@@ -108,6 +111,7 @@ class ManagedLog:
         self.intact = True
         self.full_reason: str | None = None
         self._full_until_ms = 0
+        self._full_told_ms = -FULL_DISK_TOLD_MS
         self._opened: OpenLog | None = None
         self._rules: BatchRules | None = None
         # While it is closed nothing changes its size.
@@ -161,6 +165,9 @@ class ManagedLog:
             self.is_new = False
             ticket = opened.flush_ticket(recovery_point, end) if end > recovery_point else None
         except (OSError, LogDamaged) as error:
+            if self.is_new and isinstance(error, OSError) and error.errno in FULL_DISK_ERRORS:
+                # Nothing is in it that could be lost: it is tried again when it is asked for again.
+                raise LogUnavailable(f"{self.directory}: {error.strerror}") from error
             raise self.fail(error) from error
         self._opened = opened
         self.clean = False
@@ -364,7 +371,9 @@ class ManagedLog:
             return str(self.fail(second))
         self.full_reason = f"{self.directory}: {error.strerror}; appends are tried again every second"
         self._full_until_ms = now_ms + FULL_DISK_RETRY_MS
-        logger.error("log=%s takes no appends: %s", self.directory, error.strerror)
+        if now_ms - self._full_told_ms >= FULL_DISK_TOLD_MS:
+            self._full_told_ms = now_ms
+            logger.error("log=%s takes no appends before there is room: %s", self.directory, error.strerror)
         self._store.on_full(self, self.full_reason)
         return self.full_reason
 

@@ -229,12 +229,7 @@ class OpenLog:
         """A new segment's files; none of them if there is no room for all. Raises OSError."""
         files, directory = self.store.files, self.directory
         preallocate = config.segment_bytes if config.preallocate else 0
-        try:
-            return Segment.create(files, directory, base_offset, now_ms=now_ms, preallocate=preallocate)
-        except OSError:
-            # An empty segment that the log does not know of would lie in the middle of it after a restart.
-            Segment(files, directory, base_offset, new=True).remove()
-            raise
+        return Segment.create(files, directory, base_offset, now_ms=now_ms, preallocate=preallocate)
 
     def add_completed(self, completed: CompletedTransaction) -> None:
         """A transaction has ended in the active segment: readers of committed records must know if it was aborted."""

@@ -99,20 +99,27 @@ class Segment:
         suffix: str = "",
         replacing: bool = True,
     ) -> Segment:
-        """A new, empty segment, replacing what lies under its names if there may be something. Raises OSError.
+        """A new, empty segment, replacing what lies under its names if there may be something.
+
+        Raises OSError and leaves nothing then: a segment that its log does not know of would lie in the middle of it
+        after a restart.
 
         Its indexes get their files with their first entries, or when it is finished: making a file costs as much as
         a hundred appends.
         """
         segment = cls(files, directory, base_offset, suffix=suffix, new=True)
         disk = files.disk
-        fd = segment.log.open(create=True).fd
-        if replacing:
-            disk.truncate(fd, 0)
-            for kind in (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
-                disk.remove(segment.path + kind + suffix)
-        if preallocate:
-            disk.allocate(fd, preallocate)
+        try:
+            fd = segment.log.open(create=True).fd
+            if replacing:
+                disk.truncate(fd, 0)
+                for kind in (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
+                    disk.remove(segment.path + kind + suffix)
+            if preallocate:
+                disk.allocate(fd, preallocate)
+        except OSError:
+            segment.remove()
+            raise
         segment.created_ms = segment.changed_ms = now_ms
         return segment
 

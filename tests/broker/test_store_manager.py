@@ -423,3 +423,51 @@ async def test_an_interval_of_zero_leaves_time_for_everything_else(host: Host, m
     assert min(waits) >= 0.01
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+def test_a_partition_is_made_in_the_next_directory_when_the_first_has_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = Host("/a", "/b")
+    make = FaultyDisk.open
+
+    def full(disk: FaultyDisk, path: str, *, create: bool = False) -> int:
+        if path.startswith("/a/t") and create:
+            raise OSError(errno.ENOSPC, "No space left on device", path)
+        return make(disk, path, create=create)
+
+    monkeypatch.setattr(FaultyDisk, "open", full)
+    logs = [host.append(1, index=index) for index in range(3)]
+    assert [log.directory for log in logs] == ["/b/t-0", "/b/t-1", "/b/t-2"]
+    assert not any(name.startswith("/a/t-") for name in host.names())
+    monkeypatch.undo()
+    assert host.append(1, index=3).directory == "/a/t-3"
+    host.kill()
+    assert len(host.start()) == 4, "none is found twice"
+
+
+@pytest.mark.parametrize("preallocate", [False, True])
+def test_a_partition_for_which_there_is_no_room_is_made_once_there_is(host: Host, preallocate: bool) -> None:
+    assert isinstance(host.disk, FaultyDisk)
+    host.config = LogConfig(preallocate=preallocate)
+    host.disk.full = True
+    for _ in range(2):
+        with pytest.raises(LogUnavailable, match="No space left"):
+            host.open()
+    host.disk.full = False
+    assert host.append(3).log_end_offset == 3
+    host.kill()
+    assert [log.log_end_offset for log in host.start()] == [3]
+
+
+def test_a_partition_whose_directory_has_room_and_whose_segment_has_not_is_tried_again(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(disk: FaultyDisk, descriptor: int, length: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(FaultyDisk, "allocate", full)
+    host.config = LogConfig(preallocate=True)
+    with pytest.raises(LogUnavailable, match="No space left"):
+        host.open()
+    assert not host.offline and f"/a/t-0/{0:020d}.log" not in host.names()
+    monkeypatch.undo()
+    assert host.append(3).log_end_offset == 3
