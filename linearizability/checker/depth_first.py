@@ -18,16 +18,18 @@ just before the last constant call, unseen.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 from raftlog.linearizability.checker.alphabet import Alphabet, Letter
-from raftlog.linearizability.checker.schedule import Schedule
+from raftlog.linearizability.checker.schedule import AFTER_ALL, Schedule
 
-_WRONG_TURNS = 600  # returns walked over again before giving up, and as many as there are returns
+_WRONG_TURNS = 400  # returns walked over again before giving up, and as many as there are returns
 _ORDERS = 300  # tried at one return before giving up
 _LOOK_EVERY = 200  # orders between two looks at the budget
 _CHOICES = 10_000  # remembered, to be come back to
+_AHEAD = 32  # calls looked at in order to see whether a configuration is doomed
 _STRETCH = 4096  # returns that need none between two looks at the budget
 _NEVER = -(1 << 64)  # before every stamp
 _NOTHING = -1  # no operation
@@ -66,6 +68,7 @@ class DepthFirst:
             self._unknown_ranks.setdefault(letters[place], len(letters) + len(self._unknown_ranks))
         # By return, state, and what else is open, the horizon and the operations of unknown outcome left.
         self._tried: dict[tuple[int, int, _Places, _Places], list[tuple[int, _Places]]] = {}
+        self._furthest = 0  # returns brought over
         self._look_at = _LOOK_EVERY
         self._forgot = False  # whether some choices are forgotten
         self._loose_spares = any(not letter.constant for letter in self._unknown_ranks)
@@ -78,17 +81,18 @@ class DepthFirst:
         start: list[_Configuration] = [(state, (), (), (), _NEVER) for state in states]
         choices: list[_Choice] = [(iter(start), 0, 0)]
         last = len(positions)
-        index = furthest = 0
-        turns = _WRONG_TURNS + last
+        index, turns = 0, _WRONG_TURNS + last
         while choices:
             ways, begin, called = choices[-1]
             way = next(ways, None)
             if way is None:
                 choices.pop()
                 continue
+            if way[0] == self._numbering.unseen and self._is_doomed(called, way):
+                continue
             turns -= index - begin
             if self.explored >= self._look_at or turns < 0:
-                self._look(choices, furthest + turns)
+                self._look(choices, turns)
                 yield len(choices)
             state, pending, waiting, spares, horizon = way
             index = begin
@@ -135,22 +139,45 @@ class DepthFirst:
                     return
                 choices.append((iter([(state, pending, waiting, spares, horizon)]), index, called))
                 yield len(choices)
-            if index > furthest:
-                furthest = index
+            self._furthest = max(self._furthest, index)
         if self._forgot:
             raise GivenUp
-        self.refused = positions[furthest - 1]
+        self.refused = positions[self._furthest - 1]
 
-    def _look(self, choices: list[_Choice], enough: int) -> None:
-        """Give up after enough configurations. Forget the oldest choices when there are many: it takes too long anyway
-        to go back that far."""
-        if self.explored > enough:
+    def _look(self, choices: list[_Choice], turns: int) -> None:
+        """Give up when there are more configurations than returns and wrong turns left. Forget the oldest choices when
+        there are many: it takes too long anyway to go back that far."""
+        if self.explored > self._furthest + turns:
             raise GivenUp
         self._look_at = self.explored + _LOOK_EVERY
         if len(choices) > _CHOICES:
             del choices[: _CHOICES // 2]
             self._tried.clear()
             self._forgot = True
+
+    def _is_doomed(self, called: int, configuration: _Configuration) -> bool:
+        """Whether what holds something that nobody reads is sure to die: something refuses that, and returns before
+        anything is called that would take its place."""
+        letters, calls, unknown = self.letters, self.calls, self._schedule.unknown
+        unseen, pending, waiting, spares, horizon = configuration
+        arrivals = self._schedule.arrivals[called : called + _AHEAD]
+        refusing = len(letters)  # the operation that returns first of those that refuse it
+        end = AFTER_ALL
+        for place in (*pending, *spares, *waiting, *arrivals):
+            if calls[place] > end or place == len(letters):
+                break
+            after = letters[place][unseen]
+            if after != unseen and after >= 0:
+                return False
+            if after < 0 and place < refusing and place not in unknown:
+                if calls[place] <= horizon:
+                    return False  # it may have happened before
+                refusing, end = place, self._schedule.returns[place]
+        else:
+            return False
+        if refusing < len(letters):
+            self._furthest = max(self._furthest, bisect_left(self._schedule.positions, refusing) + 1)
+        return refusing < len(letters)
 
     def _is_worth(self, index: int, configuration: _Configuration) -> bool:
         """Whether to go on: not if all that this configuration can do could be done by one that failed there, before
@@ -180,8 +207,6 @@ class DepthFirst:
         letters = self.letters
         own = letters[position]
         state, pending, waiting, spares, horizon = configuration
-        if self.calls[position] <= horizon:
-            yield from self._settled(position, configuration)
         # One operation that explains the return by itself: there mostly is one, and no more need be looked at.
         unread: list[_Configuration] = []
         watching = own.observer
@@ -190,6 +215,11 @@ class DepthFirst:
             then = letter[state]
             if then < 0 or (watching and own[then] < 0):
                 continue
+            if letter.constant and len(pending) > 1:
+                fitted, served = self._fitted(place, configuration)
+                if fitted != pending:
+                    left = tuple([it for it in served if letters[it][then] < 0])
+                    yield then, _without(fitted, place), left, spares, returned
             left = tuple([it for it in waiting if letters[it][then] < 0]) if waiting else waiting
             way = (then, _without(pending, place), left, spares, returned if letter.constant else horizon)
             if then != self._numbering.unseen:
@@ -204,7 +234,25 @@ class DepthFirst:
                     yield way
                 else:
                     unread.append(way)
+        if self.calls[position] <= horizon:
+            yield from self._settled(position, configuration)
         yield from unread
+
+    def _fitted(self, place: int, configuration: _Configuration) -> tuple[_Places, _Places]:
+        """The changing operations and the observers left when before the constant call at the place all others go
+        that may not fit any more after it: all that is not total and fits now."""
+        letters = self.letters
+        state, pending, waiting, _, _ = configuration
+        for other in sorted(pending):
+            letter = letters[other]
+            if letter.total or other == place:
+                continue
+            after = letter[state]
+            if after >= 0:
+                state = after
+                pending = _without(pending, other)
+                waiting = tuple([it for it in waiting if letters[it][state] < 0])
+        return pending, waiting
 
     def _settled(self, position: int, configuration: _Configuration) -> Iterator[_Configuration]:
         """The ways in which the returning operation is counted as placed just before the last constant call: a total

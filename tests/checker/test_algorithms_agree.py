@@ -37,6 +37,7 @@ def searched(model: Model[Any], operations: Sequence[Operation]) -> Status:
 @pytest.fixture
 def breadth_first_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(depth_first, "_WRONG_TURNS", -(1 << 40))
+    monkeypatch.setattr(depth_first, "_AHEAD", 0)
 
 
 def test_zones_say_what_the_search_says() -> None:
