@@ -58,6 +58,12 @@ def test_every_step_gives_the_same(monkeypatch: pytest.MonkeyPatch, count: int) 
             ("plus", (array(typecode, [value // 2 for value in values]), array(typecode, map(int.__neg__, places)))),
             ("gaps", (array("q", map(max, values, reversed(values))), array("q", map(min, values, reversed(values))))),
             ("not_above", (values, array(typecode, reversed(values)))),
+            ("rises", (values, array("i", [2 + 3 * (place % 2) for place in places]), 7)),
+            ("least", (values, 5)),
+            ("most", (values, 5)),
+            ("starts_of", (array(typecode, [place % 4 for place in places]),)),
+            ("peaks_of", (places, array("i", sorted(place // 3 for place in places)))),
+            ("previous", (array("i", [place % 2 for place in places]), array("i", [40_000] * count))),
         ):
             one, other = both(monkeypatch, step, *arguments)
             assert one == other, step
@@ -100,6 +106,15 @@ def test_the_greatest_value_of_nothing_is_nothing() -> None:
 
 def test_peaks_begin_anew_at_each_start() -> None:
     assert list(gather.peaks(array("q", [4, -7, 2, 5]), array("i", [0, 1, 1, 4]))) == [4, -7, 2, 5]
+
+
+def test_peaks_of_groups_begin_anew_with_each_group() -> None:
+    for length in (1, 40):  # as often as it takes for NumPy to be worth it, and less often
+        values = array("i", [4, 0, 7, 2, 0, 1] * length)
+        groups = array("i", sorted([0, 0, 3, 3, 3, 2**31 - 1] * length))
+        found = gather.peaks_of(values, groups)
+        starts = [0, *(place for place in range(1, len(groups)) if groups[place] != groups[place - 1]), len(groups)]
+        assert found == gather.peaks(values, array("i", starts))
 
 
 def test_the_widest_gap_fits() -> None:

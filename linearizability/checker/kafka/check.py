@@ -11,6 +11,7 @@ docs/CHECKER_KAFKA.md. Both raise HistoryError, with file and line, for what is 
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -36,6 +37,7 @@ from raftlog.linearizability.checker.kafka.consumption import ConsumeCounts, che
 from raftlog.linearizability.checker.kafka.context import Context, sort_by
 from raftlog.linearizability.checker.kafka.cycles import check_cycles
 from raftlog.linearizability.checker.kafka.findings import Example, Findings, Found, Judgement
+from raftlog.linearizability.checker.kafka.gather import least, plus, tally
 from raftlog.linearizability.checker.kafka.groups import check_groups
 from raftlog.linearizability.checker.kafka.intake import Intake
 from raftlog.linearizability.checker.kafka.lag import Lag
@@ -261,7 +263,7 @@ class _Analysis:
             len(columns.keys.names),
             len(columns.send_element),
             len(columns.polled),
-            0 if end is None else end - min(columns.call),
+            0 if end is None else end - least(columns.call, 0),
             self._worst_lag(words),
             {
                 "series": self.lag.series,
@@ -312,13 +314,15 @@ class _Analysis:
 
 def _by_function(columns: Columns) -> dict[str, dict[str, int]]:
     """How many operations of each function ended how."""
-    counts = Counter(zip(columns.function, columns.outcome, strict=True))
+    width = len(OUTCOME_NAME)
+    functions = columns.function.translate(bytes(width * (function % len(FUNCTION_NAME)) for function in range(256)))
+    counts = tally(plus(array("B", functions), array("B", columns.outcome)), width * len(FUNCTION_NAME))
     named: Counter[tuple[str, int]] = Counter()
     for number, name in columns.functions.items():
-        counts[columns.function[number], columns.outcome[number]] -= 1
+        counts[width * columns.function[number] + columns.outcome[number]] -= 1
         named[name, columns.outcome[number]] += 1
-    for (function, outcome), count in counts.items():
-        named[FUNCTION_NAME[function], outcome] += count
+    for kind, count in enumerate(counts):
+        named[FUNCTION_NAME[kind // width], kind % width] += count
     operations: dict[str, dict[str, int]] = {}
     for (name, outcome), count in sorted(named.items()):
         if count:

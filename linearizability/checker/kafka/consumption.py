@@ -24,7 +24,7 @@ from raftlog.linearizability.checker.kafka.columns import (
 )
 from raftlog.linearizability.checker.kafka.context import Context
 from raftlog.linearizability.checker.kafka.findings import Example, Judgement
-from raftlog.linearizability.checker.kafka.subscriptions import with_groups
+from raftlog.linearizability.checker.kafka.subscriptions import groups_of
 
 _MOST_SHOWN = 100
 
@@ -90,10 +90,11 @@ def _subscribed(context: Context) -> dict[int, list[int]]:
     """Group -> the ok operations of its subscribed consumers that may have polled."""
     columns = context.columns
     found: dict[int, list[int]] = {}
-    for number, group in with_groups(columns, context.options, context.by_call):
+    groups = groups_of(columns, context.options, context.by_call)
+    for number in context.by_call:
         polls = columns.outcome[number] == OK and columns.function[number] in (POLL, TXN)
         if polls and columns.flags[number] & SUBSCRIBED:
-            found.setdefault(group, []).append(number)
+            found.setdefault(groups[number], []).append(number)
     return found
 
 

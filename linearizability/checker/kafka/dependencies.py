@@ -19,7 +19,6 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
 
 from raftlog.linearizability.checker.kafka.columns import NEVER, NOBODY, NOWHERE, OK, TXN, Columns
 from raftlog.linearizability.checker.kafka.components import components
@@ -38,10 +37,12 @@ from raftlog.linearizability.checker.kafka.gather import (
     not_above,
     owners,
     peaks,
+    peaks_of,
     put_first,
     shifted,
     sizes,
     spread,
+    starts_of,
     take,
     tally,
 )
@@ -232,7 +233,7 @@ class _Inferred(_Graph):
             put_first(self.place_of, self.nodes, counting(range(len(self.nodes))))
 
     def _lay_out(self) -> None:
-        order, call, between = self.context.order, self.columns.call, self.between
+        context, order, call = self.context, self.context.order, self.columns.call
         writers = take(self.columns.writer, order.elements)
         nodes = take(self.place_of + array("i", [NOBODY]), writers)
         single = alike(nodes, array("i", [NOBODY]) * len(nodes))
@@ -240,11 +241,17 @@ class _Inferred(_Graph):
         put_first(latest, single, array("i", [NOWHERE]) * len(single))
         latest = peaks(latest, order.key_start)
         self.before = take(writers + array("i", [NOBODY]), latest)
-        begins = set(order.key_start)
-        for place in single:
-            since = LONG_AGO if place in begins else between[place - 1]
-            number = writers[place]
-            between[place] = max(since, call[number]) if number != NOBODY else since
+        # Calls as their places in the order of calls, from 1 on, so that 0 stands for none and for nodes.
+        by_call = context.by_call
+        called = counting(range(1, len(call) + 1))
+        if not isinstance(by_call, range):
+            put_first(called, by_call, called[:])
+            call = take(call, by_call)
+        called = take(take(called + array("i", [0]), writers), single)
+        since = array("i", bytes(4 * len(nodes)))
+        put_first(since, single, called)
+        stretches = greater(latest, take(order.key_start, owners(order.key_start)))
+        self.between = take(array("q", [LONG_AGO]) + call, peaks_of(since, stretches))
 
     def _spread_at_once(self) -> bool:
         """Give all nodes the reach of what they follow, round by round over whole columns.
@@ -277,11 +284,11 @@ class _Inferred(_Graph):
         None if a node follows a single send that follows it.
         """
         places, targets = self._places_before()
-        starts = array("i", accumulate(tally(targets, len(self.nodes)), initial=0))
+        starts = starts_of(tally(targets, len(self.nodes)))
         followed = take(self.before + array("i", [NOBODY]), places)
         since = take(self.between + array("q", [LONG_AGO]), places)
         own = alike(followed, take(self.nodes, targets))
-        if any(since[row] > LONG_AGO for row in own):
+        if below(array("q", [LONG_AGO]) * len(own), take(since, own)):
             return None
         sources = take(self.place_of + array("i", [NOBODY]), followed)
         put_first(sources, own, array("i", [NOBODY]) * len(own))
@@ -301,8 +308,7 @@ class _Inferred(_Graph):
         places += take(self.context.segments.last_place, spread(columns.segment_start, nodes))
         targets = array("i")
         for starts in (columns.send_start, columns.segment_start):
-            counts = take(sizes(starts), nodes)
-            targets += owners(array("i", accumulate(counts, initial=0)))
+            targets += owners(starts_of(take(sizes(starts), nodes)))
         rows = ascending(targets)
         return take(places, rows), take(targets, rows)
 

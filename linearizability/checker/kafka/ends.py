@@ -12,7 +12,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from typing import NamedTuple
 
 from raftlog.linearizability.checker.kafka.columns import (
@@ -35,10 +35,13 @@ from raftlog.linearizability.checker.kafka.gather import (
     rises,
     shifted,
     spread,
+    starts_of,
     take,
     tally,
 )
 from raftlog.linearizability.checker.kafka.segments import Sends
+
+_IS_TRANSACTIONAL = bytes(bool(flags & TRANSACTIONAL) for flags in range(256))  # a table to translate flags with
 
 
 @dataclass(slots=True)
@@ -51,45 +54,61 @@ class KeyEnds:
 
 
 class _Facts(NamedTuple):
-    """Rows of sends or of segments: where each operation's begin, and the key and offset of each."""
+    """Keys, offsets in them, and the operations that show them."""
 
-    starts: array[int]
     keys: array[int]
     offsets: array[int]
+    operations: array[int]
 
 
-def known_ends(context: Context, sends: Sends) -> list[KeyEnds]:
-    """Of every key, from all that was acknowledged and polled."""
-    columns = context.columns
-    polled = _Facts(columns.segment_start, columns.segment_key, context.segments.highest)
-    return _ends(context, (_Facts(columns.send_start, sends.key, sends.acknowledged), polled))
+class Ends:
+    """When the ends of all keys moved."""
 
+    def __init__(self, context: Context, sends: Sends) -> None:
+        self._context = context
+        columns = context.columns
+        self._polled = self._polled_higher(context.segments.highest)
+        sent = _higher(context, columns.send_start, sends.key, sends.acknowledged)
+        self.known = _ends(context, (sent, self._polled))  # of every key, from all that was acknowledged and polled
 
-def visible_ends(context: Context, known: list[KeyEnds]) -> list[KeyEnds]:
-    """Of every key, from what no open transaction can hide."""
-    columns = context.columns
-    hiding = _hiding_keys(columns)
-    if not hiding:
-        return known
-    highest, starts = context.segments.highest, columns.segment_start
-    if columns.any_flag(READ_UNCOMMITTED):
-        highest = highest[:]
-        for number in [number for number, flags in enumerate(columns.flags) if flags & READ_UNCOMMITTED]:
-            for segment in range(starts[number], starts[number + 1]):
-                highest[segment] = NOWHERE
-    seen = _ends(context, (_Facts(starts, columns.segment_key, highest),))
-    return [seen[key] if key in hiding else ends for key, ends in enumerate(known)]
+    def visible(self) -> list[KeyEnds]:
+        """Of every key, from what no open transaction can hide."""
+        columns = self._context.columns
+        hiding = _hiding_keys(columns)
+        if not hiding:
+            return self.known
+        polled, starts = self._polled, columns.segment_start
+        if columns.any_flag(READ_UNCOMMITTED):
+            highest = self._context.segments.highest[:]
+            for number in [number for number, flags in enumerate(columns.flags) if flags & READ_UNCOMMITTED]:
+                for segment in range(starts[number], starts[number + 1]):
+                    highest[segment] = NOWHERE
+            polled = self._polled_higher(highest)
+        seen = _ends(self._context, (polled,))
+        return [seen[key] if key in hiding else ends for key, ends in enumerate(self.known)]
+
+    def _polled_higher(self, highest: array[int]) -> _Facts:
+        columns = self._context.columns
+        return _higher(self._context, columns.segment_start, columns.segment_key, highest)
 
 
 def _hiding_keys(columns: Columns) -> frozenset[int]:
     """The keys in which some transaction may be open at some time."""
-    found: set[int] = set()
-    for number, flags in enumerate(columns.flags if columns.any_flag(TRANSACTIONAL) else b""):
-        if flags & TRANSACTIONAL:
-            found.update(map(columns.element_key.__getitem__, columns.sends_of(number)))
-            if len(found) == len(columns.keys.names):
-                break
-    return frozenset(found)
+    if not columns.any_flag(TRANSACTIONAL):
+        return frozenset()
+    marks = take(array("B", columns.flags.translate(_IS_TRANSACTIONAL)), owners(columns.send_start))
+    counts = tally(take(columns.element_key, chosen(columns.send_element, marks)), len(columns.keys.names))
+    return frozenset(key for key, count in enumerate(counts) if count)
+
+
+def _higher(context: Context, starts: array[int], keys: array[int], offsets: array[int]) -> _Facts:
+    """The rows whose offset is higher than all before it in its key, in the order of returns."""
+    operations = owners(starts)
+    if not isinstance(context.by_returned, range):
+        rows = spread(starts, context.by_returned)
+        keys, offsets, operations = take(keys, rows), take(offsets, rows), take(operations, rows)
+    marks = array("B", rises(offsets, keys, len(context.columns.keys.names)))
+    return _Facts(chosen(keys, marks), chosen(offsets, marks), chosen(operations, marks))
 
 
 def _ends(context: Context, facts: Sequence[_Facts]) -> list[KeyEnds]:
@@ -97,12 +116,10 @@ def _ends(context: Context, facts: Sequence[_Facts]) -> list[KeyEnds]:
     columns, by_returned = context.columns, context.by_returned
     limit = len(columns.keys.names)
     keys, offsets, operations = array("i"), array("q"), array("i")
-    for starts, row_keys, row_offsets in facts:
-        rows = spread(starts, by_returned)
-        rows = chosen(rows, array("B", rises(take(row_offsets, rows), take(row_keys, rows), limit)))
-        keys += take(row_keys, rows)
-        offsets += take(row_offsets, rows)
-        operations += take(owners(starts), rows)
+    for some in facts:
+        keys += some.keys
+        offsets += some.offsets
+        operations += some.operations
     if isinstance(by_returned, range):
         order = ascending(operations)
     else:
@@ -123,7 +140,7 @@ def _by_key(limit: int, keys: array[int], all_keys: KeyEnds) -> list[KeyEnds]:
     order = ascending(keys)
     times, ends = take(all_keys.times, order), shifted(take(all_keys.ends, order), 1)
     operations = take(all_keys.operations, order)
-    bounds = accumulate(tally(keys, limit), initial=0)
+    bounds = starts_of(tally(keys, limit))
     return [
         KeyEnds(times[first:after], ends[first:after], operations[first:after]) for first, after in pairwise(bounds)
     ]

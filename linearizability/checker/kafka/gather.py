@@ -8,7 +8,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, chain, compress, count, islice, pairwise, repeat
 from operator import add, eq, itemgetter, le, lt, ne, sub
 from typing import Any
@@ -28,7 +28,7 @@ _AT_ONCE = 4096  # arguments of one call, all of them objects for as long as it 
 def take(values: array[int], places: array[int]) -> array[int]:
     """values[place] for every place, in an array of the same type; a negative place counts from the end."""
     if numpy is not None and len(places) >= _WORTH_IT:
-        return _array(values.typecode, _view(values)[_view(places)])
+        return _array(values.typecode, _view(values).take(_view(places)))
     found = array(values.typecode)
     for first in range(0, len(places), _AT_ONCE):
         some = places[first : first + _AT_ONCE]
@@ -71,12 +71,14 @@ def rises(values: array[int], keys: array[int], limit: int) -> bytearray:
     """For every place whether its value is higher than all before it with the same key; keys are below `limit`."""
     if numpy is not None and len(values) >= _WORTH_IT and len(values) >= limit * _ROWS_A_TABLE:
         order = _order(_view(keys))
-        seen, owner = _view(values)[order], _view(keys)[order]
-        marks = numpy.empty(len(seen), dtype=numpy.uint8)
-        bounds = numpy.searchsorted(owner, numpy.arange(limit + 1))
-        for first, after in pairwise(bounds.tolist()):
-            marks[order[first:after]] = _records(seen[first:after])
-        return bytearray(marks.tobytes())
+        seen = _view(values).take(order)
+        higher, marks = numpy.ones(len(seen), dtype="?"), numpy.empty(len(seen), dtype="?")
+        for first, after in _parts(_view(keys), limit):
+            if after - first > 1:
+                best = numpy.maximum.accumulate(seen[first : after - 1])
+                numpy.greater(seen[first + 1 : after], best, out=higher[first + 1 : after])
+        marks[order] = higher
+        return bytearray(marks.view("B"))
     marks, best = bytearray(len(values)), [NOTHING] * limit
     for place, (value, key) in enumerate(zip(values, keys, strict=True)):
         if value > best[key]:
@@ -87,15 +89,28 @@ def rises(values: array[int], keys: array[int], limit: int) -> bytearray:
 
 def _order(values: Any) -> Any:
     """The places in the order of their values; small numbers are sorted in the smallest type, in linear time."""
-    small = len(values) and int(values.min()) >= 0 and int(values.max()) < 1 << 16
-    return numpy.argsort(values.astype("H") if small else values, kind="stable")
+    small = values.dtype == "H" or (len(values) and int(values.min()) >= 0 and int(values.max()) < 1 << 16)
+    return numpy.argsort(values.astype("H", copy=False) if small else values, kind="stable")
 
 
-def _records(values: Any) -> Any:
-    """Where a value is higher than all before it."""
-    marks = numpy.ones(len(values), dtype=numpy.uint8)
-    marks[1:] = values[1:] > numpy.maximum.accumulate(values)[:-1]
-    return marks
+def _parts(numbers: Any, limit: int) -> Iterator[tuple[int, int]]:
+    """Where the places of each number below `limit` begin and end, once they are in the order of their numbers."""
+    bounds = numpy.cumsum(numpy.bincount(numbers, minlength=limit)).tolist()
+    return pairwise([0, *bounds])
+
+
+def least(values: array[int], default: int) -> int:
+    """The smallest value, `default` of none."""
+    if numpy is not None and len(values) >= _WORTH_IT:
+        return int(_view(values).min())
+    return min(values, default=default)
+
+
+def most(values: array[int], default: int) -> int:
+    """The greatest value, `default` of none."""
+    if numpy is not None and len(values) >= _WORTH_IT:
+        return int(_view(values).max())
+    return max(values, default=default)
 
 
 def peaks(values: array[int], starts: array[int]) -> array[int]:
@@ -106,6 +121,19 @@ def peaks(values: array[int], starts: array[int]) -> array[int]:
             found += _array(values.typecode, numpy.maximum.accumulate(_view(values[first:after])))
         else:
             found.extend(accumulate(values[first:after], max))
+    return found
+
+
+def peaks_of(values: array[int], groups: array[int]) -> array[int]:
+    """For every place the greatest value so far of its group. Groups are in order, and nothing is negative."""
+    if numpy is not None and len(values) >= _WORTH_IT:
+        both = _view(groups).astype("q") << 32 | _view(values)
+        return _array(values.typecode, numpy.maximum.accumulate(both, out=both).astype("u4"))
+    found, best, last = array(values.typecode), 0, NOTHING
+    for value, group in zip(values, groups, strict=True):
+        best = max(best, value) if group == last else value
+        last = group
+        found.append(best)
     return found
 
 
@@ -139,7 +167,7 @@ def put_first(target: array[int], places: array[int], values: array[int]) -> Non
 
 def owners(starts: array[int]) -> array[int]:
     """For every row the number whose range it is in: rows starts[n] to starts[n + 1] are of n."""
-    if numpy is not None and len(starts) >= _WORTH_IT:
+    if numpy is not None and len(starts) and starts[-1] >= _WORTH_IT:
         counts = numpy.diff(_view(starts))
         return _array("i", numpy.repeat(numpy.arange(len(counts), dtype="i"), counts))
     return array("i", chain.from_iterable(map(repeat, count(), sizes(starts))))
@@ -162,7 +190,7 @@ def previous(first: array[int], second: array[int]) -> array[int]:
     if numpy is not None and len(first) >= _WORTH_IT:
         pairs = _pairs(first, second)
         order = _order(pairs)
-        pairs = pairs[order]
+        pairs = pairs.take(order)
         found = numpy.full(len(order), -1, dtype="i")
         found[order[1:]] = numpy.where(pairs[1:] == pairs[:-1], order[:-1], -1)
         return _array("i", found)
@@ -175,8 +203,11 @@ def previous(first: array[int], second: array[int]) -> array[int]:
 
 
 def _pairs(first: array[int], second: array[int]) -> Any:
-    """One number for each pair of values."""
-    return _view(first).astype("q") * (int(_view(second).max()) + 1) + _view(second)
+    """One number for each pair of values, in the smallest type for which they are sorted in linear time."""
+    ours, theirs = _view(first), _view(second)
+    width = int(theirs.max()) + 1
+    small = (int(ours.max()) + 1) * width < 1 << 16
+    return ours.astype("H" if small else "q") * width + theirs.astype("H" if small else "q")
 
 
 def differing(values: array[int], others: array[int]) -> array[int]:
@@ -214,11 +245,10 @@ def ranks(tables: Sequence[array[int]], numbers: array[int], values: array[int],
     if numpy is not None and len(values) >= _WORTH_IT and len(values) >= len(tables) * _ROWS_A_TABLE:
         found = numpy.empty(len(values), dtype="i")
         seen, order = _view(values), _order(_view(numbers))
-        bounds = numpy.searchsorted(_view(numbers)[order], numpy.arange(len(tables) + 1)).tolist()
-        for table, (first, after) in zip(tables, pairwise(bounds), strict=True):
+        for table, (first, after) in zip(tables, _parts(_view(numbers), len(tables)), strict=True):
             places = order[first:after]
             if table and len(places):
-                found[places] = numpy.searchsorted(_view(table), seen[places], "left" if left else "right")
+                found[places] = numpy.searchsorted(_view(table), seen.take(places), "left" if left else "right")
             else:
                 found[places] = 0
         return _array("i", found)
@@ -265,6 +295,15 @@ def sizes(starts: array[int]) -> array[int]:
     if numpy is not None and len(starts) >= _WORTH_IT:
         return _array(starts.typecode, numpy.diff(_view(starts)))
     return array(starts.typecode, map(sub, islice(starts, 1, None), starts))
+
+
+def starts_of(counts: array[int]) -> array[int]:
+    """Where the rows of each number begin, and behind them the end, from how many rows it has (see `sizes`)."""
+    if numpy is not None and len(counts) >= _WORTH_IT:
+        found = numpy.zeros(len(counts) + 1, dtype="i")
+        numpy.cumsum(_view(counts), out=found[1:])
+        return _array("i", found)
+    return array("i", accumulate(counts, initial=0))
 
 
 def chosen(values: array[int], marks: array[int]) -> array[int]:

@@ -9,11 +9,27 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
 
 from raftlog.linearizability.checker.kafka.columns import FAIL, INFO, NEVER, NOBODY, NOWHERE, OK, Columns
 from raftlog.linearizability.checker.kafka.context import Context
 from raftlog.linearizability.checker.kafka.findings import Example, Judgement
-from raftlog.linearizability.checker.kafka.subscriptions import with_groups
+from raftlog.linearizability.checker.kafka.gather import (
+    ascending,
+    chosen,
+    counting,
+    known,
+    owners,
+    plus,
+    put_first,
+    rises,
+    spread,
+    starts_of,
+    take,
+    tally,
+)
+from raftlog.linearizability.checker.kafka.subscriptions import groups_of
 
 
 def check_groups(context: Context) -> None:
@@ -38,15 +54,20 @@ def _owners(context: Context) -> None:
                 )
 
 
+@dataclass(slots=True)
 class _Steps:
-    """One group's way through one key: the offset reached with each step, when that began, and the operation."""
+    """Ways through keys: the register (a group's key), the offset reached with each step, and the operation."""
 
-    __slots__ = ("operations", "reached", "times")
+    registers: array[int] = field(default_factory=lambda: array("i"))
+    reached: array[int] = field(default_factory=lambda: array("q"))
+    operations: array[int] = field(default_factory=lambda: array("i"))
 
-    def __init__(self) -> None:
-        self.reached = array("q")
-        self.times = array("q")
-        self.operations = array("i")
+    def at(self, places: array[int]) -> _Steps:
+        """The steps at these places."""
+        return _Steps(take(self.registers, places), take(self.reached, places), take(self.operations, places))
+
+
+_POLLED, _PROCESSED, _SOUGHT, _RESET = range(4)  # what takes a group on, in the order in which one operation does
 
 
 class _Progress:
@@ -55,12 +76,13 @@ class _Progress:
     def __init__(self, context: Context) -> None:
         self.context = context
         columns = context.columns
-        self.steps: dict[int, dict[int, _Steps]] = {}  # group -> key that it commits or fetches -> how far it came
-        for group, key in {
-            *zip(columns.commit_group, columns.commit_key, strict=True),
-            *zip(columns.fetch_group, columns.fetch_key, strict=True),
-        }:
-            self.steps.setdefault(group, {})[key] = _Steps()
+        pairs = [*zip(columns.commit_group, columns.commit_key, strict=True)]
+        pairs += zip(columns.fetch_group, columns.fetch_key, strict=True)
+        self.registers = {register: number for number, register in enumerate(dict.fromkeys(pairs))}
+        self.groups = groups_of(columns, context.options, context.by_call)
+        self.marking = {self.groups[number] for number in columns.processed}  # whose processing is told apart
+        self.steps: list[_Steps] = []  # of each register
+        self.times: list[array[int]] = []
         self.visible: dict[int, array[int]] = {}  # key -> offsets of committed records, ascending
 
     def check(self) -> None:
@@ -79,79 +101,109 @@ class _Progress:
                 self._judge(register, columns.fetch_offset[row], number)
 
     def _collect(self) -> None:
+        """Find the steps of every register: what goes beyond all before, in the order of calls."""
+        columns, limit = self.context.columns, len(self.registers)
+        steps = self._polled()
+        if columns.processed or columns.seeks or columns.resets:
+            steps = self._with_told(steps)
+        marks = array("B", rises(steps.reached, steps.registers, limit))
+        steps = steps.at(chosen(counting(range(len(marks))), marks))
+        steps = steps.at(ascending(steps.registers))
+        times = take(columns.call, steps.operations)
+        for first, after in pairwise(starts_of(tally(steps.registers, limit))):
+            self.steps.append(_Steps(array("i"), steps.reached[first:after], steps.operations[first:after]))
+            self.times.append(times[first:after])
+
+    def _polled(self) -> _Steps:
+        """Polls take their group on; where processing is told apart, only to where the group begins."""
         columns = self.context.columns
-        resets: dict[int, list[int]] = {}  # operation -> rows of offsets set on purpose: that far the group may be
+        rows = spread(columns.segment_start, self.context.by_call)
+        operations = take(owners(columns.segment_start), rows)
+        registers = self._registers_of(take(self.groups, operations), take(columns.segment_key, rows))
+        of_any = array("B", known(registers))
+        rows, registers = chosen(rows, of_any), chosen(registers, of_any)
+        steps = _Steps(registers, take(self.context.segments.highest, rows), chosen(operations, of_any))
+        if not self.marking:
+            return steps
+        begun: set[int] = set()
+        kept = array("i")
+        for place, register in enumerate(registers):
+            if self.groups[steps.operations[place]] in self.marking:
+                if register in begun:
+                    continue
+                begun.add(register)
+                steps.reached[place] = columns.offset[columns.polled[columns.segment_row[rows[place]]]] - 1
+            kept.append(place)
+        return steps.at(kept)
+
+    def _registers_of(self, groups: array[int], keys: array[int]) -> array[int]:
+        """The register of each pair of a group and a key, NOBODY for none."""
+        columns = self.context.columns
+        width = len(columns.keys.names)
+        groups_here = dict.fromkeys(group for group, _ in self.registers)
+        firsts = {group: width * place for place, group in enumerate(groups_here, 1)}
+        table = array("i", [NOBODY]) * (width * (len(firsts) + 1))  # first a row of groups without any
+        for (group, key), number in self.registers.items():
+            table[firsts[group] + key] = number
+        bases = array("i", [firsts.get(group, 0) for group in range(len(columns.groups.names))])
+        return take(table, plus(take(bases, groups), keys))
+
+    def _with_told(self, polled: _Steps) -> _Steps:
+        """The steps in the order of calls, with those that the history tells: what was processed, sought or reset."""
+        columns, by_call = self.context.columns, self.context.by_call
+        place_of = counting(range(len(columns)))
+        put_first(place_of, counting(by_call) if isinstance(by_call, range) else by_call, place_of[:])
+        steps = _Steps(polled.registers[:], polled.reached[:], polled.operations[:])
+        kinds = bytearray(len(polled.registers))  # _POLLED
+        for kind, register, offset, number in self._told():
+            if register in self.registers:
+                steps.registers.append(self.registers[register])
+                steps.reached.append(offset)
+                steps.operations.append(number)
+                kinds.append(kind)
+        places = take(place_of, steps.operations)
+        moments = array("q", (4 * place + kind for place, kind in zip(places, kinds, strict=True)))
+        begun: set[int] = set()
+        kept = array("i")
+        for step in ascending(moments):
+            way, kind = steps.registers[step], kinds[step]
+            if kind == _RESET and way not in begun:
+                continue  # nothing is known of the group yet
+            if kind == _POLLED and way in begun and self.groups[steps.operations[step]] in self.marking:
+                continue
+            begun.add(way)
+            kept.append(step)
+        return steps.at(kept)
+
+    def _told(self) -> Iterator[tuple[int, tuple[int, int], int, int]]:
+        columns, groups = self.context.columns, self.groups
+        for number, places in columns.processed.items():
+            for key, offset in places:
+                yield _PROCESSED, (groups[number], key), offset, number
+        for number, places in columns.seeks.items():
+            for key, offset in places:
+                yield _SOUGHT, (groups[number], key), offset - 1, number
         for row, number in enumerate(columns.commit_operation):
             if number in columns.resets and columns.outcome[number] != FAIL:
-                resets.setdefault(number, []).append(row)
-        marking = self._marking()
-        starts, processed, seeks = columns.segment_start, columns.processed, columns.seeks
-        for number, group in self._groups():
-            steps = self.steps.get(group)
-            if steps is not None and starts[number] != starts[number + 1]:
-                self._polled(number, steps, group in marking)
-            if number in processed or number in seeks:
-                for key, offset in processed.get(number, ()):
-                    self._step(group, key, number, offset)
-                for key, offset in seeks.get(number, ()):
-                    self._step(group, key, number, offset - 1)
-            for row in resets.get(number, ()) if resets else ():
-                known = self.steps[columns.commit_group[row]][columns.commit_key[row]]
-                if known.reached:
-                    self._step(
-                        columns.commit_group[row], columns.commit_key[row], number, columns.commit_offset[row] - 1
-                    )
-
-    def _marking(self) -> set[int]:
-        """The groups of which the history says what they processed."""
-        processed = self.context.columns.processed
-        return {group for number, group in self._groups() if number in processed} if processed else set()
-
-    def _polled(self, number: int, steps: dict[int, _Steps], marks: bool) -> None:
-        """A poll takes its group on; where processing is told apart, only to where the group begins."""
-        columns, highest = self.context.columns, self.context.segments.highest
-        keys, called = columns.segment_key, columns.call[number]
-        for segment in range(columns.segment_start[number], columns.segment_start[number + 1]):
-            known = steps.get(keys[segment])
-            if known is None:
-                continue
-            offset = highest[segment]
-            if known.reached:
-                if marks or offset <= known.reached[-1]:
-                    continue
-            elif marks:
-                offset = columns.offset[columns.polled[columns.segment_row[segment]]] - 1
-            known.reached.append(offset)
-            known.times.append(called)
-            known.operations.append(number)
-
-    def _groups(self) -> Iterator[tuple[int, int]]:
-        return with_groups(self.context.columns, self.context.options, self.context.by_call)
-
-    def _step(self, group: int, key: int, number: int, offset: int) -> None:
-        known = self.steps.get(group, {}).get(key)
-        if known is not None and (not known.reached or offset > known.reached[-1]):
-            known.reached.append(offset)
-            known.times.append(self.context.columns.call[number])
-            known.operations.append(number)
+                register = (columns.commit_group[row], columns.commit_key[row])
+                yield _RESET, register, columns.commit_offset[row] - 1, number
 
     def _judge(self, register: tuple[int, int], offset: int, number: int) -> None:
         """Is there a committed record below `offset` and beyond all that the group had reached by the return?"""
         columns = self.context.columns
-        group, key = register
-        known = self.steps[group][key]
+        way = self.registers[register]
         end = columns.returned[number] if columns.outcome[number] != INFO else NEVER
-        step = bisect_right(known.times, end) - 1
+        step = bisect_right(self.times[way], end) - 1
         if step < 0:
             return
-        reached = known.reached[step]
+        reached = self.steps[way].reached[step]
         if offset <= reached + 1:
             return
-        visible = self._visible(key)
+        visible = self._visible(register[1])
         place = bisect_right(visible, reached)
         if place < len(visible) and visible[place] < offset:
             skipped = bisect_left(visible, offset) - place
-            found = (register, (number, known.operations[step], offset), (reached, visible[place], skipped))
+            found = (register, (number, self.steps[way].operations[step], offset), (reached, visible[place], skipped))
             self.context.findings.add(
                 "commit-past-processed", Judgement.ERROR, skipped, _tell_past, self.context, found
             )

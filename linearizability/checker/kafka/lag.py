@@ -43,6 +43,8 @@ from raftlog.linearizability.checker.kafka.gather import (
     counting,
     differing,
     gaps,
+    least,
+    most,
     owners,
     plus,
     previous,
@@ -52,6 +54,7 @@ from raftlog.linearizability.checker.kafka.gather import (
     shifted,
     sizes,
     spread,
+    starts_of,
     take,
 )
 from raftlog.linearizability.checker.kafka.subscriptions import interruptions
@@ -184,7 +187,7 @@ class _Rows:
         columns, polls = context.columns, stretches.polls
         starts = columns.segment_start
         rows = spread(starts, polls)
-        self.bounds = array("i", accumulate(take(sizes(starts), polls), initial=0))  # of each poll's rows
+        self.bounds = starts_of(take(sizes(starts), polls))  # of each poll's rows
         self.poll = owners(self.bounds)
         self.keys = take(columns.segment_key, rows)
         self.stretch = take(stretches.stretch, self.poll)
@@ -350,8 +353,8 @@ class _Judge:
     def _begins(self) -> array[int]:
         """When each stretch of the history's time but the first begins."""
         calls = self.context.columns.call
-        start = min(calls, default=0)
-        span = max(1, max(calls, default=0) - start)
+        start = least(calls, 0)
+        span = max(1, most(calls, 0) - start)
         last = SERIES_POINTS - 1
         return array("q", (start + -(-point * span // last) for point in range(1, SERIES_POINTS)))
 

@@ -12,7 +12,7 @@ order leaves out.
 from __future__ import annotations
 
 from array import array
-from itertools import accumulate, pairwise
+from itertools import pairwise
 
 from raftlog.linearizability.checker.kafka.columns import (
     INFO,
@@ -33,6 +33,7 @@ from raftlog.linearizability.checker.kafka.gather import (
     owners,
     put_first,
     spread,
+    starts_of,
     take,
     tally,
 )
@@ -65,7 +66,7 @@ class Order:
         elements = take(elements, ascending(take(columns.offset, elements)))
         elements = take(elements, ascending(take(columns.element_key, elements)))
         special = self._special(columns, elements)
-        bounds = accumulate(tally(take(columns.element_key, elements), len(columns.keys.names)), initial=0)
+        bounds = starts_of(tally(take(columns.element_key, elements), len(columns.keys.names)))
         for key, (first, after) in enumerate(pairwise(bounds)):
             self.key_start.append(len(self.elements))
             if key in special:
@@ -176,13 +177,15 @@ def _first_readers(columns: Columns, by_returned: range | array[int], without: i
     """The first ok operation that polled each element, among those that have none of these flags."""
     readers = array("i", [NOBODY]) * len(columns.values)
     starts = take(columns.segment_row, columns.segment_start)
-    counts = array("B", columns.outcome.translate(_IS_OK))
+    counts = columns.outcome.translate(_IS_OK)
     if without:
-        counts = array("B", [done and not flag & without for done, flag in zip(counts, columns.flags, strict=True)])
+        counts = bytearray(done and not flag & without for done, flag in zip(counts, columns.flags, strict=True))
     operations, polled = owners(starts), columns.polled
     if not isinstance(by_returned, range):
         rows = spread(starts, by_returned)
         operations, polled = take(operations, rows), take(polled, rows)
-    marks = take(counts, operations)
-    put_first(readers, chosen(polled, marks), chosen(operations, marks))
+    if 0 in counts:
+        marks = take(array("B", counts), operations)
+        operations, polled = chosen(operations, marks), chosen(polled, marks)
+    put_first(readers, polled, operations)
     return readers

@@ -10,7 +10,7 @@ from bisect import bisect_right
 
 from raftlog.linearizability.checker.kafka.columns import NOWHERE
 from raftlog.linearizability.checker.kafka.context import Context
-from raftlog.linearizability.checker.kafka.ends import highest_of, known_ends, visible_ends
+from raftlog.linearizability.checker.kafka.ends import Ends, highest_of
 from raftlog.linearizability.checker.kafka.findings import Example, Judgement
 from raftlog.linearizability.checker.kafka.gather import below, owners, ranks, spread, take
 from raftlog.linearizability.checker.kafka.lag import Lag, measure_lag
@@ -25,11 +25,12 @@ class RealTime:
     def __init__(self, context: Context) -> None:
         self.context = context
         self._sends = lay_out_sends(context.columns)
-        self._known = known_ends(context, self._sends)
+        self._ends = Ends(context, self._sends)
+        self._known = self._ends.known
 
     def lag(self) -> Lag:
         """Measure the lag of all polls, and find stale-read."""
-        return measure_lag(self.context, visible_ends(self.context, self._known))
+        return measure_lag(self.context, self._ends.visible())
 
     def appends(self) -> None:
         """realtime-append: a send began when its key's known end was already beyond the offset that it got."""

@@ -10,7 +10,17 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from raftlog.linearizability.checker.kafka.columns import NEVER, NOBODY, OK, Columns
-from raftlog.linearizability.checker.kafka.gather import alike, below, differing, plus, ranks, take, tally
+from raftlog.linearizability.checker.kafka.gather import (
+    alike,
+    below,
+    differing,
+    least,
+    most,
+    plus,
+    ranks,
+    take,
+    tally,
+)
 
 POINTS = 100
 _KEYS_APART = 1000  # with more keys than this only their sum is kept over time
@@ -34,7 +44,7 @@ def unseen_over_time(columns: Columns) -> Unseen:
     end = last_return(columns)
     if end is None:
         return Unseen()
-    start = min(columns.call)
+    start = least(columns.call, 0)
     span = max(1, end - start)
     keys = len(columns.keys.names)
     apart = keys <= _KEYS_APART
@@ -76,7 +86,7 @@ def _waiting(columns: Columns) -> tuple[array[int], array[int], array[int]]:
 def last_return(columns: Columns) -> int | None:
     """When the last operation returned, None if none did."""
     finished = take(columns.returned, below(columns.returned, array("q", [NEVER]) * len(columns)))
-    return max(finished, default=None)
+    return most(finished, 0) if finished else None
 
 
 def _running(steps: list[int]) -> list[int]:

@@ -5,6 +5,7 @@ Knows: assign and subscribe, and what an operation says of itself. Refuses to kn
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Sequence
 
 from raftlog.linearizability.checker.kafka.columns import (
@@ -18,6 +19,7 @@ from raftlog.linearizability.checker.kafka.columns import (
     SUBSCRIBED,
     Columns,
 )
+from raftlog.linearizability.checker.kafka.gather import put_first, take
 from raftlog.linearizability.checker.kafka.options import KafkaOptions
 
 
@@ -62,19 +64,22 @@ def interruptions(columns: Columns) -> Iterator[int]:
             number = columns.function.find(kind, number + 1)
 
 
-def with_groups(columns: Columns, options: KafkaOptions, by_call: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Every operation in the order of calls with the group of its process at that time.
+def groups_of(columns: Columns, options: KafkaOptions, by_call: Sequence[int]) -> array[int]:
+    """For every operation the group of its process at that time.
 
     It is the group that the last subscription named, else the one the process commits to, else the default.
     """
-    group_of = [columns.groups.number(options.group)] * len(columns.processes)
+    current = array("i", [columns.groups.number(options.group)]) * len(columns.processes)
+    put_first(current, take(columns.process, columns.commit_operation), columns.commit_group)
+    found = take(current, columns.process)
+    if all(subscription.group is None for subscription in columns.subscriptions.values()):
+        return found
     process_of, subscriptions = columns.process, columns.subscriptions
-    for row in range(len(columns.commit_group) - 1, -1, -1):
-        group_of[columns.process[columns.commit_operation[row]]] = columns.commit_group[row]
     for number in by_call:
         process = process_of[number]
         if number in subscriptions:
             named = subscriptions[number].group
             if named is not None:
-                group_of[process] = columns.groups.number(named)
-        yield number, group_of[process]
+                current[process] = columns.groups.number(named)
+        found[number] = current[process]
+    return found

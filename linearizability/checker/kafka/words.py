@@ -16,6 +16,7 @@ from raftlog.linearizability.checker.kafka.columns import (
 )
 from raftlog.linearizability.checker.kafka.describe import describe
 from raftlog.linearizability.checker.kafka.fields import show
+from raftlog.linearizability.checker.kafka.gather import least
 from raftlog.linearizability.checker.kafka.restore import restored
 
 _MOST_SHOWN = 8  # operations that show the same thing
@@ -26,7 +27,7 @@ class Words:
 
     def __init__(self, columns: Columns) -> None:
         self.columns = columns
-        self._start = min(columns.call, default=0)
+        self._start = least(columns.call, 0)
         self._elsewhere: dict[int, list[int]] | None = None
 
     def duration(self, length: int) -> str:
