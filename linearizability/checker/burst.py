@@ -22,7 +22,7 @@ from raftlog.linearizability.checker.antichain import Entry, Growing, Masks, add
 if TYPE_CHECKING:
     from raftlog.linearizability.checker.frontier import Frontier
 
-_LOOK_EVERY = 256  # configurations in one burst between two looks at the budget
+_LOOK_EVERY = 256  # operations tried in one burst between two looks at the budget
 _FIRST_SPARE = 1 << 62
 
 # Rank of return, bit, letter and tag of an open operation.
@@ -42,7 +42,7 @@ class Burst:
     explains the return: the result is then a part of the whole.
     """
 
-    __slots__ = ("_after", "_began", "_bit", "_doomed", "_frontier", "_look_at", "_masks", "_tag", "_waiting")
+    __slots__ = ("_after", "_began", "_bit", "_doomed", "_frontier", "_masks", "_tag", "_tries", "_waiting")
 
     def __init__(self, frontier: Frontier, bit: int, tag: Any, masks: Masks, doomed: int) -> None:
         self._frontier = frontier
@@ -51,7 +51,7 @@ class Burst:
         self._tag = tag
         self._masks = masks
         self._began = frontier.explored
-        self._look_at = self._began + _LOOK_EVERY
+        self._tries = 0  # since the last look at the budget
 
     def run(self, waiting: Growing, after: Growing, *, tried: bool) -> None:
         """Bring the `waiting` configurations over the return and add them to those `after` it.
@@ -78,9 +78,7 @@ class Burst:
             if not frontier.has_loose_spares:
                 level = [step for step in level if step[2] is None or not step[2][2].constant]
             later: list[_Step] = []
-            if level:
-                self._place(level, later, None)
-            if not later:
+            if not level or not self._place(level, later, None) or not later:
                 return
             level = later
             spent += 1
@@ -124,14 +122,18 @@ class Burst:
         loose = frontier.loose or frontier.has_loose_spares
         reusable, traced = frontier.reusable, frontier.traced
         spare, doomed = mutators is None, self._doomed
+        tries = self._tries
         for state, (done, absorbed, trace), via, origin, fresh in level:
             if mutators is None:
                 candidates = self._spares(done, via)
             else:
                 frontier.explored += 1
-                if frontier.explored >= self._look_at and self._is_enough(len(level)):
-                    return False
                 candidates = mutators if via is None or not via[2].constant else frontier.loose
+            tries += len(candidates) + 1
+            if tries >= _LOOK_EVERY:
+                tries = 0
+                if self._is_enough(len(level) + (0 if out is level else len(out))):
+                    return False
             tried: list[tuple[Letter, bool]] = []
             for candidate in candidates:
                 rank, own, letter, tag = candidate
@@ -170,12 +172,12 @@ class Burst:
                     entry = (placed, unseen, story)
                     if add(waiting, then, entry, masks):
                         out.append((then, entry, candidate, state, seen & ~done & observers & clean))
+        self._tries = tries
         return True
 
     def _is_enough(self, held: int) -> bool:
         """Look at the budget in the middle of a long burst; whether to be content with what was found so far."""
         frontier = self._frontier
-        self._look_at = frontier.explored + _LOOK_EVERY
         if frontier.checkpoint is not None:
             frontier.checkpoint(held)
         if frontier.burst_limit is None or frontier.explored - self._began < frontier.burst_limit:

@@ -12,8 +12,9 @@ import pytest
 from raftlog.linearizability.checker.budget import Budget
 from raftlog.linearizability.checker.checking import check
 from raftlog.linearizability.checker.history import FAIL, INFO, OK, History, HistoryError, Operation
-from raftlog.linearizability.checker.model import Model
+from raftlog.linearizability.checker.model import Call, Model, Refused
 from raftlog.linearizability.checker.models.catalogue import MODELS
+from raftlog.linearizability.checker.models.counter import Counter
 from raftlog.linearizability.checker.models.key_value import KeyValue
 from raftlog.linearizability.checker.models.register import CasRegister, Register
 from raftlog.linearizability.checker.online import check_online
@@ -201,3 +202,22 @@ def test_an_unknown_verdict_names_the_budget_that_ran_out() -> None:
         assert isinstance(verdict, Unknown)
         assert verdict.limit == limit
         assert verdict.reason.startswith("Nothing contradicts the history so far, but the budget ran out: ")
+
+
+class _Counted(Counter):
+    """A counter that counts its steps."""
+
+    steps = 0
+
+    def step(self, state: int, call: Call) -> int | Refused:
+        self.steps += 1
+        return super().step(state, call)
+
+
+def test_the_time_is_looked_at_also_where_one_return_has_very_many_unknown_outcomes_to_try() -> None:
+    model = _Counted()
+    adds = [Operation(number, "add", 2**number, None, None, 0, None, INFO) for number in range(40)]
+    reads = [Operation(99, "read", None, 0b10110 << 2 * number, None, number, number, OK) for number in (1, 9, 17)]
+    verdict = check([*adds, *reads], model, budget=Budget(seconds=20_000, clock=lambda: float(model.steps)))
+    assert isinstance(verdict, Unknown) and verdict.limit == "time"
+    assert model.steps < 22_000
