@@ -26,7 +26,7 @@ from raftlog.linearizability.checker.history import (
     TimeUnit,
     events_of,
 )
-from raftlog.linearizability.checker.lines import LineError, Source, batches, parse_object, show
+from raftlog.linearizability.checker.lines import LineError, Source, batches, objects, show
 
 _TIME_LIMIT = 2**63  # stamps fit 64 bits, so that other languages and array forms can hold them
 
@@ -41,10 +41,16 @@ _KNOWN = {
 }
 _ANSWER = {"type", "process", "output", "error", "time"}  # a completion that says nothing again of its call
 
+_call = itemgetter("process", "function", "input", "time")
+_CALL_FIELDS = 5  # of a line with these and its type
+_answer = itemgetter("process", "output", "time")
+_ANSWER_FIELDS = 4
+
 _first = itemgetter(0)
 _INVOKE = EventType.INVOKE
 _OK = EventType.OK
 _OUTCOME_OK = Outcome.OK
+_INFO = Outcome.INFO
 
 
 def read_history(
@@ -62,16 +68,14 @@ def read_history(
     reader = JsonLinesReader(source, name=name, progress=progress, weigh=weigh)
     operations: list[Operation] = []
     annotations: list[Annotation] = []
-    invoked: dict[int, Operation] = {}
     for kind, subject in reader.events(whole_operations=True):
+        if kind is _INVOKE:
+            continue
         if isinstance(subject, Annotation):
             annotations.append(subject)
-        elif kind is EventType.INVOKE:
-            invoked[id(subject)] = subject
         else:
-            invoked.pop(id(subject), None)
             operations.append(subject)
-    operations.extend(invoked.values())
+    operations += reader.unfinished()
     return History.of(operations, annotations, time_unit=reader.time_unit, source=name)
 
 
@@ -113,23 +117,24 @@ class JsonLinesReader:
         """
         self._whole_operations = whole_operations
         handlers = self._handlers()
-        fields: dict[str, Any] | None = None
+        is_empty = True
         try:
             for lines in batches(self._source, self._weigh):
-                for text in lines:
-                    self.line += 1
-                    if not text or text.isspace():
+                for line, fields in enumerate(objects(lines), self.line + 1):
+                    self.line = line
+                    if fields is None:
                         continue
-                    fields = parse_object(text)
-                    kind = fields.get("type")
-                    if type(kind) is not str or kind not in handlers:
-                        raise LineError(_wrong_type(fields))
-                    event = handlers[kind](fields)
+                    is_empty = False
+                    try:
+                        handler = handlers[fields["type"]]
+                    except (KeyError, TypeError):
+                        raise LineError(_wrong_type(fields)) from None
+                    event = handler(fields)
                     if event is not None:
                         yield event
                 if self._progress is not None:
                     self._progress(self.line)
-            if fields is None:
+            if is_empty:
                 raise LineError("no line is in it: a history without operations has its first line of type history")
         except LineError as error:
             raise HistoryError(str(error), max(1, self.line + error.ahead), self.name) from None
@@ -162,6 +167,28 @@ class JsonLinesReader:
         return time
 
     def _invoke(self, fields: dict[str, Any]) -> Event:
+        """A call. One as nearly all are is taken here; whatever else is on the line is judged field by field."""
+        try:
+            process, function, given, time = _call(fields)
+            key = fields["key"] if len(fields) > _CALL_FIELDS else None
+        except KeyError:
+            return self._judge_call(fields)
+        if (
+            type(time) is not int
+            or not self._now <= time < _TIME_LIMIT
+            or type(function) is not str
+            or (type(process) is not int and type(process) is not str)
+            or (key is not None and type(key) is not str)
+            or len(fields) > _CALL_FIELDS + 1
+            or process in self._open
+        ):
+            return self._judge_call(fields)
+        self._now = time
+        operation = Operation(process, function, given, None, key, time, None, _INFO, None, -1, self.line)
+        self._open[process] = operation
+        return _INVOKE, operation
+
+    def _judge_call(self, fields: dict[str, Any]) -> Event:
         _refuse_unknown(fields, "invoke")
         time = self._advance(fields)
         process = fields.get("process")
@@ -193,6 +220,27 @@ class JsonLinesReader:
         return _INVOKE, operation
 
     def _complete(self, fields: dict[str, Any], outcome: Outcome) -> Operation:
+        """A completion, in the same two ways as a call."""
+        try:
+            process, output, time = _answer(fields)
+        except KeyError:
+            return self._judge_completion(fields, outcome)
+        if (
+            len(fields) != _ANSWER_FIELDS
+            or type(time) is not int
+            or not self._now <= time < _TIME_LIMIT
+            or (type(process) is not int and type(process) is not str)
+            or process not in self._open
+        ):
+            return self._judge_completion(fields, outcome)
+        self._now = time
+        operation = self._open.pop(process)
+        operation.returned = time
+        operation.outcome = outcome
+        operation.output = output
+        return operation
+
+    def _judge_completion(self, fields: dict[str, Any], outcome: Outcome) -> Operation:
         plain = fields.keys() <= _ANSWER
         if not plain:
             _refuse_unknown(fields, "completion")

@@ -48,10 +48,53 @@ _NO_BRACKETS = re.compile(r"[^\[\]{}]+")
 _decoder: Any = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite)
 _scan: Callable[[str, int], tuple[Any, int]] = _decoder.scan_once  # spares decode()'s search for white space
 
+# What stands between two lines that are parsed as one list: no JSON, so that nothing on a line can look the same.
+_NOTHING = "NaN"
+_MARK = object()
+_BETWEEN = f",{_NOTHING},"
+_list_decoder: Any = json.JSONDecoder(parse_constant={_NOTHING: _MARK}.__getitem__, parse_float=_finite)
+
+
+def objects(lines: Iterable[str]) -> Iterable[dict[str, Any] | None]:
+    """The JSON objects that the lines are, None for an empty one. Raises LineError, perhaps only at the line itself."""
+    return (_parse_together(lines) if isinstance(lines, list) and len(lines) > 1 else None) or _parse_each(lines)
+
+
+def _parse_together(lines: list[str]) -> list[dict[str, Any] | None] | None:
+    """All the lines by one call, which takes three quarters of the time; None where that would not be the same."""
+    for text in lines:
+        if _is_too_deep(text):
+            return None
+    together = f"[{_BETWEEN.join(lines)}]"
+    if together.count(_NOTHING) != len(lines) - 1:
+        return None
+    try:
+        values, end = _list_decoder.scan_once(together, 0)
+    except (StopIteration, ValueError, KeyError, RecursionError):
+        return None
+    # A mark that is missing here has become a part of what an earlier line began and a later one ended.
+    if end != len(together) or len(values) != 2 * len(lines) - 1 or values[1::2].count(_MARK) != len(lines) - 1:
+        return None
+    found: list[dict[str, Any] | None] = values[::2]
+    return found if all(type(fields) is dict for fields in found) else None
+
+
+def _parse_each(lines: Iterable[str]) -> Iterator[dict[str, Any] | None]:
+    for text in lines:
+        try:
+            yield parse_object(text) if text and not text.isspace() else None
+        except LineError as error:
+            error.ahead = 1
+            raise
+
+
+def _is_too_deep(text: str) -> bool:
+    return len(text) > 2 * MAX_DEPTH and text.count("[") + text.count("{") > MAX_DEPTH < _depth(text)
+
 
 def parse_object(text: str) -> dict[str, Any]:
     """The JSON object that the line is. Raises LineError."""
-    if len(text) > 2 * MAX_DEPTH and text.count("[") + text.count("{") > MAX_DEPTH < _depth(text):
+    if _is_too_deep(text):
         raise LineError(f"nested deeper than {MAX_DEPTH}")
     try:
         fields, end = _scan(text, 0)

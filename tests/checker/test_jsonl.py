@@ -183,6 +183,30 @@ def test_a_line_is_refused_in_time_and_memory_linear_in_its_length() -> None:
     assert time.process_time() - began < 5  # tried anew at every quote it would be hours
 
 
+NOTE = '{"type": "annotation", "label": "x", "time": 5, "details": "%s"}'
+APART = '{"type": "annotation", "label": "x", "time": 5, "details": [{}'  # an object that the next line ends
+AGAIN = "{}]}"
+
+
+@pytest.mark.parametrize(
+    ("lines", "line"),
+    [
+        ([APART, AGAIN], 2),
+        ([APART, AGAIN, f"{CALL},NaN,{CALL}"], 2),
+        ([f"{CALL} , NaN , {CALL}", APART, AGAIN], 2),
+        ([f"{CALL},{CALL}", APART, AGAIN], 2),
+        ([f"{CALL},NaN"], 2),
+        ([NOTE % "NaN", APART], 3),
+        (["", APART], 3),
+    ],
+)
+def test_lines_that_are_json_only_together_are_no_history(lines: list[str], line: int) -> None:
+    text = "\n".join([NOTE % "", *lines, NOTE % ""])
+    for source in (io.StringIO(text), io.BytesIO(text.encode())):
+        with pytest.raises(HistoryError, match=f"h:{line}: not JSON"):
+            read_history(source, name="h")
+
+
 def test_a_file_without_a_line_is_no_history_and_one_with_a_first_line_is() -> None:
     for text in ("", "\n\n"):
         with pytest.raises(HistoryError, match="no line is in it"):
