@@ -181,13 +181,10 @@ class _Analysis:
             by_returned,
             shows_subscribe(columns, self.options),
         )
-        real_time = RealTime(context)
         steps: tuple[Callable[[], Any], ...] = (
             lambda: check_values(context),
             lambda: check_sessions(context),
-            real_time.appends,
-            lambda: self._measure(real_time),
-            real_time.watermarks,
+            lambda: self._measure(context),
             lambda: check_metadata(context),
             lambda: check_producers(context),
             lambda: check_groups(context),
@@ -204,8 +201,14 @@ class _Analysis:
         if not _anything_to_judge(columns):
             self.findings.add("empty-transaction-graph", Judgement.UNDECIDED, 1, _tell_empty)
 
-    def _measure(self, real_time: RealTime) -> None:
+    def _measure(self, context: Context) -> None:
+        """The tests against the clock. What they work out is given up with the end of this."""
+        real_time = RealTime(context)
+        real_time.appends()
+        self._afford()
         self.lag = real_time.lag()
+        self._afford()
+        real_time.watermarks()
 
     def _afford(self) -> None:
         columns = self.columns

@@ -143,7 +143,7 @@ class Columns(Facts):
         self.polled_offset: dict[int, int | None] = {}  # where it is not the element's offset
         # One row per element.
         self.element_key = array("i")
-        self.values: list[Any] = []
+        self.values: list[Any] | array[int] = []
         self.writer = array("i")
         self.offset = array("q")
         self.extra_offsets: dict[int, set[int]] = {}

@@ -61,35 +61,22 @@ class _Facts(NamedTuple):
     operations: array[int]
 
 
-class Ends:
-    """When the ends of all keys moved."""
-
-    def __init__(self, context: Context, sends: Sends) -> None:
-        self._context = context
-        columns = context.columns
-        self._polled = self._polled_higher(context.segments.highest)
-        sent = _higher(context, columns.send_start, sends.key, sends.acknowledged)
-        self.known = _ends(context, (sent, self._polled))  # of every key, from all that was acknowledged and polled
-
-    def visible(self) -> list[KeyEnds]:
-        """Of every key, from what no open transaction can hide."""
-        columns = self._context.columns
-        hiding = _hiding_keys(columns)
-        if not hiding:
-            return self.known
-        polled, starts = self._polled, columns.segment_start
-        if columns.any_flag(READ_UNCOMMITTED):
-            highest = self._context.segments.highest[:]
-            for number in [number for number, flags in enumerate(columns.flags) if flags & READ_UNCOMMITTED]:
-                for segment in range(starts[number], starts[number + 1]):
-                    highest[segment] = NOWHERE
-            polled = self._polled_higher(highest)
-        seen = _ends(self._context, (polled,))
-        return [seen[key] if key in hiding else ends for key, ends in enumerate(self.known)]
-
-    def _polled_higher(self, highest: array[int]) -> _Facts:
-        columns = self._context.columns
-        return _higher(self._context, columns.segment_start, columns.segment_key, highest)
+def known_and_visible_ends(context: Context, sends: Sends) -> tuple[list[KeyEnds], list[KeyEnds]]:
+    """Of every key, from all that was acknowledged and polled; and from what no open transaction can hide."""
+    columns, highest = context.columns, context.segments.highest
+    polled = _higher(context, columns.segment_start, columns.segment_key, highest)
+    known = _ends(context, (_higher(context, columns.send_start, sends.key, sends.acknowledged), polled))
+    hiding = _hiding_keys(columns)
+    if not hiding:
+        return known, known
+    if columns.any_flag(READ_UNCOMMITTED):
+        highest, starts = highest[:], columns.segment_start
+        for number in [number for number, flags in enumerate(columns.flags) if flags & READ_UNCOMMITTED]:
+            for segment in range(starts[number], starts[number + 1]):
+                highest[segment] = NOWHERE
+        polled = _higher(context, columns.segment_start, columns.segment_key, highest)
+    seen = _ends(context, (polled,))
+    return known, [seen[key] if key in hiding else ends for key, ends in enumerate(known)]
 
 
 def _hiding_keys(columns: Columns) -> frozenset[int]:

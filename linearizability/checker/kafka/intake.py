@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
 from struct import pack
 from typing import Any, TypeAlias
@@ -118,6 +119,9 @@ class Intake:
         self.columns.offset = _packed("q", self._offset)
         self._writer.clear()
         self._offset.clear()
+        if set(map(type, self.columns.values)) == {int}:
+            with suppress(OverflowError):  # an array holds them in a fifth of the memory
+                self.columns.values = array("q", self.columns.values)
         self.columns.finish()
         return self.columns
 

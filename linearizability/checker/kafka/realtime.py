@@ -10,7 +10,7 @@ from bisect import bisect_right
 
 from raftlog.linearizability.checker.kafka.columns import NOWHERE
 from raftlog.linearizability.checker.kafka.context import Context
-from raftlog.linearizability.checker.kafka.ends import Ends, highest_of
+from raftlog.linearizability.checker.kafka.ends import highest_of, known_and_visible_ends
 from raftlog.linearizability.checker.kafka.findings import Example, Judgement
 from raftlog.linearizability.checker.kafka.gather import below, owners, ranks, spread, take
 from raftlog.linearizability.checker.kafka.lag import Lag, measure_lag
@@ -24,29 +24,28 @@ class RealTime:
 
     def __init__(self, context: Context) -> None:
         self.context = context
-        self._sends = lay_out_sends(context.columns)
-        self._ends = Ends(context, self._sends)
-        self._known = self._ends.known
+        self._known, self._visible = known_and_visible_ends(context, lay_out_sends(context.columns))
 
     def lag(self) -> Lag:
         """Measure the lag of all polls, and find stale-read."""
-        return measure_lag(self.context, self._ends.visible())
+        return measure_lag(self.context, self._visible)
 
     def appends(self) -> None:
         """realtime-append: a send began when its key's known end was already beyond the offset that it got."""
         context, columns, known = self.context, self.context.columns, self._known
         rows = spread(columns.send_start, context.by_call)
-        keys = take(self._sends.key, rows)
+        elements = take(columns.send_element, rows)
+        keys = take(columns.element_key, elements)
         called = take(columns.call, take(owners(columns.send_start), rows))
         before = ranks([one.times for one in known], keys, called, left=True)
-        passed = ranks([one.ends for one in known], keys, take(self._sends.offset, rows))
+        passed = ranks([one.ends for one in known], keys, take(columns.offset, elements))
         for place in below(passed, before):
             self._late_append(rows[place], before[place] - 1)
 
     def _late_append(self, row: int, latest: int) -> None:
         columns = self.context.columns
-        element, key = columns.send_element[row], self._sends.key[row]
-        offset = columns.offset[element]
+        element = columns.send_element[row]
+        key, offset = columns.element_key[element], columns.offset[element]
         if offset == NOWHERE or columns.writer[element] != columns.sender_of_row(row):
             return
         if element in columns.extra_offsets:

@@ -66,7 +66,6 @@ def lay_out(columns: Columns, order: Order) -> Segments:
     places = take(order.position, polled)
     starts, ends = rows[:-1], shifted(rows[1:], -1)
     segments = Segments(take(places, starts), take(places, ends))
-    segments.final_place = segments.last_place[:]
     segments.highest = take(columns.offset, take(polled, ends))
     jumps = steps_other_than_one(places)
     clear(jumps, shifted(starts[1:], -1))
@@ -80,6 +79,7 @@ def lay_out(columns: Columns, order: Order) -> Segments:
     while row >= 0:
         segments.odd.add(bisect_right(rows, row) - 1)
         row = placed.find(0, row + 1)
+    segments.final_place = segments.last_place[:] if segments.odd else segments.last_place
     for segment in segments.odd:
         segments.last_place[segment] = max(places[rows[segment] : rows[segment + 1]])
     unusual = {bisect_right(rows, row) - 1 for row in columns.polled_offset}
