@@ -150,7 +150,8 @@ class Burst:
                         continue
                     tried.append(twin)
                 then = letter[state]
-                if then < 0 or (spare and then == state):
+                # What leaves the state as it was may still have hidden what was called since the last constant call.
+                if then < 0 or (spare and then == state and not (letter.constant and absorbs & ~(absorbed | done))):
                     continue
                 if then == doomed:
                     frontier.forwent = True

@@ -278,6 +278,11 @@ class DepthFirst:
                 continue
             yield state, _without(pending, place), left, _without(spares, place), horizon
 
+    def hides(self, configuration: _Configuration) -> bool:
+        """Whether a constant call placed next absorbs more than is absorbed, even if it leaves the state as it was."""
+        _, pending, waiting, _, horizon = configuration
+        return any(self.calls[place] > horizon for place in (*pending, *waiting))
+
     def once(self, places: _Places, horizon: int) -> Sequence[int]:
         """Of operations with equal calls only the one that returns first, in the order of the returns.
 
@@ -376,7 +381,7 @@ class _Orders:
             if overwrites and letter.constant:
                 continue  # the one before is absorbed by it
             then = letter[state]
-            if then < 0 or (spare and then == state):
+            if then < 0 or (spare and then == state and not (letter.constant and search.hides(configuration))):
                 continue
             if via != _NOTHING and not noticed and (place == position or search.rank(via) > search.rank(place)):
                 # It need not wait for the one before when the other order leads to the same.

@@ -11,6 +11,7 @@ from raftlog.linearizability.checker.budget import Budget, Meter, OutOfBudget
 from raftlog.linearizability.checker.checking import check, split
 from raftlog.linearizability.checker.history import FAIL, INFO, OK, History, Operation, without
 from raftlog.linearizability.checker.models.counter import Counter
+from raftlog.linearizability.checker.models.key_value import KeyValue
 from raftlog.linearizability.checker.models.queue import Queue
 from raftlog.linearizability.checker.models.register import Register
 from raftlog.linearizability.checker.search import Search
@@ -118,6 +119,24 @@ def test_a_write_overwritten_unseen_may_return_after_the_one_that_overwrote_it()
     assert isinstance(check([*writes, *reads], Register()), Valid)
     reads[1].output = 0
     assert isinstance(check([*writes, *reads], Register()), Invalid)
+
+
+@pytest.mark.parametrize("turns", [400, -(1 << 40)], ids=["depth first", "breadth first"])
+def test_a_write_of_unknown_outcome_that_changes_nothing_may_hide_another(
+    turns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """append a, put b, put a, append b: the second put leaves "a" behind, as it was before the first."""
+    monkeypatch.setattr(depth_first, "_WRONG_TURNS", turns)
+    operations = [
+        Operation(0, "append", "a", None, None, 7, 9, OK),
+        Operation(2, "put", "a", None, None, 12, None, INFO),
+        Operation(1, "put", "b", None, None, 13, 17, OK),
+        Operation(0, "append", "b", None, None, 16, 16, OK),
+        Operation(1, "get", None, "ab", None, 20, 24, OK),
+    ]
+    assert isinstance(check(operations, KeyValue()), Valid)
+    del operations[1]
+    assert isinstance(check(operations, KeyValue()), Invalid)
 
 
 def test_what_is_only_wrong_before_the_choices_remembered_is_found_breadth_first(
