@@ -46,6 +46,7 @@ from raftlog.linearizability.checker.verdict import (
 
 _PATIENCE = 10_000  # returns
 _INVOKE = EventType.INVOKE
+_NO_KEY = object()
 _EXPLAIN_SECONDS = 10.0
 
 
@@ -87,17 +88,20 @@ class OnlineCheck:
         if self.verdict is not None:
             return self.verdict
         part_at, parts = self._part_of, self._parts
+        known: Any = _NO_KEY  # of the part that the last event was of
         try:
             for kind, operation in events:
                 if isinstance(operation, Annotation):
                     continue
                 key = part_at(operation)
-                part = parts[key] if key in parts else self._begin(key)
+                if key is not known:
+                    part = parts[key] if key in parts else self._begin(key)
+                    invoke, complete, known = part.invoke, part.complete, key
                 if kind is _INVOKE:
                     operation.index = self.operation_count
                     self.operation_count += 1
-                    part.invoke(operation)
-                elif not part.complete(operation):
+                    invoke(operation)
+                elif not complete(operation):
                     self._invalid()
                     break
         except OutOfBudget as out:

@@ -85,6 +85,7 @@ class OnlineLog:
         self.algorithm = "log"
         self.is_bad = False
         self._model = model
+        self._functions = model.functions
         self._meter = meter
         self._check = LogCheck(complete=model.complete, remember=_REMEMBERED, leap=_LEAP)
         self._returned: list[Operation] = []
@@ -98,7 +99,7 @@ class OnlineLog:
         return f"{count:,} answers told of records that had been forgotten" if count else None
 
     def invoke(self, operation: Operation) -> None:
-        if operation.function not in self._model.functions:
+        if operation.function not in self._functions:
             _validate(self._model, (operation,))
         self._open[operation] = None
 
