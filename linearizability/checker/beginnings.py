@@ -6,7 +6,7 @@ Knows: what was known of a part at a moment, and which moments to try. Refuses t
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
@@ -57,14 +57,14 @@ class Beginning(Generic[Violation]):
 
 def shortest_bad(
     operations: Sequence[Operation],
-    changing: str,
+    changing: Collection[str],
     hint: int,
     judge: Callable[[list[Operation]], Violation | None],
     meter: Meter,
 ) -> Beginning[Violation] | None:
     """The beginning of these operations, in the order of a History, up to the first return that nothing explains.
 
-    `changing` is the function that does not only look, `hint` a time near that return, and `judge` says what is wrong
+    `changing` are the functions that do not only look, `hint` a time near that return, and `judge` says what is wrong
     with a beginning. When the budget ends early, the beginning is one that is longer; None when none was found.
     """
     ends = sorted({operation.end for operation in operations if operation.outcome is OK})
@@ -92,7 +92,10 @@ def shortest_bad(
 
 
 def _judged(
-    operations: Sequence[Operation], changing: str, end: float, judge: Callable[[list[Operation]], Violation | None]
+    operations: Sequence[Operation],
+    changing: Collection[str],
+    end: float,
+    judge: Callable[[list[Operation]], Violation | None],
 ) -> Beginning[Violation] | None:
     known: list[Operation] = []
     copies: list[Operation] = []
@@ -102,7 +105,7 @@ def _judged(
             continue
         if operation.outcome is not OK or operation.end <= end:
             known.append(operation)
-        elif operation.function == changing:
+        elif operation.function in changing:
             copy = operation.of_unknown_outcome()
             copies.append(copy)
             originals[id(copy)] = operation

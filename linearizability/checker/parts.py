@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from raftlog.linearizability.checker.beginnings import Beginning, shortest_bad
 from raftlog.linearizability.checker.budget import Meter, OutOfBudget
+from raftlog.linearizability.checker.fifo import FifoViolation, NotFifo, check_fifo
 from raftlog.linearizability.checker.history import FAIL, Key, Operation, TimeUnit, without
 from raftlog.linearizability.checker.jsonl import freeze
 from raftlog.linearizability.checker.log_check import LogViolation
@@ -20,17 +21,19 @@ from raftlog.linearizability.checker.log_sparse import check_log
 from raftlog.linearizability.checker.log_witness import known_at, log_witness
 from raftlog.linearizability.checker.model import Model
 from raftlog.linearizability.checker.models.log import Log
+from raftlog.linearizability.checker.models.queue import Queue
 from raftlog.linearizability.checker.models.register import CasRegister, Register
 from raftlog.linearizability.checker.overwritten import check_overwritten
 from raftlog.linearizability.checker.reduce import Past, reduce, reduce_found
 from raftlog.linearizability.checker.search import Search
 from raftlog.linearizability.checker.verdict import Status, Witness
 from raftlog.linearizability.checker.witness import witness_of
-from raftlog.linearizability.checker.words import tell_zones
+from raftlog.linearizability.checker.words import tell_fifo, tell_zones
 from raftlog.linearizability.checker.zones import NotUnique, ZoneViolation, check_zones
 
 _ZONE_BYTES = 400  # of a value, in three dictionaries
 _LONG = 40  # configurations, times processes, an operation: a search that took as many may take for ever
+_LIFE_BYTES = 200  # of a value in a queue
 _SMALL = 1_000  # operations of a log that is worth a search when its own witness is not minimal
 
 _process = attrgetter("process")
@@ -62,6 +65,8 @@ def part_check(model: Model[Any], operations: Sequence[Operation]) -> PartCheck:
         return LogPart(model, operations)
     if type(model) is Register or type(model) is CasRegister:
         return RegisterPart(model, operations)
+    if type(model) is Queue:
+        return QueuePart(model, operations)
     return SearchPart(model, operations)
 
 
@@ -162,7 +167,7 @@ class RegisterPart:
         def judge(operations: list[Operation]) -> ZoneViolation | None:
             return check_zones(operations, self._model.initial)
 
-        return shortest_bad(self._operations, "write", self.end(), judge, meter)
+        return shortest_bad(self._operations, ("write",), self.end(), judge, meter)
 
     def _later(self, violation: ZoneViolation) -> ZoneViolation:
         """The violation, and of a value that nobody had written by then the write that came later."""
@@ -182,6 +187,60 @@ class RegisterPart:
         finally:
             meter.ceiling = None
         return search
+
+
+class QueuePart:
+    """A queue: by what happened to each value when all differ; else by search."""
+
+    def __init__(self, model: Queue, operations: Sequence[Operation]) -> None:
+        self.algorithm = "fifo"
+        self._model = model
+        self._operations = operations
+        self._violation: FifoViolation | None = None
+        self._search: SearchPart | None = None
+
+    @property
+    def configurations(self) -> int:
+        return 0 if self._search is None else self._search.configurations
+
+    def run(self, meter: Meter) -> Status:
+        if self._search is None:
+            meter.check(0, _LIFE_BYTES * len(self._operations))
+            try:
+                self._violation = check_fifo(self._operations)
+                return Status.VALID if self._violation is None else Status.INVALID
+            except NotFifo:
+                self.algorithm = "search"
+                self._search = SearchPart(self._model, self._operations)
+        return self._search.run(meter)
+
+    def end(self) -> int:
+        if self._violation is None:
+            assert self._search is not None
+            return self._search.end()
+        return max(map(known_at, self._violation.operations))
+
+    def witness(self, key: Key, unit: TimeUnit, meter: Meter) -> Witness:
+        violation = self._violation
+        if violation is None:
+            assert self._search is not None
+            return self._search.witness(key, unit, meter)
+        beginning = shortest_bad(self._operations, ("enqueue", "dequeue"), self.end(), check_fifo, meter)
+        if beginning is None:
+            core = reduce_found(self._model, violation.operations, meter)
+            return witness_of(core, key, self.end(), unit, tell_fifo(violation, unit))
+        core = reduce_found(self._model, beginning.violation.operations, meter)
+        words = tell_fifo(self._later(beginning.violation), unit)
+        return beginning.witness_of_originals(witness_of(core, key, beginning.end, unit, words))
+
+    def _later(self, violation: FifoViolation) -> FifoViolation:
+        """The violation, and of a value that nobody had enqueued by then the enqueue that came later."""
+        if violation.kind == "unwritten":
+            for operation in self._operations:
+                is_later = operation.function == "enqueue" and operation.call > violation.operations[0].end
+                if is_later and freeze(operation.input) == violation.value:
+                    return replace(violation, kind="early", operations=(operation, *violation.operations))
+        return violation
 
 
 class LogPart:
@@ -244,7 +303,7 @@ class LogPart:
                 self._undecided = True
                 return None
 
-        beginning = shortest_bad(self._operations, "append", self.end(), judge, meter)
+        beginning = shortest_bad(self._operations, ("append",), self.end(), judge, meter)
         if beginning is None:
             return log_witness(self._model, violation, self._operations, key, unit)
         end = beginning.end

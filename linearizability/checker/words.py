@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from raftlog.linearizability.checker.fifo import FifoViolation
 from raftlog.linearizability.checker.history import FAIL, Operation, TimeUnit
 from raftlog.linearizability.checker.log_check import LogViolation, end_of
 from raftlog.linearizability.checker.model import Model
@@ -199,6 +200,29 @@ def tell_zones(violation: ZoneViolation, unit: TimeUnit) -> str:
     if violation.kind == "overlap":
         return f"The register would have to hold {one} and {other} at the same time."
     return f"The register held {one} all the time in which it would have to hold {other}."
+
+
+def tell_fifo(violation: FifoViolation, unit: TimeUnit) -> str:
+    """A violation of a queue that was found from the times of its values."""
+    operations = violation.operations
+    value = _value(violation.value)
+    if violation.kind == "unwritten":
+        return f"{capital(who(operations[0]))} answered {value}, which nobody had enqueued."
+    if violation.kind == "twice":
+        return f"{capital(who(operations[0]))} and {who(operations[1])} both answered {value}, which was enqueued once."
+    if violation.kind == "early":
+        enqueue, dequeue = operations
+        gone = duration(enqueue.call - (dequeue.returned or 0), unit)
+        return f"{capital(who(dequeue))} answered {value} {gone} before its enqueue was called."
+    if violation.kind == "empty":
+        inside = [_value(one.input) for one in operations[1:] if one.function == "enqueue"]
+        return f"{capital(who(operations[0]))} found the queue empty, although it held {_some(inside, ', then ')} then."
+    if violation.kind == "left":
+        return "More values should be gone than dequeues of unknown outcome can have removed."
+    first, second, dequeue = operations[:3]
+    gap = duration(second.call - (first.returned or 0), unit)
+    older = f"{_value(first.input)} had been enqueued {gap} before it"
+    return f"{capital(who(dequeue))} answered {value}, although {older} and was still inside."
 
 
 def _value(value: Any, limit: int = 60) -> str:
