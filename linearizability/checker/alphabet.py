@@ -63,19 +63,25 @@ class States:
 
     def number(self, state: Any) -> int:
         """The number of a state, REFUSED_NUMBER for one without a future."""
+        number = self._numbers.get(state)
+        if number is not None:
+            return number
         outlook = self._outlook
         if outlook is not None:
-            state = outlook(state)
-            if state is REFUSED:
+            seen = outlook(state)
+            if seen is REFUSED:
                 self.killed = True
                 return REFUSED_NUMBER
-        number = self._numbers.get(state)
-        if number is None:
-            number = self._numbers[state] = len(self.values)
-            self.values.append(state)
-            if state is UNSEEN:
-                self.unseen = number
-            self.bytes_used += _ENTRY_BYTES + sys.getsizeof(state)
+            if seen is not state:
+                state = seen
+                number = self._numbers.get(state)
+                if number is not None:
+                    return number
+        number = self._numbers[state] = len(self.values)
+        self.values.append(state)
+        if state is UNSEEN:
+            self.unseen = number
+        self.bytes_used += _ENTRY_BYTES + sys.getsizeof(state)
         return number
 
     def keep(self, numbers: Iterable[int]) -> dict[int, int]:

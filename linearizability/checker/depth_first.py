@@ -28,7 +28,7 @@ from raftlog.linearizability.checker.schedule import AFTER_ALL, Schedule
 _WRONG_TURNS = 400  # returns walked over again before giving up, and as many as there are returns
 _ORDERS = 300  # tried at one return before giving up
 _LOOK_EVERY = 200  # orders between two looks at the budget
-_CHOICES = 10_000  # remembered, to be come back to
+_CHOICES = 2_000  # remembered, to be come back to
 _AHEAD = 32  # calls looked at in order to see whether a configuration is doomed
 _STRETCH = 4096  # returns that need none between two looks at the budget
 _NEVER = -(1 << 64)  # before every stamp
@@ -67,7 +67,7 @@ class DepthFirst:
         for place in sorted(schedule.unknown):
             self._unknown_ranks.setdefault(letters[place], len(letters) + len(self._unknown_ranks))
         # By return, state, and what else is open, the horizon and the operations of unknown outcome left.
-        self._tried: dict[tuple[int, int, _Places, _Places], list[tuple[int, _Places]]] = {}
+        self._tried: dict[tuple[int, int, _Places, _Places], tuple[tuple[int, _Places], ...]] = {}
         self._furthest = 0  # returns brought over
         self._look_at = _LOOK_EVERY
         self._forgot = False  # whether some choices are forgotten
@@ -184,13 +184,11 @@ class DepthFirst:
         which as much was absorbed, and which had the same operations left or more."""
         state, pending, waiting, spares, horizon = configuration
         here = (index, state, pending, waiting)
-        failed = self._tried.get(here)
-        if failed is None:
-            self._tried[here] = [(horizon, spares)]
-        elif any(reached >= horizon and set(spares) <= set(left) for reached, left in failed):
-            return False
-        else:
-            failed.append((horizon, spares))
+        failed = self._tried.get(here, ())
+        for reached, left in failed:
+            if reached >= horizon and (left == spares or set(spares) <= set(left)):
+                return False
+        self._tried[here] = (*failed, (horizon, spares))
         self.explored += 1
         return True
 
@@ -208,14 +206,15 @@ class DepthFirst:
         own = letters[position]
         state, pending, waiting, spares, horizon = configuration
         # One operation that explains the return by itself: there mostly is one, and no more need be looked at.
-        unread: list[_Configuration] = []
+        unread: tuple[_Configuration, ...] = ()
         watching = own.observer
+        fits = len(pending) > 1 and not all(letters[place].total for place in pending)
         for place in self.once(pending, horizon) if watching else (position,):
             letter = letters[place]
             then = letter[state]
             if then < 0 or (watching and own[then] < 0):
                 continue
-            if letter.constant and len(pending) > 1:
+            if fits and letter.constant:
                 fitted, served = self._fitted(place, configuration)
                 if fitted != pending:
                     left = tuple([it for it in served if letters[it][then] < 0])
@@ -225,7 +224,7 @@ class DepthFirst:
             if then != self._numbering.unseen:
                 yield way
             else:
-                unread.append(way)
+                unread += (way,)
         mixes = spares != () and self.mixes(position)
         if mixes or len(pending) > 1:
             orders = _Orders(self, position, returned)
@@ -233,7 +232,7 @@ class DepthFirst:
                 if way[0] != self._numbering.unseen:
                     yield way
                 else:
-                    unread.append(way)
+                    unread += (way,)
         if self.calls[position] <= horizon:
             yield from self._settled(position, configuration)
         yield from unread
