@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate, chain, compress, count, islice, pairwise, repeat
 from operator import add, eq, itemgetter, le, lt, ne, sub
+from struct import pack
 from typing import Any
 
 numpy: Any
@@ -32,7 +33,8 @@ def take(values: array[int], places: array[int]) -> array[int]:
     found = array(values.typecode)
     for first in range(0, len(places), _AT_ONCE):
         some = places[first : first + _AT_ONCE]
-        found.fromlist([values[some[0]]] if len(some) == 1 else list(itemgetter(*some)(values)))
+        taken = [values[some[0]]] if len(some) == 1 else itemgetter(*some)(values)
+        found.frombytes(pack(f"{len(some)}{values.typecode}", *taken))
     return found
 
 
@@ -64,7 +66,7 @@ def shifted(values: array[int], by: int) -> array[int]:
     """Every value plus `by`."""
     if numpy is not None and len(values) >= _WORTH_IT:
         return _array(values.typecode, _view(values) + _view(array(values.typecode, [by]))[0])
-    return array(values.typecode, map(by.__add__, values))
+    return _filled(values.typecode, map(by.__add__, values))
 
 
 def rises(values: array[int], keys: array[int], limit: int) -> bytearray:
@@ -152,7 +154,7 @@ def greater(values: array[int], others: array[int]) -> array[int]:
     """The greater of each two values."""
     if numpy is not None and len(values) >= _WORTH_IT:
         return _array(values.typecode, numpy.maximum(_view(values), _view(others)))
-    return array(values.typecode, map(max, values, others))
+    return _filled(values.typecode, map(max, values, others))
 
 
 def put_first(target: array[int], places: array[int], values: array[int]) -> None:
@@ -170,7 +172,7 @@ def owners(starts: array[int]) -> array[int]:
     if numpy is not None and len(starts) and starts[-1] >= _WORTH_IT:
         counts = numpy.diff(_view(starts))
         return _array("i", numpy.repeat(numpy.arange(len(counts), dtype="i"), counts))
-    return array("i", chain.from_iterable(map(repeat, count(), sizes(starts))))
+    return _filled("i", chain.from_iterable(map(repeat, count(), sizes(starts))))
 
 
 def spread(starts: array[int], order: range | array[int]) -> array[int]:
@@ -182,7 +184,7 @@ def spread(starts: array[int], order: range | array[int]) -> array[int]:
         firsts, counts = bounds[numbers], bounds[1:][numbers] - bounds[numbers]
         ends = numpy.cumsum(counts, dtype="i")
         return _array("i", numpy.repeat(firsts - ends + counts, counts) + numpy.arange(ends[-1], dtype="i"))
-    return array("i", chain.from_iterable(map(range, take(starts, order), take(starts, shifted(order, 1)))))
+    return _filled("i", chain.from_iterable(map(range, take(starts, order), take(starts, shifted(order, 1)))))
 
 
 def previous(first: array[int], second: array[int]) -> array[int]:
@@ -194,12 +196,17 @@ def previous(first: array[int], second: array[int]) -> array[int]:
         found = numpy.full(len(order), -1, dtype="i")
         found[order[1:]] = numpy.where(pairs[1:] == pairs[:-1], order[:-1], -1)
         return _array("i", found)
-    last: dict[tuple[int, int], int] = {}
-    before = array("i")
-    for place, pair in enumerate(zip(first, second, strict=True)):
-        before.append(last.get(pair, -1))
+    return _filled("i", _last_ones(first, second))
+
+
+def _last_ones(first: array[int], second: array[int]) -> Iterator[int]:
+    width = max(second, default=0) + 1
+    last: Any = defaultdict(lambda: -1)
+    if width * (max(first, default=0) + 1) <= len(first):
+        last = [-1] * (width * (max(first, default=0) + 1))  # quicker, as long as it is not larger
+    for place, pair in enumerate(map(add, map(width.__mul__, first), second)):
+        yield last[pair]
         last[pair] = place
-    return before
 
 
 def _pairs(first: array[int], second: array[int]) -> Any:
@@ -252,27 +259,27 @@ def ranks(tables: Sequence[array[int]], numbers: array[int], values: array[int],
             else:
                 found[places] = 0
         return _array("i", found)
-    return array("i", map(bisect_left if left else bisect_right, map(tables.__getitem__, numbers), values))
+    return _filled("i", map(bisect_left if left else bisect_right, map(tables.__getitem__, numbers), values))
 
 
 def plus(values: array[int], others: array[int]) -> array[int]:
     """The sums of each two values, which must fit the type of the first."""
     if numpy is not None and len(values) >= _WORTH_IT:
         return _array(values.typecode, _view(values) + _view(others))
-    return array(values.typecode, map(add, values, others))
+    return _filled(values.typecode, map(add, values, others))
 
 
 def gaps(values: array[int], others: array[int]) -> array[int]:
     """How much greater each value is than the other one, in unsigned numbers: the widest gap fits no signed one."""
     if numpy is not None and len(values) >= _WORTH_IT:
         return _array("Q", (_view(values) - _view(others)).view("u8"))
-    return array("Q", map(sub, values, others))
+    return _filled("Q", map(sub, values, others))
 
 
 def _places(values: array[int], others: array[int], test: Callable[[int, int], bool], name: str) -> array[int]:
     if numpy is not None and len(values) >= _WORTH_IT:
         return _array("i", numpy.flatnonzero(getattr(numpy, name)(_view(values), _view(others))).astype("i"))
-    return array("i", compress(count(), map(test, values, others)))
+    return _filled("i", compress(count(), map(test, values, others)))
 
 
 def known(values: array[int]) -> bytearray:
@@ -294,7 +301,7 @@ def sizes(starts: array[int]) -> array[int]:
     """How many rows each number has: rows starts[n] to starts[n + 1] are of n."""
     if numpy is not None and len(starts) >= _WORTH_IT:
         return _array(starts.typecode, numpy.diff(_view(starts)))
-    return array(starts.typecode, map(sub, islice(starts, 1, None), starts))
+    return _filled(starts.typecode, map(sub, islice(starts, 1, None), starts))
 
 
 def starts_of(counts: array[int]) -> array[int]:
@@ -303,14 +310,23 @@ def starts_of(counts: array[int]) -> array[int]:
         found = numpy.zeros(len(counts) + 1, dtype="i")
         numpy.cumsum(_view(counts), out=found[1:])
         return _array("i", found)
-    return array("i", accumulate(counts, initial=0))
+    return _filled("i", accumulate(counts, initial=0))
 
 
 def chosen(values: array[int], marks: array[int]) -> array[int]:
     """The values whose marks are not 0."""
     if numpy is not None and len(values) >= _WORTH_IT:
         return _array(values.typecode, _view(values)[_view(marks) != 0])
-    return array(values.typecode, compress(values, marks))
+    return _filled(values.typecode, compress(values, marks))
+
+
+def _filled(typecode: str, values: Iterable[int]) -> array[int]:
+    """An array of values as they come. Packed into bytes some at a time they get there faster than one by one."""
+    found: array[int] = array(typecode)
+    rest = iter(values)
+    while some := tuple(islice(rest, _AT_ONCE)):
+        found.frombytes(pack(f"{len(some)}{typecode}", *some))
+    return found
 
 
 def _view(values: array[int]) -> Any:
