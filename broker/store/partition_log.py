@@ -305,6 +305,8 @@ class PartitionLog(ManagedLog):
                 available = min(available, max_bytes)
             elif end_offset <= end:
                 opened.remember_end(end_offset, segment, limit)
+            if position < segment.sound_from:
+                available = segment.check(position, available)
             file = segment.log.descriptor or segment.log.open()
             segment.log.used = True
             return FileSlice(file.fd, position, available, file)

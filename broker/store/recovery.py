@@ -291,6 +291,7 @@ class _Recovery:
                     # Segments meet where they roll: the end of the one before never reached the disk.
                     self._cut(following - 1, self.segments[following - 1].size, end_offset)
                     break
+            segment.sound_from = position
             for at, header, batch in self._checked_batches(segment, position, end_offset):
                 position = at + len(batch)
                 end_offset = header.base_offset + header.last_offset_delta + 1
@@ -374,6 +375,7 @@ class _Recovery:
     def _give_back(self, segment: Segment, position: int) -> None:
         self.disk.truncate(segment.descriptor().fd, position)
         segment.size = position
+        segment.sound_from = min(segment.sound_from, position)
         self.changed = True
 
     def _has_data(self, segment: Segment, position: int) -> bool:

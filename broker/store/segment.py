@@ -18,7 +18,7 @@ from raftlog.broker.core.log.transactions import AbortedTransaction, decode_entr
 from raftlog.broker.ports import Buffer
 from raftlog.broker.store.files import Descriptor, OpenFiles, read_exactly, read_whole, write_all
 from raftlog.broker.store.index_file import offset_index, time_index
-from raftlog.wire.batch import HEADER_SIZE, LENGTH_END, MAGIC, BatchHeader, CorruptRecord, parse_header
+from raftlog.wire.batch import HEADER_SIZE, LENGTH_END, MAGIC, BatchHeader, CorruptRecord, check_crc, parse_header
 
 LOG_SUFFIX: Final = ".log"
 OFFSET_INDEX_SUFFIX: Final = ".index"
@@ -28,6 +28,15 @@ SUFFIXES: Final = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTI
 
 SCAN_BYTES: Final = 8192
 """Read at once while looking for an offset. An index interval (4096 bytes) and the header behind it fit."""
+
+CHECK_BYTES: Final = 1 << 20
+"""Read at once while batches are compared with their checksums."""
+
+CHECKED_BY_A_READ: Final = 4 << 20
+"""How much one read has compared at most, but for its first batch: a millisecond or two."""
+
+CHECKED_RANGES_MAX: Final = 32
+"""How many ranges that were compared are remembered: each belongs to a reader that goes on where it ends."""
 
 UNKNOWN: Final = -2
 """A timestamp that has not been read from the disk yet; -1 is "none"."""
@@ -40,10 +49,14 @@ class Segment:
     """Batches from `base_offset` on. `size` is the end of the last whole batch, in bytes; the file may be longer
     while room is preallocated.
 
+    What lies below `sound_from` was there before this process and may have rotted: it is compared with its checksums
+    when it is first read (`check`). The rest was written, or checked in recovery, by this one.
+
     Invariants: offsets of batches rise and lie within int32 of `base_offset`; index entries point to batches.
     """
 
     __slots__ = (
+        "_checked",
         "_disk",
         "_transactions",
         "base_offset",
@@ -57,6 +70,7 @@ class Segment:
         "offsets",
         "path",
         "size",
+        "sound_from",
         "suffix",
         "times",
     )
@@ -79,6 +93,9 @@ class Segment:
         self.offsets = offset_index(disk, files, path + OFFSET_INDEX_SUFFIX + suffix, new=new)
         self.times = time_index(disk, files, path + TIME_INDEX_SUFFIX + suffix, new=new)
         self.size = size
+        self.sound_from = 0
+        # [from, to) each, both where a batch begins.
+        self._checked: list[list[int]] = []
         self.bytes_since_index = 0
         self.created_ms = self.changed_ms = 0
         # The timestamp of the first batch decides segment.ms, the largest one retention.ms.
@@ -128,6 +145,7 @@ class Segment:
         """A segment that is on disk. Only its size is read. Raises OSError."""
         segment = cls(files, directory, base_offset, suffix=suffix, new=False)
         segment.size, segment.changed_ms = files.disk.stat(segment.log.path)
+        segment.sound_from = segment.size
         segment.created_ms = segment.changed_ms
         return segment
 
@@ -237,6 +255,45 @@ class Segment:
         if len(head) < LENGTH_END or length < HEADER_SIZE - LENGTH_END:
             raise self.damaged(position, "there is no batch")
         return length + LENGTH_END
+
+    def check(self, position: int, length: int) -> int:
+        """How many of these bytes, from the batch at `position` on, are known to be sound; at least one batch.
+
+        What is not known yet is compared with its checksums. Raises OSError, LogDamaged.
+        """
+        wanted = min(position + length, self.sound_from)
+        known = next((each for each in self._checked if each[0] <= position <= each[1]), None)
+        if known is None:
+            known = [position, position]
+            self._checked = [*self._checked[1 - CHECKED_RANGES_MAX :], known]
+        if known[1] < wanted:
+            known[1] = self._check_batches(known[1], min(wanted, known[1] + CHECKED_BY_A_READ))
+        return length if known[1] >= wanted else known[1] - position
+
+    def _check_batches(self, position: int, end: int) -> int:
+        """Compare batches from `position` on until one ends at `end` or later; where that is."""
+        fd = self.descriptor().fd
+        while position < end:
+            data = memoryview(read_exactly(self._disk, fd, min(CHECK_BYTES, self.size - position), position))
+            at = 0
+            while at + HEADER_SIZE <= len(data):
+                try:
+                    header = parse_header(data, at)
+                except CorruptRecord as error:
+                    raise self.damaged(position + at, str(error)) from None
+                if at and at + header.size > len(data):
+                    break
+                if header.size > len(data):
+                    # One batch that is larger than what is read at once.
+                    data = memoryview(self.read_batch(position, header.size))
+                if not check_crc(data, at, header.size):
+                    what = f"the batch of offset {header.base_offset} does not match its checksum"
+                    raise self.damaged(position + at, what)
+                at += header.size
+            if at == 0:
+                raise self.damaged(position, "the file ends within a batch header")
+            position += at
+        return position
 
     def headers(self, position: int = 0, end: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
         """(position, header) of the batches from `position` up to `end`. Raises OSError, LogDamaged."""
@@ -354,6 +411,7 @@ class Segment:
         fd = self.descriptor().fd
         self._disk.truncate(fd, position)
         self.size = position
+        self.sound_from = min(self.sound_from, position)
         self.bytes_since_index = position - (self.offsets.last[1] if self.offsets.last else 0)
         self.first_timestamp = -1 if position == 0 else UNKNOWN
         self.largest_timestamp = UNKNOWN

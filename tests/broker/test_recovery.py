@@ -10,11 +10,12 @@ import pytest
 
 from raftlog.broker.core.log.config import LogConfig
 from raftlog.broker.core.log.results import LogUnavailable
+from raftlog.broker.store import segment
 from raftlog.broker.store.open_log import SNAPSHOT_INTERVAL_BYTES
 from raftlog.broker.store.partition_log import PartitionLog
 from raftlog.broker.store.recovery import PAGE_BYTES
 from raftlog.linearizability.simulator.disk import PowerCut
-from raftlog.wire.batch import decode_batch, iterate_batches
+from raftlog.wire.batch import check_crc, decode_batch, iterate_batches, parse_header
 from raftlog.wire.errors import ErrorCode
 from tests.broker.log_world import DIRECTORY, START_MS, LogWorld, batch_of
 
@@ -305,6 +306,60 @@ def test_damage_that_a_reader_meets_takes_the_partition_offline() -> None:
     with pytest.raises(LogUnavailable, match=f"at byte {5 * size}"):
         world.log.read(10, 1000, 20, min_one=True)
     assert world.append_values(b"x").error is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_record_that_rotted_below_the_recovery_point_is_found_when_it_is_first_read(clean: bool) -> None:
+    """Only headers are read at the start, and no client need look at checksums."""
+    world = LogWorld()
+    fill(world, 0, 50)
+    world.log.flush()
+    world.checkpoint()
+    size = world.log.opened.active.batch_size_at(0)
+    if clean:
+        world.restart_clean()
+    else:
+        world.log.abandon()
+    damage(world, FIRST + ".log", 20 * size + 70)
+    log = world.load() if clean else world.restart_killed()
+    assert log.open() and log.log_end_offset == 50
+    assert world.append_values(b"after").base_offset == 50
+    assert log.read_bytes(50, 1000, 51, min_one=True), "what this process wrote is known to be sound"
+    with pytest.raises(LogUnavailable, match=rf"{FIRST}\.log: at byte \d+ .*the batch of offset 20 does not match"):
+        log.read(10, 1000, 50, min_one=True)
+    assert world.append_values(b"x").error is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+@pytest.mark.parametrize("bytes_max", [1, 5_000, 1 << 20])
+def test_what_was_there_before_is_compared_once_however_it_is_read(
+    bytes_max: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared: list[int] = []
+
+    def check(data: memoryview, at: int, size: int) -> bool:
+        compared.append(parse_header(data, at).base_offset)
+        return check_crc(data, at, size)
+
+    monkeypatch.setattr(segment, "check_crc", check)
+    monkeypatch.setattr(segment, "CHECK_BYTES", 3_000)
+    monkeypatch.setattr(segment, "CHECKED_BY_A_READ", 20_000)
+    world = LogWorld()
+    for number in range(60):
+        world.append_values(b"x" * (1 if number % 7 else 4_000))
+    log = world.restart_clean()
+
+    def read_through(offset: int) -> list[int]:
+        found = []
+        while data := log.read_bytes(offset, bytes_max, 60, min_one=True):
+            found += [header.base_offset for _, header in iterate_batches(data)]
+            offset = found[-1] + 1
+        return found
+
+    log.open()
+    assert read_through(0) == list(range(60)) == compared
+    assert read_through(30) == list(range(30, 60))
+    world.append_values(b"new")
+    assert read_through(0)[-1] == 59 and len(compared) == 60
 
 
 # Indexes and leftovers ---------------------------------------------------------------------------

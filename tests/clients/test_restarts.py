@@ -143,3 +143,29 @@ def test_a_damaged_partition_is_told_once_however_often_clients_ask_and_others_a
     assert len(read_all(own_broker.bootstrap_servers, "t", 100)) == 100
     told = [line for line in broker.log().splitlines() if "damaged-0 cannot be opened" in line]
     assert len(told) == 1 and str(segment) in told[0] and "Restore the file from a replica or a backup" in told[0]
+
+
+def test_a_record_that_rotted_is_not_handed_out_and_its_partition_is_offline(own_broker: Cluster, kill: bool) -> None:
+    """librdkafka does not look at checksums unless it is told to."""
+    for topic in ("rotten", "t"):
+        create_topic(own_broker.bootstrap_servers, topic, settings={"flush.messages": "1"})
+        produce(own_broker.bootstrap_servers, topic, [{"value": b"x" * 100}] * 100, batch_num_messages=5)
+    broker = own_broker.brokers[0]
+    broker.stop()
+    broker.start()
+    if kill:
+        broker.kill()
+    else:
+        broker.stop()
+    segment = broker.data_dir / "rotten-0" / f"{0:020d}.log"
+    with segment.open("r+b") as file:
+        file.seek(300)
+        file.write(b"!")
+    broker.start()
+    with consumer(own_broker.bootstrap_servers) as client:
+        client.assign([TopicPartition("rotten", 0, 0), TopicPartition("t", 0, 0)])
+        messages = poll(client, lambda found: len(found) >= 100)
+        assert {message.topic() for message in messages} == {"t"}
+    wait_until(lambda: "rotten-0 offline" in broker.log(), "the damage is told")
+    (told,) = [line for line in broker.log().splitlines() if "rotten-0 offline" in line]
+    assert str(segment) in told and "does not match its checksum" in told and "Restore the file" in told
