@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from raftlog.linearizability.checker.kafka import Judgement
 from tests.checker_kafka.story import FAIL, INFO, Story
 
@@ -216,3 +218,12 @@ def test_the_most_telling_late_append_comes_first() -> None:
     assert appends is not None
     assert appends.judgement is Judgement.ERROR
     assert "'far'" in appends.examples[0].text
+
+
+@pytest.mark.parametrize("value", [1, True, 1.5, 2**63 - 1, 2**70, -(2**70), "1", None, [1, {"a": 2}]])
+def test_a_value_is_told_as_it_was_sent_whatever_it_is(value: object) -> None:
+    story = Story().send(1, "x", value, 0).send(1, "x", 7, 1).poll(2, {"x": [(1, 7)]})
+    told = story.report().anomaly("lost-write")
+    assert told is not None
+    found = told.examples[0].details["value"]
+    assert (found, type(found)) == (value, type(value))
