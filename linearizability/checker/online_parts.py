@@ -7,13 +7,24 @@ objects, and verdicts.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 from raftlog.linearizability.checker.alphabet import Alphabet
 from raftlog.linearizability.checker.budget import Meter, OutOfBudget
 from raftlog.linearizability.checker.frontier import ENTRY_BYTES, NEVER, Frontier
-from raftlog.linearizability.checker.history import FAIL, INFO, OK, Key, Operation, TimeUnit, in_order
+from raftlog.linearizability.checker.history import (
+    FAIL,
+    INFO,
+    OK,
+    Annotation,
+    EventType,
+    Key,
+    Operation,
+    TimeUnit,
+    events_of,
+    in_order,
+)
 from raftlog.linearizability.checker.log_check import LogCheck, LogViolation, TooFar
 from raftlog.linearizability.checker.log_gaps import Undecided, finish, place_told
 from raftlog.linearizability.checker.log_witness import known_at, log_witness
@@ -335,3 +346,25 @@ class OnlineSearch:
         states = self._alphabet.states
         self._newer_seen.update(dict.fromkeys(states[number] for number in sorted(self._seen)))
         self._seen.clear()
+
+
+def witness_as_it_grew(
+    model: Model[Any], operations: Sequence[Operation], key: Key, unit: TimeUnit, meter: Meter
+) -> Witness | None:
+    """Why a finished part is bad, from what was remembered when that became certain; None when it did not.
+
+    The states that it then had are few, however many there were in all its past. `operations` lie in the order of a
+    History.
+    """
+    part = OnlineSearch(model, meter, len(operations))
+    try:
+        for kind, operation in events_of(operations):
+            if isinstance(operation, Annotation):
+                continue
+            if kind is EventType.INVOKE:
+                part.invoke(operation)
+            elif not part.complete(operation):
+                return part.witness(key, unit, meter)
+        return None if part.finish() else part.witness(key, unit, meter)
+    except OutOfBudget:
+        return None

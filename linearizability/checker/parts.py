@@ -24,7 +24,7 @@ from raftlog.linearizability.checker.models.log import Log
 from raftlog.linearizability.checker.models.queue import Queue
 from raftlog.linearizability.checker.models.register import CasRegister, Register
 from raftlog.linearizability.checker.overwritten import check_overwritten
-from raftlog.linearizability.checker.reduce import Past, reduce, reduce_found
+from raftlog.linearizability.checker.reduce import STARTS_LIMIT, Past, reduce, reduce_found
 from raftlog.linearizability.checker.search import Search
 from raftlog.linearizability.checker.verdict import Status, Witness
 from raftlog.linearizability.checker.witness import witness_of
@@ -47,6 +47,10 @@ class PartCheck(Protocol):
     @property
     def configurations(self) -> int:
         """How many were looked at."""
+
+    @property
+    def past_is_large(self) -> bool:
+        """Whether so many states came up, or so little is known of them, that a long past cannot be cut off."""
 
     def run(self, meter: Meter) -> Status:
         """Answers VALID or INVALID, or raises OutOfBudget."""
@@ -82,6 +86,11 @@ class SearchPart:
     @property
     def configurations(self) -> int:
         return 0 if self._search is None else self._search.explored
+
+    @property
+    def past_is_large(self) -> bool:
+        search = self._search
+        return search is not None and (search.alphabet.killed or len(search.alphabet.states) > STARTS_LIMIT)
 
     def run(self, meter: Meter) -> Status:
         if self._search is None:
@@ -124,6 +133,10 @@ class RegisterPart:
     @property
     def configurations(self) -> int:
         return 0 if self._search is None else self._search.configurations
+
+    @property
+    def past_is_large(self) -> bool:
+        return self._search is not None and self._search.past_is_large
 
     def run(self, meter: Meter) -> Status:
         if self._search is None:
@@ -203,6 +216,10 @@ class QueuePart:
     def configurations(self) -> int:
         return 0 if self._search is None else self._search.configurations
 
+    @property
+    def past_is_large(self) -> bool:
+        return self._search is not None and self._search.past_is_large
+
     def run(self, meter: Meter) -> Status:
         if self._search is None:
             meter.check(0, _LIFE_BYTES * len(self._operations))
@@ -254,6 +271,10 @@ class LogPart:
         self._violation: LogViolation | None = None
         self._undecided = False  # whether a shorter beginning may be bad and cannot be judged exactly
         self._search: SearchPart | None = None
+
+    @property
+    def past_is_large(self) -> bool:
+        return self._search is not None and self._search.past_is_large
 
     def run(self, meter: Meter) -> Status:
         if self._search is None:

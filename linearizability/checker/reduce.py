@@ -26,7 +26,7 @@ from raftlog.linearizability.checker.verdict import Status
 _EVER = float("inf")
 _FIRST_WINDOW = 8  # returns
 _WIDER = 4  # times as wide, when that was not enough
-_STARTS_LIMIT = 4096  # states: with more of them the past is not cut off
+STARTS_LIMIT = 4096  # states: with more of them the past is not cut off
 _REMEMBERED = 64  # operations of a question whose answer is kept
 _CONFIGURATIONS = 200_000  # of one question; a harder one counts as not answered
 
@@ -287,7 +287,7 @@ class _Prefixes:
         end = past.operations[position].end
         returns = [op.end for op in past.operations[:position] if op.outcome is OK]
         size = _FIRST_WINDOW
-        while size < len(returns) and 0 < len(starts) <= _STARTS_LIMIT:
+        while size < len(returns) and 0 < len(starts) <= STARTS_LIMIT:
             begin = returns[-size]
             started = Started(past.model, starts)
             inside = [operation for operation in prefix if operation.end > begin]

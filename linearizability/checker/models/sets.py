@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
 from raftlog.linearizability.checker.history import Key, Operation, Outcome
@@ -23,6 +23,9 @@ from raftlog.linearizability.checker.model import (
 )
 
 Elements: TypeAlias = frozenset[Any]
+
+
+_SHARED = 1_000  # elements that sets of several keys may have in common numbers: each state has a bit for all of them
 
 
 class Set(Model[Elements]):
@@ -54,8 +57,12 @@ class Set(Model[Elements]):
         return TOTAL if call.output is None or call.output is UNKNOWN else 0
 
     def suited(self, operations: Sequence[Operation]) -> Model[Any]:
-        """Where nobody reads the whole set, each element is an object of its own."""
-        return self if any(operation.function == "read" for operation in operations) else SetElement()
+        """Where nobody reads the whole set, each element is an object of its own; else the elements get numbers."""
+        if not any(operation.function == "read" for operation in operations):
+            return SetElement()
+        elements = _elements(operations)
+        alone = all(operation.key == operations[0].key for operation in operations)
+        return NumberedSet(elements) if alone or len(elements) <= _SHARED else self
 
     def validate(self, operation: Operation) -> None:
         output = operation.output
@@ -82,6 +89,80 @@ class Set(Model[Elements]):
         told = [f"left out {', '.join(missing[:5])}"] if missing else []
         told += [f"had {', '.join(extra[:5])}, which the set does not hold"] if extra else []
         return "the answer " + " and ".join(told)
+
+
+class NumberedSet(Model[int]):
+    """A set whose elements are all known: the state is a number with a bit for each.
+
+    A search keeps thousands of states, and twenty thousand elements take two megabytes as a frozenset.
+    """
+
+    name = "set"
+    functions = Set.functions
+
+    def __init__(self, elements: Sequence[Any]) -> None:
+        """`elements` are all that anybody names, no two equal."""
+        self._places = {element: place for place, element in enumerate(elements)}
+        self._read: dict[int, tuple[Any, int]] = {}  # by identity, which is quicker than to hash them
+
+    def initial_state(self) -> int:
+        return 0
+
+    def step(self, state: int, call: Call) -> int | Refused:
+        function, given, output = call
+        if function == "read":
+            return state if output is UNKNOWN or state == self._state(output) else REFUSED
+        bit = 1 << self._places[given]
+        there = state & bit != 0
+        if function == "contains":
+            return state if output is UNKNOWN or output == there else REFUSED
+        changes = there if function == "remove" else not there
+        if output is not None and output is not UNKNOWN and output != changes:
+            return REFUSED
+        return state ^ bit if changes else state
+
+    def _state(self, output: Any) -> int:
+        known = self._read.get(id(output))
+        if known is None:
+            state = int.from_bytes(_packed(self._places[element] for element in output), "little")
+            known = self._read[id(output)] = (output, state)
+        return known[1]
+
+    def traits(self, call: Call) -> Traits:
+        return _WHOLE.traits(call)
+
+    def validate(self, operation: Operation) -> None:
+        _WHOLE.validate(operation)
+
+    def describe_state(self, state: int) -> str:
+        return _WHOLE.describe_state(self._named(state))
+
+    def refusal(self, state: int, call: Call) -> str:
+        return _WHOLE.refusal(self._named(state), call)
+
+    def _named(self, state: int) -> Elements:
+        return frozenset(element for element, place in self._places.items() if state >> place & 1)
+
+
+def _elements(operations: Sequence[Operation]) -> list[Any]:
+    """All that the operations name, each once."""
+    found: dict[Any, None] = {}
+    for operation in operations:
+        if operation.function != "read":
+            found.setdefault(freeze(operation.input))
+        elif operation.outcome is Outcome.OK:
+            found.update(dict.fromkeys(freeze(list(operation.output))))
+    return list(found)
+
+
+def _packed(places: Iterable[int]) -> bytes:
+    """The bits at these places."""
+    packed = bytearray()
+    for place in places:
+        if place >> 3 >= len(packed):
+            packed.extend(bytes((place >> 3) + 1 - len(packed)))
+        packed[place >> 3] |= 1 << (place & 7)
+    return bytes(packed)
 
 
 class SetElement(Model[bool]):
