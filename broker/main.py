@@ -86,7 +86,7 @@ async def _serve(config: BrokerConfig, ready_fd: int | None, lifeline_fd: int | 
         return await _stop(broker)
     for _, host, port in broker.addresses:
         seconds = time.monotonic() - began
-        log.info("serving address=%s:%d cluster=%s start=%.3fs", host, port, broker.cluster_id, seconds)
+        log.info("serving address=%s cluster=%s start=%.3fs", _shown(host, port), broker.cluster_id, seconds)
     with contextlib.suppress(OSError):  # a word for later; what the disk lacks is told by those who need it
         note_version(config.metadata_directory, __version__)
     if watchdog is not None:
@@ -142,11 +142,14 @@ def _hear_no_more_signals(loop: asyncio.AbstractEventLoop) -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
 
 
+def _shown(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def _tell_ready(ready_fd: int | None, node_id: int, address: tuple[str, int]) -> None:
     if ready_fd is None:
         return
-    host = f"[{address[0]}]" if ":" in address[0] else address[0]
-    line = json.dumps({"id": node_id, "pid": os.getpid(), "address": f"{host}:{address[1]}"})
+    line = json.dumps({"id": node_id, "pid": os.getpid(), "address": _shown(*address)})
     os.write(ready_fd, line.encode() + b"\n")
     os.close(ready_fd)
 

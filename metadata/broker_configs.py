@@ -167,7 +167,8 @@ _REPLICATION = (
 _LISTENERS = (
     _fixed(
         "listeners", _LIST, ("PLAINTEXT://:9092",), None,
-        "Where the broker listens, as NAME://host:port; an empty host is every address, port 0 a free port.",
+        "Where the broker listens, as NAME://host:port; an empty host is every address of IPv4, [::] of IPv6 as well,"
+        " port 0 a free port.",
     ),
     _fixed(
         "advertised.listeners", _LIST, None, None,

@@ -32,6 +32,13 @@ Dispatch: TypeAlias = Callable[[Connection, memoryview], None]
 _SWEEP_SECONDS = 5.0
 _ACCEPT_PAUSE_SECONDS = 0.1
 
+_IPV4_IN_IPV6 = "::ffff:"
+
+
+def _plain(host: str) -> str:
+    """An address as who has it knows it: a listener on all addresses of IPv6 takes those of IPv4, too."""
+    return host.removeprefix(_IPV4_IN_IPV6) if "." in host else host
+
 
 class Server:
     """All listeners of a broker and their connections."""
@@ -104,18 +111,19 @@ class Server:
                 self.loop.remove_reader(listener.fileno())
                 self.loop.call_later(_ACCEPT_PAUSE_SECONDS, self._listen_again, listener)
                 return
-            refusal = self._refusal(peer[0])
+            host = _plain(peer[0])
+            refusal = self._refusal(host)
             if refusal:
                 sock.close()
-                self._tell_refusal(peer[0], refusal)
+                self._tell_refusal(host, refusal)
                 continue
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             # A client whose machine vanished is noticed though it never says good-bye.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             local = sock.getsockname()
-            self._per_address[peer[0]] += 1
-            connection = Connection(sock, (peer[0], peer[1]), (local[0], local[1]), self)
+            self._per_address[host] += 1
+            connection = Connection(sock, (host, peer[1]), (_plain(local[0]), local[1]), self)
             connection.listener_name = self._listeners[listener]
             self.connections[connection] = None
 

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from raftlog.cli.broker import build_parser, gather_settings
 from raftlog.testing import BrokerDied, BrokerProcess
@@ -199,3 +200,20 @@ def test_a_log_level_that_does_not_exist_is_refused_in_words(
     assert done.err == (
         "raftlog: RAFTLOG_LOG_LEVEL in the environment is LOUD; give one of DEBUG, INFO, WARNING, ERROR, CRITICAL\n"
     )
+
+
+def test_on_all_addresses_of_ipv6_each_client_is_told_the_address_that_it_connected_to(tmp_path: Path) -> None:
+    try:
+        socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True).close()
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    made = BrokerProcess(1, tmp_path / "data", host="::", log_file=tmp_path / "log")
+    made.start()
+    try:
+        for host, address in (("127.0.0.1", "127.0.0.1"), ("::1", "[::1]")):
+            admin = AdminClient({"bootstrap.servers": f"{address}:{made.port}"})
+            (told,) = admin.list_topics(timeout=DEADLINE_SECONDS).brokers.values()
+            assert (told.host, told.port) == (host, made.port)
+        assert f"serving address=[::]:{made.port} " in made.log()
+    finally:
+        made.kill()
