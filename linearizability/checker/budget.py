@@ -7,7 +7,7 @@ handed in, because the checker is pure. Without them, time is not limited and me
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from raftlog.linearizability.checker.verdict import Limit
 
@@ -61,6 +61,19 @@ class Meter:
     def elapsed(self) -> float:
         """Seconds since the start; 0 without a clock."""
         return self.budget.clock() - self.started if self.budget.clock is not None else 0.0
+
+    def rest(self) -> Budget:
+        """What is left now, for work that may be done at any later time."""
+        budget = self.budget
+        seconds, configurations = budget.seconds, budget.configurations
+        if self._deadline is not None and budget.clock is not None:
+            seconds = max(self._deadline - budget.clock(), 0.0)
+        if configurations is not None:
+            configurations = max(configurations - self.configurations, 0)
+        start = None if budget.memory is None else self._memory_at_start
+        return replace(
+            budget, seconds=seconds, configurations=configurations, clock_at_start=None, memory_at_start=start
+        )
 
     def check(self, configurations: int, estimated_bytes: int) -> None:
         """Account for more configurations and for the memory now held. Raises OutOfBudget."""

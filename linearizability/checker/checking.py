@@ -97,61 +97,74 @@ class _Check:
         self._model = model
         self._parts = parts
         self._meter = meter
-        self._checks: dict[Key, PartCheck] = {key: part_check(model, ops) for key, ops in parts.items()}
+        self._checks: dict[Key, PartCheck] = {}  # of those parts that had a turn
         self._status: dict[Key, Status] = {}
         self._out: OutOfBudget | None = None
         self._explained = 0.0  # seconds
 
     def run(self, progress: Progress | None) -> Verdict:
         """Give every part a little, then those that need it more, until one is invalid or all are settled."""
-        open_parts = list(self._checks)
+        open_parts = list(self._parts)
         ceiling: int | None = _FIRST_LOOK
         while open_parts and self._out is None:
             if len(open_parts) == 1:
                 ceiling = None
-            open_parts = self._turn(open_parts, ceiling, progress)
-            if Status.INVALID in self._status.values():
-                break
+            left: list[Key] = []
+            for place, key in enumerate(open_parts):
+                if not self._settles(key, ceiling):
+                    left.append(key)
+                elif self._status[key] is Status.INVALID:
+                    return self._invalid(key, open_parts[place + 1 :], ceiling)
+                if progress is not None:
+                    progress(len(self._status), len(self._parts))
+            open_parts = left
             ceiling = None if ceiling is None else ceiling * _MORE
-        return self._verdict()
-
-    def _turn(self, keys: list[Key], ceiling: int | None, progress: Progress | None) -> list[Key]:
-        meter = self._meter
-        left: list[Key] = []
-        for key in keys:
-            if self._out is not None:
-                left.append(key)
-                continue
-            meter.ceiling = None if ceiling is None else meter.configurations + ceiling
-            try:
-                self._status[key] = self._checks[key].run(meter)
-            except OutOfBudget as out:
-                left.append(key)
-                if meter.ceiling is None or meter.configurations < meter.ceiling:
-                    self._out = out
-            if progress is not None:
-                progress(len(self._status), len(self._checks))
-        meter.ceiling = None
-        return left
-
-    def _verdict(self) -> Verdict:
-        bad = [key for key, status in self._status.items() if status is Status.INVALID]
-        bad.sort(key=lambda key: self._checks[key].end())
-        limit: Limit = self._out.limit if self._out is not None else "configurations"
-        parts = tuple(self._part(key, limit) for key in self._checks)
-        count = len(self._history)
-        seconds = self._meter.elapsed()
-        if bad:
-            worst = next(part for part in parts if part.key == bad[0])
-            witness: Any = Deferred(lambda: worst.witness)
-            return DeferredInvalid(self._model, parts, count, seconds, witness=witness)
+        parts = tuple(map(self._part, self._parts))
+        count, seconds = len(self._history), self._meter.elapsed()
         if self._out is not None:
-            return Unknown(self._model, parts, count, seconds, limit=limit, reason=self._reason(self._out))
+            return Unknown(self._model, parts, count, seconds, limit=self._out.limit, reason=self._reason(self._out))
         return Valid(self._model, parts, count, seconds)
 
-    def _part(self, key: Key, limit: Limit) -> DeferredPart:
-        checked = self._checks[key]
+    def _settles(self, key: Key, ceiling: int | None) -> bool:
+        """Check a part until the ceiling. Answers whether it is settled."""
+        meter = self._meter
+        if self._out is not None:
+            return False
+        meter.ceiling = None if ceiling is None else meter.configurations + ceiling
+        try:
+            self._status[key] = self._check_of(key).run(meter)
+            return True
+        except OutOfBudget as out:
+            if meter.ceiling is None or meter.configurations < meter.ceiling:
+                self._out = out
+            return False
+        finally:
+            meter.ceiling = None
+
+    def _check_of(self, key: Key) -> PartCheck:
+        if key not in self._checks:
+            self._checks[key] = part_check(self._model, self._parts[key])
+        return self._checks[key]
+
+    def _invalid(self, key: Key, left: list[Key], ceiling: int | None) -> Verdict:
+        """The verdict once a part is invalid. Those left are checked as far when somebody looks at the parts."""
+        bad = self._part(key)
+        rest = self._meter.rest()
+
+        def all_parts() -> tuple[DeferredPart, ...]:
+            self._meter = Meter(rest)
+            for other in left:
+                self._settles(other, ceiling)
+            return tuple(bad if other == key else self._part(other) for other in self._parts)
+
+        parts: Any = Deferred(all_parts)
+        witness: Any = Deferred(lambda: bad.witness)
+        return DeferredInvalid(self._model, parts, len(self._history), self._meter.elapsed(), witness=witness)
+
+    def _part(self, key: Key) -> DeferredPart:
+        checked = self._check_of(key)
         status = self._status.get(key, Status.UNKNOWN)
+        limit: Limit = self._out.limit if self._out is not None else "configurations"
         witness: Any = Deferred(lambda: self._explain(key)) if status is Status.INVALID else None
         order: Any = () if status is Status.UNKNOWN else Deferred(lambda: self._order(key, status))
         return DeferredPart(

@@ -149,7 +149,7 @@ class Valid(_Verdict):
 
 @dataclass(frozen=True, slots=True)
 class Invalid(_Verdict):
-    """No order explains the history. `witness` is the most telling part's; every bad part carries its own."""
+    """No order explains the history. `witness` is that of the first bad part found; every bad part carries its own."""
 
     witness: Witness = field(kw_only=True)
     status: Status = field(default=Status.INVALID, init=False)
@@ -210,10 +210,19 @@ class DeferredPart(PartVerdict):
 
 
 class DeferredInvalid(Invalid):
-    """An Invalid whose witness is that of a DeferredPart."""
+    """An Invalid whose witness is that of a DeferredPart, and whose other parts are checked when they are looked at."""
 
-    __slots__ = ("_witness",)
+    __slots__ = ("_parts", "_witness")
+    _parts: Any
     _witness: Any
+
+    @property
+    def parts(self) -> tuple[PartVerdict, ...]:
+        return self._parts.get() if isinstance(self._parts, Deferred) else self._parts  # type: ignore[no-any-return]
+
+    @parts.setter
+    def parts(self, value: Any) -> None:
+        object.__setattr__(self, "_parts", value)
 
     @property
     def witness(self) -> Witness:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from raftlog.linearizability.checker.budget import Budget
 from raftlog.linearizability.checker.checking import check
 from raftlog.linearizability.checker.history import OK, Operation, TimeUnit
 from raftlog.linearizability.checker.jsonl import freeze
+from raftlog.linearizability.checker.model import Call
+from raftlog.linearizability.checker.models.key_value import KeyValue
 from raftlog.linearizability.checker.models.lock import Lock
 from raftlog.linearizability.checker.models.offsets import ConsumerOffsets
 from raftlog.linearizability.checker.models.queue import Queue
@@ -15,7 +18,7 @@ from raftlog.linearizability.checker.models.register import Register
 from raftlog.linearizability.checker.page import report_of
 from raftlog.linearizability.checker.page.text import render_text
 from raftlog.linearizability.checker.reduce import Core
-from raftlog.linearizability.checker.verdict import Invalid
+from raftlog.linearizability.checker.verdict import Invalid, Status
 from raftlog.linearizability.checker.witness import witness_of
 
 Step = tuple[int, str, Any, Any]
@@ -86,3 +89,50 @@ def test_a_violation_that_does_not_become_small_is_told_without_trying_its_order
     assert time.process_time() - began < 5  # all pairs of so many would take minutes
     assert witness.refused is reads[-1] and not witness.minimal and witness.context == (reads[0],)
     assert "no order explains read() -> 7 together with the 49,999 other operations" in witness.words
+
+
+class Counted(KeyValue):
+    """Notes in whose name it was asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[Any] = []
+
+    def step(self, state: Any, call: Call) -> Any:
+        self.asked.append(call.input)
+        return super().step(state, call)
+
+
+def some_parts() -> list[Operation]:
+    """Of four keys the second and the last are bad."""
+    operations = []
+    for place, (key, wrong) in enumerate([("a", False), ("b", True), ("c", False), ("d", True)]):
+        call = 10 * place
+        operations.append(Operation(1, "put", key, None, key, call, call + 1, OK))
+        operations.append(Operation(1, "get", None, "?" if wrong else key, key, call + 2, call + 3, OK))
+    return operations
+
+
+def test_the_check_ends_with_the_first_bad_part_and_the_others_are_checked_when_they_are_looked_at() -> None:
+    model = Counted()
+    verdict = check(some_parts(), model)
+    assert isinstance(verdict, Invalid)
+    assert verdict.witness.key == "b"
+    assert "a" in model.asked and not {"c", "d"} & set(model.asked)
+    parts = verdict.parts
+    assert [part.status for part in parts] == [Status.VALID, Status.INVALID, Status.VALID, Status.INVALID]
+    assert verdict.parts is parts
+    assert parts[1].witness is verdict.witness
+    assert parts[3].witness is not None and parts[3].witness.key == "d"
+    assert {"c", "d"} <= set(model.asked)
+
+
+def test_the_parts_behind_a_bad_one_are_checked_in_what_was_left_of_the_budget() -> None:
+    time = 0.0
+    verdict = check(some_parts(), KeyValue(), budget=Budget(seconds=10, clock=lambda: time))
+    time = 1_000.0  # long after: the time since does not count
+    assert [part.status for part in verdict.parts][2:] == [Status.VALID, Status.INVALID]
+    ticks = iter(range(1_000))
+    verdict = check(some_parts(), KeyValue(), budget=Budget(seconds=3.5, clock=lambda: float(next(ticks))))
+    assert isinstance(verdict, Invalid)
+    assert [(part.status, part.limit) for part in verdict.parts][2:] == 2 * [(Status.UNKNOWN, "time")]
