@@ -12,8 +12,9 @@ from typing import Any, Protocol
 
 from raftlog.linearizability.checker.beginnings import Beginning, shortest_bad
 from raftlog.linearizability.checker.budget import Meter, OutOfBudget
+from raftlog.linearizability.checker.elements import ElementViolation, check_elements
 from raftlog.linearizability.checker.fifo import FifoViolation, NotFifo, check_fifo
-from raftlog.linearizability.checker.history import FAIL, Key, Operation, TimeUnit, without
+from raftlog.linearizability.checker.history import FAIL, INFO, Key, Operation, TimeUnit, without
 from raftlog.linearizability.checker.jsonl import freeze
 from raftlog.linearizability.checker.log_check import LogViolation
 from raftlog.linearizability.checker.log_gaps import Undecided
@@ -23,6 +24,7 @@ from raftlog.linearizability.checker.model import Model
 from raftlog.linearizability.checker.models.log import Log
 from raftlog.linearizability.checker.models.queue import Queue
 from raftlog.linearizability.checker.models.register import CasRegister, Register
+from raftlog.linearizability.checker.models.sets import NumberedSet, OneElement, Set
 from raftlog.linearizability.checker.overwritten import check_overwritten
 from raftlog.linearizability.checker.reduce import STARTS_LIMIT, Past, reduce, reduce_found
 from raftlog.linearizability.checker.search import Search
@@ -33,8 +35,9 @@ from raftlog.linearizability.checker.zones import NotUnique, ZoneViolation, chec
 
 _ZONE_BYTES = 400  # of a value, in three dictionaries
 _LONG = 40  # configurations, times processes, an operation: a search that took as many may take for ever
+_ENOUGH = 5_000  # configurations of such a search, at a set
 _LIFE_BYTES = 200  # of a value in a queue
-_SMALL = 1_000  # operations of a log that is worth a search when its own witness is not minimal
+_SMALL = 1_000  # operations of a log or set that is worth a search for a witness when its own may not be the smallest
 
 _process = attrgetter("process")
 
@@ -69,6 +72,8 @@ def part_check(model: Model[Any], operations: Sequence[Operation]) -> PartCheck:
         return LogPart(model, operations)
     if type(model) is Register or type(model) is CasRegister:
         return RegisterPart(model, operations)
+    if type(model) is Set or type(model) is NumberedSet:
+        return SetPart(model, operations)
     if type(model) is Queue:
         return QueuePart(model, operations)
     return SearchPart(model, operations)
@@ -112,6 +117,42 @@ class SearchPart:
         position, core = reduce(past, search.refused, meter)
         end = self._operations[position].returned
         assert end is not None
+        return witness_of(core, key, end, unit)
+
+
+class SetPart(SearchPart):
+    """A set that is read whole: by search, unless some answer is wrong for one element alone."""
+
+    def __init__(self, model: Model[Any], operations: Sequence[Operation]) -> None:
+        super().__init__(model, operations)
+        self._violation: ElementViolation | None = None
+        self._looked = False
+
+    def run(self, meter: Meter) -> Status:
+        if not self._looked:
+            self._looked = True
+            self._violation = check_elements(self._operations)
+        return super().run(meter) if self._violation is None else Status.INVALID
+
+    def end(self) -> int:
+        return super().end() if self._violation is None else known_at(self._violation.read)
+
+    def witness(self, key: Key, unit: TimeUnit, meter: Meter) -> Witness:
+        violation = self._violation
+        if violation is None:
+            return super().witness(key, unit, meter)
+        if len(self._operations) <= _SMALL:
+            meter.ceiling = meter.configurations + _ENOUGH
+            try:
+                super().run(meter)  # something else may have been wrong before
+                return super().witness(key, unit, meter)
+            except OutOfBudget:
+                pass
+            finally:
+                meter.ceiling = None
+        end = self.end()
+        known = [one for one in violation.operations if one.end <= end or (one.call <= end and one.outcome is INFO)]
+        core = reduce_found(OneElement(violation.element), known, meter)
         return witness_of(core, key, end, unit)
 
 

@@ -64,6 +64,18 @@ def test_a_set_of_thousands_fits_into_a_little_memory(key: str | None) -> None:
     assert isinstance(check(operations, Set(), budget=Budget(megabytes=100)), Valid)
 
 
+def test_an_element_that_a_set_has_lost_is_named() -> None:
+    operations = [add for add in added(1_200) if add.outcome is OK]
+    present = [add.input for add in operations if add.input != 500]
+    operations.append(Operation(99, "read", None, present, None, 5_000, 5_001, OK))
+    verdict = check(operations, Set())
+    assert isinstance(verdict, Invalid)
+    witness = verdict.witness
+    assert witness.minimal and len(witness.operations) == 2
+    told = "The read by process 99 left out 500, which the set holds; add(500) by process 0 had returned 4.48 µs before"
+    assert witness.words.startswith(told)
+
+
 def test_the_elements_of_a_set_have_numbers_only_where_they_are_few_or_there_is_one_set() -> None:
     operations = [*added(1_200), Operation(99, "read", None, [], None, 0, 1, OK)]
     assert isinstance(Set().suited(operations), NumberedSet)

@@ -88,7 +88,7 @@ class Set(Model[Elements]):
         extra = sorted(map(repr, frozenset(call.output) - state))
         told = [f"left out {', '.join(missing[:5])}"] if missing else []
         told += [f"had {', '.join(extra[:5])}, which the set does not hold"] if extra else []
-        return "the answer " + " and ".join(told)
+        return " and ".join(told)
 
 
 class NumberedSet(Model[int]):
@@ -142,6 +142,39 @@ class NumberedSet(Model[int]):
 
     def _named(self, state: int) -> Elements:
         return frozenset(element for element, place in self._places.items() if state >> place & 1)
+
+
+class OneElement(Model[bool]):
+    """What is done with one element of a set, and what reads of the whole set say of it."""
+
+    name = "set"
+    functions = Set.functions
+
+    def __init__(self, element: Any) -> None:
+        self.element = element
+
+    def initial_state(self) -> bool:
+        return False
+
+    def step(self, state: bool, call: Call) -> bool | Refused:
+        if call.function == "read":
+            return state if call.output is UNKNOWN or (self.element in call.output) == state else REFUSED
+        return _ELEMENT.step(state, call)
+
+    def traits(self, call: Call) -> Traits:
+        return OBSERVER if call.function == "read" else _ELEMENT.traits(call)
+
+    def validate(self, operation: Operation) -> None:
+        _WHOLE.validate(operation)
+
+    def describe_state(self, state: bool) -> str:
+        return f"{_ELEMENT.describe_state(state)} ({self.element!r})"
+
+    def refusal(self, state: bool, call: Call) -> str:
+        if call.function != "read":
+            return _ELEMENT.refusal(state, call)
+        how = "left out {}, which the set holds" if state else "had {}, which the set does not hold"
+        return how.format(repr(self.element))
 
 
 def _elements(operations: Sequence[Operation]) -> list[Any]:
@@ -203,3 +236,4 @@ class SetElement(Model[bool]):
 
 
 _WHOLE = Set()
+_ELEMENT = SetElement()
