@@ -231,6 +231,6 @@ def _value(value: Any, limit: int = 60) -> str:
 
 
 def _some(texts: Sequence[str], conjunction: str) -> str:
-    if len(texts) > _LIST_LIMIT:
+    if len(texts) > _LIST_LIMIT + 1:  # of one more there is no saying `one of 1 others`
         return ", ".join(texts[:_LIST_LIMIT]) + f"{conjunction}one of {len(texts) - _LIST_LIMIT} others"
     return conjunction.join([", ".join(texts[:-1]), texts[-1]]) if len(texts) > 1 else "".join(texts)

@@ -45,6 +45,13 @@ def test_an_invalid_history_exits_with_1_and_shows_the_witness(run: Run, tmp_pat
     assert outcome.err == ""
 
 
+def test_a_history_that_was_not_kept_is_counted_all_the_same(run: Run, tmp_path: Path) -> None:
+    path = written(tmp_path / "good.jsonl", GOOD)
+    count = next(part for part in run("check", path, "--model", "log").out.split(", ") if "operation" in part)
+    outcome = run("check", path, "--model", "log", "--online")
+    assert count in outcome.out and "process" not in outcome.out
+
+
 def test_json_tells_the_same_on_one_line(run: Run, tmp_path: Path) -> None:
     path = written(tmp_path / "bad.jsonl", BAD)
     outcome = run("check", path, "--model", "log", "--json")

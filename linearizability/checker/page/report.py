@@ -137,12 +137,10 @@ def _words(verdict: Verdict) -> str:
 def _facts(verdict: Verdict, history: History) -> list[tuple[str, str]]:
     processes = len({operation.process for operation in history.operations})
     many = "process" if processes == 1 else "processes"
-    facts = [
-        ("model", str(verdict.model.name)),
-        ("", plural(len(history), "operation")),
-        ("", f"{processes:,} {many}"),
-        ("", plural(len(verdict.parts), "part")),
-    ]
+    facts = [("model", str(verdict.model.name)), ("", plural(verdict.operation_count, "operation"))]
+    if len(history) == verdict.operation_count:  # of a growing history no more is kept than shows the violation
+        facts.append(("", f"{processes:,} {many}"))
+    facts.append(("", plural(len(verdict.parts), "part")))
     if verdict.seconds > 0:
         facts.append(("checked in", _duration(verdict.seconds)))
     return facts
