@@ -51,7 +51,7 @@ from raftlog.broker.store.open_log import OpenLog
 from raftlog.broker.store.partition_log import PartitionLog
 from raftlog.broker.store.segment import Segment
 from raftlog.broker.store.store import Store
-from raftlog.wire.batch import BatchHeader, CorruptRecord, iterate_batches, parse_header
+from raftlog.wire.batch import BatchHeader, CorruptRecord, check_crc, iterate_batches, parse_header
 
 logger = logging.getLogger("raftlog.cleaner")
 
@@ -380,6 +380,11 @@ class _Run:
         if not found:
             raise segment.damaged(position, "the file ends within a batch")
         view = memoryview(data)
+        for at, header in found:
+            # A damaged record would get a checksum that is right, or let others go that it is no successor of.
+            if not check_crc(view, at, header.size):
+                what = f"the batch of offset {header.base_offset} does not match its checksum"
+                raise segment.damaged(position + at, what)
         end = found[-1][0] + found[-1][1].size
         return [(header, view[at : at + header.size]) for at, header in found], position + end
 
