@@ -175,10 +175,11 @@ def test_what_nobody_reads_is_foreseen_to_die_at_the_return_at_which_it_dies(
     assert invalid > 5 or name != "key-value"
 
 
-def test_thirty_clients_at_one_register_take_few_wrong_turns() -> None:
+@pytest.mark.parametrize("clients", [30, 300])
+def test_many_clients_at_one_register_take_few_wrong_turns(clients: int) -> None:
     world = WORLDS["cas-register"]
     for seed in range(3):
-        history = record(world, Random(seed), count=1_000, clients=30)
+        history = record(world, Random(seed), count=1_000, clients=clients)
         verdict = check(history, world.model)
         assert isinstance(verdict, Valid)
         assert verdict.parts[0].configurations < 2_000, seed
