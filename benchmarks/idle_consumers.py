@@ -33,6 +33,10 @@ async def poll(client: RawClient, topic: str, partition: int, until: asyncio.Eve
     session = decode(FetchResponse, VERSION, reply, offset).session_id
     epoch = 1
     while not until.is_set():
+        if session == 0:
+            # There was no slot for one: the whole request every time, as those consumers then do.
+            await client.send(frame(ApiKey.FETCH, VERSION, epoch, first))
+            continue
         following = FetchRequest(
             max_wait_ms=WAIT_MS, min_bytes=1, max_bytes=50 << 20, session_id=session, session_epoch=epoch, topics=[]
         )

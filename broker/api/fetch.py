@@ -237,6 +237,11 @@ class _Answer(PendingReply):
         self.pieces = None
         return self
 
+    def gone(self) -> None:
+        """See Recogniser."""
+        if self._session.parked is None:
+            self._services.fetches.sessions.leave(self._session)
+
     def hurry(self) -> None:
         """See PendingReply. Metadata, offsets and coordinators that a consumer asks for while it polls for records
         would otherwise reach it only when the poll is over, half a second later with most clients."""

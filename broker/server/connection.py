@@ -475,12 +475,14 @@ class Connection:
         places, self._places = self._places, []
         self._out.clear()
         self._stash = b""
-        self.recogniser = None
+        recogniser, self.recogniser = self.recogniser, None
         self._socket.close()
         log.log(level, "connection=%r closed reason=%r", self, reason)
         self._server.forget(self)
         for place in places:
             place.abandon()
+        if recogniser is not None:
+            recogniser.gone()
 
     @property
     def is_idle(self) -> bool:

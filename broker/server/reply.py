@@ -48,6 +48,9 @@ class Recogniser(Protocol):
         """Serve what was received, `count` bytes, if it is that one request; gives the place of the reply, which comes
         later. Otherwise nothing is changed, and None."""
 
+    def gone(self) -> None:
+        """The connection has ended."""
+
 
 class PendingReply:
     """The place of a reply that is not there yet; later replies of the connection wait behind it.

@@ -151,11 +151,13 @@ class KafkaConnection(asyncio.Protocol):
         if self.closed:
             return
         self.closed = True
-        self.recogniser = None
+        recogniser, self.recogniser = self.recogniser, None
         self._transport.close()
         places, self._places = self._places, deque()
         for place in places:
             place.abandon()
+        if recogniser is not None:
+            recogniser.gone()
 
 
 class Unanswered(Exception):

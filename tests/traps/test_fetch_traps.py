@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from raftlog.testing import cluster
 from raftlog.wire.apis import ApiKey
 from raftlog.wire.batch import iterate_batches, parse_header
 from raftlog.wire.errors import ErrorCode
@@ -29,8 +30,8 @@ from tests.traps.batches import (
     session_request,
     values_of,
 )
-from tests.traps.conftest import MakeTopic
-from tests.traps.raw import RawConnection
+from tests.traps.conftest import MakeTopic, ours_only
+from tests.traps.raw import RawConnection, create_topic
 from tests.traps.sensible import Names, fetch, produce, sensible_request
 
 VERSIONS = range(4, 19)
@@ -246,6 +247,39 @@ def test_a_poll_repeated_with_an_old_epoch_is_refused(connection: RawConnection,
     for poll in (first, second):
         connection.ask(poll, FETCH_VERSION)
     assert connection.ask(second, FETCH_VERSION).error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+
+
+@ours_only
+def test_the_session_of_a_client_that_has_gone_makes_room_when_all_slots_are_in_use() -> None:
+    with cluster(1, settings={"max.incremental.fetch.session.cache.slots": "2"}) as running:
+        bootstrap = running.bootstrap_servers
+        names = Names("sessions", create_topic(bootstrap, "sessions", partitions=1), "")
+        gone, stays, third = (RawConnection(bootstrap) for _ in range(3))
+        for client in (gone, stays):
+            session_id = client.ask(session_request(names), FETCH_VERSION).session_id
+            (poll,) = quiet_polls(session_id, names, range(1, 2), LONG_MS)
+            client.send_request(poll, FETCH_VERSION)
+        assert third.ask(session_request(names), FETCH_VERSION).session_id == 0
+        gone.socket.close()
+        # The broker hears of the end when it comes to it.
+        assert any(third.ask(session_request(names), FETCH_VERSION).session_id for _ in range(10_000))
+        send(third, names, plain_batch(b"news"))
+        _, news = stays.receive(ApiKey.FETCH, FETCH_VERSION)
+        assert news.session_id == session_id and values_of(only_partition(news).records) == [b"news"]
+
+
+def test_a_client_that_comes_back_finds_its_session(
+    broker: RunningBroker, connection: RawConnection, names: Names
+) -> None:
+    session_id = connection.ask(session_request(names), FETCH_VERSION).session_id
+    (parked,) = quiet_polls(session_id, names, range(1, 2), LONG_MS)
+    connection.send_request(parked, FETCH_VERSION)
+    connection.socket.close()
+    with RawConnection(broker.bootstrap_servers) as again:
+        send(again, names, plain_batch(b"news"))
+        # The first poll may have come before the connection ended, or not.
+        back = [again.ask(poll, FETCH_VERSION) for poll in quiet_polls(session_id, names, range(1, 3), 10)]
+    assert ErrorCode.NONE in [answer.error_code for answer in back]
 
 
 def test_a_session_forgets_a_partition_when_told_to(connection: RawConnection, names: Names) -> None:

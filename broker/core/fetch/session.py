@@ -183,6 +183,8 @@ class FetchSessions(Generic[P]):
         self._release = release
         # In order of last use.
         self._sessions: dict[int, FetchSession[P]] = {}
+        # Whose clients have gone away. They may come back, but are the first to make room.
+        self._left: dict[int, None] = {}
         self._of_replicas: dict[int, int] = {}
         self._partitions = 0
 
@@ -211,6 +213,9 @@ class FetchSessions(Generic[P]):
     def _make_room(self, now_ms: int) -> bool:
         if len(self._sessions) < self._slots:
             return True
+        if self._left:
+            self.close(next(iter(self._left)))
+            return True
         oldest = next(iter(self._sessions.values()), None)
         if oldest is None or oldest.parked is not None or now_ms - oldest.last_used_ms < EVICTION_MS_MIN:
             return False
@@ -234,6 +239,17 @@ class FetchSessions(Generic[P]):
         session.last_used_ms = now_ms
         del self._sessions[session.session_id]
         self._sessions[session.session_id] = session
+        if self._left:
+            self._left.pop(session.session_id, None)
+
+    def leave(self, session: FetchSession[P]) -> None:
+        """The client is gone, and will more likely begin anew than come back for its session.
+
+        Kafka keeps the session for EVICTION_MS_MIN: where all slots are in use, a thousand consumers that are started
+        again have none for two minutes.
+        """
+        if session.replica_id == CONSUMER and session.session_id in self._sessions:
+            self._left[session.session_id] = None
 
     def use(self, session: FetchSession[P], now_ms: int) -> bool:
         """Resume the session with the epoch that it expects, for an accepted request; False if it is not open."""
@@ -260,6 +276,7 @@ class FetchSessions(Generic[P]):
 
     def _forget(self, session_id: int) -> FetchSession[P] | None:
         session = self._sessions.pop(session_id, None)
+        self._left.pop(session_id, None)
         if session is not None:
             self._partitions -= session.counted
             session.counted = 0
