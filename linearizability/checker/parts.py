@@ -156,19 +156,13 @@ class SetPart(SearchPart):
         return witness_of(core, key, end, unit)
 
 
-class RegisterPart:
-    """A register: by its zones when all written values differ; else by search, unless some answer cannot be explained
-    all by itself.
+class _JudgedPart:
+    """A part that is judged exactly where its values allow it, else by search: it has a violation, a search, or both,
+    when the search shall tell of the violation."""
 
-    Such an answer settles the verdict at once. Asked why, the search still looks for the shortest bad beginning, and
-    only where it takes long the answer and what was written over it have to do.
-    """
-
-    def __init__(self, model: Register, operations: Sequence[Operation]) -> None:
-        self.algorithm = "zones"
-        self._model = model
+    def __init__(self, operations: Sequence[Operation]) -> None:
         self._operations = operations
-        self._violation: ZoneViolation | None = None
+        self._violation: ZoneViolation | FifoViolation | None = None
         self._search: SearchPart | None = None
 
     @property
@@ -178,6 +172,27 @@ class RegisterPart:
     @property
     def past_is_large(self) -> bool:
         return self._search is not None and self._search.past_is_large
+
+    def end(self) -> int:
+        if self._violation is None:
+            assert self._search is not None
+            return self._search.end()
+        return max(map(known_at, self._violation.operations))
+
+
+class RegisterPart(_JudgedPart):
+    """A register: by its zones when all written values differ; else by search, unless some answer cannot be explained
+    all by itself.
+
+    Such an answer settles the verdict at once. Asked why, the search still looks for the shortest bad beginning, and
+    only where it takes long the answer and what was written over it have to do.
+    """
+
+    def __init__(self, model: Register, operations: Sequence[Operation]) -> None:
+        self.algorithm = "zones"
+        super().__init__(operations)
+        self._model = model
+        self._violation: ZoneViolation | None = None
 
     def run(self, meter: Meter) -> Status:
         if self._search is None:
@@ -192,12 +207,6 @@ class RegisterPart:
                 return Status.INVALID
             self._search = SearchPart(self._model, self._operations)
         return self._search.run(meter)
-
-    def end(self) -> int:
-        if self._violation is None:
-            assert self._search is not None
-            return self._search.end()
-        return max(map(known_at, self._violation.operations))
 
     def witness(self, key: Key, unit: TimeUnit, meter: Meter) -> Witness:
         violation = self._violation
@@ -243,23 +252,14 @@ class RegisterPart:
         return search
 
 
-class QueuePart:
+class QueuePart(_JudgedPart):
     """A queue: by what happened to each value when all differ; else by search."""
 
     def __init__(self, model: Queue, operations: Sequence[Operation]) -> None:
         self.algorithm = "fifo"
+        super().__init__(operations)
         self._model = model
-        self._operations = operations
         self._violation: FifoViolation | None = None
-        self._search: SearchPart | None = None
-
-    @property
-    def configurations(self) -> int:
-        return 0 if self._search is None else self._search.configurations
-
-    @property
-    def past_is_large(self) -> bool:
-        return self._search is not None and self._search.past_is_large
 
     def run(self, meter: Meter) -> Status:
         if self._search is None:
@@ -271,12 +271,6 @@ class QueuePart:
                 self.algorithm = "search"
                 self._search = SearchPart(self._model, self._operations)
         return self._search.run(meter)
-
-    def end(self) -> int:
-        if self._violation is None:
-            assert self._search is not None
-            return self._search.end()
-        return max(map(known_at, self._violation.operations))
 
     def witness(self, key: Key, unit: TimeUnit, meter: Meter) -> Witness:
         violation = self._violation
