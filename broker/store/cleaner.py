@@ -45,13 +45,14 @@ from raftlog.broker.core.log.producers import ProducerEntry
 from raftlog.broker.core.log.results import LogDamaged
 from raftlog.broker.core.log.transactions import AbortedTransaction, collect
 from raftlog.broker.ports import Clock, Disk
+from raftlog.broker.store.checking import compare_batch
 from raftlog.broker.store.files import Descriptor, read_exactly
 from raftlog.broker.store.managed_log import FULL_DISK_ERRORS
 from raftlog.broker.store.open_log import OpenLog
 from raftlog.broker.store.partition_log import PartitionLog
 from raftlog.broker.store.segment import Segment
 from raftlog.broker.store.store import Store
-from raftlog.wire.batch import BatchHeader, CorruptRecord, check_crc, iterate_batches, parse_header
+from raftlog.wire.batch import BatchHeader, CorruptRecord, iterate_batches, parse_header
 
 logger = logging.getLogger("raftlog.cleaner")
 
@@ -382,9 +383,7 @@ class _Run:
         view = memoryview(data)
         for at, header in found:
             # A damaged record would get a checksum that is right, or let others go that it is no successor of.
-            if not check_crc(view, at, header.size):
-                what = f"the batch of offset {header.base_offset} does not match its checksum"
-                raise segment.damaged(position + at, what)
+            compare_batch(segment, view, at, position + at, header)
         end = found[-1][0] + found[-1][1].size
         return [(header, view[at : at + header.size]) for at, header in found], position + end
 

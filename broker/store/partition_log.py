@@ -27,6 +27,7 @@ from raftlog.broker.core.log.run import OutOfOrder, batches_from_leader
 from raftlog.broker.core.log.transactions import AbortedTransaction, collect
 from raftlog.broker.core.log.validation import Refusal, check_batch
 from raftlog.broker.ports import Buffer
+from raftlog.broker.store.checking import sound_bytes
 from raftlog.broker.store.files import read_exactly
 from raftlog.broker.store.flush_ticket import FlushTicket
 from raftlog.broker.store.managed_log import ManagedLog
@@ -306,7 +307,7 @@ class PartitionLog(ManagedLog):
             elif end_offset <= end:
                 opened.remember_end(end_offset, segment, limit)
             if position < segment.sound_from:
-                available = segment.check(position, available)
+                available = sound_bytes(segment, position, available)
             file = segment.log.descriptor or segment.log.open()
             segment.log.used = True
             return FileSlice(file.fd, position, available, file)

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from raftlog.broker.core.log.results import FoundOffset, LogDamaged
+from raftlog.broker.core.log.results import FoundOffset
+from raftlog.broker.store.checking import compare_batch
 from raftlog.wire.batch import (
     LOG_APPEND_TIME_BIT,
     MAX_DECOMPRESSED_BYTES,
     BatchHeader,
     CorruptRecord,
-    check_crc,
     unpack_payload,
 )
 from raftlog.wire.records import RecordScan
@@ -70,9 +70,7 @@ def _first_record(
     if header.records_count == 0:
         return None  # compaction left it to remember a producer's last sequence
     batch = segment.read_batch(position, header.size)
-    if not check_crc(batch, 0, header.size):
-        damage: LogDamaged = segment.damaged(position, "a batch does not match its checksum")
-        raise damage
+    compare_batch(segment, batch, 0, position, header)
     try:
         scan = RecordScan(unpack_payload(batch, header, MAX_DECOMPRESSED_BYTES), header.records_count)
         while scan.remaining:

@@ -18,7 +18,7 @@ from raftlog.broker.core.log.transactions import AbortedTransaction, decode_entr
 from raftlog.broker.ports import Buffer
 from raftlog.broker.store.files import Descriptor, OpenFiles, read_exactly, read_whole, write_all
 from raftlog.broker.store.index_file import offset_index, time_index
-from raftlog.wire.batch import HEADER_SIZE, LENGTH_END, MAGIC, BatchHeader, CorruptRecord, check_crc, parse_header
+from raftlog.wire.batch import HEADER_SIZE, LENGTH_END, MAGIC, BatchHeader, CorruptRecord, parse_header
 
 LOG_SUFFIX: Final = ".log"
 OFFSET_INDEX_SUFFIX: Final = ".index"
@@ -28,15 +28,6 @@ SUFFIXES: Final = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTI
 
 SCAN_BYTES: Final = 8192
 """Read at once while looking for an offset. An index interval (4096 bytes) and the header behind it fit."""
-
-CHECK_BYTES: Final = 1 << 20
-"""Read at once while batches are compared with their checksums."""
-
-CHECKED_BY_A_READ: Final = 4 << 20
-"""How much one read has compared at most, but for its first batch: a millisecond or two."""
-
-CHECKED_RANGES_MAX: Final = 32
-"""How many ranges that were compared are remembered: each belongs to a reader that goes on where it ends."""
 
 UNKNOWN: Final = -2
 """A timestamp that has not been read from the disk yet; -1 is "none"."""
@@ -50,18 +41,18 @@ class Segment:
     while room is preallocated.
 
     What lies below `sound_from` was there before this process and may have rotted: it is compared with its checksums
-    when it is first read (`check`). The rest was written, or checked in recovery, by this one.
+    when it is first read (`checking.py`). The rest was written, or checked in recovery, by this one.
 
     Invariants: offsets of batches rise and lie within int32 of `base_offset`; index entries point to batches.
     """
 
     __slots__ = (
-        "_checked",
         "_disk",
         "_transactions",
         "base_offset",
         "bytes_since_index",
         "changed_ms",
+        "checked",
         "created_ms",
         "first_timestamp",
         "largest_timestamp",
@@ -94,8 +85,8 @@ class Segment:
         self.times = time_index(disk, files, path + TIME_INDEX_SUFFIX + suffix, new=new)
         self.size = size
         self.sound_from = 0
-        # [from, to) each, both where a batch begins.
-        self._checked: list[list[int]] = []
+        # [from, to) each, both where a batch begins: what of that has been compared.
+        self.checked: list[list[int]] = []
         self.bytes_since_index = 0
         self.created_ms = self.changed_ms = 0
         # The timestamp of the first batch decides segment.ms, the largest one retention.ms.
@@ -256,45 +247,6 @@ class Segment:
             raise self.damaged(position, "there is no batch")
         return length + LENGTH_END
 
-    def check(self, position: int, length: int) -> int:
-        """How many of these bytes, from the batch at `position` on, are known to be sound; at least one batch.
-
-        What is not known yet is compared with its checksums. Raises OSError, LogDamaged.
-        """
-        wanted = min(position + length, self.sound_from)
-        known = next((each for each in self._checked if each[0] <= position <= each[1]), None)
-        if known is None:
-            known = [position, position]
-            self._checked = [*self._checked[1 - CHECKED_RANGES_MAX :], known]
-        if known[1] < wanted:
-            known[1] = self._check_batches(known[1], min(wanted, known[1] + CHECKED_BY_A_READ))
-        return length if known[1] >= wanted else known[1] - position
-
-    def _check_batches(self, position: int, end: int) -> int:
-        """Compare batches from `position` on until one ends at `end` or later; where that is."""
-        fd = self.descriptor().fd
-        while position < end:
-            data = memoryview(read_exactly(self._disk, fd, min(CHECK_BYTES, self.size - position), position))
-            at = 0
-            while at + HEADER_SIZE <= len(data):
-                try:
-                    header = parse_header(data, at)
-                except CorruptRecord as error:
-                    raise self.damaged(position + at, str(error)) from None
-                if at and at + header.size > len(data):
-                    break
-                if header.size > len(data):
-                    # One batch that is larger than what is read at once.
-                    data = memoryview(self.read_batch(position, header.size))
-                if not check_crc(data, at, header.size):
-                    what = f"the batch of offset {header.base_offset} does not match its checksum"
-                    raise self.damaged(position + at, what)
-                at += header.size
-            if at == 0:
-                raise self.damaged(position, "the file ends within a batch header")
-            position += at
-        return position
-
     def headers(self, position: int = 0, end: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
         """(position, header) of the batches from `position` up to `end`. Raises OSError, LogDamaged."""
         fd = self.descriptor().fd
@@ -313,9 +265,13 @@ class Segment:
                 raise self.damaged(position, "the file ends within a batch header")
             position += at
 
+    def read(self, position: int, size: int) -> bytes:
+        """`size` bytes, or fewer if the file ends. Raises OSError."""
+        return read_exactly(self._disk, self.descriptor().fd, size, position)
+
     def read_batch(self, position: int, size: int) -> bytes:
         """One whole batch. Raises OSError, LogDamaged."""
-        data = read_exactly(self._disk, self.descriptor().fd, size, position)
+        data = self.read(position, size)
         if len(data) < size:
             raise self.damaged(position, "the file ends within a batch")
         return data

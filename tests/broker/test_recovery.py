@@ -10,7 +10,7 @@ import pytest
 
 from raftlog.broker.core.log.config import LogConfig
 from raftlog.broker.core.log.results import LogUnavailable
-from raftlog.broker.store import segment
+from raftlog.broker.store import checking
 from raftlog.broker.store.open_log import SNAPSHOT_INTERVAL_BYTES
 from raftlog.broker.store.partition_log import PartitionLog
 from raftlog.broker.store.recovery import PAGE_BYTES
@@ -340,9 +340,9 @@ def test_what_was_there_before_is_compared_once_however_it_is_read(
         compared.append(parse_header(data, at).base_offset)
         return check_crc(data, at, size)
 
-    monkeypatch.setattr(segment, "check_crc", check)
-    monkeypatch.setattr(segment, "CHECK_BYTES", 3_000)
-    monkeypatch.setattr(segment, "CHECKED_BY_A_READ", 20_000)
+    monkeypatch.setattr(checking, "check_crc", check)
+    monkeypatch.setattr(checking, "CHECK_BYTES", 3_000)
+    monkeypatch.setattr(checking, "CHECKED_BY_A_READ", 20_000)
     world = LogWorld()
     for number in range(60):
         world.append_values(b"x" * (1 if number % 7 else 4_000))
