@@ -54,8 +54,7 @@ class KafkaDoors:
     def bind(self) -> list[tuple[str, str, int]]:
         """See Doors."""
         return [
-            (e.listener_name, *self._server.bind(e.host or "0.0.0.0", e.port, e.listener_name))
-            for e in self._config.endpoints
+            (e.listener_name, *self._server.bind(e.host, e.port, e.listener_name)) for e in self._config.endpoints
         ]
 
     def open(self, dispatch: Dispatch, on_bug: Callable[[BaseException], None]) -> None:

@@ -33,6 +33,8 @@ _SWEEP_SECONDS = 5.0
 _ACCEPT_PAUSE_SECONDS = 0.1
 
 _IPV4_IN_IPV6 = "::ffff:"
+_ALL_OF_IPV4 = "0.0.0.0"
+_ALL_OF_BOTH = "::"
 
 
 def _plain(host: str) -> str:
@@ -74,11 +76,17 @@ class Server:
         return address
 
     def bind(self, host: str, port: int, name: str = "PLAINTEXT") -> tuple[str, int]:
-        """The same without accepting: who connects has to wait until `accept`."""
+        """The same without accepting: who connects has to wait until `accept`.
+
+        No host: all addresses of this machine, those of IPv6 too where the system has it.
+        """
+        host = host or (_ALL_OF_BOTH if socket.has_dualstack_ipv6() else _ALL_OF_IPV4)
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.socket(family, socket.SOCK_STREAM)
         listener.setblocking(False)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if host == _ALL_OF_BOTH:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         try:
             listener.bind((host, port))
             listener.listen(max(self.limits.backlog, ACCEPT_BACKLOG_MIN))

@@ -202,12 +202,14 @@ def test_a_log_level_that_does_not_exist_is_refused_in_words(
     )
 
 
-def test_on_all_addresses_of_ipv6_each_client_is_told_the_address_that_it_connected_to(tmp_path: Path) -> None:
+@pytest.mark.parametrize("host", ["::", ""])
+def test_on_all_addresses_each_client_is_told_the_one_that_it_connected_to(tmp_path: Path, host: str) -> None:
+    """No host at all means IPv4 and IPv6, as with Kafka: `localhost` may be either."""
     try:
         socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True).close()
     except OSError:
         pytest.skip("this machine has no IPv6")
-    made = BrokerProcess(1, tmp_path / "data", host="::", log_file=tmp_path / "log")
+    made = BrokerProcess(1, tmp_path / "data", host=host, log_file=tmp_path / "log")
     made.start()
     try:
         for host, address in (("127.0.0.1", "127.0.0.1"), ("::1", "[::1]")):
