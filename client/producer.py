@@ -40,7 +40,7 @@ class Producer:
 
     def __init__(self, client: Client, *, compression: Compression = Compression.NONE) -> None:
         self._client = client
-        self._compression = compression
+        self.compression = compression
         self._identity: tuple[int, int] | None = None
         self._sequences: dict[tuple[str, int], int] = {}
 
@@ -68,7 +68,7 @@ class Producer:
         sequence = self._sequences.get((topic, partition), 0)
         batch = encode_batch(
             [record._replace(offset=at) for at, record in enumerate(records)],
-            compression=self._compression,
+            compression=self.compression,
             producer_id=producer_id,
             producer_epoch=epoch,
             base_sequence=sequence,

@@ -10,7 +10,7 @@ import os
 import random
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from raftlog.cli.arguments import Parser, add_connection, add_json, not_negative
 from raftlog.cli.connected import connected, no_such_topic
@@ -20,7 +20,7 @@ from raftlog.cli.record_format import from_json, unescape
 from raftlog.client.errors import Rejected
 from raftlog.client.producer import Placed, Producer
 from raftlog.client.router import Client
-from raftlog.wire.batch import Record
+from raftlog.wire.batch import MAX_DECOMPRESSED_BYTES, Record
 from raftlog.wire.compression import Compression
 from raftlog.wire.errors import ErrorCode
 
@@ -78,7 +78,7 @@ def run(arguments: list[str]) -> int:
     try:
         with connected(options) as client:
             sender = Sender(client, options)
-            for pieces in split(source, unescape(options.delimiter)):
+            for pieces in split(source, unescape(options.delimiter), sender.record_bytes_max):
                 sender.send([reader.record(piece) for piece in pieces if piece or not options.json_in])
     finally:
         if source != sys.stdin.fileno():
@@ -96,23 +96,40 @@ def open_source(path: str | None) -> int:
         raise CommandFailed(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from error
 
 
-def split(source: int, delimiter: bytes) -> Iterator[list[bytes]]:
-    """Whole pieces, as many as have arrived at a time; the last one needs no delimiter."""
+def split(source: int, delimiter: bytes, longest: Callable[[], int]) -> Iterator[list[bytes]]:
+    """Whole pieces, as many as have arrived at a time; the last one needs no delimiter.
+
+    `longest`: how long a piece may become, in bytes; asked when one is longer than what is read at once.
+    """
     if not delimiter:
         raise UsageError("-D is empty", "every byte cannot end a record")
-    rest = b""
-    while True:
-        try:
-            chunk = os.read(source, READ_BYTES)
-        except IsADirectoryError:
-            raise CommandFailed("the input is a directory", "give a file with -l FILE") from None
-        if not chunk:
-            break
-        *pieces, rest = (rest + chunk).split(delimiter)
-        if pieces:
+    rest = bytearray()
+    before = 0
+    while chunk := read_some(source):
+        # A delimiter may begin in what was there before.
+        searched = max(0, len(rest) - len(delimiter) + 1)
+        rest += chunk
+        if rest.find(delimiter, searched) >= 0:
+            *pieces, last = bytes(rest).split(delimiter)
             yield pieces
+            before += len(pieces)
+            rest = bytearray(last)
+        if len(rest) > READ_BYTES and len(rest) > (limit := longest()):
+            raise CommandFailed(
+                f"record {before + 1} of the input is longer than {limit} bytes, and its end has not come yet",
+                "-D says what ends a record; `raftlog topic alter NAME -c max.message.bytes=N` lets larger ones in",
+                code=ErrorCode.MESSAGE_TOO_LARGE.name,
+            )
     if rest:
-        yield [rest]
+        yield [bytes(rest)]
+
+
+def read_some(source: int) -> bytes:
+    """What has arrived; nothing at the end."""
+    try:
+        return os.read(source, READ_BYTES)
+    except IsADirectoryError:
+        raise CommandFailed("the input is a directory", "give a file with -l FILE") from None
 
 
 class Reader:
@@ -171,6 +188,9 @@ class Sender:
         self._partitions = self._count_partitions()
         self._spread = random.randrange(self._partitions)
         self._placed: dict[int, list[int]] = {}
+        # What is packed, or JSON, may be longer than what is stored in the end.
+        is_stored_as_read = self._producer.compression is Compression.NONE and not options.json_in
+        self._record_bytes_max = 0 if is_stored_as_read else MAX_DECOMPRESSED_BYTES
 
     def _count_partitions(self) -> int:
         count = len(find_or_create(self._client, self._topic))
@@ -181,6 +201,20 @@ class Sender:
                 code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name,
             )
         return count
+
+    def record_bytes_max(self) -> int:
+        """How long a record of the input may become: what the topic takes, or what readers unpack."""
+        if not self._record_bytes_max:
+            # Imported here: few records are so long that this matters.
+            from raftlog.client import admin
+
+            try:
+                (found,) = admin.describe_configs(self._client, admin.ResourceType.TOPIC, [self._topic])
+                values = {each.name: each.value for each in found.configs}
+            except Rejected:  # who may write need not be allowed to see settings
+                values = {}
+            self._record_bytes_max = int(values.get("max.message.bytes") or MAX_DECOMPRESSED_BYTES)
+        return self._record_bytes_max
 
     def send(self, records: list[tuple[Record, int | None]]) -> None:
         batches: dict[int, list[Record]] = {}

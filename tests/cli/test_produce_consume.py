@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from raftlog.cli import produce
 from raftlog.cli.consume import Printer, Reading, build_parser
 from raftlog.cli.positions import Range
 from raftlog.cli.record_format import to_json
@@ -141,6 +144,63 @@ def test_a_record_that_is_too_large_is_refused_with_advice(on_broker: Run, topic
     outcome = on_broker("produce", topic, "--json", stdin="x" * 2_000_000)
     assert outcome.code == 1
     assert outcome.error["code"] == "MESSAGE_TOO_LARGE" and "max.message.bytes" in outcome.error["hint"]
+
+
+def test_input_whose_records_never_end_is_refused_as_soon_as_none_could_be_so_long(
+    on_broker: Run, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+
+    def count(source: int) -> bytes:
+        chunk = os.read(source, produce.READ_BYTES)
+        read.append(len(chunk))
+        return chunk
+
+    monkeypatch.setattr(produce, "read_some", count)
+    assert on_broker("topic", "alter", topic, "-c", "max.message.bytes=1000000").code == 0
+    outcome = on_broker("produce", topic, "--json", "-p", "0", stdin="first\n" + "x" * 20_000_000)
+    assert outcome.code == 1 and outcome.error["code"] == "MESSAGE_TOO_LARGE"
+    assert "record 2 of the input is longer than 1000000 bytes" in outcome.error["message"]
+    assert sum(read) < 2_000_000, "the rest is not read"
+    assert on_broker("consume", topic, "-e").out == "first\n", "what came before is sent"
+
+
+def test_a_long_record_that_is_small_when_packed_is_sent(on_broker: Run, topic: str) -> None:
+    assert on_broker("produce", topic, "-z", "zstd", stdin="x" * 3_000_000).code == 0
+    assert len(on_broker("consume", topic, "-e").out) == 3_000_001
+
+
+@pytest.mark.parametrize("delimiter", [b"\n", b"--", b"-+-"])
+@pytest.mark.parametrize("at_a_time", [1, 2, 3, 1000])
+def test_input_is_divided_alike_however_it_arrives(
+    delimiter: bytes, at_a_time: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = b"a-b\n--+-+--c---\n\n-+d"
+    chunks = [data[at : at + at_a_time] for at in range(0, len(data), at_a_time)] + [b""]
+    monkeypatch.setattr(produce, "read_some", lambda _: chunks.pop(0))
+    pieces = [piece for some in produce.split(0, delimiter, lambda: 100) for piece in some]
+    assert pieces == [*data.split(delimiter)[:-1], *filter(None, data.split(delimiter)[-1:])]
+
+
+def test_a_long_record_is_put_together_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bytes of what is not whole yet were copied with every read: forty times those that came."""
+
+    class Counted(bytearray):
+        copied = 0
+
+        def __iadd__(self, other: object) -> Counted:
+            Counted.copied += len(other)  # type: ignore[arg-type]
+            return super().__iadd__(other)  # type: ignore[arg-type, return-value]
+
+        def find(self, *arguments: Any) -> int:
+            Counted.copied += len(self) - arguments[1]
+            return super().find(*arguments)
+
+    monkeypatch.setattr(produce, "bytearray", Counted, raising=False)
+    chunks = [b"x" * 1000] * 80 + [b"\n", b""]
+    monkeypatch.setattr(produce, "read_some", lambda _: chunks.pop(0))
+    assert list(produce.split(0, b"\n", lambda: 1 << 20)) == [[b"x" * 80_000]]
+    assert Counted.copied <= 2 * 80_001, "looked at once and taken once"
 
 
 def test_records_that_are_too_many_for_one_batch_go_as_several(on_broker: Run, topic: str) -> None:
