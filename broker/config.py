@@ -38,21 +38,26 @@ class Voter(NamedTuple):
 class BrokerConfig(Mapping[str, Any]):
     """All supported broker settings by Kafka's names, as values of their types, defaults filled in.
 
-    `static` holds the texts of those that were given, for the settings' descriptions.
+    `static` holds the texts of those that were given, for the settings' descriptions. `without_effect`: names of those
+    that were given and change nothing, by the reason why.
     """
 
     def __init__(self, given: Mapping[str, str]) -> None:
         """`given`: texts by name. Raises ConfigError."""
         problems: list[str] = []
         self.static: dict[str, str] = {}
+        self.without_effect: dict[str, list[str]] = {}
         self._values: dict[str, Value] = {name: d.default for name, d in SUPPORTED_BROKER_CONFIGS.items()}
         for spelling, text in given.items():
             name = spelling if "." in spelling else spelling.replace("_", ".")
             try:
-                value = broker_definition(name).parse(text)
+                definition = broker_definition(name)
+                value = definition.parse(text)
             except InvalidConfig as error:
                 problems.append(str(error))
                 continue
+            if definition.unsupported is not None and value != definition.default:
+                self.without_effect.setdefault(definition.unsupported, []).append(name)
             if name in self._values:
                 self._values[name] = value
                 self.static[name] = text.strip()
@@ -169,6 +174,23 @@ class BrokerConfig(Mapping[str, Any]):
             self.peer_listen = (peer.host, peer.port)
         elif own is not None:
             self.peer_listen = (own.host, own.port)
+        self._check_bootstrap_servers()
+
+    def _check_bootstrap_servers(self) -> None:
+        """Kafka's own file for one node names that node."""
+        known = {(voter.host, voter.port) for voter in self.voters}
+        known |= {self.advertised[e.listener_name] for e in self.peer_endpoints if e.listener_name in self.advertised}
+        for endpoint in self.peer_endpoints:
+            hosts = _THIS_MACHINE if endpoint.host in ("", "0.0.0.0", "::") else (endpoint.host,)
+            known |= {(host, endpoint.port) for host in hosts}
+        for text in self["controller.quorum.bootstrap.servers"]:
+            match = _ADDRESS.fullmatch(text)
+            if match is None or (match[1] or match[2], int(match[3])) not in known:
+                raise InvalidConfig(
+                    f"controller.quorum.bootstrap.servers has {text}, which is neither this node nor one of"
+                    " controller.quorum.voters: raftlog asks nobody who is in the quorum, so name all its nodes in"
+                    " controller.quorum.voters (or --peers) and leave this setting out"
+                )
 
     def _read_times(self) -> None:
         heartbeat, session = self["broker.heartbeat.interval.ms"], self["broker.session.timeout.ms"]
@@ -210,6 +232,8 @@ class BrokerConfig(Mapping[str, Any]):
 # -- parts of settings -----------------------------------------------------------------------------
 
 _ENDPOINT = re.compile(r"([^:/]+)://(?:\[([0-9a-fA-F:.%a-z]*)\]|([0-9a-zA-Z\-._]*)):([0-9]+)")
+_ADDRESS = re.compile(r"(?:\[([0-9a-fA-F:.%a-z]+)\]|([0-9a-zA-Z\-._]+)):([0-9]+)")
+_THIS_MACHINE = ("localhost", "127.0.0.1", "::1")
 _VOTER = re.compile(r"([0-9]+)@(?:\[([0-9a-fA-F:.%a-z]+)\]|([0-9a-zA-Z\-._]+)):([0-9]+)")
 _PORT_MAX = 65535
 

@@ -80,6 +80,8 @@ async def _serve(config: BrokerConfig, ready_fd: int | None, lifeline_fd: int | 
     for directory in config.data_dirs:
         os.makedirs(directory, exist_ok=True)
         refuse_another_nodes(directory, config.node_id)
+    for reason, names in config.without_effect.items():
+        log.warning("settings without effect in raftlog, for %s: %s", reason, ", ".join(names))
     broker = RunningBroker(config, this_machine())
     _watch_for_the_end(broker, lifeline_fd)
     if not await _start(broker):

@@ -85,6 +85,11 @@ _NODE = (
         "The nodes that vote on metadata, as id@host:port; empty for a broker alone.",
     ),
     _fixed(
+        "controller.quorum.bootstrap.servers", _LIST, (), None,
+        "Where nodes that vote on metadata are found, as host:port. Only those of controller.quorum.voters and this"
+        " node itself may be named: raftlog asks nobody who is in the quorum.",
+    ),
+    _fixed(
         "metadata.log.dir", _STRING, None, None,
         "The directory of the metadata log; by default it lies in the first data directory.",
     ),

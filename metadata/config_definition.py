@@ -57,7 +57,10 @@ class Validator(NamedTuple):
 
 
 class ConfigDefinition(NamedTuple):
-    """One setting. `unsupported` says why raftlog refuses any value but the default; None: it is supported."""
+    """One setting. `unsupported` says why raftlog refuses any value but the default; None: it is supported.
+
+    `without_effect`: any value passes all the same, for it asks for nothing that could be missed.
+    """
 
     name: str
     type: ConfigType
@@ -66,6 +69,7 @@ class ConfigDefinition(NamedTuple):
     validator: Validator | None = None
     update_mode: UpdateMode = UpdateMode.READ_ONLY
     unsupported: str | None = None
+    without_effect: bool = False
 
     @property
     def is_sensitive(self) -> bool:
@@ -75,7 +79,7 @@ class ConfigDefinition(NamedTuple):
     def parse(self, text: str) -> Value:
         """The value that a text stands for. Raises InvalidConfig."""
         value = parse_value(self.name, self.type, text)
-        if self.unsupported is not None and value != self.default:
+        if self.unsupported is not None and not self.without_effect and value != self.default:
             raise InvalidConfig(f"{self.name} is not supported by raftlog: {self.unsupported}")
         if isinstance(value, tuple) and any(not element for element in value):
             raise InvalidConfig(f"Configuration '{self.name}' values must not be empty.")

@@ -1,7 +1,9 @@
 """The settings of a Kafka broker that raftlog knows by name and does not obey, and why not.
 
 A user's file may hold them: asking for the default asks for nothing and passes, anything else is refused with the
-reason. Knows names, types and Kafka's defaults. Imported only when such a name turns up.
+reason. What only sizes something that is not there (threads, internal topics) passes whatever it is, and the broker
+says at its start that it has no effect. Knows names, types and Kafka's defaults. Imported only when such a name turns
+up.
 """
 
 from __future__ import annotations
@@ -255,13 +257,15 @@ _THREADS: tuple[_Row, ...] = (
     ("background.threads", _INT, 10),
     ("group.coordinator.background.threads", _INT, 2),
     ("group.coordinator.threads", _INT, 4),
-    ("log.cleaner.threads", _INT, 1),
     ("num.io.threads", _INT, 8),
     ("num.network.threads", _INT, 3),
-    ("num.recovery.threads.per.data.dir", _INT, 2),
     ("num.replica.alter.log.dirs.threads", _INT, None),
     ("queued.max.request.bytes", _LONG, -1),
     ("queued.max.requests", _INT, 500),
+)  # fmt: skip
+
+_RECOVERY: tuple[_Row, ...] = (
+    ("num.recovery.threads.per.data.dir", _INT, 2),
 )  # fmt: skip
 
 _REQUEST_PARKING: tuple[_Row, ...] = (
@@ -289,7 +293,6 @@ _PLUGINS: tuple[_Row, ...] = (
 _QUORUM: tuple[_Row, ...] = (
     ("controller.quorum.append.linger.ms", _INT, 25),
     ("controller.quorum.auto.join.enable", _BOOLEAN, False),
-    ("controller.quorum.bootstrap.servers", _LIST, ()),
     ("controller.quorum.election.backoff.max.ms", _INT, 1000),
     ("controller.quorum.election.timeout.ms", _INT, 1000),
     ("controller.quorum.fetch.max.bytes", _INT, 1_048_576),
@@ -333,6 +336,7 @@ _CLEANER: tuple[_Row, ...] = (
     ("log.cleaner.io.buffer.load.factor", _DOUBLE, 0.9),
     ("log.cleaner.io.buffer.size", _INT, 524_288),
     ("log.cleaner.io.max.bytes.per.second", _DOUBLE, DOUBLE_MAX),
+    ("log.cleaner.threads", _INT, 1),
 )  # fmt: skip
 
 _REASONS: tuple[tuple[str, tuple[_Row, ...]], ...] = (
@@ -345,19 +349,45 @@ _REASONS: tuple[tuple[str, tuple[_Row, ...]], ...] = (
     ("it has no transactions yet", _TRANSACTIONS),
     ("it has no tiered storage", _TIERED_STORAGE),
     ("it serves all requests on one event loop", _THREADS),
+    ("it recovers one log after the other", _RECOVERY),
     ("parked requests need no purging", _REQUEST_PARKING),
     ("it has no metrics reporters", _METRICS),
     ("it runs no Java classes", _PLUGINS),
     ("its metadata quorum is tuned otherwise", _QUORUM),
-    ("it does not replicate partitions yet", _REPLICATION),
+    ("it replicates over one connection to each leader, with times of its own", _REPLICATION),
     ("it leaves this to the operating system, or has no such limit yet", _NETWORK),
     ("offsets are loaded and stored in one way only", _OFFSETS),
     ("compaction has a plan of its own", _CLEANER),
 )
 
+_WITHOUT_EFFECT = frozenset(
+    {
+        *(name for name, *_ in (*_THREADS, *_RECOVERY, *_REQUEST_PARKING)),
+        "log.cleaner.threads",
+        "offsets.load.buffer.size",
+        "share.coordinator.state.topic.min.isr",
+        "share.coordinator.state.topic.num.partitions",
+        "share.coordinator.state.topic.replication.factor",
+        "share.coordinator.state.topic.segment.bytes",
+        "transaction.state.log.load.buffer.size",
+        "transaction.state.log.min.isr",
+        "transaction.state.log.num.partitions",
+        "transaction.state.log.replication.factor",
+        "transaction.state.log.segment.bytes",
+    }
+) - {"queued.max.request.bytes"}
+"""They size what is not there; Kafka's own server.properties has some of them. A limit of memory is another matter."""
+
 UNSUPPORTED_BROKER_CONFIGS: Mapping[str, ConfigDefinition] = {
-    name: ConfigDefinition(name, kind, default, f"Not supported: {reason}.", unsupported=reason)
+    name: ConfigDefinition(
+        name,
+        kind,
+        default,
+        f"{'Without effect' if name in _WITHOUT_EFFECT else 'Not supported'}: {reason}.",
+        unsupported=reason,
+        without_effect=name in _WITHOUT_EFFECT,
+    )
     for reason, rows in _REASONS
     for name, kind, default in rows
 }
-"""All settings of Kafka's broker that raftlog refuses, by name."""
+"""All settings of Kafka's broker that raftlog does not obey, by name."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from raftlog.broker.config import BrokerConfig, ConfigError, Voter, parse_properties
@@ -156,27 +154,73 @@ def test_properties_files_are_read_as_java_reads_them() -> None:
     }
 
 
-def test_the_settings_of_a_plain_kafka_file_are_understood(tmp_path: Path) -> None:
-    text = """
+STOCK_FILE = """
 process.roles=broker,controller
 node.id=1
-controller.quorum.voters=1@localhost:9093
+controller.quorum.bootstrap.servers=localhost:9093
 listeners=PLAINTEXT://:9092,CONTROLLER://:9093
 inter.broker.listener.name=PLAINTEXT
 advertised.listeners=PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093
 controller.listener.names=CONTROLLER
 listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_SSL:SASL_SSL
 num.network.threads=3
-num.io.threads=8
+num.io.threads=16
 socket.send.buffer.bytes=102400
 socket.receive.buffer.bytes=102400
 socket.request.max.bytes=104857600
 log.dirs=/tmp/raftlog
 num.partitions=1
+num.recovery.threads.per.data.dir=1
 offsets.topic.replication.factor=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
 log.retention.hours=168
 log.segment.bytes=1073741824
 log.retention.check.interval.ms=300000
 """
-    found = BrokerConfig(parse_properties(text))
-    assert found["offsets.topic.replication.factor"] == 1
+"""The settings of the file that Kafka comes with for one node, and a number of threads that somebody changed."""
+
+
+def test_kafkas_own_file_for_one_node_is_taken_and_what_has_no_effect_is_told() -> None:
+    found = BrokerConfig(parse_properties(STOCK_FILE))
+    assert found["offsets.topic.replication.factor"] == 1 and not found.has_peers
+    assert [name for names in found.without_effect.values() for name in names] == [
+        "num.io.threads",
+        "num.recovery.threads.per.data.dir",
+        "share.coordinator.state.topic.replication.factor",
+        "share.coordinator.state.topic.min.isr",
+        "transaction.state.log.replication.factor",
+        "transaction.state.log.min.isr",
+    ]
+    assert found.without_effect["it recovers one log after the other"] == ["num.recovery.threads.per.data.dir"]
+
+
+def test_what_has_no_effect_must_be_right_all_the_same() -> None:
+    assert "Not a number of type INT" in problems(num_io_threads="many")[0]
+    assert "it serves all requests on one event loop" in problems(queued_max_request_bytes="1000")[0]
+
+
+@pytest.mark.parametrize(
+    ("servers", "settings"),
+    [
+        ("127.0.0.1:9093", {"listeners": "PLAINTEXT://:9092,CONTROLLER://:9093"}),
+        ("[::1]:9093", {"listeners": "PLAINTEXT://:9092,CONTROLLER://[::]:9093"}),
+        ("h:9093", {"listeners": "PLAINTEXT://:9092,CONTROLLER://h:9093"}),
+        ("h:1,g:2", {"listeners": "PLAINTEXT://:9092,CONTROLLER://h:1", "controller_quorum_voters": "1@h:1,2@g:2"}),
+    ],
+)
+def test_the_quorum_may_be_named_a_second_time(servers: str, settings: dict[str, str]) -> None:
+    found = config(controller_quorum_bootstrap_servers=servers, controller_listener_names="CONTROLLER", **settings)
+    assert found["controller.quorum.bootstrap.servers"] == tuple(servers.split(","))
+
+
+@pytest.mark.parametrize("servers", ["other:9093", "localhost:9094", "localhost", "localhost:9093,b:9093"])
+def test_a_quorum_that_would_have_to_be_asked_for_its_members_is_refused(servers: str) -> None:
+    (problem,) = problems(
+        controller_quorum_bootstrap_servers=servers,
+        listeners="PLAINTEXT://:9092,CONTROLLER://:9093",
+        controller_listener_names="CONTROLLER",
+    )
+    assert "name all its nodes in controller.quorum.voters" in problem
