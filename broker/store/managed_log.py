@@ -371,7 +371,7 @@ class ManagedLog:
             return str(self.fail(second))
         self.full_reason = f"{self.directory}: {error.strerror}; appends are tried again every second"
         self._full_until_ms = now_ms + FULL_DISK_RETRY_MS
-        if now_ms - self._full_told_ms >= FULL_DISK_TOLD_MS:
+        if not 0 <= now_ms - self._full_told_ms < FULL_DISK_TOLD_MS:
             self._full_told_ms = now_ms
             logger.error("log=%s takes no appends before there is room: %s", self.directory, error.strerror)
         self._store.on_full(self, self.full_reason)
@@ -380,7 +380,8 @@ class ManagedLog:
     def _why_not_writable(self, now_ms: int) -> str | None:
         """Open the log; why it takes no appends, None if it does."""
         if self.full_reason is not None:
-            if now_ms < self._full_until_ms:
+            # A clock that was set back meanwhile makes nobody wait longer.
+            if 0 < self._full_until_ms - now_ms <= FULL_DISK_RETRY_MS:
                 return self.full_reason
             self.full_reason = None
         try:

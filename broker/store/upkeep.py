@@ -93,7 +93,8 @@ class Upkeep:
         for partition_log in list(self._manager):
             flush_ms = partition_log.config.flush_ms
             waits = flush_ms < LONG_MAX and partition_log.log_end_offset > partition_log.recovery_point
-            if waits and now_ms - partition_log.last_flush_ms >= flush_ms:
+            # A clock that was set back since says nothing about how long it was.
+            if waits and not 0 <= now_ms - partition_log.last_flush_ms < flush_ms:
                 await self._manager.flush_once(partition_log)
 
     async def apply_retention(self) -> None:

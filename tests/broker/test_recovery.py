@@ -204,7 +204,9 @@ def test_a_segment_whose_predecessor_lost_its_end_is_cut_off_with_it() -> None:
     assert values_in(world.restart_killed()) == numbered(0, end)
 
 
-def test_a_full_disk_leaves_no_piece_of_the_refused_batch() -> None:
+@pytest.mark.parametrize("later_ms", [2000, -3_600_000])
+def test_a_full_disk_leaves_no_piece_of_the_refused_batch(later_ms: int) -> None:
+    """And it is used again when it has room, though the clock may have been set back."""
     world = LogWorld()
     fill(world, 0, 3)
     size = len(world.disk.names[FIRST + ".log"].content)
@@ -215,7 +217,7 @@ def test_a_full_disk_leaves_no_piece_of_the_refused_batch() -> None:
     assert world.append_values(b"no room").error is ErrorCode.KAFKA_STORAGE_ERROR
     assert values_in(world.log) == numbered(0, 3), "reading goes on"
     world.disk.full = False
-    world.clock.ms += 2000
+    world.clock.ms += later_ms
     fill(world, 3, 5)
     assert values_in(world.log) == numbered(0, 5)
     assert world.log.full_reason is None

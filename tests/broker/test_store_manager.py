@@ -312,6 +312,14 @@ async def test_flush_ms_syncs_what_has_waited_so_long(host: Host) -> None:
     assert log.recovery_point == 1
 
 
+async def test_flush_ms_is_kept_when_the_clock_is_set_back(host: Host) -> None:
+    host.config = LogConfig(flush_ms=1000)
+    log = host.append(1)
+    host.clock.ms -= 3_600_000
+    await host.manager.upkeep.flush_due_logs()
+    assert log.recovery_point == 1, "not an hour later"
+
+
 async def test_retention_reaches_logs_that_nobody_has_opened_and_closes_them_again(host: Host) -> None:
     host.append(30)
     await host.manager.close()
