@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from threading import Lock
 from typing import Final, NamedTuple
 
@@ -269,23 +269,47 @@ def read_all_checkpoints(directory: DataDirectory) -> tuple[Mapping[tuple[str, i
 
 
 def refuse_another_nodes(path: str, node_id: int) -> None:
-    """Raise DataDirectoryInUse when a data directory on this machine's disk belongs to another node.
+    """Raise DataDirectoryInUse when a data directory on this machine's disk belongs to another node, or to Kafka.
 
     The same is found when the directory is opened; among peers that is only after the quorum was joined, under a wrong
-    name.
+    name. Kafka starts on none of its directories any more that a broker of another kind has begun to use.
     """
-    file = f"{path}/{META_PROPERTIES}"
+    if os.path.isdir(f"{path}/{METADATA_LOG}"):
+        raise DataDirectoryInUse(
+            f"{path} is a data directory of Apache Kafka: the metadata in {METADATA_LOG} are of a form that only Kafka"
+            " reads. Use another directory, and bring the records over with a client."
+        )
+    found = _identity(path)
+    _refuse_another(f"{path}/{META_PROPERTIES}", "node.id", found.get("node.id", str(node_id)), str(node_id))
+
+
+def refuse_without_metadata(paths: Sequence[str], metadata_directory: str) -> None:
+    """Raise DataDirectoryInUse when data directories belong to a cluster whose metadata are not where they should be.
+
+    For a broker alone: nobody else has them, and on new ones it would know none of its topics.
+    """
+    if os.path.exists(metadata_directory):
+        return
+    for path in paths:
+        cluster_id = _identity(path).get("cluster.id")
+        if cluster_id:
+            raise DataDirectoryInUse(
+                f"{path} belongs to cluster {cluster_id}, whose metadata are missing: there is no {metadata_directory}."
+                " Restore it, or say with metadata.log.dir where it lies; to begin anew use another directory."
+            )
+
+
+def _identity(path: str) -> dict[str, str]:
     try:
-        with open(file, errors="replace") as properties:
-            found = parse_properties(properties.read())
+        with open(f"{path}/{META_PROPERTIES}", errors="replace") as properties:
+            return parse_properties(properties.read())
     except OSError:
-        return  # it is not there yet, or the opening tells why it cannot be read
-    _refuse_another(file, "node.id", found.get("node.id", str(node_id)), str(node_id))
+        return {}  # it is not there yet, or the opening tells why it cannot be read
 
 
 def _refuse_another(file: str, name: str, found: str, wanted: str) -> None:
     if found != wanted:
+        way_out = f", or start with {name}={found}" if name == "node.id" else ""
         raise DataDirectoryInUse(
-            f"{file} says {name}={found}, but this broker has {wanted}. Use the data directory of this broker, or start"
-            f" with {name}={found}."
+            f"{file} says {name}={found}, but this broker has {wanted}. Use the data directory of this broker{way_out}."
         )

@@ -174,6 +174,34 @@ def test_a_data_directory_belongs_to_one_node(process: BrokerProcess, tmp_path: 
         other.start()
 
 
+def test_a_data_directory_of_kafka_is_refused_and_left_as_it_was(process: BrokerProcess) -> None:
+    """Kafka starts on no directory in which it finds a name that it does not know."""
+    properties = "version=1\ncluster.id=4L6g3nShT-eMCtK--X86sw\nnode.id=1\ndirectory.id=V2jJv2n0Q1m2c1dV3h5d7Q\n"
+    for name in ("__cluster_metadata-0", "orders-0"):
+        (process.data_dir / name).mkdir(parents=True)
+    (process.data_dir / "meta.properties").write_text(properties)
+    before = sorted(process.data_dir.iterdir())
+    with pytest.raises(BrokerDied, match=r"is a data directory of Apache Kafka.*Use another directory"):
+        process.start()
+    assert sorted(process.data_dir.iterdir()) == before
+
+
+def test_a_data_directory_without_its_metadata_is_refused_and_left_as_it_was(
+    process: BrokerProcess, tmp_path: Path
+) -> None:
+    """On new metadata the broker would know none of its topics."""
+    process.start()
+    process.stop()
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (process.data_dir / "__cluster_metadata").rename(elsewhere / "__cluster_metadata")
+    with pytest.raises(BrokerDied, match=r"whose metadata are missing.*metadata\.log\.dir"):
+        process.start()
+    assert not (process.data_dir / "__cluster_metadata").exists()
+    process.settings["metadata.log.dir"] = str(elsewhere)
+    process.start()
+
+
 def test_a_data_directory_that_is_a_file_is_refused_with_advice(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     made = BrokerProcess(1, tmp_path / "file", log_file=tmp_path / "log")
