@@ -29,6 +29,9 @@ OTHERS_SHARE: Final = 16
 CONNECTIONS_MIN: Final = 32
 """However low the limit is: without connections there is no broker."""
 
+LIMIT_MIN: Final = 256
+"""With fewer the shares are too small: a few dozen connections would take what a checkpoint needs."""
+
 
 class Shares(NamedTuple):
     """Descriptors for each."""
@@ -47,8 +50,12 @@ def shares() -> Shares:
     return Shares(logs, max(CONNECTIONS_MIN, soft - logs - others))
 
 
-def raise_limit() -> None:
-    """Take as many as the system allows without asking anybody: the usual 1024 is for programs that use select()."""
+def raise_limit() -> bool:
+    """Take as many as the system allows without asking anybody: the usual 1024 is for programs that use select().
+
+    Whether they are enough for a broker.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard == resource.RLIM_INFINITY or hard >= LIMIT_MIN

@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING
 import uvloop
 
 from raftlog import __version__
+from raftlog.broker.descriptors import LIMIT_MIN, raise_limit
 from raftlog.broker.machine import SystemClock, this_machine
 from raftlog.broker.running import RunningBroker
 from raftlog.broker.runtime.failures import CannotStart
 from raftlog.broker.runtime.log_format import configure_logging
 from raftlog.broker.runtime.version_note import note_version
-from raftlog.broker.store.data_directory import refuse_another_nodes
+from raftlog.broker.store.data_directory import refuse_another_nodes, refuse_without_metadata
 from raftlog.metadata.codec import UnsupportedRecord
 from raftlog.raft.core.errors import NewerVersion
 
@@ -49,6 +50,11 @@ def run(config: BrokerConfig, *, ready_fd: int | None = None, lifeline_fd: int |
     `lifeline_fd` is closed. Raises CannotStart, OSError, JournalDamaged, NewerVersion, UnsupportedRecord.
     """
     configure_logging(config.node_id, _log_level())
+    if not raise_limit():
+        raise CannotStart(
+            f"this process may open fewer than {LIMIT_MIN} files: logs and clients would take them from each other."
+            " Raise the hard limit (ulimit -Hn, LimitNOFILE)"
+        )
     watchdog = _start_watchdog(config)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         if watchdog is not None:
@@ -80,6 +86,8 @@ async def _serve(config: BrokerConfig, ready_fd: int | None, lifeline_fd: int | 
     for directory in config.data_dirs:
         os.makedirs(directory, exist_ok=True)
         refuse_another_nodes(directory, config.node_id)
+    if not config.has_peers:
+        refuse_without_metadata(config.data_dirs, config.metadata_directory)
     for reason, names in config.without_effect.items():
         log.warning("settings without effect in raftlog, for %s: %s", reason, ", ".join(names))
     broker = RunningBroker(config, this_machine())

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from raftlog.broker.config import BrokerConfig
-from raftlog.broker.descriptors import raise_limit, shares
+from raftlog.broker.descriptors import shares
 from raftlog.broker.server.limits import ServerLimits
 from raftlog.broker.server.listener import Server
 
@@ -47,7 +47,6 @@ class KafkaDoors:
 
     def __init__(self, config: BrokerConfig) -> None:
         self._config = config
-        raise_limit()
         limits = ServerLimits.from_config(config)._replace(descriptors=shares().connections)
         self._server = Server(asyncio.get_running_loop(), limits, _nobody)
 

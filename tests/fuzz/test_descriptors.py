@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from raftlog.broker import descriptors
-from raftlog.testing import BrokerProcess
+from raftlog.testing import BrokerDied, BrokerProcess
 from raftlog.wire.messages.api_versions import ApiVersionsRequest
 from tests.fuzz.watch import Watch, watched
 from tests.traps.raw import RawConnection
@@ -56,6 +56,16 @@ def test_clients_that_open_more_connections_than_there_are_descriptors_stop_noth
     log = restricted.process.log()
     assert "all that the limit of open files has room for" in log
     assert "offline" not in log and "cannot accept" not in log
+
+
+def test_with_too_few_descriptors_for_anybodys_share_a_broker_does_not_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(globals(), "LIMIT", 64)
+    process = Restricted(1, tmp_path / "data", log_file=tmp_path / "log")
+    with pytest.raises(BrokerDied, match=r"may open fewer than 256 files.*Raise the hard limit"):
+        process.start()
+    assert process.returncode == 1 and not (tmp_path / "data").exists()
 
 
 @pytest.mark.parametrize(
