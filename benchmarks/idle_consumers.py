@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import multiprocessing
+import select
+import socket
+import struct
 import time
 from multiprocessing.connection import Connection
 
 from benchmarks.brokers import Broker, create_topic
 from benchmarks.measure import Row, Sample, alternate, progress
-from benchmarks.raw_client import RawClient, connect, frame
+from benchmarks.raw_client import frame
 from benchmarks.single_node import one_at_a_time, percentile
 from raftlog.wire.apis import ApiKey
 from raftlog.wire.codec import decode
@@ -19,48 +21,91 @@ from raftlog.wire.messages.fetch import FetchPartition, FetchRequest, FetchRespo
 VERSION = 12
 # What the Java consumer and librdkafka wait by default.
 WAIT_MS = 500
+_EPOCH = 0x7A7B7C7D  # stands for the epoch where it is looked for in the frame
 
 
-async def poll(client: RawClient, topic: str, partition: int, until: asyncio.Event) -> None:
-    """Long polls in an incremental session, as the Java consumer makes them."""
-    wanted = FetchPartition(partition=partition, fetch_offset=0, partition_max_bytes=1 << 20)
-    first = FetchRequest(
-        max_wait_ms=WAIT_MS, min_bytes=1, max_bytes=50 << 20, session_id=0, session_epoch=0,
-        topics=[FetchTopic(topic=topic, partitions=[wanted])],
-    )
-    reply = await client.send(frame(ApiKey.FETCH, VERSION, 1, first))
-    _, offset = parse_response_header(ApiKey.FETCH, VERSION, reply)
-    session = decode(FetchResponse, VERSION, reply, offset).session_id
-    epoch = 1
-    while not until.is_set():
-        if session == 0:
-            # There was no slot for one: the whole request every time, as those consumers then do.
-            await client.send(frame(ApiKey.FETCH, VERSION, epoch, first))
-            continue
-        following = FetchRequest(
-            max_wait_ms=WAIT_MS, min_bytes=1, max_bytes=50 << 20, session_id=session, session_epoch=epoch, topics=[]
+class Poller:
+    """One consumer: long polls in an incremental session, as the Java consumer makes them.
+
+    A poll costs no more than a receive, four bytes and a send: on two cores, what a thousand consumers cost would
+    otherwise hide what they cost the broker.
+    """
+
+    def __init__(self, bootstrap: str, topic: str, partition: int) -> None:
+        host, _, port = bootstrap.rpartition(":")
+        self.socket = socket.create_connection((host, int(port)))
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        wanted = FetchPartition(partition=partition, fetch_offset=0, partition_max_bytes=1 << 20)
+        self._topics = [FetchTopic(topic=topic, partitions=[wanted])]
+        self._frame = bytearray(self._framed(0, 0, self._topics))
+        self._epoch = 0
+        self._epoch_at: int | None = None
+        self._buffer = b""
+
+    def _framed(self, session: int, epoch: int, topics: list[FetchTopic]) -> bytes:
+        request = FetchRequest(
+            max_wait_ms=WAIT_MS, min_bytes=1, max_bytes=50 << 20, session_id=session, session_epoch=epoch, topics=topics
         )
-        await client.send(frame(ApiKey.FETCH, VERSION, epoch, following))
-        epoch += 1
+        return frame(ApiKey.FETCH, VERSION, 1, request)
+
+    def send(self) -> None:
+        self.socket.sendall(self._frame)
+
+    def receive(self) -> None:
+        """Take what has come; poll again when it is a whole reply."""
+        self._buffer += self.socket.recv(65536) or _closed()
+        if len(self._buffer) < 4 or len(self._buffer) < 4 + int.from_bytes(self._buffer[:4], "big"):
+            return
+        if self._epoch == 0:
+            self._begin_session(self._buffer[4:])
+        self._buffer = b""
+        if self._epoch_at is not None:
+            self._epoch += 1
+            struct.pack_into(">i", self._frame, self._epoch_at, self._epoch)
+        self.send()
+
+    def _begin_session(self, reply: bytes) -> None:
+        _, offset = parse_response_header(ApiKey.FETCH, VERSION, reply)
+        session = decode(FetchResponse, VERSION, reply, offset).session_id
+        # Where there was no slot for a session: the whole request every time, as those consumers then do.
+        if session:
+            self._frame = bytearray(self._framed(session, _EPOCH, []))
+            self._epoch_at = self._frame.index(struct.pack(">i", _EPOCH))
+
+
+def _closed() -> bytes:
+    raise ConnectionError("closed by the broker")
 
 
 def consumers(bootstrap: str, topic: str, count: int, pipe: Connection) -> None:
-    """Run in a process of its own: `count` consumers, until the pipe says stop."""
+    """Run in a process of its own: `count` consumers, until the pipe says stop.
 
-    async def run() -> None:
-        clients = [await connect(bootstrap) for _ in range(count)]
-        until = asyncio.Event()
-        tasks = [asyncio.create_task(poll(client, topic, n % 10, until)) for n, client in enumerate(clients)]
-        await asyncio.sleep(WAIT_MS / 1000 * 2)
-        pipe.send("parked")
-        await asyncio.get_running_loop().run_in_executor(None, pipe.recv)
-        until.set()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    They begin one after the other over the length of a poll: nobody starts a thousand consumers in one instant.
+    """
+    pollers = [Poller(bootstrap, topic, number % 10) for number in range(count)]
+    receive = {poller.socket.fileno(): poller.receive for poller in pollers}
+    waiting = select.epoll()
+    for descriptor in (*receive, pipe.fileno()):
+        waiting.register(descriptor, select.EPOLLIN)
+    begin, sent = time.monotonic(), 0
+    parked = begin + WAIT_MS / 1000 * 3
+    told = False
+    while True:
+        now = time.monotonic()
+        due = min(int((now - begin) * 1000 * count / WAIT_MS) + 1, count)
+        for poller in pollers[sent:due]:
+            poller.send()
+        sent = due
+        if now > parked and not told:
+            told = True
+            pipe.send("parked")
+        for descriptor, _ in waiting.poll(0.002 if sent < count else 0.1):
+            if descriptor == pipe.fileno():
+                return
+            receive[descriptor]()
 
-    asyncio.run(run())
 
-
-def rows(brokers: list[Broker], rounds: int, count: int = 1000, seconds: float = 5) -> list[Row]:
+def rows(brokers: list[Broker], rounds: int, count: int = 1000, seconds: float = 10) -> list[Row]:
     """CPU share of the parked consumers, and the p99 of single produces without and with them.
 
     In rounds, and after one that does not count: a JVM that has just begun takes the processor from everybody.
@@ -80,7 +125,7 @@ def rows(brokers: list[Broker], rounds: int, count: int = 1000, seconds: float =
         process.start()
         ours.recv()
         cpu, begin = broker.cpu_seconds(), time.perf_counter()
-        time.sleep(seconds)
+        time.sleep(seconds / 2)
         used = (broker.cpu_seconds() - cpu) / (time.perf_counter() - begin)
         after = percentile(one_at_a_time(broker, "busy", seconds, 200), 0.99)
         ours.send("stop")
