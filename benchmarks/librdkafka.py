@@ -92,7 +92,7 @@ def consume(broker: Broker, topic: str, records: int, size: int) -> Sample:
 def rows(brokers: list[Broker], rounds: int, scale: float) -> list[Row]:
     """Producing, then consuming what was produced, for 100 B and 1 KB and each codec."""
     out = []
-    for size, records in ((100, 600_000), (1000, 200_000)):
+    for size, records in ((100, 1_500_000), (1000, 400_000)):
         values = payloads(size)
         count = int(records * scale)
         for codec in CODECS:
