@@ -225,7 +225,8 @@ class DepthFirst:
                 yield way
             else:
                 unread += (way,)
-        mixes = spares != () and self.mixes(position)
+        # One of them may be what another operation that has to come before a constant call needs.
+        mixes = spares != () and (self.mixes(position) or not all(letters[place].constant for place in pending))
         if mixes or len(pending) > 1:
             orders = _Orders(self, position, returned)
             for way in orders.of(configuration, mixes=mixes):

@@ -13,7 +13,7 @@ from raftlog.linearizability.checker.history import FAIL, INFO, OK, History, Ope
 from raftlog.linearizability.checker.models.counter import Counter
 from raftlog.linearizability.checker.models.key_value import KeyValue
 from raftlog.linearizability.checker.models.queue import Queue
-from raftlog.linearizability.checker.models.register import Register
+from raftlog.linearizability.checker.models.register import CasRegister, Register
 from raftlog.linearizability.checker.search import Search
 from raftlog.linearizability.checker.verdict import Invalid, Status, Valid
 from tests.checker.objects import WORLDS, record
@@ -136,6 +136,32 @@ def test_a_write_of_unknown_outcome_that_changes_nothing_may_hide_another(
     ]
     assert isinstance(check(operations, KeyValue()), Valid)
     del operations[1]
+    assert isinstance(check(operations, KeyValue()), Invalid)
+
+
+@pytest.mark.parametrize("turns", [400, -(1 << 40)], ids=["depth first", "breadth first"])
+def test_before_a_write_that_returns_one_of_unknown_outcome_may_have_served_another_operation(
+    turns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The compare-and-set needs the write of 2, and both come before the write of 0; so for the append and the get."""
+    monkeypatch.setattr(depth_first, "_WRONG_TURNS", turns)
+    operations = [
+        Operation(0, "write", 0, None, None, 3, 4, OK),
+        Operation(1, "cas", [2, 1], True, None, 4, 5, OK),
+        Operation(2, "cas", [1, 2], False, None, 6, 9, OK),
+        Operation(3, "write", 2, None, None, 0, None, INFO),
+    ]
+    assert isinstance(check(operations, CasRegister()), Valid)
+    assert isinstance(check(operations[:3], CasRegister()), Invalid)
+    operations = [
+        Operation(0, "put", "c", None, None, 5, 10, OK),
+        Operation(1, "append", "b", None, None, 6, 11, OK),
+        Operation(2, "get", None, "ab", None, 7, 12, OK),
+        Operation(3, "put", "a", None, None, 4, None, INFO),
+        Operation(4, "get", None, "c", None, 20, 21, OK),
+    ]
+    assert isinstance(check(operations, KeyValue()), Valid)
+    del operations[3]
     assert isinstance(check(operations, KeyValue()), Invalid)
 
 
