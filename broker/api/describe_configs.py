@@ -30,10 +30,15 @@ Answer = Iterable[ConfigEntry] | tuple[ErrorCode, str]
 
 
 async def handle(context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-    """Each resource succeeds or fails on its own; one that is named twice is described once."""
+    """Each resource succeeds or fails on its own. What is asked twice in the same words is answered once, where Kafka
+    answers both: the answer stays in proportion to the question.
+    """
     results = []
-    distinct = {(wanted.resource_type, wanted.resource_name): wanted for wanted in reversed(request.resources)}
-    for number, wanted in enumerate(reversed(distinct.values())):
+    distinct: dict[tuple[int, str, frozenset[str]], DescribeConfigsResource] = {}
+    for wanted in request.resources:
+        keys = frozenset(wanted.configuration_keys or ())
+        distinct.setdefault((wanted.resource_type, wanted.resource_name, keys), wanted)
+    for number, wanted in enumerate(distinct.values()):
         if number % _RESOURCES_PER_TURN == _RESOURCES_PER_TURN - 1:
             await asyncio.sleep(0)
         results.append(_result(context, request, wanted))

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from raftlog.broker.runtime.fetching import ParkedFetch, Session
 
 _READ_COMMITTED = 1
+_ISOLATION_LEVELS = (0, _READ_COMMITTED)
 _ZERO_UUID = bytes(16)
 # A range that is not longer is read and sent with its frame in one call, which is cheaper than sendfile.
 _INLINE_BYTES_MAX = 16 * 1024
@@ -71,9 +72,15 @@ def serve(services: Services, raw: RawRequest) -> None:
     if raw.version >= _SESSIONS_SINCE and (_serve_unchanged(services, raw) or _serve_replica(services, raw)):
         return
     request = decode(FetchRequest, raw.version, raw.frame, raw.offset, exact=False)
-    session = _session_of(services, request, raw.version)
+    session: Session | ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
+    if request.isolation_level in _ISOLATION_LEVELS:
+        session = _session_of(services, request, raw.version)
     if isinstance(session, ErrorCode):
-        raw.connection.reply(_encode(raw.version, raw.correlation_id, [], session, NO_SESSION))
+        named: Session = FetchSession(NO_SESSION, False, 0)
+        if raw.version < _SESSIONS_SINCE:  # an error has no other place there
+            _update(named, request)
+        reads = [PartitionRead(entry, session, -1, -1, -1, None, None) for entry in named.partitions.values()]
+        raw.connection.reply(_encode(raw.version, raw.correlation_id, reads, session, NO_SESSION))
         return
     terms = FetchTerms(
         wait_ms_max=request.max_wait_ms,
@@ -97,7 +104,7 @@ def _serve_unchanged(services: Services, raw: RawRequest) -> bool:
     if len(raw.frame) < end or raw.frame[offset + _TERMS.size : end] != no_topics:
         return False
     wait_ms, bytes_min, bytes_max, isolation, session_id, epoch = _TERMS.unpack_from(raw.frame, offset)
-    if epoch <= INITIAL_EPOCH:
+    if epoch <= INITIAL_EPOCH or isolation not in _ISOLATION_LEVELS:
         return False
     sessions = services.fetches.sessions
     session = sessions.resume(session_id, epoch, raw.version >= _IDS_SINCE, _now_ms(services))

@@ -34,7 +34,7 @@ _NEVER = 1 << 15
 _LEADER_EPOCH_SINCE = 4
 _NOT_AVAILABLE_SINCE = 5
 _ALWAYS_KNOWN = (EARLIEST, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD)
-_READ_COMMITTED = 1
+_READ_UNCOMMITTED, _READ_COMMITTED = 0, 1
 _CONSUMER = -1
 
 
@@ -60,6 +60,8 @@ def _failed(wanted: ListOffsetsPartition, error: ErrorCode) -> ListOffsetsPartit
 def _answer(
     context: RequestContext, request: ListOffsetsRequest, topic: str, wanted: ListOffsetsPartition
 ) -> ListOffsetsPartitionResponse:
+    if request.isolation_level not in (_READ_UNCOMMITTED, _READ_COMMITTED):
+        return _failed(wanted, ErrorCode.UNKNOWN_SERVER_ERROR)
     timestamp = wanted.timestamp
     if timestamp < 0 and context.api_version < _SINCE.get(timestamp, _NEVER):
         return _failed(wanted, ErrorCode.UNSUPPORTED_VERSION)

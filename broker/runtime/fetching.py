@@ -190,6 +190,8 @@ class FetchService:
         bound = log.last_stable_offset if terms.read_committed else log.high_watermark
         records = None
         bytes_max = min(entry.partition_bytes_max, budget)
+        if bytes_max < 0 and start < bound and min(terms.bytes_max, entry.partition_bytes_max) < 0:
+            return PartitionRead(entry, ErrorCode.UNKNOWN_SERVER_ERROR, -1, -1, -1, None, None)
         if start < bound and (bytes_max > 0 or min_one):
             try:
                 records = log.read(start, bytes_max, bound, min_one=min_one)

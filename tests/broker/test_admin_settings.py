@@ -107,6 +107,17 @@ async def test_resources_that_cannot_be_described_say_so(
         assert (result.resource_type, result.resource_name) == (kind, name)
 
 
+async def test_a_resource_is_described_once_for_each_set_of_keys_that_is_asked_for(tmp_path: Path) -> None:
+    async with AdminWorld(tmp_path) as world:
+        await world.create("t")
+        asked = (["segment.ms"], ["retention.ms"], ["segment.ms", "segment.ms"], None, [])
+        resources = [resource for keys in asked for resource in describe((TOPIC, "t"), keys=keys).resources]
+        request = DescribeConfigsRequest(resources=resources)
+        results = (await world.call(ApiKey.DESCRIBE_CONFIGS, request, 4)).results
+        assert [len(result.configs) for result in results] == [1, 1, len(TOPIC_CONFIGS)]
+        assert [result.configs[0].name for result in results[:2]] == ["segment.ms", "retention.ms"]
+
+
 @pytest.mark.parametrize("version", versions(ApiKey.INCREMENTAL_ALTER_CONFIGS))
 async def test_settings_change_one_by_one_in_every_version(tmp_path: Path, version: int) -> None:
     async with AdminWorld(tmp_path) as world:

@@ -107,6 +107,46 @@ def test_the_limit_of_bytes_holds_over_all_partitions(connection: RawConnection,
     assert sum(sizes) <= 1500 and max(sizes) >= 1000
 
 
+@pytest.mark.parametrize("level", [2, -1])
+@pytest.mark.parametrize("version", [4, 6, 7, 12, 13, 17])
+def test_an_isolation_level_that_does_not_exist_is_an_error_as_with_kafka(
+    connection: RawConnection, names: Names, version: int, level: int
+) -> None:
+    send(connection, names, plain_batch(b"x"))
+    request = fetch(version, names)
+    request.isolation_level = level
+    answer = connection.ask(request, version)
+    # Kafka says it in both places from v7 to v12; clients look at the first.
+    error = answer.error_code if version >= 7 else only_partition(answer).error_code
+    assert error == ErrorCode.UNKNOWN_SERVER_ERROR
+    if version >= 7:
+        opened = connection.ask(session_request(names), FETCH_VERSION)
+        again = session_request(names, session_id=opened.session_id, epoch=1, partitions=False)
+        again.isolation_level = level
+        assert connection.ask(again, FETCH_VERSION).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+@pytest.mark.parametrize("level", [2, -1])
+def test_offsets_for_an_isolation_level_that_does_not_exist_are_an_error(
+    connection: RawConnection, names: Names, level: int
+) -> None:
+    asked = [ListOffsetsPartition(partition_index=0, timestamp=-1)]
+    topics = [ListOffsetsTopic(name=names.topic, partitions=asked)]
+    (topic,) = connection.ask(ListOffsetsRequest(replica_id=-1, isolation_level=level, topics=topics), 7).topics
+    assert topic.partitions[0].error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+@pytest.mark.parametrize("limits", [{"max_bytes": -1}, {"partition_max_bytes": -1}])
+def test_less_than_no_bytes_is_an_error_where_there_are_records_as_with_kafka(
+    connection: RawConnection, names: Names, limits: dict[str, int]
+) -> None:
+    send(connection, names, plain_batch(b"x"))
+    assert read(connection, names, **limits).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert read(connection, names, offset=1, **limits).error_code == ErrorCode.NONE
+    assert read(connection, names, **dict.fromkeys(limits, 0)).records, "the first batch comes all the same"
+    assert read(connection, names, min_bytes=-1, max_wait_ms=-1).records
+
+
 def test_a_fetch_in_the_middle_of_a_batch_returns_the_whole_batch(connection: RawConnection, names: Names) -> None:
     send(connection, names, plain_batch(b"a", b"b", b"c"))
     send(connection, names, plain_batch(b"d"))
