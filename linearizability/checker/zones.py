@@ -17,6 +17,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from operator import ne
 from typing import Any, Literal
 
@@ -46,16 +47,20 @@ class NotUnique(Exception):
 class _Clusters:
     """By value: the earliest return, the latest call, and the write.
 
-    Three flat dictionaries and no object a value: a million of those would keep the garbage collector busy.
-    Invariant: `first` is in ascending order.
+    One dictionary, flat lists and no object a value: a million of those would keep the garbage collector busy.
+    Invariant: `places` says where in the lists a value is, in ascending order, and `first` is in ascending order. The
+    initial value has the place 0, and without a write.
     """
 
-    __slots__ = ("first", "last", "write")
+    __slots__ = ("early", "first", "last", "places", "unwritten", "write")
 
-    def __init__(self) -> None:
-        self.first: dict[Any, float] = {}
-        self.last: dict[Any, float] = {}
-        self.write: dict[Any, Operation] = {}
+    def __init__(self, initial: Any) -> None:
+        self.places: dict[Any, int] = {initial: 0}
+        self.first: list[Any] = [-_INFINITY]
+        self.last: list[Any] = [-_INFINITY]
+        self.write: list[Operation | None] = [None]
+        self.unwritten = 0  # how many values beside the initial one were read and not written
+        self.early = False  # whether a read returned before the write of its value was called
 
 
 def check_zones(operations: Sequence[Operation], initial: Any = None) -> ZoneViolation | None:
@@ -63,20 +68,13 @@ def check_zones(operations: Sequence[Operation], initial: Any = None) -> ZoneVio
 
     Raises NotUnique when the history is not one for zones.
     """
-    initial = freeze(initial)
-    clusters = _Clusters()
-    clusters.first[initial] = clusters.last[initial] = -_INFINITY
+    clusters = _Clusters(freeze(initial))
     _gather(operations, clusters)
-    if initial in clusters.write or any(map(ne, clusters.first, clusters.first)):  # a NaN is no value
+    if clusters.write[0] is not None or any(map(ne, clusters.places, clusters.places)):  # a NaN is no value
         raise NotUnique
-    for value, first in clusters.first.items():
-        write = clusters.write.get(value)
-        if write is None:
-            if value != initial:
-                return ZoneViolation("unwritten", (value,), tuple(_reads(operations, value)[:1]))
-        elif first < write.call:
-            return ZoneViolation("early", (value,), (write, _reads(operations, value)[0]))
-    conflict = _conflict(clusters)
+    if clusters.unwritten or clusters.early:
+        return _unexplained(operations, clusters)
+    conflict = _conflict(clusters) if _exclude(clusters) else None
     if conflict is None:
         return None
     kind, *values = conflict
@@ -85,71 +83,115 @@ def check_zones(operations: Sequence[Operation], initial: Any = None) -> ZoneVio
 
 
 def _gather(operations: Sequence[Operation], clusters: _Clusters) -> None:
-    first, last, writes = clusters.first, clusters.last, clusters.write
+    first, last, write = clusters.first, clusters.last, clusters.write
+    place_of = clusters.places.setdefault
+    fresh = 1  # the place of the next value that was not seen before
+    unwritten, early, ok = 0, False, OK
     unknown: list[Operation] = []
+    # Every step in here counts: it is done for each operation, and one look at the dictionary is enough.
     for operation in operations:
-        if operation.outcome is not OK:
+        if operation.outcome is not ok:
             if operation.outcome is INFO and operation.function != "read":
                 unknown.append(operation)
             continue
-        writing = operation.function != "read"
-        value = operation.input if writing else operation.output
-        try:
-            latest = last.get(value)
-        except TypeError:
-            value = freeze(value)
-            latest = last.get(value)
-        if latest is None:
-            # Operations come in the order of their returns, so the first is the earliest.
-            first[value] = operation.returned  # type: ignore[assignment]
-            last[value] = operation.call
-        elif operation.call > latest:
-            last[value] = operation.call
-        if writing:
-            if value in writes or operation.function != "write":
-                raise NotUnique
-            writes[value] = operation
+        function = operation.function
+        if function == "read":
+            value = operation.output
+            try:
+                place = place_of(value, fresh)
+            except TypeError:
+                place = place_of(freeze(value), fresh)
+            if place < fresh:
+                if operation.call > last[place]:
+                    last[place] = operation.call
+                continue
+            unwritten += 1
+            write.append(None)
+        elif function == "write":
+            value = operation.input
+            try:
+                place = place_of(value, fresh)
+            except TypeError:
+                place = place_of(freeze(value), fresh)
+            if place < fresh:
+                early |= _write(clusters, place, operation)
+                unwritten -= 1
+                continue
+            write.append(operation)
+        else:
+            raise NotUnique
+        # Operations come in the order of their returns, so the first is the earliest.
+        first.append(operation.returned)
+        last.append(operation.call)
+        fresh += 1
     for operation in unknown:
         # Seen, it took effect, if at any time after its call; unseen, it may never have happened.
         if operation.function != "write":
             raise NotUnique
-        value = freeze(operation.input)
-        if value in last:
-            if value in writes:
-                raise NotUnique
-            writes[value] = operation
-            last[value] = max(last[value], operation.call)
+        seen = clusters.places.get(freeze(operation.input))
+        if seen is not None:
+            early |= _write(clusters, seen, operation)
+            unwritten -= 1
+    clusters.unwritten, clusters.early = unwritten, early
+
+
+def _write(clusters: _Clusters, place: int, operation: Operation) -> bool:
+    """Note the write of a value that was seen before. Answers whether a read of it returned before the call."""
+    if clusters.write[place] is not None:
+        raise NotUnique
+    clusters.write[place] = operation
+    if operation.call > clusters.last[place]:
+        clusters.last[place] = operation.call
+    return bool(clusters.first[place] < operation.call)
+
+
+def _unexplained(operations: Sequence[Operation], clusters: _Clusters) -> ZoneViolation | None:
+    """The first value that was read unwritten, or before its write."""
+    for value, place in clusters.places.items():
+        write = clusters.write[place]
+        if write is None:
+            if place:
+                return ZoneViolation("unwritten", (value,), tuple(_reads(operations, value)[:1]))
+        elif clusters.first[place] < write.call:
+            return ZoneViolation("early", (value,), (write, _reads(operations, value)[0]))
+    return None
+
+
+def _exclude(clusters: _Clusters) -> bool:
+    """Whether any two zones exclude each other. Zones that only share an end do not: equal stamps are concurrent.
+
+    As long as no forward zones overlap, a backward one can only lie inside the last that begins before it.
+    """
+    begin = end = -_INFINITY
+    for first, last in zip(clusters.first, clusters.last, strict=True):
+        if first < last:
+            if first < end:
+                return True
+            begin, end = first, last
+        elif first < end and begin < last:
+            return True
+    return False
 
 
 def _conflict(clusters: _Clusters) -> tuple[Literal["overlap", "inside"], Any, Any] | None:
-    """Two zones that exclude each other. Zones that only share an end do not: equal stamps are concurrent."""
-    latest = clusters.last
-    begins: list[float] = []  # of the forward zones, ascending
-    ends: list[float] = []
-    names: list[Any] = []
-    reach = -_INFINITY
-    for value, first in clusters.first.items():
-        last = latest[value]
-        if first < last:
-            if first < reach:
-                return "overlap", names[-1], value
-            reach = last
-            begins.append(first)
-            ends.append(last)
-            names.append(value)
-    for value, high in clusters.first.items():
-        low = latest[value]
-        if low <= high:
-            place = bisect_left(begins, low) - 1
-            if place >= 0 and high < ends[place]:
-                return "inside", names[place], value
+    """The first two zones that exclude each other, and forward ones that overlap before all else."""
+    zones = list(zip(clusters.places, clusters.first, clusters.last, strict=True))
+    forward = [(first, last, value) for value, first, last in zones if first < last]
+    for (_, end, before), (begin, _, value) in pairwise(forward):
+        if begin < end:
+            return "overlap", before, value
+    begins = [begin for begin, _, _ in forward]
+    for value, high, low in zones:
+        place = bisect_left(begins, low) - 1
+        if low <= high and place >= 0 and high < forward[place][1]:
+            return "inside", forward[place][2], value
     return None
 
 
 def _ends(operations: Sequence[Operation], clusters: _Clusters, value: Any) -> list[Operation]:
     """The write of the value, the operation that returned first and the one called last."""
-    first, last = clusters.first[value], clusters.last[value]
-    write = clusters.write.get(value)
+    place = clusters.places[value]
+    first, last, write = clusters.first[place], clusters.last[place], clusters.write[place]
     members = _reads(operations, value)
     found = []
     if write is not None:
