@@ -1,4 +1,4 @@
-"""The shortest bad beginning of a part that is judged without a search.
+"""Bad beginnings of a part: one that is bad at a moment, and the shortest of a part that is judged without a search.
 
 Knows: what was known of a part at a moment, and which moments to try. Refuses to know: how a beginning is judged.
 """
@@ -67,13 +67,17 @@ def shortest_bad(
     `changing` are the functions that do not only look, `hint` a time near that return, and `judge` says what is wrong
     with a beginning. When the budget ends early, the beginning is one that is longer; None when none was found.
     """
+
+    def blind(operation: Operation) -> Operation | None:
+        return operation.of_unknown_outcome() if operation.function in changing else None
+
     ends = sorted({operation.end for operation in operations if operation.outcome is OK})
     low, high = -1, min(bisect_left(ends, hint), len(ends) - 1)
     step = 1
     found: Beginning[Violation] | None = None
     try:
         while found is None and high < len(ends):
-            found = _judged(operations, changing, ends[high], judge)
+            found = bad_beginning(operations, ends[high], blind, judge)
             if found is None:
                 meter.check(0, 0)
                 low, high, step = high, min(high + step, max(high + 1, len(ends) - 1)), 2 * step
@@ -81,7 +85,7 @@ def shortest_bad(
         while found is not None and high - low > 1:
             meter.check(0, 0)
             middle = max(high - step, (low + high) // 2)
-            shorter = _judged(operations, changing, ends[middle], judge)
+            shorter = bad_beginning(operations, ends[middle], blind, judge)
             if shorter is None:
                 low = middle
             else:
@@ -91,12 +95,16 @@ def shortest_bad(
     return found
 
 
-def _judged(
+def bad_beginning(
     operations: Sequence[Operation],
-    changing: Collection[str],
     end: float,
+    blind: Callable[[Operation], Operation | None],
     judge: Callable[[list[Operation]], Violation | None],
 ) -> Beginning[Violation] | None:
+    """What was known of these operations, in the order of a History, at the time `end`, if something is wrong with it.
+
+    `blind` answers what an operation is that ended later: a copy without its answer, or None if it only looked.
+    """
     known: list[Operation] = []
     copies: list[Operation] = []
     originals: dict[int, Operation] = {}
@@ -105,8 +113,9 @@ def _judged(
             continue
         if operation.outcome is not OK or operation.end <= end:
             known.append(operation)
-        elif operation.function in changing:
-            copy = operation.of_unknown_outcome()
+            continue
+        copy = blind(operation)
+        if copy is not None:
             copies.append(copy)
             originals[id(copy)] = operation
     known += copies

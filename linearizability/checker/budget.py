@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from raftlog.linearizability.checker.verdict import Limit
 
 MEGABYTE = 1 << 20
+_EXPLAIN_SECONDS = 10.0  # the most that may be spent on explaining a verdict
+_EXPLAIN_AT_LEAST = 0.1  # also when the check took all the time there was: what was found at last shall be told
 _MEASURE_EVERY = 8  # asking the system costs microseconds, so it is asked once in so many checkpoints
 
 
@@ -94,3 +96,11 @@ class Meter:
                 estimated_bytes = budget.memory() - self._memory_at_start
         if estimated_bytes >= limit:
             raise OutOfBudget("memory", f"{budget.megabytes:g} MB are used")
+
+
+def to_explain(rest: Budget, spent: float = 0.0) -> Budget:
+    """What an explanation may take of the rest of a check's budget, when so many seconds were spent on others."""
+    seconds = _EXPLAIN_SECONDS - spent
+    if rest.seconds is not None:
+        seconds = min(seconds, rest.seconds)
+    return replace(rest, seconds=max(seconds, _EXPLAIN_AT_LEAST - spent, 0.0), configurations=None)

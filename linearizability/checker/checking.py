@@ -11,16 +11,16 @@ Knows: how the budget is shared among parts. Refuses to know: any algorithm.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from raftlog.linearizability.checker.budget import Budget, Meter, OutOfBudget
+from raftlog.linearizability.checker.budget import Budget, Meter, OutOfBudget, to_explain
 from raftlog.linearizability.checker.history import History, HistoryError, Key, Operation
 from raftlog.linearizability.checker.linearize import linearize, linearize_log
 from raftlog.linearizability.checker.model import Model, part_of
 from raftlog.linearizability.checker.online_parts import witness_as_it_grew
-from raftlog.linearizability.checker.parts import PartCheck, part_check
+from raftlog.linearizability.checker.parts import BeginningPart, PartCheck, bad_before, part_check
 from raftlog.linearizability.checker.verdict import (
     Deferred,
     DeferredInvalid,
@@ -36,8 +36,8 @@ from raftlog.linearizability.checker.verdict import (
 
 _FIRST_LOOK = 20_000  # configurations each part may take before the others had their turn
 _MORE = 8  # times as many in each further turn
-_EXPLAIN_SECONDS = 10.0  # the time to make violations small and to find orders, beside the budget of the check
-_EXPLAIN_AT_LEAST = 0.1
+_COMPARE = 200_000  # configurations that one part may take to see whether it was bad before another
+_COMPARE_ALL = 5 * _COMPARE  # and all together
 _LONG = 1_000  # operations of a part of which a witness may need only the last
 
 Progress = Callable[[int, int], None]  # parts settled, parts in all
@@ -100,7 +100,9 @@ class _Check:
         self._checks: dict[Key, PartCheck] = {}  # of those parts that had a turn
         self._status: dict[Key, Status] = {}
         self._out: OutOfBudget | None = None
+        self._rest = meter.budget  # once there is a verdict: for whatever is looked at later
         self._explained = 0.0  # seconds
+        self._bad: dict[Key, DeferredPart] = {}
 
     def run(self, progress: Progress | None) -> Verdict:
         """Give every part a little, then those that need it more, until one is invalid or all are settled."""
@@ -119,6 +121,7 @@ class _Check:
                     progress(len(self._status), len(self._parts))
             open_parts = left
             ceiling = None if ceiling is None else ceiling * _MORE
+        self._rest = self._meter.rest()
         parts = tuple(map(self._part, self._parts))
         count, seconds = len(self._history), self._meter.elapsed()
         if self._out is not None:
@@ -148,26 +151,79 @@ class _Check:
 
     def _invalid(self, key: Key, left: list[Key], ceiling: int | None) -> Verdict:
         """The verdict once a part is invalid. Those left are checked as far when somebody looks at the parts."""
-        bad = self._part(key)
-        rest = self._meter.rest()
+        seconds = self._meter.elapsed()
+        self._rest = self._meter.rest()
+        first_bad = Deferred(lambda: self._first_bad(key, ceiling))
 
         def all_parts() -> tuple[DeferredPart, ...]:
-            self._meter = Meter(rest)
-            for other in left:
-                self._settles(other, ceiling)
-            return tuple(bad if other == key else self._part(other) for other in self._parts)
+            self._settle_later(left, ceiling)
+            first_bad.get()  # which may tell more of those that took long
+            return tuple(map(self._part, self._parts))
 
         parts: Any = Deferred(all_parts)
-        witness: Any = Deferred(lambda: bad.witness)
-        return DeferredInvalid(self._model, parts, len(self._history), self._meter.elapsed(), witness=witness)
+        witness: Any = Deferred(lambda: first_bad.get()[0].witness)
+        uncompared: Any = Deferred(lambda: first_bad.get()[1])
+        count = len(self._history)
+        return DeferredInvalid(self._model, parts, count, seconds, witness=witness, uncompared=uncompared)
+
+    def _settle_later(self, keys: Iterable[Key], ceiling: int | None) -> None:
+        """Check parts in what is left of the budget once there is a verdict."""
+        self._meter = Meter(self._rest)
+        for key in keys:
+            if key not in self._status:
+                self._settles(key, ceiling)
+        self._rest = self._meter.rest()
+
+    def _first_bad(self, key: Key, ceiling: int | None) -> tuple[DeferredPart, tuple[Key, ...]]:
+        """The part whose shortest bad beginning ends first, given one that is bad, and those not compared with it.
+
+        The others need only be looked at until that end.
+        """
+        first = self._part(key)
+        others = [other for other in self._parts if self._status.get(other) is not Status.VALID and other != key]
+        while others:
+            earlier, uncompared = self._bad_before(others, first.witness.prefix_end)
+            if not earlier:
+                return first, tuple(uncompared)
+            self._settle_later(earlier, ceiling)
+            for other, beginning in earlier.items():
+                if other not in self._status:
+                    self._status[other], self._checks[other] = Status.INVALID, beginning
+            key = min(earlier, key=lambda other: self._checks[other].end())
+            end, first = first.witness.prefix_end, self._part(key)
+            if first.witness.prefix_end >= end:  # what it takes to find the shortest beginning was not there
+                self._checks[key] = earlier[key]
+                del self._bad[key]
+                first = self._part(key)
+            again = {*earlier, *uncompared} - {key}
+            others = [other for other in others if other in again]
+        return first, ()
+
+    def _bad_before(self, keys: Iterable[Key], end: int) -> tuple[dict[Key, BeginningPart], list[Key]]:
+        """Those of the parts that are bad before that time, and those of which nobody knows."""
+        meter = self._allowance(_COMPARE_ALL)
+        earlier: dict[Key, BeginningPart] = {}
+        uncompared = []
+        for key in keys:
+            meter.ceiling = meter.configurations + _COMPARE
+            try:
+                beginning = bad_before(self._model, self._parts[key], end, meter)
+                if beginning is not None:
+                    earlier[key] = beginning
+            except OutOfBudget:
+                uncompared.append(key)
+        self._account(meter)
+        return earlier, uncompared
 
     def _part(self, key: Key) -> DeferredPart:
+        if key in self._bad:
+            return self._bad[key]
         checked = self._check_of(key)
         status = self._status.get(key, Status.UNKNOWN)
         limit: Limit = self._out.limit if self._out is not None else "configurations"
         witness: Any = Deferred(lambda: self._explain(key)) if status is Status.INVALID else None
         order: Any = () if status is Status.UNKNOWN else Deferred(lambda: self._order(key, status))
-        return DeferredPart(
+        part = DeferredPart(
             key,
             status,
             self._parts[key],
@@ -177,6 +233,9 @@ class _Check:
             witness,
             limit if status is Status.UNKNOWN else None,
         )
+        if status is Status.INVALID:
+            self._bad[key] = part
+        return part
 
     def _explain(self, key: Key) -> Witness:
         meter = self._allowance()
@@ -188,7 +247,7 @@ class _Check:
                     return recent
             return checked.witness(key, self._history.time_unit, meter)
         finally:
-            self._explained += meter.elapsed()
+            self._account(meter)
 
     def _order(self, key: Key, status: Status) -> tuple[Placed, ...]:
         order: tuple[Placed, ...] = ()
@@ -198,12 +257,18 @@ class _Check:
         try:
             return order or linearize(self._model, self._parts[key], meter)
         finally:
-            self._explained += meter.elapsed()
+            self._account(meter)
 
-    def _allowance(self) -> Meter:
-        """An account for one explanation. All together get so much time, and each at least a little."""
-        seconds = max(_EXPLAIN_SECONDS - self._explained, _EXPLAIN_AT_LEAST)
-        return Meter(replace(self._meter.budget, seconds=seconds, configurations=None, clock_at_start=None))
+    def _allowance(self, configurations: int | None = None) -> Meter:
+        """An account for one explanation, in what all of them may still take."""
+        return Meter(replace(to_explain(self._rest, self._explained), configurations=configurations))
+
+    def _account(self, meter: Meter) -> None:
+        """The explanation is over."""
+        seconds = meter.elapsed()
+        self._explained += seconds
+        if self._rest.seconds is not None:
+            self._rest = replace(self._rest, seconds=max(self._rest.seconds - seconds, 0.0))
 
     def _reason(self, out: OutOfBudget) -> str:
         settled = len(self._status)

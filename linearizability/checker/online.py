@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from raftlog.linearizability.checker.budget import Budget, Meter, OutOfBudget
+from raftlog.linearizability.checker.budget import Budget, Meter, OutOfBudget, to_explain
 from raftlog.linearizability.checker.history import (
     Annotation,
     Event,
@@ -41,13 +41,11 @@ from raftlog.linearizability.checker.verdict import (
     Unknown,
     Valid,
     Verdict,
-    Witness,
 )
 
 _PATIENCE = 10_000  # returns
 _INVOKE = EventType.INVOKE
 _NO_KEY = object()
-_EXPLAIN_SECONDS = 10.0
 
 
 class OnlineCheck:
@@ -102,7 +100,8 @@ class OnlineCheck:
                     self.operation_count += 1
                     invoke(operation)
                 elif not complete(operation):
-                    self._invalid()
+                    self._validate()
+                    self._judge_all()
                     break
         except OutOfBudget as out:
             self._unknown(out.limit, f"Nothing contradicts the history so far, but the budget ran out: {out.reason}.")
@@ -115,26 +114,46 @@ class OnlineCheck:
         if self.verdict is not None:
             return self.verdict
         try:
-            for part in self._parts.values():
-                part.validate()
+            self._validate()
         except NotOfModel as wrong:
             raise HistoryError(wrong.reason, wrong.operation.line, self._source) from None
-        for part in self._parts.values():
-            if self.verdict is not None:
-                return self.verdict
-            try:
-                if not part.finish():
-                    self._invalid()
-            except OutOfBudget as out:
-                self._unknown(out.limit, f"Nothing contradicts the history, but the budget ran out: {out.reason}.")
+        out = self._judge_all()
         if self.verdict is None:
             doubt = next((part.doubt for part in self._parts.values() if part.doubt is not None), None)
-            if doubt is not None:
+            if out is not None:
+                self._unknown(out.limit, f"Nothing contradicts the history, but the budget ran out: {out.reason}.")
+            elif doubt is not None:
                 self._unknown("memory", f"Nothing contradicts the history, but {doubt}.")
             else:
                 self.verdict = Valid(self.model, self._verdicts(Status.VALID), self.operation_count, self._seconds())
         assert self.verdict is not None
         return self.verdict
+
+    def _validate(self) -> None:
+        for part in self._parts.values():
+            if not part.is_bad:
+                part.validate()
+
+    def _judge_all(self) -> OutOfBudget | None:
+        """Judge what waits for open calls as if they never returned, and set the verdict if some part is bad.
+
+        Another part than the one found first may have been bad before.
+        """
+        bad: list[tuple[Key, OnlinePart]] = []
+        uncompared: list[Key] = []
+        last: OutOfBudget | None = None
+        for key, part in self._parts.items():
+            try:
+                if part.is_bad or not part.finish():
+                    bad.append((key, part))
+                elif part.doubt is not None:
+                    uncompared.append(key)
+            except OutOfBudget as out:
+                uncompared.append(key)
+                last = out
+        if bad:
+            self._invalid(bad, tuple(uncompared))
+        return last
 
     def _begin(self, key: Key) -> OnlinePart:
         model = self.model
@@ -156,13 +175,17 @@ class OnlineCheck:
         parts = self._verdicts(Status.UNKNOWN)
         self.verdict = Unknown(self.model, parts, self.operation_count, self._seconds(), limit=limit, reason=reason)
 
-    def _invalid(self) -> None:
-        key, part = next((key, part) for key, part in self._parts.items() if part.is_bad)
-        meter = Meter(Budget(_EXPLAIN_SECONDS, clock=self._meter.budget.clock))
-        witness: Witness = part.witness(key, self._unit, meter)
-        bad = PartVerdict(key, Status.INVALID, witness.operations, part.algorithm, witness=witness)
-        others = [one for one in self._verdicts(Status.UNKNOWN) if one.key != key]
-        self.verdict = Invalid(self.model, (bad, *others), self.operation_count, self._seconds(), witness=witness)
+    def _invalid(self, bad: list[tuple[Key, OnlinePart]], uncompared: tuple[Key, ...]) -> None:
+        seconds = self._seconds()
+        meter = Meter(to_explain(self._meter.rest()))
+        told = [(part.witness(key, self._unit, meter), part.algorithm) for key, part in bad]
+        told.sort(key=lambda item: item[0].prefix_end)
+        parts = [PartVerdict(w.key, Status.INVALID, w.operations, algorithm, witness=w) for w, algorithm in told]
+        keys = {key for key, _ in bad}
+        parts += [part for part in self._verdicts(Status.UNKNOWN) if part.key not in keys]
+        self.verdict = Invalid(
+            self.model, tuple(parts), self.operation_count, seconds, witness=told[0][0], uncompared=uncompared
+        )
 
 
 def check_online(

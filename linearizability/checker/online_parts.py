@@ -83,7 +83,7 @@ class OnlinePart(Protocol):
         """Validate what was not yet, before `finish`."""
 
     def finish(self) -> bool:
-        """No more events will come."""
+        """No more events will come: what is still open never answered."""
 
     def witness(self, key: Key, unit: TimeUnit, meter: Meter) -> Witness:
         """Why the object is bad, from what is remembered."""
@@ -146,24 +146,26 @@ class OnlineLog:
     def finish(self) -> bool:
         if not self._judge():
             return False
-        self._check.extend([operation for operation in self._open if operation.function == "append"])
+        # Of a finished history the answers are there before they are fed.
+        opened = [one.of_unknown_outcome() if one.outcome is OK else one for one in self._open]
+        self._check.extend([operation for operation in opened if operation.function == "append"])
         try:
             self.is_bad = finish(self._check) is not None
         except Undecided:
-            whole = self._whole()
+            whole = self._whole(opened)
             if whole is None:
                 raise OutOfBudget("configurations", "appends of unknown outcome look alike") from None
             self.is_bad = whole.run(self._meter) is Status.INVALID
         return not self.is_bad
 
-    def _whole(self) -> LogPart | None:
+    def _whole(self, opened: Iterable[Operation]) -> LogPart | None:
         """The check of a finished history, as long as nothing of this one was forgotten."""
         if self._ended > len(self._recent):
             return None
-        return LogPart(self._model, in_order([*self._recent, *self._open]))
+        return LogPart(self._model, in_order([*self._recent, *opened]))
 
     def witness(self, key: Key, unit: TimeUnit, meter: Meter) -> Witness:
-        whole = self._whole()
+        whole = self._whole(self._open)
         try:
             if whole is not None and whole.run(meter) is Status.INVALID:
                 return whole.witness(key, unit, meter)
@@ -246,10 +248,12 @@ class OnlineSearch:
         """Each operation was, when it came."""
 
     def finish(self) -> bool:
-        """What is still open never answered."""
         for operation in self._called:
-            if id(operation) not in self._ended:
-                self._ended.add(id(operation))
+            own = id(operation)
+            if own not in self._ended:
+                self._ended.add(own)
+                if operation.outcome is OK:  # of a finished history the answers are there before they are fed
+                    self._given_up.add(own)
         return self._judge(_FAR_FUTURE)
 
     def _judge(self, now: int) -> bool:
@@ -326,9 +330,10 @@ class OnlineSearch:
     def witness(self, key: Key, unit: TimeUnit, meter: Meter) -> Witness:
         refused = self._refused
         assert refused is not None and refused.returned is not None
-        end = refused.returned
-        known = {id(operation): operation for operation in (*self._unknown, *self._past)}
-        remembered = [operation for operation in known.values() if operation.call <= end]
+        # Those not admitted may explain what others answered that were open then, too.
+        waiting = [operation for operation in self._called if operation.outcome is not FAIL]
+        known = {id(operation): operation for operation in (*self._unknown, *self._past, *waiting)}
+        remembered = list(known.values())
         # What was called before the past begins may have happened before it, and then is in the states it begins with.
         begin = self._past_begin
         older = frozenset(id(op) for op in remembered if op.call <= begin and op is not refused)

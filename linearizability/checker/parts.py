@@ -10,17 +10,17 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import Any, Protocol
 
-from raftlog.linearizability.checker.beginnings import Beginning, shortest_bad
+from raftlog.linearizability.checker.beginnings import Beginning, bad_beginning, shortest_bad
 from raftlog.linearizability.checker.budget import Meter, OutOfBudget
 from raftlog.linearizability.checker.elements import ElementViolation, check_elements
 from raftlog.linearizability.checker.fifo import FifoViolation, NotFifo, check_fifo
-from raftlog.linearizability.checker.history import FAIL, INFO, Key, Operation, TimeUnit, without
+from raftlog.linearizability.checker.history import FAIL, INFO, OK, Key, Operation, TimeUnit, without
 from raftlog.linearizability.checker.jsonl import freeze
 from raftlog.linearizability.checker.log_check import LogViolation
 from raftlog.linearizability.checker.log_gaps import Undecided
 from raftlog.linearizability.checker.log_sparse import check_log
 from raftlog.linearizability.checker.log_witness import known_at, log_witness
-from raftlog.linearizability.checker.model import Model
+from raftlog.linearizability.checker.model import REFUSED, Call, Model
 from raftlog.linearizability.checker.models.log import Log
 from raftlog.linearizability.checker.models.queue import Queue
 from raftlog.linearizability.checker.models.register import CasRegister, Register
@@ -38,6 +38,7 @@ _LONG = 40  # configurations, times processes, an operation: a search that took 
 _ENOUGH = 5_000  # configurations of such a search, at a set
 _LIFE_BYTES = 200  # of a value in a queue
 _SMALL = 1_000  # operations of a log or set that is worth a search for a witness when its own may not be the smallest
+_FEW = 30  # operations whose answers are tried in their order before anything else is set up
 
 _process = attrgetter("process")
 
@@ -368,3 +369,57 @@ class LogPart:
             self._model, beginning.violation, beginning.operations, key, unit, end=end, later=later
         )
         return beginning.witness_of_originals(witness)
+
+
+class BeginningPart:
+    """A part of which no more was judged than a beginning, and that is bad."""
+
+    def __init__(self, beginning: Beginning[PartCheck]) -> None:
+        self._beginning = beginning
+        self._check = beginning.violation
+        self.algorithm = self._check.algorithm
+
+    @property
+    def configurations(self) -> int:
+        return self._check.configurations
+
+    @property
+    def past_is_large(self) -> bool:
+        return self._check.past_is_large
+
+    def run(self, meter: Meter) -> Status:
+        return Status.INVALID
+
+    def end(self) -> int:
+        return self._check.end()
+
+    def witness(self, key: Key, unit: TimeUnit, meter: Meter) -> Witness:
+        return self._beginning.witness_of_originals(self._check.witness(key, unit, meter))
+
+
+def bad_before(model: Model[Any], operations: Sequence[Operation], end: int, meter: Meter) -> BeginningPart | None:
+    """The part's beginning until just before that time, if nothing explains it. Raises OutOfBudget."""
+
+    def blind(operation: Operation) -> Operation:
+        return model.uncertain(operation) or operation.of_unknown_outcome()
+
+    def judge(known: list[Operation]) -> PartCheck | None:
+        certain = [operation for operation in known if operation.outcome is OK]
+        if not certain or (len(certain) <= _FEW and _right_one_by_one(model, certain)):
+            return None
+        checked = part_check(model, known)
+        return checked if checked.run(meter) is Status.INVALID else None
+
+    meter.check(0, 0)
+    beginning = bad_beginning(operations, end - 1, blind, judge)
+    return None if beginning is None else BeginningPart(beginning)
+
+
+def _right_one_by_one(model: Model[Any], operations: Sequence[Operation]) -> bool:
+    """Whether the answers are right in the order of the returns: then a few operations need no check of their own."""
+    state = model.initial_state()
+    for operation in operations:
+        state = model.step(state, Call(operation.function, freeze(operation.input), freeze(operation.output)))
+        if state is REFUSED:
+            return False
+    return True

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 from raftlog.linearizability.checker.budget import Meter, OutOfBudget
 from raftlog.linearizability.checker.history import INFO, OK, Key, Operation, in_order
 from raftlog.linearizability.checker.jsonl import freeze
-from raftlog.linearizability.checker.model import OBSERVER, UNKNOWN, Call, Model, Outlook, Refused, Traits
+from raftlog.linearizability.checker.model import OBSERVER, TOTAL, UNKNOWN, Call, Model, Outlook, Refused, Traits
 from raftlog.linearizability.checker.search import Search
 from raftlog.linearizability.checker.verdict import Status
 
@@ -86,9 +86,9 @@ class Core:
     minimal: bool
 
 
-# Whether it is refuted, the states that came up, and what was asked about, which must live as long as its identities
-# count.
-_Answer: TypeAlias = tuple[bool | None, list[Any], Any]
+# Whether it is refuted, the states that came up, until when they are all there are, and what was asked about, which
+# must live as long as its identities count.
+_Answer: TypeAlias = tuple[bool | None, list[Any], float, Any]
 
 
 class Questions:
@@ -100,6 +100,7 @@ class Questions:
         self._copies: dict[int, Operation | None] = {}
         self._answers: dict[tuple[int, tuple[int, ...], tuple[int, ...]], _Answer] = {}
         self.states: list[Any] = []  # that came up in the last question answered
+        self.until = _EVER  # when the object had no other states than those
 
     def refutes(
         self, model: Model[Any], operations: Sequence[Operation], uncertain: set[int], until: float = _EVER
@@ -127,7 +128,7 @@ class Questions:
             answer = self._search(model, sure + maybe)
             if len(operations) <= _REMEMBERED:
                 self._answers[asked] = answer
-        refuted, self.states, _ = answer
+        refuted, self.states, self.until, _ = answer
         return refuted
 
     def _search(self, model: Model[Any], operations: list[Operation]) -> _Answer:
@@ -138,10 +139,12 @@ class Questions:
         except OutOfBudget as out:
             if self._meter.configurations < self._meter.ceiling:
                 raise OutOfBudget(out.limit, out.reason) from None
-            return None, self.states, (model, operations)
+            return None, self.states, self.until, (model, operations)
         finally:
             self._meter.ceiling = None
-        return status is Status.INVALID, search.alphabet.states, (model, operations)
+        refuted = status is Status.INVALID
+        until = operations[search.refused].end if refuted else _EVER
+        return refuted, search.alphabet.states, until, (model, operations)
 
     def _uncertain(self, operation: Operation) -> Operation | None:
         key = id(operation)
@@ -192,9 +195,9 @@ def _reduced(core: Core, questions: Questions) -> Core:
 @dataclass(frozen=True, slots=True)
 class Past:
     """A part that nothing explains. `operations` lie in the order of a History; `states` are all that the object may
-    have had at any time, or empty when they are not all known. `exact` is set when the hint is the first return that
-    nothing survives, provided that it is one at all. `older` are the identities of operations that may have happened
-    before the model's initial states.
+    have had until the return at the hint, or empty when they are not all known. `exact` is set when the hint is the
+    first return that nothing survives, provided that it is one at all. `older` are the identities of operations that
+    may have happened before the model's initial states.
     """
 
     model: Model[Any]
@@ -223,6 +226,7 @@ class _Prefixes:
     def __init__(self, past: Past, questions: Questions) -> None:
         self._past = past
         self._questions = questions
+        self._until = _EVER  # when the starts are all states that the object may have had
         self._returns = [place for place, op in enumerate(past.operations) if op.outcome is OK]
         self._starts = list(dict.fromkeys([*past.model.initial_states(), *past.states])) if past.states else []
         self._cores: dict[int, Core] = {}
@@ -230,6 +234,7 @@ class _Prefixes:
     def first(self, hint: int) -> tuple[int, Core]:
         """The position and the core of the shortest bad prefix. Raises OutOfBudget when that costs too much."""
         returns = self._returns
+        self._until = self._past.operations[hint].end
         high = returns.index(hint)
         step = 1
         if self._refuted(high):
@@ -266,7 +271,11 @@ class _Prefixes:
         past = self._past
         end = past.operations[position].end
         prefix = [operation for operation in past.operations if operation.call <= end]
-        core = self._window(position, prefix, self._starts)
+        told_later = [operation for operation in prefix if operation.end > end and self._tells(operation)]
+        if any(id(operation) in past.older for operation in told_later):
+            return None  # its answer has a share in the states that the past begins with
+        until = min((operation.call for operation in told_later), default=_EVER)
+        core = self._window(position, prefix, self._starts, min(until, self._until))
         if core is not None:
             return core
         context = {id(op) for op in prefix if op.end > end or id(op) in past.older}
@@ -278,24 +287,38 @@ class _Prefixes:
         if not self._starts:
             # Now it is known which states are possible as far as this prefix tells.
             states = [*past.model.initial_states(), *self._questions.states]
-            core = self._window(position, prefix, list(dict.fromkeys(states)))
+            core = self._window(position, prefix, list(dict.fromkeys(states)), min(until, self._questions.until))
         return core or Core(past.model, prefix, context, False)
 
-    def _window(self, position: int, prefix: list[Operation], starts: list[Any]) -> Core | None:
-        """The last operations of the prefix that are refuted from every one of these states; None for no such few."""
+    def _tells(self, operation: Operation) -> bool:
+        """Whether the answer says something of the states that the object had while the operation was open."""
+        if operation.outcome is not OK:
+            return False
+        traits = self._past.model.traits
+        given = freeze(operation.input)
+        looks = traits(Call(operation.function, given, UNKNOWN)) & OBSERVER
+        return not looks and not traits(Call(operation.function, given, freeze(operation.output))) & TOTAL
+
+    def _window(self, position: int, prefix: list[Operation], starts: list[Any], until: float) -> Core | None:
+        """The last operations of the prefix that are refuted from every one of these states; None for no such few.
+
+        They begin before `until`: the states that the object had later are not all among these.
+        """
         past = self._past
         end = past.operations[position].end
         returns = [op.end for op in past.operations[:position] if op.outcome is OK]
         size = _FIRST_WINDOW
         while size < len(returns) and 0 < len(starts) <= STARTS_LIMIT:
             begin = returns[-size]
+            size *= _WIDER
+            if begin >= until:
+                continue
             started = Started(past.model, starts)
             inside = [operation for operation in prefix if operation.end > begin]
             # What was called before the window may have happened before it; then it is in the state it begins with.
             context = {id(op) for op in inside if op.call <= begin or op.end > end}
             if self._questions.refutes(started, inside, context, end):
                 return Core(started, inside, context, False)
-            size *= _WIDER
         return None
 
 

@@ -149,9 +149,12 @@ class Valid(_Verdict):
 
 @dataclass(frozen=True, slots=True)
 class Invalid(_Verdict):
-    """No order explains the history. `witness` is that of the first bad part found; every bad part carries its own."""
+    """No order explains the history. Every bad part carries a witness; `witness` is that of the part whose shortest bad
+    beginning ends first. `uncompared` are the keys of parts that may have been bad before: the budget did not reach.
+    """
 
     witness: Witness = field(kw_only=True)
+    uncompared: tuple[Key, ...] = field(default=(), kw_only=True)
     status: Status = field(default=Status.INVALID, init=False)
 
 
@@ -184,50 +187,34 @@ class Deferred:
         return self._value
 
 
+class _Deferrable:
+    """An attribute that may be set to a Deferred, and is its value when somebody looks at it. `slot` keeps it."""
+
+    def __init__(self, slot: str) -> None:
+        self._slot = slot
+
+    def __get__(self, owner: Any, kind: type) -> Any:
+        value = getattr(owner, self._slot)
+        return value.get() if isinstance(value, Deferred) else value
+
+    def __set__(self, owner: Any, value: Any) -> None:
+        object.__setattr__(owner, self._slot, value)
+
+
 class DeferredPart(PartVerdict):
     """A part whose witness and linearization are found only when they are looked at: most callers never do."""
 
     __slots__ = ("_linearization", "_witness")
-    _linearization: Any
-    _witness: Any
-
-    @property
-    def witness(self) -> Witness | None:
-        return self._witness.get() if isinstance(self._witness, Deferred) else self._witness  # type: ignore[no-any-return]
-
-    @witness.setter
-    def witness(self, value: Any) -> None:
-        object.__setattr__(self, "_witness", value)
-
-    @property
-    def linearization(self) -> tuple[Placed, ...]:
-        value = self._linearization
-        return value.get() if isinstance(value, Deferred) else value  # type: ignore[no-any-return]
-
-    @linearization.setter
-    def linearization(self, value: Any) -> None:
-        object.__setattr__(self, "_linearization", value)
+    linearization: Any = _Deferrable("_linearization")
+    witness: Any = _Deferrable("_witness")
 
 
 class DeferredInvalid(Invalid):
-    """An Invalid whose witness is that of a DeferredPart, and whose other parts are checked when they are looked at."""
+    """An Invalid of which nothing but the bad part found first is known until somebody looks: at the witness, and the
+    other bad parts are compared with that one; at the parts, and all of them are checked.
+    """
 
-    __slots__ = ("_parts", "_witness")
-    _parts: Any
-    _witness: Any
-
-    @property
-    def parts(self) -> tuple[PartVerdict, ...]:
-        return self._parts.get() if isinstance(self._parts, Deferred) else self._parts  # type: ignore[no-any-return]
-
-    @parts.setter
-    def parts(self, value: Any) -> None:
-        object.__setattr__(self, "_parts", value)
-
-    @property
-    def witness(self) -> Witness:
-        return self._witness.get() if isinstance(self._witness, Deferred) else self._witness  # type: ignore[no-any-return]
-
-    @witness.setter
-    def witness(self, value: Any) -> None:
-        object.__setattr__(self, "_witness", value)
+    __slots__ = ("_parts", "_uncompared", "_witness")
+    parts: Any = _Deferrable("_parts")
+    uncompared: Any = _Deferrable("_uncompared")
+    witness: Any = _Deferrable("_witness")

@@ -339,3 +339,17 @@ def scramble(world: World, random: Random, *, count: int) -> History:
         elif operation.returned is not None and random.random() < 0.05:
             operation.outcome, operation.output = Outcome.FAIL, None  # although it did happen
     return History.of(history.operations)
+
+
+def scramble_several(world: World, random: Random) -> History:
+    """A history of a few objects, each as it comes out of `scramble`, at about the same time."""
+    operations: list[Operation] = []
+    for key in "abcd"[: random.randint(2, 4)]:
+        later = random.randint(0, 12)
+        for operation in scramble(world, random, count=random.randint(4, 9)).operations:
+            operation.key = key
+            operation.call += later
+            if operation.returned is not None:
+                operation.returned += later
+            operations.append(operation)
+    return History.of(operations)

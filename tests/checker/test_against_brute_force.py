@@ -45,11 +45,13 @@ def prefix_until(model: Model[Any], history: History, end: int) -> list[Operatio
 
 
 def first_bad_return(model: Model[Any], history: History) -> int | None:
+    """The first return after which nothing explains the part that it belongs to."""
     for operation in history.operations:
         end = operation.returned
         if operation.outcome is not OK or end is None:
             continue
-        if not is_linearizable(model, prefix_until(model, history, end)):
+        key = model.part(operation)
+        if not is_linearizable(model, [one for one in prefix_until(model, history, end) if model.part(one) == key]):
             return end
     return None
 
@@ -66,8 +68,7 @@ def assert_explains(verdict: Invalid, history: History, seed: int) -> None:
         assert any(operation is other for other in history.operations), seed
         if id(operation) not in context:
             assert is_linearizable(witness.model, witness.alone(without=operation).operations), seed
-    if len(verdict.parts) == 1:
-        assert witness.prefix_end == first_bad_return(verdict.model, history), seed
+    assert witness.prefix_end == first_bad_return(verdict.model, history), seed
     for possible in witness.possible:
         assert possible.description, seed
         assert len({id(placed.operation) for placed in possible.linearization}) == len(possible.linearization), seed

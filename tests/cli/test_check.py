@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from raftlog.cli.main import main
+from tests.checker_page.reading import data_of
 from tests.cli.conftest import Run
 
 HISTORIES = Path(__file__).resolve().parents[3] / "shared" / "histories"
@@ -61,10 +62,31 @@ def test_json_tells_the_same_on_one_line(run: Run, tmp_path: Path) -> None:
     documented = {"key", "words", "minimal", "prefix_end", "refused", "operations", "possible"}
     assert witness.keys() == documented and witness["possible"][0].keys() == {"state", "order", "refusals"}
     documented = {"status", "model", "source", "operation_count", "part_count", "seconds", "parts", "witness"}
-    assert outcome.json.keys() == documented
+    assert outcome.json.keys() == documented | {"uncompared"}
     assert witness["minimal"] is True and witness["refused"] == 1
     assert [operation["line"] for operation in witness["operations"]] == [1, 3]
     assert run("check", written(tmp_path / "good.jsonl", GOOD), "--model", "log", "--json").json["status"] == "valid"
+
+
+def test_of_several_bad_keys_the_one_that_is_bad_first_is_shown(run: Run, tmp_path: Path) -> None:
+    operations = [("late", "write", 0), ("early", "write", 2), ("early", "read", 4), ("late", "read", 6)]
+    lines: list[dict[str, Any]] = []
+    for key, function, time in operations:
+        lines.append({"type": "invoke", "process": key, "function": function, "input": 1, "key": key, "time": time})
+        lines.append({"type": "ok", "process": key, "output": 5, "time": time + 1})
+    path = written(tmp_path / "bad.jsonl", lines)
+    told = "The read by process early answered 5"
+    for arguments in ((), ("--online",)):
+        outcome = run("check", path, "--model", "register", *arguments)
+        assert outcome.code == 1
+        assert told in outcome.out.splitlines()[1] and "Key early:" in outcome.out
+        outcome = run("check", path, "--model", "register", "--json", *arguments)
+        assert (outcome.json["witness"]["key"], outcome.json["witness"]["prefix_end"]) == ("early", 5)
+        assert outcome.json["uncompared"] == []
+    page = tmp_path / "page.html"
+    run("check", path, "--model", "register", "--html", str(page))
+    data = data_of(page.read_text())
+    assert data["parts"][data["open"]]["name"] == "early" and told in data["words"]
 
 
 def test_text_that_cannot_be_encoded_is_escaped_in_json(run: Run, tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ def plain_verdict(verdict: Verdict, source: str | None = None) -> dict[str, Any]
         plain["reason"] = verdict.reason
     if isinstance(verdict, Invalid):
         plain["witness"] = _witness(verdict.witness, verdict)
+        plain["uncompared"] = [part_name(key) for key in verdict.uncompared[:_PARTS_LIMIT]]
     return plain
 
 

@@ -122,7 +122,7 @@ def part_name(key: Key) -> str:
 def _words(verdict: Verdict) -> str:
     match verdict:
         case Invalid():
-            return verdict.witness.words
+            return _of_invalid(verdict)
         case Unknown():
             return verdict.reason
         case Valid():
@@ -132,6 +132,15 @@ def _words(verdict: Verdict) -> str:
             return f"Some order of all {plural(count, 'operation')} explains every answer."
         case _:
             assert_never(verdict)
+
+
+def _of_invalid(verdict: Invalid) -> str:
+    words = verdict.witness.words
+    count = len(verdict.uncompared)
+    if not count:
+        return words
+    name = f"The part {part_name(verdict.uncompared[0])}" if count == 1 else f"Some of {count:,} other parts"
+    return f"{words} {name} may have been wrong before that: the budget was not enough to see."
 
 
 def _facts(verdict: Verdict, history: History) -> list[tuple[str, str]]:

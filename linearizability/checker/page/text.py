@@ -67,7 +67,8 @@ class _Writer:
         if len(report.findings) > FINDINGS_LIMIT:
             yield ""
             yield f"… and {plural(len(report.findings) - FINDINGS_LIMIT, 'more finding')}."
-        bad = [part for part in report.parts if part.status is not Status.VALID]
+        # Of a growing history the parts that are not bad were judged no further, and there is nothing to tell of them.
+        bad = [part for part in report.parts if part.status is Status.INVALID or part.limit is not None]
         if len(bad) > 1:
             yield ""
             yield f"{plural(len(bad), 'part')} not valid:"

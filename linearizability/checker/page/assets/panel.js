@@ -50,7 +50,7 @@ function fillReason() {
   const core = count(witness.operations.length, "operation");
   const parts = [];
   if (several) parts.push(make("p", { class: "lead" }, "Key ", make("b", {}, make("bdi", {}, partLabel(part)))));
-  if (several && witness.words !== data.words) parts.push(make("p", {}, visible(witness.words)));
+  if (several && !data.words.startsWith(visible(witness.words))) parts.push(make("p", {}, visible(witness.words)));
   parts.push(
     make("p", { class: "soft" }, witness.operations.length === 1 ? "This operation alone shows it." : witness.minimal
       ? `${core} are enough to show it: without any one of them the rest can be explained.`
