@@ -6,6 +6,7 @@ Knows: small sets of operations, which it tries out in every order. Refuses to k
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from raftlog.linearizability.checker.history import OK, Key, Operation, TimeUnit
@@ -13,7 +14,7 @@ from raftlog.linearizability.checker.jsonl import freeze
 from raftlog.linearizability.checker.model import REFUSED, UNKNOWN, Call, Model
 from raftlog.linearizability.checker.reduce import Core
 from raftlog.linearizability.checker.verdict import Placed, PossibleState, Refusal, Witness
-from raftlog.linearizability.checker.words import tell_large, tell_search
+from raftlog.linearizability.checker.words import capital, tell_large, tell_search, who
 
 _ORDERS_LIMIT = 5_000  # configurations tried out; a core that did not become small may have more
 _STATES_LIMIT = 12  # told
@@ -142,7 +143,11 @@ def witness_of(core: Core, key: Key, prefix_end: int, unit: TimeUnit, words: str
     sure = [operation for operation in orders.operations if id(operation) not in core.context]
     told = tell_search(core.model, sure, refused, possible, unit)
     if words is not None:
-        told = words if len(sure) == 1 else f"{words} {told}"  # of one operation alone there is no more to tell
+        if len(sure) > 1:
+            told = f"{words} {told}"
+        else:  # of one operation alone there is no more to tell, and the state before it was not looked at
+            told = words
+            possible = [_because(one, refused, words) for one in possible]
     return Witness(
         key,
         tuple(orders.operations),
@@ -155,6 +160,15 @@ def witness_of(core: Core, key: Key, prefix_end: int, unit: TimeUnit, words: str
         tuple(context),
         core.model,
     )
+
+
+def _because(possible: PossibleState, refused: Operation, words: str) -> PossibleState:
+    """The state with the words in the place of the model's reason for refusing the operation."""
+    reason = words.removeprefix(f"{capital(who(refused))} ").removesuffix(".")
+    refusals = tuple(
+        Refusal(one.operation, reason) if one.operation is refused else one for one in possible.refusals
+    )
+    return replace(possible, refusals=refusals)
 
 
 def _large_witness(core: Core, key: Key, prefix_end: int, words: str | None) -> Witness:

@@ -136,3 +136,17 @@ def test_the_parts_behind_a_bad_one_are_checked_in_what_was_left_of_the_budget()
     verdict = check(some_parts(), KeyValue(), budget=Budget(seconds=3.5, clock=lambda: float(next(ticks))))
     assert isinstance(verdict, Invalid)
     assert [(part.status, part.limit) for part in verdict.parts][2:] == 2 * [(Status.UNKNOWN, "time")]
+
+
+def test_an_answer_from_nowhere_is_not_refused_for_a_state_that_the_object_no_longer_had() -> None:
+    steps: list[Step] = [(0, "write", 1, None), (1, "read", None, 1), (2, "read", None, 99)]
+    operations = [Operation(*step, None, 2 * at, 2 * at + 1, OK) for at, step in enumerate(steps)]
+    verdict = check(operations, Register())
+    assert isinstance(verdict, Invalid) and len(verdict.witness.operations) == 1
+    [possible] = verdict.witness.possible
+    assert [refusal.reason for refusal in possible.refusals] == ["answered 99, which nobody wrote"]
+    queue = [Operation(1, "enqueue", 1, None, None, 0, 1, OK), Operation(2, "dequeue", None, 9, None, 2, 3, OK)]
+    verdict = check(queue, Queue())
+    assert isinstance(verdict, Invalid)
+    [possible] = verdict.witness.possible
+    assert [refusal.reason for refusal in possible.refusals] == ["answered 9, which nobody had enqueued"]
