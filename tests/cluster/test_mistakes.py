@@ -127,6 +127,11 @@ def test_a_second_directory_of_another_cluster(make: Make, tmp_path: Path) -> No
         directory = theirs.brokers[0].data_dir
     both = f"log.dirs={tmp_path / 'new'},{directory}"
     said = refusal(make(1, tmp_path / "new", "--set", both, peers=None))
+    assert f"{directory} belongs to cluster" in said and "whose metadata are missing" in said
+    alone = make(1, tmp_path / "new", peers=None)
+    alone.start()
+    alone.stop()
+    said = refusal(make(1, tmp_path / "new", "--set", both, peers=None))
     assert f"{directory}/meta.properties says cluster.id=" in said and "Use the data directory of this broker" in said
 
 
