@@ -33,7 +33,7 @@ from raftlog.linearizability.checker.models.log import Log
 from raftlog.linearizability.checker.parts import LogPart
 from raftlog.linearizability.checker.reduce import Past, Started, reduce
 from raftlog.linearizability.checker.verdict import Status, Witness
-from raftlog.linearizability.checker.witness import witness_of
+from raftlog.linearizability.checker.witness import lone_words, witness_of
 
 _RECENT = 256  # operations kept for the witness: at least so many, and at most twice as many
 _REMEMBERED = 20_000  # records of a log that later reads are compared with
@@ -344,7 +344,7 @@ class OnlineSearch:
         )
         position = next(place for place, operation in enumerate(operations) if operation is refused)
         position, core = reduce(past, position, meter)
-        return witness_of(core, key, known_at(operations[position]), unit)
+        return witness_of(core, key, known_at(operations[position]), unit, lone_words(core, operations))
 
     def _see(self) -> None:
         """Note the states by value: their numbers change when the alphabet forgets."""

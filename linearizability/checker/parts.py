@@ -29,7 +29,7 @@ from raftlog.linearizability.checker.overwritten import check_overwritten
 from raftlog.linearizability.checker.reduce import STARTS_LIMIT, Past, reduce, reduce_found
 from raftlog.linearizability.checker.search import Search
 from raftlog.linearizability.checker.verdict import Status, Witness
-from raftlog.linearizability.checker.witness import witness_of
+from raftlog.linearizability.checker.witness import lone_words, witness_of
 from raftlog.linearizability.checker.words import tell_fifo, tell_zones
 from raftlog.linearizability.checker.zones import NotUnique, ZoneViolation, check_zones
 
@@ -118,7 +118,7 @@ class SearchPart:
         position, core = reduce(past, search.refused, meter)
         end = self._operations[position].returned
         assert end is not None
-        return witness_of(core, key, end, unit)
+        return witness_of(core, key, end, unit, lone_words(core, self._operations))
 
 
 class SetPart(SearchPart):

@@ -9,12 +9,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from raftlog.linearizability.checker.history import OK, Key, Operation, TimeUnit
+from raftlog.linearizability.checker.history import FAIL, OK, Key, Operation, TimeUnit
 from raftlog.linearizability.checker.jsonl import freeze
 from raftlog.linearizability.checker.model import REFUSED, UNKNOWN, Call, Model
 from raftlog.linearizability.checker.reduce import Core
 from raftlog.linearizability.checker.verdict import Placed, PossibleState, Refusal, Witness
-from raftlog.linearizability.checker.words import capital, tell_large, tell_search, who
+from raftlog.linearizability.checker.words import capital, tell_large, tell_lone, tell_search, who
 
 _ORDERS_LIMIT = 5_000  # configurations tried out; a core that did not become small may have more
 _STATES_LIMIT = 12  # told
@@ -130,6 +130,18 @@ def _call(model: Model[Any], operation: Operation, certain: bool) -> Call:
     # What is known of an operation that may have happened is the model's to say: the token a lock would have given.
     known = model.uncertain(operation) or operation
     return Call(known.function, freeze(known.input), UNKNOWN)
+
+
+def lone_words(core: Core, operations: Sequence[Operation]) -> str | None:
+    """What is said of a core of one operation among those of a part, where others changed something before.
+
+    None where the states that were possible tell more.
+    """
+    if len(core.operations) != 1 or len(core.model.initial_states()) > 1:
+        return None
+    [refused] = core.operations
+    others = (one for one in operations if one.call <= refused.end and one.outcome is not FAIL and one is not refused)
+    return tell_lone(refused) if any(core.model.uncertain(one) is not None for one in others) else None
 
 
 def witness_of(core: Core, key: Key, prefix_end: int, unit: TimeUnit, words: str | None = None) -> Witness:

@@ -225,6 +225,12 @@ def tell_fifo(violation: FifoViolation, unit: TimeUnit) -> str:
     return f"{capital(who(dequeue))} answered {value}, although {older} and was still inside."
 
 
+def tell_lone(operation: Operation) -> str:
+    """An answer that stays wrong whatever of the other operations happened or not."""
+    answered = f"{capital(who(operation))} answered {_value(operation.output)}"
+    return f"{answered}, which nothing that was called by then explains."
+
+
 def _value(value: Any, limit: int = 60) -> str:
     text = repr(value)
     return text if len(text) <= limit else f"{text[: limit // 2]} … {text[-limit // 2 :]}"

@@ -7,14 +7,16 @@ from typing import Any
 
 from raftlog.linearizability.checker.budget import Budget
 from raftlog.linearizability.checker.checking import check
-from raftlog.linearizability.checker.history import OK, Operation, TimeUnit
+from raftlog.linearizability.checker.history import OK, History, Operation, TimeUnit
 from raftlog.linearizability.checker.jsonl import freeze
 from raftlog.linearizability.checker.model import Call
+from raftlog.linearizability.checker.models.counter import Counter
 from raftlog.linearizability.checker.models.key_value import KeyValue
 from raftlog.linearizability.checker.models.lock import Lock
 from raftlog.linearizability.checker.models.offsets import ConsumerOffsets
 from raftlog.linearizability.checker.models.queue import Queue
 from raftlog.linearizability.checker.models.register import Register
+from raftlog.linearizability.checker.online import check_online
 from raftlog.linearizability.checker.page import report_of
 from raftlog.linearizability.checker.page.text import render_text
 from raftlog.linearizability.checker.reduce import Core
@@ -138,10 +140,13 @@ def test_the_parts_behind_a_bad_one_are_checked_in_what_was_left_of_the_budget()
     assert [(part.status, part.limit) for part in verdict.parts][2:] == 2 * [(Status.UNKNOWN, "time")]
 
 
+def one_by_one(steps: list[Step]) -> list[Operation]:
+    return [Operation(*step, None, 2 * at, 2 * at + 1, OK) for at, step in enumerate(steps)]
+
+
 def test_an_answer_from_nowhere_is_not_refused_for_a_state_that_the_object_no_longer_had() -> None:
     steps: list[Step] = [(0, "write", 1, None), (1, "read", None, 1), (2, "read", None, 99)]
-    operations = [Operation(*step, None, 2 * at, 2 * at + 1, OK) for at, step in enumerate(steps)]
-    verdict = check(operations, Register())
+    verdict = check(one_by_one(steps), Register())
     assert isinstance(verdict, Invalid) and len(verdict.witness.operations) == 1
     [possible] = verdict.witness.possible
     assert [refusal.reason for refusal in possible.refusals] == ["answered 99, which nobody wrote"]
@@ -150,3 +155,16 @@ def test_an_answer_from_nowhere_is_not_refused_for_a_state_that_the_object_no_lo
     assert isinstance(verdict, Invalid)
     [possible] = verdict.witness.possible
     assert [refusal.reason for refusal in possible.refusals] == ["answered 9, which nobody had enqueued"]
+
+
+def test_an_answer_that_stays_wrong_whatever_else_happened_is_not_refused_for_the_state_at_the_very_start() -> None:
+    steps: list[Step] = [(1, "add", 1, None), (1, "add", 2, None), (2, "read", None, 100)]
+    told = "answered 100, which nothing that was called by then explains"
+    for verdict in (check(one_by_one(steps), Counter()), check_online(History.of(one_by_one(steps)), Counter())):
+        assert isinstance(verdict, Invalid)
+        assert verdict.witness.words == f"The read by process 2 {told}."
+        [possible] = verdict.witness.possible
+        assert [refusal.reason for refusal in possible.refusals] == [told]
+    verdict = check(one_by_one([(1, "read", None, 0), (2, "read", None, 100)]), Counter())
+    assert isinstance(verdict, Invalid)
+    assert verdict.witness.words == "The read by process 2 answered 100, but the counter stands at 0."
