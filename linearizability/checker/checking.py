@@ -18,9 +18,9 @@ from typing import Any
 from raftlog.linearizability.checker.budget import Budget, Meter, OutOfBudget, to_explain
 from raftlog.linearizability.checker.history import History, HistoryError, Key, Operation
 from raftlog.linearizability.checker.linearize import linearize, linearize_log
-from raftlog.linearizability.checker.model import Model, part_of
+from raftlog.linearizability.checker.model import Model, NotOfModel, keys_of, part_of
 from raftlog.linearizability.checker.online_parts import witness_as_it_grew
-from raftlog.linearizability.checker.parts import BeginningPart, PartCheck, bad_before, part_check
+from raftlog.linearizability.checker.parts import BeginningPart, PartCheck, bad_before, part_check, validates_itself
 from raftlog.linearizability.checker.verdict import (
     Deferred,
     DeferredInvalid,
@@ -59,10 +59,18 @@ def check(
         history = History.of(history)
     budget = budget or Budget()
     meter = Meter(budget)
-    validate(history, model)
-    model = model.suited(history.operations)
-    parts = split(model, history.operations)
-    return _Check(history, model, parts, meter).run(progress)
+    if not validates_itself(model):
+        validate(history, model)
+    suited = model.suited(history.operations)
+    parts = split(suited, history.operations)
+    try:
+        verdict = _Check(history, suited, parts, meter).run(progress)
+    except NotOfModel:
+        validate(history, model)  # this one may not be the first
+        raise
+    if validates_itself(model) and not isinstance(verdict, Valid):
+        validate(history, model)
+    return verdict
 
 
 def validate(history: History, model: Model[Any]) -> None:
@@ -75,10 +83,10 @@ def validate(history: History, model: Model[Any]) -> None:
 
 def split(model: Model[Any], operations: Sequence[Operation]) -> dict[Key, list[Operation]]:
     """The operations by independent part, in the order in which the parts first appear."""
-    part = part_of(model)
-    keys = set(map(part, operations))
+    keys = keys_of(model, operations)
     if len(keys) == 1:
         return {keys.pop(): list(operations)}
+    part = part_of(model)
     parts: dict[Key, list[Operation]] = {}
     for operation in operations:
         key = part(operation)

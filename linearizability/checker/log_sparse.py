@@ -13,6 +13,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from raftlog.linearizability.checker.history import FAIL, INFO, OK, Operation
 from raftlog.linearizability.checker.log_check import LogCheck, LogViolation, TooFar, end_of
@@ -24,34 +25,47 @@ _ANY = 1 << 62
 
 
 def check_log(
-    operations: Sequence[Operation], *, complete: bool, account: Callable[[int], None] | None = None
+    operations: Sequence[Operation],
+    *,
+    complete: bool,
+    validate: Callable[[Sequence[Operation]], None] | None = None,
+    account: Callable[[int], None] | None = None,
 ) -> LogViolation | None:
     """The first violation found in the operations of one log, in the order of a History; None when there is none.
 
+    `validate` is handed operations that are looked at next, and may raise; after a violation the others are not.
     `account` is told the bytes held from time to time and may raise. Raises Undecided.
     """
-    account = account or _ignore
+    validate, account = validate or _ignore, account or _ignore
     try:
-        return _check(LogCheck(complete=complete), operations, account, 0)
+        return _check(LogCheck(complete=complete), operations, validate, account)
     except TooFar:
+        validate(operations)
         copies = _COPY_BYTES * len(operations)
         account(copies)
         dense = DenseLog(operations, complete=complete)
-        violation = _check(LogCheck(complete=complete, leap=_ANY), dense.operations, account, copies)
+        check = LogCheck(complete=complete, leap=_ANY)
+        violation = _check(check, dense.operations, _ignore, lambda held: account(held + copies))
         return None if violation is None else dense.original(violation)
 
 
-def _ignore(held: int) -> None:
+def _ignore(_: Any) -> None:
     pass
 
 
 def _check(
-    check: LogCheck, operations: Sequence[Operation], account: Callable[[int], None], held: int
+    check: LogCheck,
+    operations: Sequence[Operation],
+    validate: Callable[[Sequence[Operation]], None],
+    account: Callable[[int], None],
 ) -> LogViolation | None:
     for begin in range(0, len(operations), _STRETCH):
-        if check.extend(operations[begin : begin + _STRETCH]) is not None:
+        # Both in one go: it takes longest to fetch the operations from memory.
+        stretch = operations[begin : begin + _STRETCH]
+        validate(stretch)
+        if check.extend(stretch) is not None:
             return check.violation
-        account(check.bytes_used + held)
+        account(check.bytes_used)
     return finish(check)
 
 

@@ -191,6 +191,22 @@ class Model(Generic[State]):
         return f"answered {_short(call.output)}, which is impossible when the object {self.describe_state(state)}"
 
 
+class NotOfModel(Exception):
+    """An operation is not one of the model's."""
+
+    def __init__(self, operation: Operation, reason: str) -> None:
+        self.operation = operation
+        self.reason = reason
+        super().__init__(reason)
+
+
+def validate_all(model: Model[Any], operations: Iterable[Operation]) -> None:
+    """Raise NotOfModel for the first operation that is not one of the model's."""
+    wrong = model.first_wrong(operations)
+    if wrong is not None:
+        raise NotOfModel(*wrong)
+
+
 def named(value: Any, name: str) -> Any:
     """The value of that name in a JSON object that has become a tuple of pairs; None when there is none."""
     if isinstance(value, tuple):
@@ -208,6 +224,13 @@ def _short(value: object, limit: int = 60) -> str:
 def part_of(model: Model[Any]) -> Callable[[Operation], Key]:
     """The model's `part`; where that is the key, without a call of Python for each operation."""
     return _key if type(model).part is Model.part else model.part
+
+
+def keys_of(model: Model[Any], operations: Iterable[Operation]) -> set[Key]:
+    """The model's `part` of all these operations."""
+    if type(model).part is Model.part:
+        return {operation.key for operation in operations}  # quicker than by attrgetter
+    return set(map(model.part, operations))
 
 
 _key = attrgetter("key")

@@ -30,9 +30,9 @@ from raftlog.linearizability.checker.history import (
     Key,
     TimeUnit,
 )
-from raftlog.linearizability.checker.model import Model, part_of
+from raftlog.linearizability.checker.model import Model, NotOfModel, part_of
 from raftlog.linearizability.checker.models.log import Log
-from raftlog.linearizability.checker.online_parts import NotOfModel, OnlineLog, OnlinePart, OnlineSearch
+from raftlog.linearizability.checker.online_parts import OnlineLog, OnlinePart, OnlineSearch
 from raftlog.linearizability.checker.verdict import (
     Invalid,
     Limit,

@@ -28,7 +28,7 @@ from raftlog.linearizability.checker.history import (
 from raftlog.linearizability.checker.log_check import LogCheck, LogViolation, TooFar
 from raftlog.linearizability.checker.log_gaps import Undecided, finish, place_told
 from raftlog.linearizability.checker.log_witness import known_at, log_witness
-from raftlog.linearizability.checker.model import Model
+from raftlog.linearizability.checker.model import Model, validate_all
 from raftlog.linearizability.checker.models.log import Log
 from raftlog.linearizability.checker.parts import LogPart
 from raftlog.linearizability.checker.reduce import Past, Started, reduce
@@ -43,21 +43,6 @@ _WIDTH = 256  # configurations held or looked at for one return, before unknown 
 _ACCOUNT_EVERY = 64  # operations
 _FAR_FUTURE = 1 << 64
 _OPERATION_BYTES = 400  # with its values, about
-
-
-class NotOfModel(Exception):
-    """An operation is not one of the model's."""
-
-    def __init__(self, operation: Operation, reason: str) -> None:
-        self.operation = operation
-        self.reason = reason
-        super().__init__(reason)
-
-
-def _validate(model: Model[Any], operations: Iterable[Operation]) -> None:
-    wrong = model.first_wrong(operations)
-    if wrong is not None:
-        raise NotOfModel(*wrong)
 
 
 class OnlinePart(Protocol):
@@ -111,7 +96,7 @@ class OnlineLog:
 
     def invoke(self, operation: Operation) -> None:
         if operation.function not in self._functions:
-            _validate(self._model, (operation,))
+            validate_all(self._model, (operation,))
         self._open[operation] = None
 
     def complete(self, operation: Operation) -> bool:
@@ -123,7 +108,7 @@ class OnlineLog:
 
     def _judge(self) -> bool:
         returned, self._returned = self._returned, []
-        _validate(self._model, returned)
+        validate_all(self._model, returned)
         self._ended += len(returned)
         self._recent.extend(returned)
         check = self._check
@@ -134,14 +119,14 @@ class OnlineLog:
         if self.is_bad:
             return False
         if check.unknown and check.waiting:
-            _validate(self._model, self._open)
+            validate_all(self._model, self._open)
             self.is_bad = place_told(check, self._open) is not None
         check.forget()
         self._meter.check(0, check.bytes_used + _OPERATION_BYTES * check.waiting_count)
         return not self.is_bad
 
     def validate(self) -> None:
-        _validate(self._model, [*self._returned, *self._open])
+        validate_all(self._model, [*self._returned, *self._open])
 
     def finish(self) -> bool:
         if not self._judge():
@@ -225,12 +210,12 @@ class OnlineSearch:
         return None
 
     def invoke(self, operation: Operation) -> None:
-        _validate(self._model, (operation,))
+        validate_all(self._model, (operation,))
         self._called.append(operation)
 
     def complete(self, operation: Operation) -> bool:
         if operation.outcome is OK:
-            _validate(self._model, (operation,))
+            validate_all(self._model, (operation,))
         own = id(operation)
         if own in self._given_up:
             self._given_up.discard(own)

@@ -20,7 +20,7 @@ from raftlog.linearizability.checker.log_check import LogViolation
 from raftlog.linearizability.checker.log_gaps import Undecided
 from raftlog.linearizability.checker.log_sparse import check_log
 from raftlog.linearizability.checker.log_witness import known_at, log_witness
-from raftlog.linearizability.checker.model import REFUSED, Call, Model
+from raftlog.linearizability.checker.model import REFUSED, Call, Model, validate_all
 from raftlog.linearizability.checker.models.log import Log
 from raftlog.linearizability.checker.models.queue import Queue
 from raftlog.linearizability.checker.models.register import CasRegister, Register
@@ -78,6 +78,11 @@ def part_check(model: Model[Any], operations: Sequence[Operation]) -> PartCheck:
     if type(model) is Queue:
         return QueuePart(model, operations)
     return SearchPart(model, operations)
+
+
+def validates_itself(model: Model[Any]) -> bool:
+    """Whether the parts of this model validate what they look at, so that nobody need look at all of it before."""
+    return type(model) is Log
 
 
 class SearchPart:
@@ -297,7 +302,10 @@ class QueuePart(_JudgedPart):
 
 
 class LogPart:
-    """A log: exactly; by search only when appends of unknown outcome cannot be told apart."""
+    """A log: exactly; by search only when appends of unknown outcome cannot be told apart.
+
+    `run` raises NotOfModel for an operation that is none of a log's. When it answers VALID, all were validated.
+    """
 
     def __init__(self, model: Log, operations: Sequence[Operation]) -> None:
         self.algorithm = "log"
@@ -316,7 +324,10 @@ class LogPart:
         if self._search is None:
             try:
                 self._violation = check_log(
-                    self._operations, complete=self._model.complete, account=lambda held: meter.check(0, held)
+                    self._operations,
+                    complete=self._model.complete,
+                    validate=lambda operations: validate_all(self._model, operations),
+                    account=lambda held: meter.check(0, held),
                 )
                 return Status.VALID if self._violation is None else Status.INVALID
             except Undecided:

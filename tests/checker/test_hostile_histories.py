@@ -11,7 +11,7 @@ import pytest
 
 from raftlog.linearizability.checker.budget import Budget
 from raftlog.linearizability.checker.checking import check
-from raftlog.linearizability.checker.history import FAIL, INFO, OK, History, HistoryError, Operation
+from raftlog.linearizability.checker.history import FAIL, INFO, OK, History, HistoryError, Operation, Outcome
 from raftlog.linearizability.checker.model import Call, Model, Refused
 from raftlog.linearizability.checker.models.catalogue import MODELS
 from raftlog.linearizability.checker.models.counter import Counter
@@ -221,3 +221,44 @@ def test_the_time_is_looked_at_also_where_one_return_has_very_many_unknown_outco
     verdict = check([*adds, *reads], model, budget=Budget(seconds=20_000, clock=lambda: float(model.steps)))
     assert isinstance(verdict, Unknown) and verdict.limit == "time"
     assert model.steps < 22_000
+
+
+NOT_OF_A_LOG = [
+    ("append", ["a"], True, OK, "append answers an offset, not True"),
+    ("append", [], -1, OK, "append answers an offset, not -1"),
+    ("append", "a", None, INFO, "append takes a list of records, not 'a'"),
+    ("append", {"a": 1}, 0, FAIL, "append takes a list of records, not {'a': 1}"),
+    ("read", -1, [[], False], OK, "read takes an offset, not -1"),
+    ("read", 0, [["a"], 1], OK, "read answers [records, end], not [['a'], 1]"),
+    ("read", 0, ["a", True], OK, "read answers [records, end], not ['a', True]"),
+    ("read", 0, [["a"]], OK, "read answers [records, end], not [['a']]"),
+    ("end", None, 1.0, OK, "end answers an offset, not 1.0"),
+    ("pop", None, 1, OK, "'pop' is no function of the model log, which has append, end, read"),
+]
+
+
+@pytest.mark.parametrize("situation", ["valid", "invalid", "far", "undecided", "unknown"])
+@pytest.mark.parametrize(("function", "given", "output", "outcome", "complaint"), NOT_OF_A_LOG)
+def test_an_operation_that_is_none_of_a_logs_is_told_whatever_the_verdict_would_have_been(
+    function: str, given: object, output: object, outcome: Outcome, complaint: str, situation: str
+) -> None:
+    """A log's operations are validated while they are checked, and the check may end before it has seen them all."""
+    sound = {
+        "valid": [("append", ["a"], 0, OK), ("read", 0, [["a"], True], OK)],
+        "invalid": [("append", ["a"], 0, OK), ("read", 0, [["b"], True], OK)],
+        "far": [("append", ["a"], 10**15, OK)],
+        "undecided": [("append", ["z"], None, INFO), ("append", ["z"], None, INFO), ("read", 0, [["z"], True], OK)],
+        "unknown": [("append", ["a"] * 1000, 0, OK)],
+    }[situation]
+    operations = [Operation(1, *one[:3], "k", 5 * at, 5 * at + 1, one[3]) for at, one in enumerate(sound)]
+    # The first that is wrong is of the part that is looked at last; between lie more than are taken in one go.
+    operations += [Operation(1, "end", None, 0, "other", 50, 51, OK) for _ in range(2000)]
+    operations.append(Operation(2, function, given, output, "other", 60, 61, outcome, line=7))
+    operations.append(Operation(2, function, given, output, "k", 60, 62, outcome, line=8))
+    budget = Budget(megabytes=0.001) if situation == "unknown" else None
+    with pytest.raises(HistoryError) as raised:
+        check(History.of(operations, source="h"), MODELS["log"](), budget=budget)
+    assert str(raised.value) == f"h:7: {complaint}"
+    kept = [operation for operation in operations if operation.line is None]
+    verdict = check(History.of(kept), MODELS["log"](), budget=budget)
+    assert isinstance(verdict, {"valid": Valid, "unknown": Unknown}.get(situation, Invalid | Valid))
