@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import weakref
+from collections.abc import Iterator
 
 import pytest
 
 from raftlog.linearizability.checker.budget import Budget
-from raftlog.linearizability.checker.history import Annotation, History
+from raftlog.linearizability.checker.history import OK, Annotation, History, HistoryError, Operation
 from raftlog.linearizability.checker.kafka import CATALOGUE, KafkaOptions, Severity, analyze, page_report
 from raftlog.linearizability.checker.kafka.describe import describe, keys_of
 from raftlog.linearizability.checker.kafka.intake import Intake
@@ -217,3 +220,41 @@ def test_causes_of_unknown_outcomes_are_counted() -> None:
     measured = story.report().measurements
     assert measured.info_causes == {"timeout": 2}
     assert measured.never_ok == ("send",)
+
+
+class Cyclic:
+    """Garbage that only the collector finds."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+def test_while_a_stream_is_read_the_collector_looks_only_at_what_is_new() -> None:
+    kept, generations = [], []
+    forgotten: list[weakref.ref[Cyclic]] = []
+
+    def stream() -> Iterator[Operation]:
+        gc.callbacks.append(note := lambda phase, info: generations.append(info["generation"]))
+        for number in range(5_000):
+            records = [[10 * number + place, 10 * number + place] for place in range(10)]
+            kept.append(Operation(1, "poll", [["poll"]], [["poll", {"x": records}]], None, number, number, OK))
+            forgotten.append(weakref.ref(Cyclic()))
+            yield kept[-1]
+        gc.callbacks.remove(note)
+
+    assert analyze(stream()).measurements.records_polled == 50_000
+    assert set(generations) == {1}
+    assert forgotten[0]() is None
+    assert gc.isenabled()
+
+
+def test_the_collector_runs_again_after_a_history_that_is_none() -> None:
+    with pytest.raises(HistoryError):
+        analyze([Operation(1, "push", [], None, None, 0, 1, OK)])
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        assert faulty().report().status is Status.INVALID
+        assert not gc.isenabled()
+    finally:
+        gc.enable()

@@ -11,9 +11,11 @@ docs/CHECKER_KAFKA.md. Both raise HistoryError, with file and line, for what is 
 
 from __future__ import annotations
 
+import gc
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -107,6 +109,22 @@ def _operations(reader: JsonLinesReader, annotations: list[Annotation]) -> Itera
     yield from reader.unfinished()
 
 
+@contextmanager
+def _collecting_young() -> Iterator[Callable[[], Any]]:
+    """Leave it to the caller when garbage is collected, and let only what is new be looked at then.
+
+    Nothing that is read is garbage, but the collector would go through all values again and again.
+    """
+    if not gc.isenabled():
+        yield lambda: None
+        return
+    gc.disable()
+    try:
+        yield lambda: gc.collect(1)
+    finally:
+        gc.enable()
+
+
 class _Analysis:
     """One analysis, from the first operation to the report."""
 
@@ -140,8 +158,10 @@ class _Analysis:
     def _read(self, operations: Iterable[Operation]) -> bool:
         rest = iter(operations)
         try:
-            while self.intake.read(islice(rest, _CHECK_EVERY)) == _CHECK_EVERY:
-                self.meter.check(0, self.columns.estimated_bytes())
+            with _collecting_young() as collect:
+                while self.intake.read(islice(rest, _CHECK_EVERY)) == _CHECK_EVERY:
+                    self.meter.check(0, self.columns.estimated_bytes())
+                    collect()
         except OutOfBudget as out:
             self.out = out
             return False
