@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from raftlog.linearizability.checker.beginnings import Beginning, bad_beginning, shortest_bad
 from raftlog.linearizability.checker.budget import Meter, OutOfBudget
+from raftlog.linearizability.checker.comebacks import check_comebacks
 from raftlog.linearizability.checker.elements import ElementViolation, check_elements
 from raftlog.linearizability.checker.fifo import FifoViolation, NotFifo, check_fifo
 from raftlog.linearizability.checker.history import FAIL, INFO, OK, Key, Operation, TimeUnit, without
@@ -26,10 +27,10 @@ from raftlog.linearizability.checker.models.queue import Queue
 from raftlog.linearizability.checker.models.register import CasRegister, Register
 from raftlog.linearizability.checker.models.sets import NumberedSet, OneElement, Set
 from raftlog.linearizability.checker.overwritten import check_overwritten
-from raftlog.linearizability.checker.reduce import STARTS_LIMIT, Past, reduce, reduce_found
+from raftlog.linearizability.checker.reduce import STARTS_LIMIT, Core, Past, reduce, reduce_found
 from raftlog.linearizability.checker.search import Search
 from raftlog.linearizability.checker.verdict import Status, Witness
-from raftlog.linearizability.checker.witness import lone_words, witness_of
+from raftlog.linearizability.checker.witness import lone_words, with_words, witness_of
 from raftlog.linearizability.checker.words import tell_fifo, tell_zones
 from raftlog.linearizability.checker.zones import NotUnique, ZoneViolation, check_zones
 
@@ -187,11 +188,11 @@ class _JudgedPart:
 
 
 class RegisterPart(_JudgedPart):
-    """A register: by its zones when all written values differ; else by search, unless some answer cannot be explained
-    all by itself.
+    """A register: by its zones when all written values differ; else by search, unless some value came back more often
+    than it was written.
 
-    Such an answer settles the verdict at once. Asked why, the search still looks for the shortest bad beginning, and
-    only where it takes long the answer and what was written over it have to do.
+    Such a value settles the verdict at once. Asked why, the search still looks for the shortest bad beginning. Only
+    where it takes long an answer and what was written over it have to do, if there is one such answer.
     """
 
     def __init__(self, model: Register, operations: Sequence[Operation]) -> None:
@@ -199,6 +200,7 @@ class RegisterPart(_JudgedPart):
         super().__init__(operations)
         self._model = model
         self._violation: ZoneViolation | None = None
+        self._comeback: Operation | None = None  # an answer for which no write is left
 
     def run(self, meter: Meter) -> Status:
         if self._search is None:
@@ -208,29 +210,54 @@ class RegisterPart(_JudgedPart):
                 return Status.VALID if self._violation is None else Status.INVALID
             except NotUnique:
                 self.algorithm = "search"
-            self._violation = check_overwritten(self._operations, self._model.initial)
-            if self._violation is not None:
+            self._comeback = check_comebacks(self._operations, self._model.initial)
+            if self._comeback is not None:
                 return Status.INVALID
             self._search = SearchPart(self._model, self._operations)
         return self._search.run(meter)
 
+    def end(self) -> int:
+        if self._comeback is None:
+            return super().end()
+        end = known_at(self._comeback)
+        # It counts, too, that what could have brought the value back was refused.
+        refused = [one for one in self._operations if one.function == "cas" and one.output is False and one.call <= end]
+        return max(map(known_at, [self._comeback, *refused]))
+
+    @property
+    def past_is_large(self) -> bool:
+        if self._comeback is None:
+            return super().past_is_large
+        return len({freeze(operation.output) for operation in self._operations}) > STARTS_LIMIT
+
     def witness(self, key: Key, unit: TimeUnit, meter: Meter) -> Witness:
+        if self._comeback is not None:
+            return self._witness_of_comeback(self._comeback, key, unit, meter)
         violation = self._violation
         if violation is None:
             assert self._search is not None
             return self._search.witness(key, unit, meter)
-        if self.algorithm == "search":
-            try:
-                return self._searched(meter).witness(key, unit, meter)
-            except OutOfBudget:
-                pass
-        beginning = self._beginning(meter) if self.algorithm == "zones" else None
+        beginning = self._beginning(meter)
         if beginning is None:
             core = reduce_found(self._model, violation.operations, meter)
             return witness_of(core, key, self.end(), unit, tell_zones(violation, unit))
         core = reduce_found(self._model, beginning.violation.operations, meter)
         words = tell_zones(self._later(beginning.violation), unit)
         return beginning.witness_of_originals(witness_of(core, key, beginning.end, unit, words))
+
+    def _witness_of_comeback(self, answer: Operation, key: Key, unit: TimeUnit, meter: Meter) -> Witness:
+        violation = check_overwritten(self._operations, self._model.initial)
+        try:
+            return self._searched(meter, hurried=violation is not None).witness(key, unit, meter)
+        except OutOfBudget:
+            pass
+        if violation is not None:
+            core = reduce_found(self._model, violation.operations, meter)
+            end = max(map(known_at, violation.operations))
+            return witness_of(core, key, end, unit, tell_zones(violation, unit))
+        known = [one for one in without(FAIL, self._operations) if one.call <= answer.end]
+        core = Core(self._model, known, {id(one) for one in known if one.outcome is INFO}, False)
+        return witness_of(core, key, self.end(), unit)
 
     def _beginning(self, meter: Meter) -> Beginning[ZoneViolation] | None:
         def judge(operations: list[Operation]) -> ZoneViolation | None:
@@ -246,11 +273,12 @@ class RegisterPart(_JudgedPart):
                     return ZoneViolation("early", violation.values, (operation, *violation.operations))
         return violation
 
-    def _searched(self, meter: Meter) -> SearchPart:
+    def _searched(self, meter: Meter, *, hurried: bool) -> SearchPart:
         """The search that finds the same, if it does not take long. Raises OutOfBudget."""
         search = self._search = SearchPart(self._model, self._operations)
-        processes = len(set(map(_process, self._operations)))
-        meter.ceiling = meter.configurations + _LONG * len(self._operations) // max(processes, 1)
+        if hurried:
+            processes = len(set(map(_process, self._operations)))
+            meter.ceiling = meter.configurations + _LONG * len(self._operations) // max(processes, 1)
         try:
             search.run(meter)
         finally:
