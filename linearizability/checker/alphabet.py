@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
-from operator import attrgetter
 from typing import Any, TypeAlias
 
 from raftlog.linearizability.checker.history import Operation
@@ -35,8 +34,6 @@ _ENTRY_BYTES = 200  # a table entry, a number's two places and their share of th
 
 
 _Key: TypeAlias = tuple[str, Any, Any]  # a call before anybody asked the model about it
-_asked_and_answered = attrgetter("function", "input", "output")
-_call_of = attrgetter("call")
 _as_call = tuple.__new__  # what Call._make does, without its overhead
 
 
@@ -115,14 +112,15 @@ class Letter(dict[int, int]):
 
     def __missing__(self, state: int) -> int:
         states = self.states
-        if self.constant and self.target >= 0:
-            number = self.target
-        else:
+        number = self.target
+        if number < 0 or not self.constant:
             after = states.step(states.values[state], self.call)
-            if self.observer:
-                number = REFUSED_NUMBER if after is REFUSED else state
+            if after is REFUSED:
+                number = REFUSED_NUMBER
+            elif self.observer:
+                number = state
             else:
-                number = self.target = REFUSED_NUMBER if after is REFUSED else states.number(after)
+                number = self.target = states.number(after)
         self[state] = number
         states.bytes_used += _ENTRY_BYTES
         return number
@@ -138,12 +136,13 @@ class _Letters(dict[_Key, Letter]):
 
     def __missing__(self, key: _Key) -> Letter:
         call: Call = _as_call(Call, key)
-        if call.input != call.input or call.output != call.output:
-            freeze((call.input, call.output))  # which says what is wrong with a NaN
+        _, given, output = key
+        if given != given or output != output:
+            freeze((given, output))  # which says what is wrong with a NaN
         traits = self.model.traits(call)
-        if self.blind and traits & TOTAL and key[2] is not UNKNOWN:
+        if traits & TOTAL and self.blind and output is not UNKNOWN:
             # Accepted whatever it answered: the same letter as if nobody had seen the answer.
-            letter = self[key[0], key[1], UNKNOWN]
+            letter = self[key[0], given, UNKNOWN]
             if letter.total:
                 self[key] = letter
                 return letter
@@ -155,10 +154,8 @@ class _Letters(dict[_Key, Letter]):
         return letter
 
 
-def _keys(operations: Sequence[Operation], blind: Sequence[int]) -> Iterable[_Key]:
-    if not blind:
-        return map(_asked_and_answered, operations)
-    keys: list[_Key] = list(map(_asked_and_answered, operations))
+def _keys(operations: Sequence[Operation], blind: Sequence[int]) -> list[_Key]:
+    keys: list[_Key] = [(one.function, one.input, one.output) for one in operations]
     for place in blind:
         function, given, _ = keys[place]
         keys[place] = (function, given, UNKNOWN)
@@ -199,7 +196,7 @@ class Alphabet:
 
     def look_ahead(self, letters: Sequence[Letter], operations: Sequence[Operation]) -> None:
         """Let the model merge states that these operations, all there will be, cannot tell apart."""
-        self.numbering.look_through(self._model.outlook(list(map(_call_of, letters)), operations))
+        self.numbering.look_through(self._model.outlook([letter.call for letter in letters], operations))
 
     def spell(self, operations: Sequence[Operation], blind: Sequence[int]) -> list[Letter]:
         """The letters of the operations' calls. Those at the places in `blind` are of unknown outcome."""

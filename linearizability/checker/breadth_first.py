@@ -23,7 +23,7 @@ from enum import Enum
 from raftlog.linearizability.checker.alphabet import REFUSED_NUMBER, Alphabet, Letter
 from raftlog.linearizability.checker.budget import Meter
 from raftlog.linearizability.checker.burst import BurstTooWide
-from raftlog.linearizability.checker.frontier import ENTRY_BYTES, Frontier
+from raftlog.linearizability.checker.frontier import ENTRY_BYTES, NEVER, Frontier
 from raftlog.linearizability.checker.schedule import AFTER_ALL, Schedule
 from raftlog.linearizability.checker.verdict import Status
 
@@ -211,7 +211,7 @@ class BreadthFirst:
         enough = None if effort.configurations is None else frontier.explored + effort.configurations
         bits = place.bits
         admit, retire = frontier.admit, frontier.retire
-        calls, ranks, arrivals, positions, ends, _, _ = self._schedule
+        calls, arrivals, positions, ends, _, unknown = self._schedule
         called = place.called
         letters = self._letters
         index = arrivals[called]
@@ -222,7 +222,7 @@ class BreadthFirst:
         for position, returned in zip(positions[begin:end], ends[begin:end], strict=True):
             # Equal stamps are concurrent: whatever is called by now may still come first.
             while called_at <= returned:
-                bits[index] = admit(letters[index], ranks[index], index)
+                bits[index] = admit(letters[index], NEVER if index in unknown else index, index)
                 called += 1
                 index = arrivals[called]
                 called_at = calls[index]

@@ -76,12 +76,10 @@ class DepthFirst:
     def walk(self, states: Iterable[int]) -> Iterator[int]:
         """Search from these states on. Yields now and then how many choices are remembered, so that somebody can look
         at the budget. Raises GivenUp."""
-        letters = self.letters
-        calls, _, arrivals, positions, ends, _, unknown = self._schedule
         start: list[_Configuration] = [(state, (), (), (), _NEVER) for state in states]
         choices: list[_Choice] = [(iter(start), 0, 0)]
-        last = len(positions)
-        index, turns = 0, _WRONG_TURNS + last
+        allowed = turns = _WRONG_TURNS + len(self._schedule.positions)
+        index = 0
         while choices:
             ways, begin, called = choices[-1]
             way = next(ways, None)
@@ -94,55 +92,80 @@ class DepthFirst:
             if self.explored >= self._look_at or turns < 0:
                 self._look(choices, turns)
                 yield len(choices)
-            state, pending, waiting, spares, horizon = way
-            index = begin
-            arrival = arrivals[called]
-            called_at = calls[arrival]
-            stop = min(last, begin + _STRETCH)
-            while index < stop:
-                position, returned = positions[index], ends[index]
-                index += 1
-                # Equal stamps are concurrent: whatever is called by now may still come first.
-                while called_at <= returned:
-                    letter = letters[arrival]
-                    if letter.observer:
-                        waiting += (arrival,) if letter[state] < 0 else ()
-                    elif arrival in unknown:
-                        spares += (arrival,)
-                    else:
-                        pending += (arrival,)
-                    called += 1
-                    arrival = arrivals[called]
-                    called_at = calls[arrival]
-                if position not in pending:
-                    if position not in waiting:
-                        continue
-                elif len(pending) == 1 and calls[position] > horizon and not (spares and self.mixes(position)):
-                    # There is only one thing to do.
-                    letter = letters[position]
-                    state = letter[state]
-                    if state < 0:
-                        break
-                    pending = ()
-                    if waiting:
-                        waiting = tuple([place for place in waiting if letters[place][state] < 0])
-                    if letter.constant:
-                        horizon = returned
-                    continue
-                here = (state, pending, waiting, spares, horizon)
-                if self._is_worth(index, here):
-                    choices.append((self._ways(position, returned, here), index, called))
-                break
-            else:
-                if index == last:
-                    self.survived = True
-                    return
-                choices.append((iter([(state, pending, waiting, spares, horizon)]), index, called))
+            index = self._follow(way, begin, called, choices, turned=turns < allowed)
+            if self.survived:
+                return
+            if index - begin >= _STRETCH:
                 yield len(choices)
             self._furthest = max(self._furthest, index)
         if self._forgot:
             raise GivenUp
-        self.refused = positions[self._furthest - 1]
+        self.refused = self._schedule.positions[self._furthest - 1]
+
+    def _follow(
+        self, way: _Configuration, index: int, called: int, choices: list[_Choice], *, turned: bool
+    ) -> int:
+        """Go on with a configuration after so many returns and calls, until it dies, or there is no obvious way, or the
+        stretch ends. What else could have been goes to the choices. Answers how many returns it was brought over, with
+        the one at which that happened. `turned` says whether anything died before."""
+        letters, numbering, loose = self.letters, self._numbering, self._loose_spares
+        calls, arrivals, positions, ends, _, unknown = self._schedule
+        state, pending, waiting, spares, horizon = way
+        arrival = arrivals[called]
+        called_at = calls[arrival]
+        stop = min(len(positions), index + _STRETCH)
+        while index < stop:
+            position, returned = positions[index], ends[index]
+            index += 1
+            # Equal stamps are concurrent: whatever is called by now may still come first.
+            while called_at <= returned:
+                letter = letters[arrival]
+                if letter.observer:
+                    if letter[state] < 0:
+                        waiting += (arrival,)
+                elif arrival in unknown:
+                    spares += (arrival,)
+                else:
+                    pending += (arrival,)
+                called += 1
+                arrival = arrivals[called]
+                called_at = calls[arrival]
+            then, alone = _NOTHING, len(pending) == 1
+            if position in pending:
+                letter = letters[position]
+                then = letter[state]
+                more = not alone or calls[position] <= horizon or (spares and (loose or not letter.constant))
+            elif position not in waiting:
+                continue
+            else:
+                more = True
+                if alone:
+                    letter = letters[pending[0]]
+                    then = letter[state]
+                    if then >= 0 and letters[position][then] < 0:
+                        then = _NOTHING
+            if more:
+                here = (state, pending, waiting, spares, horizon)
+                if turned and not self._is_worth(index, here):
+                    return index
+                self.explored += 1
+                # What is most likely right is gone on with at once, as long as the budget need not be looked at.
+                obvious = then >= 0 and (alone or not letter.constant) and then != numbering.unseen
+                obvious = obvious and self.explored < self._look_at
+                choices.append((self._ways(index, returned, here, obvious), index, called))
+                if not obvious:
+                    return index
+            elif then < 0:
+                return index
+            state = then
+            pending = () if alone else _without(pending, position)
+            if waiting:
+                waiting = tuple([place for place in waiting if letters[place][state] < 0])
+            if letter.constant:
+                horizon = returned
+        self.survived = index == len(positions)
+        choices.append((iter([(state, pending, waiting, spares, horizon)]), index, called))
+        return index
 
     def _look(self, choices: list[_Choice], turns: int) -> None:
         """Give up when there are more configurations than returns and wrong turns left. Forget the oldest choices when
@@ -183,13 +206,9 @@ class DepthFirst:
         """Whether to go on: not if all that this configuration can do could be done by one that failed there, before
         which as much was absorbed, and which had the same operations left or more."""
         state, pending, waiting, spares, horizon = configuration
-        here = (index, state, pending, waiting)
-        failed = self._tried.get(here, ())
-        for reached, left in failed:
+        for reached, left in self._tried.get((index, state, pending, waiting), ()):
             if reached >= horizon and (left == spares or set(spares) <= set(left)):
                 return False
-        self._tried[here] = (*failed, (horizon, spares))
-        self.explored += 1
         return True
 
     def mixes(self, position: int) -> bool:
@@ -199,17 +218,22 @@ class DepthFirst:
         """
         return self._loose_spares or not self.letters[position].constant
 
-    def _ways(self, position: int, returned: int, configuration: _Configuration) -> Iterator[_Configuration]:
-        """All that can become of the configuration when the operation at the position, not yet placed, returns at that
-        time; what is most likely right comes first."""
-        letters = self.letters
+    def _ways(
+        self, index: int, returned: int, configuration: _Configuration, begun: bool
+    ) -> Iterator[_Configuration]:
+        """All that can become of the configuration when an operation, not yet placed, returns as the last of so many
+        returns, at that time; what is most likely right comes first. With `begun` that one is left out."""
+        letters, position = self.letters, self._schedule.positions[index - 1]
         own = letters[position]
         state, pending, waiting, spares, horizon = configuration
+        # Nobody comes here again before the first way has failed.
+        here = (index, state, pending, waiting)
+        self._tried[here] = (*self._tried.get(here, ()), (horizon, spares))
         # One operation that explains the return by itself: there mostly is one, and no more need be looked at.
         unread: tuple[_Configuration, ...] = ()
         watching = own.observer
-        fits = len(pending) > 1 and not all(letters[place].total for place in pending)
-        for place in self.once(pending, horizon) if watching else (position,):
+        fits = len(pending) > 1 and not begun and not all(letters[place].total for place in pending)
+        for place in () if begun else self.once(pending, horizon) if watching else (position,):
             letter = letters[place]
             then = letter[state]
             if then < 0 or (watching and own[then] < 0):
@@ -328,34 +352,41 @@ class _Orders:
         """What becomes of the configuration. `mixes` says whether operations of unknown outcome can be of use."""
         search = self._search
         reached: list[_Reached] = [(configuration, _NOTHING, _NOTHING, False)]
-        for _ in self._place(reached[0], search.once(configuration[1], configuration[4]), False):
-            pass  # it explains the return by itself: that was seen to before
+        if configuration[1]:
+            for _ in self._place(reached[0], search.once(configuration[1], configuration[4]), False):
+                pass  # it explains the return by itself: that was seen to before
         while True:
             for step in self._steps:  # which grow
                 here = self._take(step)
-                if here is not None:
-                    reached.append(here)
-                    yield from self._place(here, search.once(here[0][1], here[0][4]), False)
+                if here is None:
+                    continue
+                reached.append(here)
+                _, pending, _, _, horizon = here[0]
+                if pending:
+                    yield from self._place(here, search.once(pending, horizon), False)
             if not mixes:
                 return
             # Next those that use one more operation of unknown outcome.
             before, reached, self._steps = reached, [], []
             for here in before:
-                yield from self._place(here, search.spares(here[0][3], here[0][1]), True)
+                _, pending, _, spares, _ = here[0]
+                if spares:
+                    yield from self._place(here, search.spares(spares, pending), True)
             if not self._steps:
                 return
 
     def _take(self, step: _Step) -> _Reached | None:
         """Where a step leads; None if that was reached before."""
-        configuration, place, then, spare = step
-        after = self._after(configuration, place, then, spare)
-        if after in self._seen:
+        before, place, then, spare = step
+        after = self._after(before, place, then, spare)
+        seen = self._seen
+        if after in seen:
             return None
-        self._seen.add(after)
+        seen.add(after)
         self._search.explored += 1
-        if len(self._seen) > _ORDERS:
+        if len(seen) > _ORDERS:
             raise GivenUp
-        return after, place, configuration[0], len(after[2]) < len(configuration[2])
+        return after, place, before[0], len(after[2]) < len(before[2])
 
     def _after(self, configuration: _Configuration, place: int, then: int, spare: bool) -> _Configuration:
         """The configuration with one more operation placed."""
@@ -370,12 +401,14 @@ class _Orders:
 
     def _place(self, reached: _Reached, places: Sequence[int], spare: bool) -> Iterator[_Configuration]:
         """Place each of these next. Answers what ends with the return; the rest goes to the steps."""
-        search, position = self._search, self._position
-        letters, steps = search.letters, self._steps
+        search, position, steps = self._search, self._position, self._steps
+        letters = search.letters
         own = letters[position]
+        watching = own.observer
         configuration, via, origin, noticed = reached
         state = configuration[0]
-        overwrites = via != _NOTHING and letters[via].constant
+        first = via == _NOTHING
+        overwrites = not first and letters[via].constant
         for place in places:
             letter = letters[place]
             if overwrites and letter.constant:
@@ -383,16 +416,19 @@ class _Orders:
             then = letter[state]
             if then < 0 or (spare and then == state and not (letter.constant and search.hides(configuration))):
                 continue
-            if via != _NOTHING and not noticed and (place == position or search.rank(via) > search.rank(place)):
+            if not (first or noticed) and (place == position or search.rank(via) > search.rank(place)):
                 # It need not wait for the one before when the other order leads to the same.
                 middle = letter[origin]
                 if middle >= 0 and letters[via][middle] == then:
                     continue
-            if place == position or (own.observer and own[then] >= 0):
+            if place == position or (watching and own[then] >= 0):
                 yield self._after(configuration, place, then, spare)
             else:
                 steps.append((configuration, place, then, spare))
 
 
 def _without(places: _Places, place: int) -> _Places:
-    return () if places == (place,) else tuple([other for other in places if other != place])
+    if place not in places:
+        return places
+    at = places.index(place)
+    return places[:at] + places[at + 1 :]

@@ -14,8 +14,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from itertools import compress, repeat
-from operator import attrgetter, is_, is_not
+from operator import attrgetter
 from typing import Any, TypeAlias
 
 Process: TypeAlias = int | str
@@ -128,7 +127,6 @@ Event: TypeAlias = tuple[EventType, "Operation | Annotation"]
 
 COMPLETION = {OK: EventType.OK, FAIL: EventType.FAIL, INFO: EventType.INFO}
 
-_outcome = attrgetter("outcome")
 _by_returned = attrgetter("returned")
 _by_call = attrgetter("call")
 
@@ -206,12 +204,12 @@ def in_order(operations: Iterable[Operation]) -> list[Operation]:
 
 def places_of(outcome: Outcome, operations: Sequence[Operation]) -> list[int]:
     """Where in the sequence the operations with this outcome are."""
-    return list(compress(range(len(operations)), map(is_, map(_outcome, operations), repeat(outcome))))
+    return [place for place, operation in enumerate(operations) if operation.outcome is outcome]
 
 
 def without(outcome: Outcome, operations: Sequence[Operation]) -> list[Operation]:
     """The operations with another outcome."""
-    return list(compress(operations, map(is_not, map(_outcome, operations), repeat(outcome))))
+    return [operation for operation in operations if operation.outcome is not outcome]
 
 
 def events_of(operations: Sequence[Operation], annotations: Sequence[Annotation] = ()) -> Iterator[Event]:

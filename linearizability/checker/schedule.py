@@ -6,17 +6,12 @@ Knows: in which order a search meets calls and returns. Refuses to know: what th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import compress
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 from raftlog.linearizability.checker.alphabet import Letter
-from raftlog.linearizability.checker.frontier import NEVER
 from raftlog.linearizability.checker.history import Operation
 
 AFTER_ALL = 1 << 64  # later than every stamp
-_called = attrgetter("call")
-_returned = attrgetter("returned")
 
 
 class Schedule(NamedTuple):
@@ -26,7 +21,6 @@ class Schedule(NamedTuple):
     """
 
     calls: list[int]  # the times of the calls by position, and one after all
-    ranks: Sequence[int]  # the order of the returns by position, NEVER for what never returned
     arrivals: list[int]  # the positions of the calls that matter, by their times, and one past the last
     positions: Sequence[int]  # of the returns, in order
     ends: Sequence[int]  # their times
@@ -37,24 +31,19 @@ class Schedule(NamedTuple):
 def schedule_of(operations: Sequence[Operation], letters: Sequence[Letter], blind: Sequence[int]) -> Schedule:
     """The schedule of operations that lie in the order of a History; those at the places in `blind` never returned."""
     count = len(operations)
-    ends: Sequence[Any] = list(map(_returned, operations))
-    returns = ends
+    returns: Sequence[Any] = [operation.returned for operation in operations]
     positions: Sequence[int] = range(count)
-    arrivals = ranks = positions
+    ends, arrivals = returns, positions
     unknown = frozenset(blind)
     if blind:
-        ranks = list(positions)
-        for place in blind:
-            ranks[place] = NEVER
-        certain = list(map(NEVER.__ne__, ranks))
-        positions = list(compress(positions, certain))
-        ends = list(compress(ends, certain))
+        positions = [place for place in positions if place not in unknown]
+        ends = [returns[place] for place in positions]
         looks = {place for place in blind if letters[place].observer}
         if looks:
             unknown -= looks
             arrivals = [place for place in arrivals if place not in looks]
-    calls = list(map(_called, operations))
+    calls = [operation.call for operation in operations]
     calls.append(AFTER_ALL)
     arrivals = sorted(arrivals, key=calls.__getitem__)
     arrivals.append(count)
-    return Schedule(calls, ranks, arrivals, positions, ends, returns, unknown)
+    return Schedule(calls, arrivals, positions, ends, returns, unknown)

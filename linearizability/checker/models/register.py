@@ -52,7 +52,7 @@ class Register(Model[Any]):
 
     def outlook(self, calls: Sequence[Call], operations: Sequence[Operation]) -> Outlook | None:
         """A value that nobody reads is like any other that nobody reads."""
-        seen = {output for function, _, output in set(calls) if function == "read"}
+        seen = {output for function, _, output in calls if function == "read"}
         return lambda state: state if state in seen else UNSEEN
 
     def describe_state(self, state: Any) -> str:
@@ -87,10 +87,7 @@ class CasRegister(Register):
 
     def outlook(self, calls: Sequence[Call], operations: Sequence[Operation]) -> Outlook | None:
         """A value that nobody reads and no compare-and-set expects is like any other such value."""
-        distinct = set(calls)
-        seen = {
-            given[0] if function == "cas" else output for function, given, output in distinct if function != "write"
-        }
+        seen = {given[0] if function == "cas" else output for function, given, output in calls if function != "write"}
         return lambda state: state if state in seen else UNSEEN
 
     @looks_at("cas")
