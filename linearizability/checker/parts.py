@@ -30,7 +30,7 @@ from raftlog.linearizability.checker.overwritten import check_overwritten
 from raftlog.linearizability.checker.reduce import STARTS_LIMIT, Core, Past, reduce, reduce_found
 from raftlog.linearizability.checker.search import Search
 from raftlog.linearizability.checker.verdict import Status, Witness
-from raftlog.linearizability.checker.witness import lone_words, with_words, witness_of
+from raftlog.linearizability.checker.witness import lone_words, witness_of
 from raftlog.linearizability.checker.words import tell_fifo, tell_zones
 from raftlog.linearizability.checker.zones import NotUnique, ZoneViolation, check_zones
 
