@@ -30,7 +30,7 @@ from raftlog.linearizability.checker.overwritten import check_overwritten
 from raftlog.linearizability.checker.reduce import STARTS_LIMIT, Core, Past, reduce, reduce_found
 from raftlog.linearizability.checker.search import Search
 from raftlog.linearizability.checker.verdict import Status, Witness
-from raftlog.linearizability.checker.witness import lone_words, witness_of
+from raftlog.linearizability.checker.witness import lone_words, with_words, witness_of
 from raftlog.linearizability.checker.words import tell_fifo, tell_zones
 from raftlog.linearizability.checker.zones import NotUnique, ZoneViolation, check_zones
 
@@ -248,7 +248,10 @@ class RegisterPart(_JudgedPart):
     def _witness_of_comeback(self, answer: Operation, key: Key, unit: TimeUnit, meter: Meter) -> Witness:
         violation = check_overwritten(self._operations, self._model.initial)
         try:
-            return self._searched(meter, hurried=violation is not None).witness(key, unit, meter)
+            found = self._searched(meter, hurried=violation is not None).witness(key, unit, meter)
+            if violation is not None and violation.kind == "unwritten" and found.operations == violation.operations:
+                return with_words(found, tell_zones(violation, unit))
+            return found
         except OutOfBudget:
             pass
         if violation is not None:

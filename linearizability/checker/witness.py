@@ -174,6 +174,12 @@ def witness_of(core: Core, key: Key, prefix_end: int, unit: TimeUnit, words: str
     )
 
 
+def with_words(witness: Witness, words: str) -> Witness:
+    """The witness of one operation, told in these words."""
+    possible = tuple(_because(one, witness.refused, words) for one in witness.possible)
+    return replace(witness, words=words, possible=possible)
+
+
 def _because(possible: PossibleState, refused: Operation, words: str) -> PossibleState:
     """The state with the words in the place of the model's reason for refusing the operation."""
     reason = words.removeprefix(f"{capital(who(refused))} ").removesuffix(".")

@@ -129,7 +129,9 @@ def _words(verdict: Verdict) -> str:
             count = verdict.operation_count
             if not count:
                 return "There is nothing to explain: the history has no operations."
-            return f"Some order of all {plural(count, 'operation')} explains every answer."
+            if count == 1:
+                return "The only operation is right by itself."
+            return f"Some order of all {count:,} operations explains every answer."
         case _:
             assert_never(verdict)
 
