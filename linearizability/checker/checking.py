@@ -18,7 +18,7 @@ from typing import Any
 from raftlog.linearizability.checker.budget import Budget, Meter, OutOfBudget, to_explain
 from raftlog.linearizability.checker.history import History, HistoryError, Key, Operation
 from raftlog.linearizability.checker.linearize import linearize, linearize_log
-from raftlog.linearizability.checker.model import Model, NotOfModel, keys_of, part_of
+from raftlog.linearizability.checker.model import Model, NotOfModel, is_by_key, keys_of
 from raftlog.linearizability.checker.online_parts import witness_as_it_grew
 from raftlog.linearizability.checker.parts import BeginningPart, PartCheck, bad_before, part_check, validates_itself
 from raftlog.linearizability.checker.verdict import (
@@ -86,10 +86,10 @@ def split(model: Model[Any], operations: Sequence[Operation]) -> dict[Key, list[
     keys = keys_of(model, operations)
     if len(keys) == 1:
         return {keys.pop(): list(operations)}
-    part = part_of(model)
+    by_key = is_by_key(model)
     parts: dict[Key, list[Operation]] = {}
     for operation in operations:
-        key = part(operation)
+        key = operation.key if by_key else model.part(operation)
         try:
             parts[key].append(operation)
         except KeyError:

@@ -19,7 +19,6 @@ A model is a pure function over hashable states; everything optional has a defau
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from operator import attrgetter
 from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from raftlog.linearizability.checker.history import Key, Operation, Outcome
@@ -221,16 +220,11 @@ def _short(value: object, limit: int = 60) -> str:
     return text if len(text) <= limit else f"{text[: limit - 3]}..."
 
 
-def part_of(model: Model[Any]) -> Callable[[Operation], Key]:
-    """The model's `part`; where that is the key, without a call of Python for each operation."""
-    return _key if type(model).part is Model.part else model.part
+def is_by_key(model: Model[Any]) -> bool:
+    """Whether the model's `part` is the key, so that nobody need call it for each operation."""
+    return type(model).part is Model.part
 
 
 def keys_of(model: Model[Any], operations: Iterable[Operation]) -> set[Key]:
     """The model's `part` of all these operations."""
-    if type(model).part is Model.part:
-        return {operation.key for operation in operations}  # quicker than by attrgetter
-    return set(map(model.part, operations))
-
-
-_key = attrgetter("key")
+    return {operation.key for operation in operations} if is_by_key(model) else set(map(model.part, operations))

@@ -17,20 +17,20 @@ violation is still a violation, but the verdict of a history without one is Unkn
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
 
 from raftlog.linearizability.checker.budget import Budget, Meter, OutOfBudget, to_explain
 from raftlog.linearizability.checker.history import (
-    Annotation,
     Event,
     EventType,
     History,
     HistoryError,
     Key,
+    Operation,
     TimeUnit,
 )
-from raftlog.linearizability.checker.model import Model, NotOfModel, part_of
+from raftlog.linearizability.checker.model import Model, NotOfModel, is_by_key
 from raftlog.linearizability.checker.models.log import Log
 from raftlog.linearizability.checker.online_parts import OnlineLog, OnlinePart, OnlineSearch
 from raftlog.linearizability.checker.verdict import (
@@ -45,6 +45,8 @@ from raftlog.linearizability.checker.verdict import (
 
 _PATIENCE = 10_000  # returns
 _INVOKE = EventType.INVOKE
+_ANNOTATION = EventType.ANNOTATION
+_Calls: TypeAlias = tuple[Callable[[Operation], None], Callable[[Operation], bool]]  # what is told of one operation
 _NO_KEY = object()
 
 
@@ -72,7 +74,8 @@ class OnlineCheck:
         self._patience = patience
         self._source = source
         self._parts: dict[Key, OnlinePart] = {}
-        self._part_of = part_of(model)
+        self._calls: dict[Key, _Calls] = {}  # of the parts
+        self._part_of = None if is_by_key(model) else model.part
 
     def feed(self, event: Event) -> Verdict | None:
         """Take one event. Answers the verdict once it is certain: Invalid, or Unknown when the budget ran out.
@@ -85,29 +88,39 @@ class OnlineCheck:
         """Take events until the verdict is certain: quicker than one by one. Leaves the others where they are."""
         if self.verdict is not None:
             return self.verdict
-        part_at, parts = self._part_of, self._parts
-        known: Any = _NO_KEY  # of the part that the last event was of
         try:
-            for kind, operation in events:
-                if isinstance(operation, Annotation):
-                    continue
-                key = part_at(operation)
-                if key is not known:
-                    part = parts[key] if key in parts else self._begin(key)
-                    invoke, complete, known = part.invoke, part.complete, key
-                if kind is _INVOKE:
-                    operation.index = self.operation_count
-                    self.operation_count += 1
-                    invoke(operation)
-                elif not complete(operation):
-                    self._validate()
-                    self._judge_all()
-                    break
+            if not self._take(events):
+                self._validate()
+                self._judge_all()
         except OutOfBudget as out:
             self._unknown(out.limit, f"Nothing contradicts the history so far, but the budget ran out: {out.reason}.")
         except NotOfModel as wrong:
             raise HistoryError(wrong.reason, wrong.operation.line, self._source) from None
         return self.verdict
+
+    def _take(self, events: Iterable[tuple[EventType, Any]]) -> bool:
+        """Hand each event to its part. Answers False at once when a part is bad."""
+        part_at, calls = self._part_of, self._calls
+        known: Any = _NO_KEY  # of the part that the last event was of
+        count = self.operation_count
+        try:
+            # Every step in here counts: it is done twice for each operation.
+            for kind, operation in events:
+                if kind is _ANNOTATION:
+                    continue
+                key = operation.key if part_at is None else part_at(operation)
+                if key is not known:
+                    invoke, complete = calls[key] if key in calls else self._begin(key)
+                    known = key
+                if kind is _INVOKE:
+                    operation.index = count
+                    count += 1
+                    invoke(operation)
+                elif not complete(operation):
+                    return False
+            return True
+        finally:
+            self.operation_count = count
 
     def finish(self) -> Verdict:
         """The verdict on everything fed; what is still open is of unknown outcome."""
@@ -155,7 +168,7 @@ class OnlineCheck:
             self._invalid(bad, tuple(uncompared))
         return last
 
-    def _begin(self, key: Key) -> OnlinePart:
+    def _begin(self, key: Key) -> _Calls:
         model = self.model
         # A subclass may promise something else.
         if isinstance(model, Log) and type(model) is Log:
@@ -163,7 +176,8 @@ class OnlineCheck:
         else:
             part = OnlineSearch(model, self._meter, self._patience)
         self._parts[key] = part
-        return part
+        calls = self._calls[key] = part.invoke, part.complete
+        return calls
 
     def _seconds(self) -> float:
         return self._meter.elapsed()
