@@ -68,6 +68,8 @@ class Meter:
         """What is left now, for work that may be done at any later time."""
         budget = self.budget
         seconds, configurations = budget.seconds, budget.configurations
+        if seconds is None and configurations is None and budget.memory is None:
+            return budget  # a copy takes microseconds
         if self._deadline is not None and budget.clock is not None:
             seconds = max(self._deadline - budget.clock(), 0.0)
         if configurations is not None:

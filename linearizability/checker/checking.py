@@ -38,6 +38,8 @@ _FIRST_LOOK = 20_000  # configurations each part may take before the others had 
 _MORE = 8  # times as many in each further turn
 _COMPARE = 200_000  # configurations that one part may take to see whether it was bad before another
 _COMPARE_ALL = 5 * _COMPARE  # and all together
+_DEFAULT = Budget()
+_VALID, _INVALID, _UNKNOWN = Status.VALID, Status.INVALID, Status.UNKNOWN  # to ask the class takes half a microsecond
 _LONG = 1_000  # operations of a part of which a witness may need only the last
 
 Progress = Callable[[int, int], None]  # parts settled, parts in all
@@ -57,7 +59,7 @@ def check(
     """
     if not isinstance(history, History):
         history = History.of(history)
-    budget = budget or Budget()
+    budget = budget or _DEFAULT
     meter = Meter(budget)
     if not validates_itself(model):
         validate(history, model)
@@ -123,7 +125,7 @@ class _Check:
             for place, key in enumerate(open_parts):
                 if not self._settles(key, ceiling):
                     left.append(key)
-                elif self._status[key] is Status.INVALID:
+                elif self._status[key] is _INVALID:
                     return self._invalid(key, open_parts[place + 1 :], ceiling)
                 if progress is not None:
                     progress(len(self._status), len(self._parts))
@@ -188,7 +190,7 @@ class _Check:
         The others need only be looked at until that end.
         """
         first = self._part(key)
-        others = [other for other in self._parts if self._status.get(other) is not Status.VALID and other != key]
+        others = [other for other in self._parts if self._status.get(other) is not _VALID and other != key]
         while others:
             earlier, uncompared = self._bad_before(others, first.witness.prefix_end)
             if not earlier:
@@ -196,7 +198,7 @@ class _Check:
             self._settle_later(earlier, ceiling)
             for other, beginning in earlier.items():
                 if other not in self._status:
-                    self._status[other], self._checks[other] = Status.INVALID, beginning
+                    self._status[other], self._checks[other] = _INVALID, beginning
             key = min(earlier, key=lambda other: self._checks[other].end())
             end, first = first.witness.prefix_end, self._part(key)
             if first.witness.prefix_end >= end:  # what it takes to find the shortest beginning was not there
@@ -227,10 +229,10 @@ class _Check:
         if key in self._bad:
             return self._bad[key]
         checked = self._check_of(key)
-        status = self._status.get(key, Status.UNKNOWN)
+        status = self._status.get(key, _UNKNOWN)
         limit: Limit = self._out.limit if self._out is not None else "configurations"
-        witness: Any = Deferred(lambda: self._explain(key)) if status is Status.INVALID else None
-        order: Any = () if status is Status.UNKNOWN else Deferred(lambda: self._order(key, status))
+        witness: Any = Deferred(lambda: self._explain(key)) if status is _INVALID else None
+        order: Any = () if status is _UNKNOWN else Deferred(lambda: self._order(key, status))
         part = DeferredPart(
             key,
             status,
@@ -239,9 +241,9 @@ class _Check:
             checked.configurations,
             order,
             witness,
-            limit if status is Status.UNKNOWN else None,
+            limit if status is _UNKNOWN else None,
         )
-        if status is Status.INVALID:
+        if status is _INVALID:
             self._bad[key] = part
         return part
 
@@ -259,7 +261,7 @@ class _Check:
 
     def _order(self, key: Key, status: Status) -> tuple[Placed, ...]:
         order: tuple[Placed, ...] = ()
-        if status is Status.VALID and self._checks[key].algorithm == "log":
+        if status is _VALID and self._checks[key].algorithm == "log":
             order = linearize_log(self._parts[key])
         meter = self._allowance()
         try:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from raftlog.linearizability.checker.history import Operation, Outcome
+from raftlog.linearizability.checker.history import OK, Operation
 from raftlog.linearizability.checker.jsonl import freeze
 from raftlog.linearizability.checker.model import (
     OBSERVER,
@@ -84,7 +84,7 @@ class Lock(Model[LockState]):
 
     def uncertain(self, operation: Operation) -> Operation | None:
         copy = super().uncertain(operation)
-        if copy is not None and copy.function == "acquire" and operation.outcome is Outcome.OK:
+        if copy is not None and copy.function == "acquire" and operation.outcome is OK:
             copy.input = {"token": operation.output}
         return copy
 
@@ -93,14 +93,14 @@ class Lock(Model[LockState]):
             if type(operation.input) is not int:
                 raise ValueError(f"{operation.function} takes a token, a whole number, not {operation.input!r}")
             silent = operation.function == "release" and operation.output is None
-            if operation.outcome is Outcome.OK and not silent and type(operation.output) is not bool:
+            if operation.outcome is OK and not silent and type(operation.output) is not bool:
                 raise ValueError(f"{operation.function} answers true or false, not {operation.output!r}")
             return
         given = operation.input
         token = named(freeze(given), "token")
         if type(token) not in (int, type(None)):
             raise ValueError(f"a token is a whole number, not {token!r}")
-        if operation.outcome is Outcome.OK and type(operation.output) not in (int, type(None)):
+        if operation.outcome is OK and type(operation.output) not in (int, type(None)):
             raise ValueError(f"acquire answers a token, a whole number, or null, not {operation.output!r}")
 
     def describe_state(self, state: LockState) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from raftlog.linearizability.checker.history import Operation, Outcome
+from raftlog.linearizability.checker.history import OK, Operation
 from raftlog.linearizability.checker.model import (
     CONSTANT,
     OBSERVER,
@@ -97,7 +97,7 @@ class CasRegister(Register):
         given = operation.input
         if not isinstance(given, _SEQUENCES) or len(given) != 2:
             raise ValueError(f"cas takes [expected, new], not {given!r}")
-        if operation.outcome is Outcome.OK and type(operation.output) not in _ANSWERS:
+        if operation.outcome is OK and type(operation.output) not in _ANSWERS:
             raise ValueError(f"cas answers true (as null does) or false, not {operation.output!r}")
 
     def refusal(self, state: Any, call: Call) -> str:
