@@ -32,10 +32,12 @@ from raftlog.metadata.commands import NO_EPOCH, RegisterBroker
 from raftlog.metadata.feature_levels import unsupported_features
 from raftlog.metadata.records import ResourceType
 from raftlog.wire.errors import ErrorCode
+from raftlog.wire.uuids import uuid_to_text
 
 if TYPE_CHECKING:
     from raftlog.broker.config import BrokerConfig
     from raftlog.broker.machine import Machine
+    from raftlog.broker.runtime.directory_reports import DirectoryReports
     from raftlog.broker.runtime.membership import Membership
     from raftlog.broker.server.health import HealthServer
     from raftlog.broker.store.managed_log import ManagedLog
@@ -74,6 +76,7 @@ class RunningBroker:
         self._suspects = Suspects(self.loop.time, self.controller.log.hung_up)
         self._quorum_watch: QuorumWatch | None = None
         self._leader_check: asyncio.Task[None] | None = None
+        self._reports: DirectoryReports | None = None
 
     # -- starting ----------------------------------------------------------------------------------
 
@@ -184,6 +187,13 @@ class RunningBroker:
 
     async def _register_alone(self) -> None:
         known = self.controller.image.brokers.get(self.config.node_id)
+        directories = tuple(d.directory_id for d in self.logs.directories if d.offline_reason is None)
+        for missing in {*known.directories} - {*directories} if known is not None else ():
+            log.error(
+                "the data directory with directory.id=%s in its meta.properties is missing: what lies in it"
+                " has no leader until it is back; topics whose data are gone for good must be deleted and made again",
+                uuid_to_text(missing),
+            )
         stopped_in_order = known is not None and all(directory.clean for directory in self.logs.directories)
         registered = await self.controller.register(
             RegisterBroker(
@@ -191,6 +201,7 @@ class RunningBroker:
                 incarnation_id=random_id(),
                 endpoints=self.config.registered_endpoints(),
                 rack=self.config["broker.rack"],
+                directories=directories,
                 cluster_id=self.cluster_id,
                 # Nothing was lost, so the partitions that this broker leads keep their leader epochs (KIP-966).
                 previous_broker_epoch=known.epoch if known is not None and stopped_in_order else NO_EPOCH,
@@ -199,6 +210,12 @@ class RunningBroker:
         if registered.error is not ErrorCode.NONE:
             text = f"the controller refuses this broker: {registered.error.name}: {registered.message}"
             raise CannotStart(text)
+        if len(directories) > 1:
+            # Imported here: most brokers have one directory.
+            from raftlog.broker.runtime.directory_reports import DirectoryReports
+
+            self._reports = DirectoryReports(self.controller, self.logs, self.config.node_id)
+            self._reports.begin()
 
     def _serve(self) -> None:
         self._groups = GroupCoordinator(self.config, self.controller, self.partitions, self.clock, self.loop)
@@ -271,6 +288,8 @@ class RunningBroker:
         self.doors.close()
         if self.membership is not None:
             await self.membership.close()
+        if self._reports is not None:
+            await self._reports.finish()
         if self._background is not None:
             self._background.cancel()
             await asyncio.gather(self._background, return_exceptions=True)

@@ -86,7 +86,7 @@ def _after_return(
 ) -> tuple[Record, ...]:
     known = image.brokers.get(command.broker_id)
     changes: tuple[Record, ...] = ()
-    same = known is not None and not known.fenced and all(d in command.directories for d in known.directories)
+    same = known is not None and not known.fenced and set(known.directories) == set(command.directories)
     if image.topics and (command.fenced or not same):
         from raftlog.metadata.broker_states import returned
 

@@ -169,6 +169,9 @@ def returned(
     brought = command.directories
     before = known.directories if known is not None else ()
     some_lost = bool(brought) and any(directory not in brought for directory in before)
+    if not command.fenced and len(before) > 1:
+        # A broker alone opens a log when it is first used, and has told where each one lies.
+        some_lost = False
 
     def decide(_: TopicImage, state: PartitionImage) -> Wanted:
         holders = {*state.isr, *state.eligible_leader_replicas}

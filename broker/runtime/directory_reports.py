@@ -1,16 +1,17 @@
 """Tells the controller in which data directory each replica lies (KIP-858), on brokers that have several.
 
 Knows how to find what the controller does not know yet: by comparing, so that nothing that was created, moved or missed
-is forgotten. Refuses to know how it is told. A broker with one directory has nothing to tell.
+is forgotten. A broker with one directory has nothing to tell.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from raftlog.metadata.cluster_commands import AssignDirectories, DirectoryAssignment
 from raftlog.metadata.elections import directory_of
+from raftlog.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from raftlog.broker.runtime.controller import Controller
@@ -18,19 +19,60 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 0.5
 """Until a replica is told of, the loss of any directory counts as its loss: late is only less exact."""
+RETRY_SECONDS = 1.0
+FINISH_SECONDS_MAX = 1.0
+"""For the last of them when a broker alone stops, whose disk may stand still."""
+
+
+class Assignments:
+    """Sends what the controller is to be told until it has taken it, all that comes in one turn of the loop at once."""
+
+    def __init__(self, controller: Controller, node_id: int) -> None:
+        self._controller = controller
+        self._node_id = node_id
+        self._waiting: dict[tuple[bytes, int], bytes] = {}
+        self._sending: asyncio.Task[None] | None = None
+
+    def assign(self, topic_id: bytes, index: int, directory_id: bytes) -> None:
+        """A replica lies in this directory."""
+        self._waiting[topic_id, index] = directory_id
+        if self._sending is None or self._sending.done():
+            self._sending = asyncio.get_running_loop().create_task(self._send())
+
+    async def _send(self) -> None:
+        await asyncio.sleep(0)
+        while self._waiting:
+            sent = dict(self._waiting)
+            assignments = tuple(DirectoryAssignment(*key, directory) for key, directory in sent.items())
+            command = AssignDirectories(self._node_id, self._controller.broker_epoch, assignments)
+            answer = await self._controller.execute(command)
+            if answer.error is not ErrorCode.NONE:
+                await asyncio.sleep(RETRY_SECONDS)
+                continue
+            for key, directory in sent.items():
+                if self._waiting.get(key) == directory:
+                    del self._waiting[key]
+
+    async def sent(self, seconds_max: float) -> None:
+        """Wait until the controller has taken all, or can not in time."""
+        if self._sending is not None:
+            await asyncio.wait([self._sending], timeout=seconds_max)
+
+    async def close(self) -> None:
+        """Send no more."""
+        if self._sending is not None:
+            self._sending.cancel()
+            await asyncio.gather(self._sending, return_exceptions=True)
 
 
 class DirectoryReports:
     """Looks now and then, and only when logs or metadata have changed."""
 
-    def __init__(
-        self, controller: Controller, logs: LogManager, node_id: int, assign: Callable[[bytes, int, bytes], None]
-    ) -> None:
-        """`assign` is called with (topic id, partition, directory id)."""
+    def __init__(self, controller: Controller, logs: LogManager, node_id: int) -> None:
         self._controller = controller
         self._logs = logs
         self._node_id = node_id
-        self._assign = assign
+        self._assignments = Assignments(controller, node_id)
         self._seen = (-1, -1)
         self._timer: asyncio.TimerHandle | None = None
 
@@ -39,10 +81,17 @@ class DirectoryReports:
         if len(self._logs.directories) > 1:
             self._look()
 
-    def end(self) -> None:
+    async def finish(self) -> None:
+        """Look once more, and have the controller know before the broker stops."""
+        self.report()
+        await self._assignments.sent(FINISH_SECONDS_MAX)
+        await self.end()
+
+    async def end(self) -> None:
         """Look no more."""
         if self._timer is not None:
             self._timer.cancel()
+        await self._assignments.close()
 
     def _look(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look)
@@ -63,4 +112,4 @@ class DirectoryReports:
                     continue
                 state = topic.partitions[index]
                 if self._node_id in state.replicas and directory_of(state, self._node_id) != directory.directory_id:
-                    self._assign(topic.topic_id, index, directory.directory_id)
+                    self._assignments.assign(topic.topic_id, index, directory.directory_id)

@@ -21,9 +21,7 @@ from typing import NamedTuple
 from raftlog.broker.runtime.controller import Controller
 from raftlog.broker.runtime.failures import CannotStart
 from raftlog.metadata.cluster_commands import (
-    AssignDirectories,
     BrokerHeartbeat,
-    DirectoryAssignment,
     HeartbeatAnswer,
 )
 from raftlog.metadata.commands import NO_EPOCH, RegisterBroker
@@ -41,7 +39,6 @@ ANSWER_SECONDS_MAX = 1.0
 LEAVE_SECONDS_MAX = 5.0
 """A broker that cannot hand over by then (nobody leads the quorum) stops all the same: it is fenced for its silence."""
 
-ASSIGNMENT_RETRY_SECONDS = 1.0
 
 
 class State(Enum):
@@ -88,8 +85,6 @@ class BrokerLifecycle:
         self._task: asyncio.Task[None] | None = None
         self.on_registered: Callable[[int], None] | None = None
         self.wants_fence: Callable[[], bool] = _never
-        self._assignments: dict[tuple[bytes, int], bytes] = {}
-        self._assigning: asyncio.Task[None] | None = None
 
     # -- joining -----------------------------------------------------------------------------------
 
@@ -219,32 +214,9 @@ class BrokerLifecycle:
     async def close(self) -> None:
         """Stop the heartbeats."""
         self._leave_now()
-        for task in (self._task, self._assigning):
-            if task is not None:
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
-
-    # -- directories ---------------------------------------------------------------------------------
-
-    def assign_directory(self, topic_id: bytes, index: int, directory_id: bytes) -> None:
-        """Tell the controller in which directory a replica lies (KIP-858)."""
-        self._assignments[topic_id, index] = directory_id
-        if self._assigning is None or self._assigning.done():
-            self._assigning = self._loop.create_task(self._send_assignments())
-
-    async def _send_assignments(self) -> None:
-        await asyncio.sleep(0)  # all that are made in this turn of the loop go out together
-        while self._assignments:
-            sent = dict(self._assignments)
-            assignments = tuple(DirectoryAssignment(*key, directory) for key, directory in sent.items())
-            command = AssignDirectories(self._registration.broker_id, self._controller.broker_epoch, assignments)
-            answer = await self._controller.execute(command)
-            if answer.error is not ErrorCode.NONE:
-                await asyncio.sleep(ASSIGNMENT_RETRY_SECONDS)
-                continue
-            for key, directory in sent.items():
-                if self._assignments.get(key) == directory:
-                    del self._assignments[key]
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
 
 
 def _never() -> bool:

@@ -154,9 +154,7 @@ class Membership:
         assert self._lifecycle is not None
         self._lifecycle.start()
         await self._lifecycle.wait_until_serving()
-        self._reports = DirectoryReports(
-            self._controller, self._broker.logs, self._config.node_id, self._lifecycle.assign_directory
-        )
+        self._reports = DirectoryReports(self._controller, self._broker.logs, self._config.node_id)
         self._reports.begin()
         self._keep(self._loop.create_task(self._stop_when_refused()))
 
@@ -207,7 +205,7 @@ class Membership:
         if self._duties is not None:
             self._duties.close()
         if self._reports is not None:
-            self._reports.end()
+            await self._reports.end()
         if self._lifecycle is not None:
             await self._lifecycle.close()
         if self._replication is not None:

@@ -187,7 +187,8 @@ class PartitionManager:
         if not 0 <= index < len(image.partitions):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         state = image.partitions[index]
-        if self._node_id not in state.replicas:
+        if self._node_id not in state.replicas or (state.leader != self._node_id and len(state.replicas) == 1):
+            # The only replica may lie in a directory that is missing now: it must not be begun anew in another one.
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         config = topic.config
         try:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from raftlog.broker.runtime.directory_reports import Assignments
 from raftlog.broker.runtime.failures import CannotStart
 from raftlog.broker.runtime.lifecycle import State
 from raftlog.metadata.cluster_commands import UnregisterBroker
@@ -162,10 +163,10 @@ async def test_a_directory_that_fails_takes_only_its_own_replicas(tmp_path: Path
     async with World(tmp_path) as world:
         one, two = b"directory one...", b"directory two..."
         broker = await world.node(4, directories=(one, two)).up()
+        assignments = Assignments(broker.controller, 4)
         for name, directory in (("a", one), ("b", two)):
             await world.topic(4, 1, name=name)
-            assert broker.lifecycle is not None
-            broker.lifecycle.assign_directory(broker.image.topics[name].topic_id, 0, directory)
+            assignments.assign(broker.image.topics[name].topic_id, 0, directory)
         await until(lambda: all(world.partition(broker, name).directories for name in ("a", "b")), "both are told")
         broker.offline = (one,)
         assert broker.lifecycle is not None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from raftlog.metadata.cluster_commands import AssignDirectories, DirectoryAssignment
 from raftlog.metadata.commands import (
     AllocateProducerIds,
     InitializeCluster,
     NewTopic,
     RegisterBroker,
 )
+from raftlog.metadata.records import NO_LEADER
 from raftlog.wire.errors import ErrorCode
 from tests.metadata.world import World
 
@@ -72,3 +74,34 @@ def test_a_broker_of_an_old_epoch_gets_no_producer_ids() -> None:
     world.register(1)
     assert world.execute(AllocateProducerIds(1, old)).error is ErrorCode.STALE_BROKER_EPOCH
     assert world.execute(AllocateProducerIds(9, 1)).error is ErrorCode.STALE_BROKER_EPOCH
+
+
+ONE, TWO, NEW = (name.ljust(16).encode() for name in ("one", "two", "new"))
+
+
+def start_alone(world: World, *directories: bytes) -> list[int]:
+    """A broker alone registers with these data directories; who leads the partitions of `t` then."""
+    incarnation = world.image.last_broker_epoch.to_bytes(16, "big")
+    assert world.execute(RegisterBroker(1, incarnation, (), directories=directories)).error is ErrorCode.NONE
+    return [partition.leader for partition in world.image.topics["t"].partitions]
+
+
+def test_what_lies_in_a_missing_directory_of_a_broker_alone_has_no_leader_until_it_is_back() -> None:
+    """It was made anew and empty in another directory, and both were found at the next start."""
+    world = World()
+    world.create(NewTopic("t", num_partitions=3))
+    assert start_alone(world, ONE, TWO) == [1, 1, 1], "nobody knew of directories before"
+    topic = world.image.topics["t"].topic_id
+    lies = tuple(DirectoryAssignment(topic, index, directory) for index, directory in enumerate((ONE, TWO)))
+    world.execute(AssignDirectories(1, world.image.brokers[1].epoch, lies))
+    for present in ((ONE,), (ONE,), (ONE, NEW)):
+        assert start_alone(world, *present) == [1, NO_LEADER, 1], "the last one was never used and lies nowhere"
+    assert start_alone(world, ONE, TWO) == [1, 1, 1]
+
+
+def test_a_broker_alone_whose_only_directory_was_exchanged_leads_nothing_until_it_is_back() -> None:
+    world = World()
+    world.create(NewTopic("t", num_partitions=2))
+    assert start_alone(world, ONE) == [1, 1]
+    assert start_alone(world, NEW) == [NO_LEADER, NO_LEADER]
+    assert start_alone(world, ONE) == [1, 1]

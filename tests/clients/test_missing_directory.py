@@ -1,0 +1,49 @@
+"""A data directory of a broker alone that is not there at a start: unmounted, left out of log.dirs, or empty."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from raftlog.testing import BrokerProcess
+from raftlog.wire.errors import ErrorCode
+from tests.clients.confluent import produce, read_all
+from tests.traps.batches import plain_batch, read, send
+from tests.traps.raw import RawConnection, create_topic
+from tests.traps.sensible import Names
+
+
+@pytest.mark.parametrize("absent", ["left out", "an empty mount point"])
+def test_records_in_a_missing_directory_are_neither_replaced_nor_lost(tmp_path: Path, absent: str) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    both = {"log.dirs": f"{one},{two}"}
+    broker = BrokerProcess(1, one, settings=both, log_file=tmp_path / "log")
+    broker.start()
+    try:
+        for topic in ("a", "b"):
+            create_topic(broker.address, topic)
+            produce(broker.address, topic, [{"value": topic.encode()}] * 10)
+        assert (one / "a-0").is_dir() and (two / "b-0").is_dir()
+        broker.stop()
+        two.rename(tmp_path / "elsewhere")
+        broker.settings = both if absent == "an empty mount point" else {"log.dirs": str(one)}
+        broker.start()
+        with RawConnection(broker.address) as connection:
+            there, missing = (Names(topic, bytes(16), "") for topic in ("a", "b"))
+            assert send(connection, there, plain_batch(b"more")).base_offset == 10
+            for answer in (send(connection, missing, plain_batch(b"anew")), read(connection, missing)):
+                assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert "is missing: what lies in it has no leader until it is back" in broker.log()
+        broker.stop()
+        if two.exists():
+            shutil.rmtree(two)
+        (tmp_path / "elsewhere").rename(two)
+        broker.settings = both
+        broker.start()
+        assert len(read_all(broker.address, "b", 10)) == 10
+        produce(broker.address, "b", [{"value": b"more"}])
+        assert len(read_all(broker.address, "b", 11)) == len(read_all(broker.address, "a", 11)) == 11
+    finally:
+        broker.kill()
