@@ -6,12 +6,14 @@ handed in, because the checker is pure. Without them, time is not limited and me
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from raftlog.linearizability.checker.verdict import Limit
 
 MEGABYTE = 1 << 20
+_LEAST_SHARE = 0.01  # of the time that a part has in a turn, however many parts there are
 _EXPLAIN_SECONDS = 10.0  # the most that may be spent on explaining a verdict
 _EXPLAIN_AT_LEAST = 0.1  # also when the check took all the time there was: what was found at last shall be told
 _MEASURE_EVERY = 8  # asking the system costs microseconds, so it is asked once in so many checkpoints
@@ -24,6 +26,10 @@ class OutOfBudget(Exception):
         self.limit: Limit = limit
         self.reason = reason
         super().__init__(reason)
+
+
+class TurnOver(OutOfBudget):
+    """Not the budget is used up but what one part may take before the others have their turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +52,7 @@ class Budget:
 class Meter:
     """The account of one check. Everything that can grow asks `check` often enough."""
 
-    __slots__ = ("_calls", "_deadline", "_memory_at_start", "budget", "ceiling", "configurations", "started")
+    __slots__ = ("_calls", "_deadline", "_memory_at_start", "_pause", "budget", "ceiling", "configurations", "started")
 
     def __init__(self, budget: Budget) -> None:
         self.budget = budget
@@ -58,7 +64,8 @@ class Meter:
             self._memory_at_start = budget.memory()
         self._calls = 0
         self.configurations = 0
-        self.ceiling: int | None = None  # a passing limit on configurations, for a first look at every part
+        self.ceiling: int | None = None  # a passing limit on configurations
+        self._pause = math.inf  # the same on time
 
     def elapsed(self) -> float:
         """Seconds since the start; 0 without a clock."""
@@ -79,16 +86,32 @@ class Meter:
             budget, seconds=seconds, configurations=configurations, clock_at_start=None, memory_at_start=start
         )
 
+    def turn(self, configurations: int | None, parts: int) -> None:
+        """Until the next turn, one part of so many may take so many configurations and its share of half the time that
+        is left; None ends all turns.
+        """
+        self.ceiling, self._pause = None, math.inf
+        if configurations is not None:
+            self.ceiling = self.configurations + configurations
+            if self._deadline is not None and self.budget.clock is not None:
+                now = self.budget.clock()
+                least = (self.budget.seconds or 0.0) * _LEAST_SHARE
+                self._pause = now + max((self._deadline - now) / (2 * parts), least)
+
     def check(self, configurations: int, estimated_bytes: int) -> None:
         """Account for more configurations and for the memory now held. Raises OutOfBudget."""
         budget = self.budget
         self.configurations += configurations
         if self.ceiling is not None and self.configurations >= self.ceiling:
-            raise OutOfBudget("configurations", "first look")
+            raise TurnOver("configurations", "first look")
         if budget.configurations is not None and self.configurations >= budget.configurations:
             raise OutOfBudget("configurations", f"{budget.configurations:,} configurations looked at")
-        if self._deadline is not None and budget.clock is not None and budget.clock() >= self._deadline:
-            raise OutOfBudget("time", f"{budget.seconds:g} s are over")
+        if self._deadline is not None and budget.clock is not None:
+            now = budget.clock()
+            if now >= self._deadline:
+                raise OutOfBudget("time", f"{budget.seconds:g} s are over")
+            if now >= self._pause:
+                raise TurnOver("time", "first look")
         if budget.megabytes is None:
             return
         limit = budget.megabytes * MEGABYTE

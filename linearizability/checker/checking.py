@@ -11,11 +11,11 @@ Knows: how the budget is shared among parts. Refuses to know: any algorithm.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
-from raftlog.linearizability.checker.budget import Budget, Meter, OutOfBudget, to_explain
+from raftlog.linearizability.checker.budget import Budget, Meter, OutOfBudget, TurnOver, to_explain
 from raftlog.linearizability.checker.history import History, HistoryError, Key, Operation
 from raftlog.linearizability.checker.linearize import linearize, linearize_log
 from raftlog.linearizability.checker.model import Model, NotOfModel, is_by_key, keys_of
@@ -123,7 +123,7 @@ class _Check:
                 ceiling = None
             left: list[Key] = []
             for place, key in enumerate(open_parts):
-                if not self._settles(key, ceiling):
+                if not self._settles(key, ceiling, len(open_parts)):
                     left.append(key)
                 elif self._status[key] is _INVALID:
                     return self._invalid(key, open_parts[place + 1 :], ceiling)
@@ -138,21 +138,22 @@ class _Check:
             return Unknown(self._model, parts, count, seconds, limit=self._out.limit, reason=self._reason(self._out))
         return Valid(self._model, parts, count, seconds)
 
-    def _settles(self, key: Key, ceiling: int | None) -> bool:
-        """Check a part until the ceiling. Answers whether it is settled."""
+    def _settles(self, key: Key, ceiling: int | None, count: int) -> bool:
+        """Check a part, one of so many, as long as its turn lasts. Answers whether it is settled."""
         meter = self._meter
         if self._out is not None:
             return False
-        meter.ceiling = None if ceiling is None else meter.configurations + ceiling
+        meter.turn(ceiling, count)
         try:
             self._status[key] = self._check_of(key).run(meter)
             return True
+        except TurnOver:
+            return False
         except OutOfBudget as out:
-            if meter.ceiling is None or meter.configurations < meter.ceiling:
-                self._out = out
+            self._out = out
             return False
         finally:
-            meter.ceiling = None
+            meter.turn(None, count)
 
     def _check_of(self, key: Key) -> PartCheck:
         if key not in self._checks:
@@ -176,12 +177,12 @@ class _Check:
         count = len(self._history)
         return DeferredInvalid(self._model, parts, count, seconds, witness=witness, uncompared=uncompared)
 
-    def _settle_later(self, keys: Iterable[Key], ceiling: int | None) -> None:
+    def _settle_later(self, keys: Collection[Key], ceiling: int | None) -> None:
         """Check parts in what is left of the budget once there is a verdict."""
         self._meter = Meter(self._rest)
         for key in keys:
             if key not in self._status:
-                self._settles(key, ceiling)
+                self._settles(key, ceiling, len(keys))
         self._rest = self._meter.rest()
 
     def _first_bad(self, key: Key, ceiling: int | None) -> tuple[DeferredPart, tuple[Key, ...]]:
@@ -209,13 +210,13 @@ class _Check:
             others = [other for other in others if other in again]
         return first, ()
 
-    def _bad_before(self, keys: Iterable[Key], end: int) -> tuple[dict[Key, BeginningPart], list[Key]]:
+    def _bad_before(self, keys: Collection[Key], end: int) -> tuple[dict[Key, BeginningPart], list[Key]]:
         """Those of the parts that are bad before that time, and those of which nobody knows."""
         meter = self._allowance(_COMPARE_ALL)
         earlier: dict[Key, BeginningPart] = {}
         uncompared = []
         for key in keys:
-            meter.ceiling = meter.configurations + _COMPARE
+            meter.turn(_COMPARE, len(keys))
             try:
                 beginning = bad_before(self._model, self._parts[key], end, meter)
                 if beginning is not None:

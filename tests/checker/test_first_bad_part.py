@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from itertools import count
 from random import Random
 from typing import Any
 
@@ -164,6 +165,18 @@ def test_parts_that_the_budget_does_not_reach_are_told_and_not_passed_over(
     assert verdict.uncompared == uncompared
     assert report_of(verdict).words == f"{verdict.witness.words} {told}".rstrip()
     assert plain_verdict(verdict)["uncompared"] == list(uncompared)
+
+
+def test_a_part_that_takes_long_leaves_time_for_a_look_at_the_others() -> None:
+    operations = [Operation(number, "append", f"{number},", None, "hard", 0, 90, OK) for number in range(12)]
+    operations.append(Operation(20, "get", None, "no order gives this", "hard", 91, 92, OK))
+    operations.append(Operation(21, "get", None, "nobody put this", "bad", 93, 94, OK))
+    ticks = count()  # each look at the clock takes a second
+    verdict = check(operations, KeyValue(), budget=Budget(seconds=20, clock=lambda: float(next(ticks))))
+    assert isinstance(verdict, Invalid)
+    assert (verdict.witness.key, verdict.uncompared) == ("bad", ("hard",))
+    assert [part.status for part in verdict.parts] == [Status.UNKNOWN, Status.INVALID]
+    assert next(ticks) < 25
 
 
 def test_an_open_call_does_not_let_the_online_form_tell_of_a_later_violation() -> None:
