@@ -100,6 +100,10 @@ class RunningBroker:
         self._build()
         self._has_logs = True
         self.logs.start()
+        if self.membership is None:
+            # Among others it is only known later that the metadata are current.
+            image = self.controller.image
+            self.logs.set_aside_strays(lambda topic, index: image.partition(topic, index) is not None)
         for waiting in self.logs.recover():
             await (asyncio.sleep(0) if waiting is None else asyncio.wait([asyncio.wrap_future(waiting)]))
         self.controller.subscribe(self.partitions.publish)

@@ -294,19 +294,32 @@ class LogManager:
         return log
 
     def _check_topic_id(self, key: tuple[str, int], log: PartitionLog, topic_id: bytes) -> PartitionLog | None:
-        directory = self._homes[key]
         try:
-            found = directory.topic_id_of(log.directory)
+            found = self._homes[key].topic_id_of(log.directory)
             if found is None or found == topic_id:
                 log.topic_id = topic_id
                 return log
-            self._forget(key, log)
-            path = directory.set_aside(log.directory, doomed=False)
+            self._set_aside(key, log, "is of an earlier topic of that name")
         except OSError as error:
             raise log.fail(error) from error
-        what = "log=%s is of an earlier topic of that name: set aside as %s, to be removed if nobody wants it"
-        logger.warning(what, log.directory, path)
         return None
+
+    def _set_aside(self, key: tuple[str, int], log: PartitionLog, why: str) -> None:
+        directory = self._homes[key]
+        self._forget(key, log)
+        path = directory.set_aside(log.directory, doomed=False)
+        logger.warning("log=%s %s: set aside as %s, to be removed if nobody wants it", log.directory, why, path)
+
+    def set_aside_strays(self, is_known: Callable[[str, int], bool]) -> None:
+        """Rename the directories of partitions that are not known any more, before anything is recovered in them: their
+        topics were deleted, and a crash or a missing disk kept them. What is in them stays until a person removes it.
+        """
+        for key, log in list(self._logs.items()):
+            if not is_known(*key):
+                try:
+                    self._set_aside(key, log, "is of a topic that is not there")
+                except OSError as error:
+                    log.fail(error)
 
     def _create(self, key: tuple[str, int], topic_id: bytes, config: LogConfig) -> PartitionLog:
         """In the directory with the fewest partitions, or the next one if that has no room."""

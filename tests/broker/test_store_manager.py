@@ -153,6 +153,19 @@ async def test_deleting_a_topic_spares_the_one_that_has_its_name_now(host: Host)
     assert host.manager.get("t", 0) is not None
 
 
+async def test_partitions_that_nobody_knows_any_more_are_set_aside_before_they_are_recovered(
+    host: Host, caplog: pytest.LogCaptureFixture
+) -> None:
+    for topic in ("t", "gone"):
+        host.append(3, topic)
+    host.kill()
+    manager = host.start(recover=False)
+    manager.set_aside_strays(lambda topic, _: topic == "t")
+    list(manager.recover())
+    assert manager.get("gone", 0) is None and host.open().log_end_offset == 3
+    assert host.names("gone-0.") == host.names("-stray/") != [] and "is of a topic that is not there" in caplog.text
+
+
 async def test_records_of_another_topic_of_that_name_are_set_aside_and_kept(
     host: Host, caplog: pytest.LogCaptureFixture
 ) -> None:
