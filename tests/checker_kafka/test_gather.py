@@ -26,6 +26,7 @@ def tables(draw: random.Random, typecode: str) -> list[array[int]]:
 
 @pytest.mark.parametrize("count", [0, 1, 2, 63, 64, 65, 1000])
 def test_every_step_gives_the_same(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    monkeypatch.setattr(gather, "_CHUNK", 50)
     draw = random.Random(count)
     places = array("i", [draw.randrange(max(count, 1)) for _ in range(count)])
     for typecode, limit in (("i", 2**31 - 2), ("q", 2**62)):
@@ -34,6 +35,7 @@ def test_every_step_gives_the_same(monkeypatch: pytest.MonkeyPatch, count: int) 
         )
         for step, arguments in (
             ("take", (values, places)),
+            ("take", (values, array("i", [-1 - place for place in places]))),
             ("steps_other_than_one", (values,)),
             ("shifted", (values, 1)),
             ("shifted", (values, -1)),

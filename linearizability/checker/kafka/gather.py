@@ -23,13 +23,19 @@ except ImportError:
 NOTHING = -(2**63)
 _WORTH_IT = 64  # below this length NumPy's fixed cost is larger than the work
 _ROWS_A_TABLE = 8  # the same where it comes once for each of many keys
+_CHUNK = 1 << 14  # places at once: NumPy turns them into 64 bits first, which are not to leave the processor's cache
 _AT_ONCE = 4096  # arguments of one call, all of them objects for as long as it lasts
 
 
 def take(values: array[int], places: array[int]) -> array[int]:
     """values[place] for every place, in an array of the same type; a negative place counts from the end."""
     if numpy is not None and len(places) >= _WORTH_IT:
-        return _array(values.typecode, _view(values).take(_view(places)))
+        found = array(values.typecode, bytes(values.itemsize)) * len(places)
+        seen, filled, rest = _view(values), _view(found), _view(places)
+        for first in range(0, len(rest), _CHUNK):
+            after = first + _CHUNK
+            seen.take(rest[first:after], out=filled[first:after], mode="wrap")  # other modes write by way of a copy
+        return found
     found = array(values.typecode)
     for first in range(0, len(places), _AT_ONCE):
         some = places[first : first + _AT_ONCE]
@@ -56,7 +62,9 @@ def steps_other_than_one(values: array[int]) -> bytearray:
 def clear(marks: bytearray | array[int], places: array[int]) -> None:
     """Set the marks at these places to 0."""
     if numpy is not None and len(places) >= _WORTH_IT:
-        numpy.frombuffer(marks, dtype=numpy.uint8)[_view(places)] = 0
+        cleared, rest = numpy.frombuffer(marks, dtype=numpy.uint8), _view(places)
+        for first in range(0, len(rest), _CHUNK):
+            cleared[rest[first : first + _CHUNK]] = 0
         return
     for place in places:
         marks[place] = 0
@@ -161,7 +169,9 @@ def put_first(target: array[int], places: array[int], values: array[int]) -> Non
     """target[place] = the value that comes with it; of several with one place the first."""
     if numpy is not None and len(places) >= _WORTH_IT:
         # Of several assignments to one place NumPy leaves the last.
-        numpy.frombuffer(target, dtype=target.typecode)[_view(places)[::-1]] = _view(values)[::-1]
+        filled, later, news = _view(target), _view(places)[::-1], _view(values)[::-1]
+        for first in range(0, len(later), _CHUNK):
+            filled[later[first : first + _CHUNK]] = news[first : first + _CHUNK]
         return
     for place, value in zip(reversed(places), reversed(values), strict=True):
         target[place] = value
