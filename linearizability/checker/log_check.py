@@ -91,13 +91,15 @@ class LogCheck:
         self.outgrown: list[float] = [_NEVER]
         self.growers: list[Operation] = []
         self.needs: list[int] = []
-        self.unknown: list[Operation] = []  # appends of unknown outcome
+        self.unknown: dict[Operation, None] = {}  # appends of unknown outcome
         self.unchecked = 0  # reads of records that are forgotten
         self._following = 0
         self._reads: list[Operation] = []
         self._ends: list[Operation] = []  # and appends of nothing, which tell no more than an end
         self._appends = 0  # taken so far, about
         self._looked_until = 0
+        self._searched_in = self._reads
+        self._searched_for = self._searched = 0
         self._is_behind = False
         self._look_at = _LOOK_AFTER
         self._remember = remember
@@ -135,27 +137,27 @@ class LogCheck:
         for operation in operations:
             if operation.outcome is not ok:
                 if operation.outcome is INFO and operation.function == "append":
-                    self.unknown.append(operation)
+                    self.unknown[operation] = None
                 continue
-            if operation.function == "append":
+            function = operation.function
+            if function == "append":
                 first = operation.output
-                records = operation.input
-                end = first + len(records)
+                end = first + len(operation.input)
                 if end > greatest:
                     if end >= reserved:
                         reserved = self._reserve(operation, end - greatest)
                     growers.append(operation)
                     needs.append(end)
                     greatest = end
-                place = first - base
-                if not records:
+                place = first - base if base else first
+                if end == first:
                     ends.append(operation)
                 elif place < owned or ahead[place] is not None:
                     raise Violated(LogViolation("overlap", first, (operation,)))
                 else:
                     ahead[place] = operation
                 continue
-            if operation.function == "read":
+            if function == "read":
                 reads.append(operation)
                 end = operation.input + len(operation.output[0])
             else:
@@ -222,11 +224,16 @@ class LogCheck:
             reads = self._without_forgotten(reads)
         for operation in reads:
             records, saw_end = operation.output
-            place = operation.input - base
-            end = place + len(records)
+            place = operation.input - base if base else operation.input
+            count = len(records)
+            end = place + count
             if end > owned:
                 still.append(operation)
-            elif contents[place:end] != records or (saw_end and outgrown[end] < operation.call):
+            elif count > 1:
+                if contents[place:end] != records or (saw_end and outgrown[end] < operation.call):
+                    self._judge(operation)
+            # Without a slice, for those who ask at the end of the log and get a record or none.
+            elif (count and contents[place] != records[0]) or (saw_end and outgrown[end] < operation.call):
                 self._judge(operation)
         return still
 
@@ -254,6 +261,16 @@ class LogCheck:
     def waiting(self) -> list[Operation]:
         """The operations that tell of more than has its appends."""
         return self._reads + self._ends
+
+    def reader_of_next(self) -> Operation | None:
+        """The first of those that wait that read what stands at `owned`."""
+        offset, reads = self.owned, self._reads
+        place = self._searched if self._searched_in is reads and self._searched_for == offset else 0
+        while place < len(reads) and not reads[place].input <= offset < end_of(reads[place]):
+            place += 1
+        # Until one of the two changes, only those that come then are left to be looked at.
+        self._searched_in, self._searched_for, self._searched = reads, offset, place
+        return reads[place] if place < len(reads) else None
 
     def look_through(self) -> None:
         """Compare the waiting operations with the records that have their appends by now."""
@@ -351,11 +368,18 @@ class LogCheck:
         place = bisect_left(self.growers, call, key=_returned)
         return (self.needs[place - 1], self.growers[place - 1]) if place else (self.base, None)
 
-    def forget(self) -> None:
-        """Drop what no later operation can be compared with. Without `remember`, nothing is ever dropped."""
+    def forget(self) -> LogViolation | None:
+        """Drop what no later operation can be compared with. Without `remember`, nothing is ever dropped.
+
+        Answers the violation when what waits and can be compared by now has one.
+        """
         if self._remember is None or self.owned - self.base <= 2 * self._remember:
-            return
-        self.look_through()
+            return None
+        try:
+            self.look_through()
+        except Violated as found:
+            self.violation = found.violation
+            return self.violation
         drop = self.owned - self.base - self._remember
         del self.contents[:drop]
         del self.ahead[:drop]
@@ -365,6 +389,7 @@ class LogCheck:
         del self.needs[:settled]
         del self.growers[:settled]
         self._following -= settled
+        return None
 
 
 def same(record: Any, other: Any) -> bool:

@@ -11,7 +11,7 @@ out up to a limit.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection
 from operator import itemgetter
 from typing import Any, TypeAlias
@@ -20,6 +20,7 @@ from raftlog.linearizability.checker.history import Operation
 from raftlog.linearizability.checker.jsonl import freeze
 from raftlog.linearizability.checker.log_check import LogCheck, LogViolation, Violated, end_of, same
 
+_NOTHING = object()  # the first record of an append of none
 _PACKING_LIMIT = 1_000_000  # numbers kept of positions looked at before saying that this is too hard
 
 
@@ -27,36 +28,62 @@ class Undecided(Exception):
     """Two appends of unknown outcome look alike, or too many ways to fill a gap: the check has no answer."""
 
 
-def place_told(check: LogCheck, opened: Collection[Operation]) -> LogViolation | None:
-    """Let an append of unknown outcome own the offsets behind the owned ones, when a read tells that it is there.
+class Placing:
+    """Lets appends of unknown outcome own the offsets behind the owned ones, when a read tells that they are there.
 
-    `opened` are the operations still open: one of them may have appended the same. Without such an append nothing
-    happens. For a log that still grows; a finished one needs no help before `finish`.
+    For a log that still grows; a finished one needs no such help before `finish`.
     """
-    try:
-        while _place_next(check, opened):
-            pass
-    except Violated as found:
-        check.violation = found.violation
-    return check.violation
 
+    def __init__(self, check: LogCheck) -> None:
+        self._check = check
+        self._indexed: dict[Operation, Any] = {}  # of those in check.unknown: its first record
+        self._by_first: dict[Any, dict[Operation, None]] = {}
 
-def _place_next(check: LogCheck, opened: Collection[Operation]) -> bool:
-    offset = check.owned
-    readers = (op for op in check.waiting if op.function == "read" and op.input <= offset < end_of(op))
-    reader = next(readers, None)
-    if reader is None:
-        return False
-    record = reader.output[0][offset - reader.input]
-    fitting = [op for op in check.unknown if len(op.input) and same(op.input[0], record)]
-    if len(fitting) != 1 or any(op.function == "append" and op.input and same(op.input[0], record) for op in opened):
-        return False
-    check.unknown.remove(fitting[0])
-    bound, earlier = check.bound_at(fitting[0].call)
-    if bound > offset and earlier is not None:
-        raise Violated(LogViolation("early", offset, (earlier, fitting[0], reader)))
-    check.own(fitting[0])
-    return True
+    def place_told(self, opened: Collection[Operation]) -> LogViolation | None:
+        """Place as many as can be. `opened` are the operations still open: one may have appended the same."""
+        check = self._check
+        try:
+            while self._place_next(opened):
+                pass
+        except Violated as found:
+            check.violation = found.violation
+        return check.violation
+
+    def _place_next(self, opened: Collection[Operation]) -> bool:
+        check = self._check
+        offset = check.owned
+        reader = check.reader_of_next()
+        if reader is None:
+            return False
+        record = reader.output[0][offset - reader.input]
+        self._index()
+        fitting = [*self._by_first.get(freeze(record), ())]
+        if len(fitting) != 1:
+            return False
+        if any(op.function == "append" and op.input and same(op.input[0], record) for op in opened):
+            return False
+        self._forget(fitting[0])
+        bound, earlier = check.bound_at(fitting[0].call)
+        if bound > offset and earlier is not None:
+            raise Violated(LogViolation("early", offset, (earlier, fitting[0], reader)))
+        check.own(fitting[0])
+        return True
+
+    def _index(self) -> None:
+        """Take in what came since the last time: it stands behind all else."""
+        for operation in reversed(self._check.unknown):
+            if operation in self._indexed:
+                break
+            first = freeze(operation.input[0]) if len(operation.input) else _NOTHING
+            self._indexed[operation] = first
+            self._by_first.setdefault(first, {})[operation] = None
+
+    def _forget(self, operation: Operation) -> None:
+        del self._check.unknown[operation]
+        first = self._indexed.pop(operation)
+        del self._by_first[first][operation]
+        if not self._by_first[first]:
+            del self._by_first[first]
 
 
 def finish(check: LogCheck) -> LogViolation | None:
@@ -82,13 +109,16 @@ def _finish(check: LogCheck) -> None:
     gaps: list[tuple[int, int]] = []
     ends: set[int] = set()  # of the batches from here on
     position = check.owned
+    lowest = sorted(ahead, reverse=True)  # those that are taken out of `ahead` are still there
     while True:
         while (following := ahead.pop(position, None)) is not None:
             position += len(following.input)
             ends.add(position)
         if not ahead and position >= check.greatest:
             break
-        end = min(ahead, default=check.greatest)
+        while lowest and lowest[-1] not in ahead:
+            lowest.pop()
+        end = lowest[-1] if lowest else check.greatest
         if end < position:
             raise Violated(LogViolation("overlap", end, (ahead[end],)))
         gaps.append((position, end))
@@ -98,12 +128,23 @@ def _finish(check: LogCheck) -> None:
             ends.add(end)
         position = end
     if gaps:
-        cuts = sorted(end for end in seen_ends if any(first < end < last for first, last in gaps))
+        cuts = _inside(gaps, seen_ends)
         ends.update(cuts)
         _fill(check, gaps, cuts, unseen, open_end)
     for operation in check.waiting:
         if _bounded(operation) and end_of(operation) not in ends and end_of(operation) != check.owned:
             raise Violated(LogViolation("inside", end_of(operation), (operation,)))
+
+
+def _inside(gaps: list[tuple[int, int]], offsets: Collection[int]) -> list[int]:
+    """Those of the offsets, ascending, that lie between the two ends of one of the gaps, which are ascending too."""
+    inside = []
+    firsts = [first for first, _ in gaps]
+    for offset in sorted(offsets):
+        place = bisect_left(firsts, offset) - 1
+        if place >= 0 and offset < gaps[place][1]:
+            inside.append(offset)
+    return inside
 
 
 def _bounded(operation: Operation) -> bool:
@@ -130,7 +171,7 @@ def _tell(check: LogCheck, ahead: _Ahead) -> _Told:
                 known = check.contents[offset - check.base] if offset >= check.base else record
             else:
                 known = told.setdefault(offset, (record, operation))[0]
-            if not same(known, record):
+            if not (known == record or same(known, record)):
                 raise Violated(LogViolation("conflict", offset, (operation,)))
     return told
 
@@ -208,7 +249,7 @@ def _fill(
     """Fill the gaps with appends that nobody saw. An end seen inside a gap cuts it in two."""
     pieces: list[tuple[int, int]] = []
     for first, end in gaps:
-        inside = [cut for cut in cuts if first < cut < end]
+        inside = cuts[bisect_right(cuts, first) : bisect_left(cuts, end)]
         pieces += zip([first, *inside], [*inside, end], strict=True)
     batches = sorted((check.bound_at(operation.call)[0], len(operation.input)) for operation in unseen)
     if all(size == 1 for _, size in batches):

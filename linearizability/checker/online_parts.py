@@ -26,7 +26,7 @@ from raftlog.linearizability.checker.history import (
     in_order,
 )
 from raftlog.linearizability.checker.log_check import LogCheck, LogViolation, TooFar
-from raftlog.linearizability.checker.log_gaps import Undecided, finish, place_told
+from raftlog.linearizability.checker.log_gaps import Placing, Undecided, finish
 from raftlog.linearizability.checker.log_witness import known_at, log_witness
 from raftlog.linearizability.checker.model import Model, validate_all
 from raftlog.linearizability.checker.models.log import Log
@@ -84,6 +84,7 @@ class OnlineLog:
         self._functions = model.functions
         self._meter = meter
         self._check = LogCheck(complete=model.complete, remember=_REMEMBERED, leap=_LEAP)
+        self._placing = Placing(self._check)
         self._returned: list[Operation] = []
         self._recent: deque[Operation] = deque(maxlen=_RECENT)
         self._open: dict[Operation, None] = {}
@@ -120,8 +121,9 @@ class OnlineLog:
             return False
         if check.unknown and check.waiting:
             validate_all(self._model, self._open)
-            self.is_bad = place_told(check, self._open) is not None
-        check.forget()
+            self.is_bad = self._placing.place_told(self._open) is not None
+        if not self.is_bad:
+            self.is_bad = check.forget() is not None
         self._meter.check(0, check.bytes_used + _OPERATION_BYTES * check.waiting_count)
         return not self.is_bad
 

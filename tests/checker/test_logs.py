@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -165,3 +166,32 @@ def test_a_record_that_was_a_tuple_may_be_read_as_a_list(outcome: Outcome) -> No
     assert isinstance(check_online(History.of([append, read]), Log()), Valid)
     other = op(2, "read", 0, [[["k", 1], [["v", [2]]]], True], (50, 60))
     assert isinstance(check(History.of([append, other]), Log()), Invalid)
+
+
+def test_a_long_log_with_many_unknown_outcomes_is_judged_in_time_linear_in_its_length() -> None:
+    """Every third append is of unknown outcome, and nobody saw its record: as many gaps, and the ends seen behind."""
+    steps = []
+    for length in (2_000, 4_000):
+        operations = []
+        for at in range(length):
+            unknown = at % 3 == 0
+            outcome = INFO if unknown else OK
+            times = (2 * at, None if unknown else 2 * at + 1)
+            operations.append(op(1, "append", [at], None if unknown else at, times, outcome=outcome))
+            if not unknown:
+                operations.append(op(2, "read", at, [[at], True], (2 * at, 2 * at + 1)))
+        history = History.of(operations)
+        counted = 0
+
+        def count(frame: object, event: str, _: object) -> None:
+            nonlocal counted
+            counted += event in ("call", "c_call")
+
+        sys.setprofile(count)
+        try:
+            verdict = check(history, Log())
+        finally:
+            sys.setprofile(None)
+        assert isinstance(verdict, Valid)
+        steps.append(counted)
+    assert steps[1] < 2.2 * steps[0]

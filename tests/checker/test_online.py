@@ -16,7 +16,7 @@ from raftlog.linearizability.checker.models.log import Log
 from raftlog.linearizability.checker.models.register import Register
 from raftlog.linearizability.checker.online import OnlineCheck, check_online
 from raftlog.linearizability.checker.recorder import Recorder
-from raftlog.linearizability.checker.verdict import Invalid, Status, Unknown
+from raftlog.linearizability.checker.verdict import Invalid, Status, Unknown, Verdict
 from tests.checker.brute_force import is_linearizable
 from tests.checker.endless import Growing, GrowingLog
 from tests.checker.objects import WORLDS, scramble
@@ -163,6 +163,38 @@ for part in range(5):
     sizes.append(resident())
 print(sizes[1], sizes[-1], online.finish().status.value)
 """
+
+
+def test_an_answer_that_waited_until_the_log_forgets_is_judged_before() -> None:
+    """A read of what is not there yet, and its append with another record, each among operations enough to forget."""
+    online = OnlineCheck(Log())
+    clock = iter(range(1 << 20))
+    length = 0
+
+    def done(function: str, given: Any, output: Any) -> Verdict | None:
+        call = next(clock)
+        operation = Operation(1, function, given, output, None, call, next(clock), OK)
+        online.feed((EventType.INVOKE, operation))
+        return online.feed((EventType.OK, operation))
+
+    def grow() -> Verdict | None:
+        nonlocal length
+        length += 1000
+        return done("append", ["x"] * 1000, length - 1000)
+
+    late = Operation(2, "append", ["good"], 70_000, None, next(clock), 1 << 20, OK)
+    online.feed((EventType.INVOKE, late))
+    for _ in range(70):
+        assert grow() is None
+    assert done("read", 70_000, [["bad"], False]) is None
+    for _ in range(64):
+        assert done("read", 0, [[], False]) is None
+    online.feed((EventType.OK, late))
+    length += 1
+    verdicts = [grow() for _ in range(64)]
+    verdict = verdicts[-1]
+    assert isinstance(verdict, Invalid)
+    assert verdict.witness.words == "The read by process 1 read 'bad' at offset 70000, which nobody had appended."
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc")
