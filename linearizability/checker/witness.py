@@ -18,6 +18,7 @@ from raftlog.linearizability.checker.words import capital, tell_large, tell_lone
 
 _ORDERS_LIMIT = 5_000  # configurations tried out; a core that did not become small may have more
 _STATES_LIMIT = 12  # told
+_ANY_STATE = "is in any state"
 _ORDERS_WORTH = 500  # operations; of a core that did not become smaller, all orders would take longer than its search
 
 # Operations placed, as bits, and the state after them.
@@ -181,12 +182,12 @@ def with_words(witness: Witness, words: str) -> Witness:
 
 
 def _because(possible: PossibleState, refused: Operation, words: str) -> PossibleState:
-    """The state with the words in the place of the model's reason for refusing the operation."""
+    """Refused in the words, and not for the state that the operation finds when it is alone: any other is as good."""
     reason = words.removeprefix(f"{capital(who(refused))} ").removesuffix(".")
     refusals = tuple(
         Refusal(one.operation, reason) if one.operation is refused else one for one in possible.refusals
     )
-    return replace(possible, refusals=refusals)
+    return replace(possible, description=_ANY_STATE, refusals=refusals)
 
 
 def _large_witness(core: Core, key: Key, prefix_end: int, words: str | None) -> Witness:

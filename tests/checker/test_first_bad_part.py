@@ -198,6 +198,25 @@ def test_an_open_call_does_not_let_the_online_form_tell_of_a_later_violation() -
     ]
 
 
+def test_a_part_with_an_answer_that_came_too_late_to_be_judged_is_not_compared() -> None:
+    online = OnlineCheck(Register(), patience=5)
+
+    def done(operation: Operation) -> None:
+        online.feed((EventType.INVOKE, operation))
+        online.feed((EventType.OK, operation))
+
+    stuck = read("doubtful", 99, 0, 30)
+    online.feed((EventType.INVOKE, stuck))
+    for number in range(10):
+        done(write("doubtful", number, 2 * number + 1, 2 * number + 2))
+    online.feed((EventType.OK, stuck))
+    assert online.verdict is None
+    done(read("bad", 5, 31, 32))
+    verdict = online.finish()
+    assert isinstance(verdict, Invalid)
+    assert (verdict.witness.key, verdict.uncompared) == ("bad", ("doubtful",))
+
+
 def open_for_long() -> list[Operation]:
     """A dequeue that is open from the beginning took `a`; at the very end it answers something else."""
     operations = [Operation("slow", "dequeue", None, "wrong", None, 0, 10_000, OK)]

@@ -153,6 +153,7 @@ def test_an_answer_from_nowhere_is_not_refused_for_what_the_object_held_long_ago
     assert isinstance(verdict, Invalid) and len(verdict.witness.operations) == 1
     [possible] = verdict.witness.possible
     assert [refusal.reason for refusal in possible.refusals] == ["answered 99, which nobody wrote"]
+    assert possible.description == "is in any state"
     queue = [Operation(1, "enqueue", 1, None, None, 0, 1, OK), Operation(2, "dequeue", None, 9, None, 2, 3, OK)]
     verdict = check(queue, Queue())
     assert isinstance(verdict, Invalid)

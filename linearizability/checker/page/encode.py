@@ -184,7 +184,9 @@ class _Encoder:
             "possible": [
                 {
                     "state": number(shortened(possible.description, LABEL_LIMIT)),
-                    "order": self._order(possible.linearization, before),
+                    "order": self._order(
+                        possible.linearization, before if possible.linearization else possible.description
+                    ),
                     "refusals": [
                         [self.number(refusal.operation), number(shortened(refusal.reason, VALUE_LIMIT))]
                         for refusal in possible.refusals[:REFUSALS_LIMIT]
