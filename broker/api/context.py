@@ -5,10 +5,13 @@ Knows names only; builds nothing. `broker/main.py` puts the services together.
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from raftlog.broker.runtime.contact import Suspects
+from raftlog.broker.server.limits import NAME_LENGTH_IN_LOGS_MAX
 
 if TYPE_CHECKING:
     import asyncio
@@ -21,6 +24,11 @@ if TYPE_CHECKING:
     from raftlog.broker.runtime.partition_manager import PartitionManager
     from raftlog.broker.server.connection import Connection
     from raftlog.broker.store.log_manager import LogManager
+
+log = logging.getLogger("raftlog.changes")
+
+CHANGES_IN_A_LINE_MAX = 10
+"""How many things that one request changed are named in the log."""
 
 
 @dataclass(slots=True)
@@ -66,3 +74,11 @@ class RequestContext:
     listener_name: str
     advertised: tuple[str, int]
     connection: Connection
+
+    def tell_change(self, what: str, changed: Sequence[str]) -> None:
+        """Log what this client has changed, if anything: an operator wants to know who did that."""
+        if changed:
+            more = len(changed) - CHANGES_IN_A_LINE_MAX
+            named = ", ".join(changed[:CHANGES_IN_A_LINE_MAX]) + (f" and {more} more" if more > 0 else "")
+            client_id = (self.client_id or "")[:NAME_LENGTH_IN_LOGS_MAX]
+            log.info("client=%s name=%r %s: %s", self.client_host, client_id, what, named)

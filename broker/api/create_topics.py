@@ -25,6 +25,8 @@ async def handle(context: RequestContext, request: CreateTopicsRequest) -> Creat
     """Each topic succeeds or fails on its own."""
     command = CreateTopics(tuple(map(_new_topic, request.topics)), validate_only=request.validate_only)
     answer = await context.services.controller.execute(command, seconds_of(request.timeout_ms))
+    made = [f"{r.name} partitions={r.num_partitions}" for r in answer.results if r.error is ErrorCode.NONE]
+    context.tell_change("topics created", [] if request.validate_only else made)
     return CreateTopicsResponse(topics=[_result(context, result) for result in answer.results])
 
 

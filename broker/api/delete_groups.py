@@ -8,6 +8,7 @@ from typing import Any
 from raftlog.broker.api.context import RequestContext
 from raftlog.broker.core.group.admin import delete_group
 from raftlog.broker.runtime.group_shard_host import GroupShardHost
+from raftlog.broker.server.limits import NAME_LENGTH_IN_LOGS_MAX
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.delete_groups import (
     DeletableGroupResult,
@@ -25,6 +26,8 @@ async def handle(context: RequestContext, request: DeleteGroupsRequest) -> Delet
         answer = _delete(context, group_id)
         error = answer if isinstance(answer, ErrorCode) else await answer
         results.append(DeletableGroupResult(group_id=group_id, error_code=error))
+    gone = [repr(r.group_id[:NAME_LENGTH_IN_LOGS_MAX]) for r in results if r.error_code == ErrorCode.NONE]
+    context.tell_change("groups deleted", gone)
     return DeleteGroupsResponse(results=results)
 
 

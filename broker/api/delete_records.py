@@ -42,6 +42,13 @@ def handle(
             for topic in request.topics
         ]
     )
+    gone = [
+        f"{topic.name}-{partition.partition_index} below {partition.low_watermark}"
+        for topic in response.topics
+        for partition in topic.partitions
+        if partition.error_code == ErrorCode.NONE
+    ]
+    context.tell_change("records deleted", gone)
     return _when_all_have(waiting, request.timeout_ms, response) if waiting else response
 
 

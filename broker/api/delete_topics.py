@@ -44,6 +44,7 @@ async def handle(context: RequestContext, request: DeleteTopicsRequest) -> Delet
         else:
             accepted.append(state.name if state.name is not None else state.topic_id)
     answer = await context.services.controller.execute(DeleteTopics(tuple(accepted)), seconds_of(request.timeout_ms))
+    context.tell_change("topics deleted", [r.name or "" for r in answer.results if r.error is ErrorCode.NONE])
     results = [_result(r.name, r.topic_id, r.error, r.message) for r in answer.results]
     return DeleteTopicsResponse(responses=[*refused.values(), *results])
 

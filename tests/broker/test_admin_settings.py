@@ -13,10 +13,14 @@ from raftlog.metadata.records import ResourceType
 from raftlog.wire.apis import ApiKey
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages import alter_configs, incremental_alter_configs
+from raftlog.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from raftlog.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from raftlog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from raftlog.wire.messages.describe_cluster import DescribeClusterRequest
 from raftlog.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from raftlog.wire.messages.init_producer_id import InitProducerIdRequest
 from raftlog.wire.messages.list_config_resources import ListConfigResourcesRequest
+from raftlog.wire.schema import Message
 from tests.broker.admin_world import ADVERTISED, CLUSTER_ID, AdminWorld, versions
 
 TOPIC, BROKER = ResourceType.TOPIC, ResourceType.BROKER
@@ -142,6 +146,33 @@ async def test_settings_are_replaced_as_a_whole_in_every_version(tmp_path: Path,
             response = await world.call(ApiKey.ALTER_CONFIGS, request, version)
             assert response.responses[0].error_code == ErrorCode.NONE
             assert world.image.configs_of(TOPIC, "t") == expected
+
+
+async def test_the_log_tells_who_changed_what(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "raftlog.changes")
+    async with AdminWorld(tmp_path) as world:
+
+        async def ask(key: ApiKey, request: Message, version: int) -> None:
+            await world.call(key, request, version)
+
+        wanted = [CreatableTopic(name=f"t{number}", num_partitions=2, replication_factor=1) for number in range(12)]
+        for validate_only in (True, False):
+            request = CreateTopicsRequest(topics=wanted, validate_only=validate_only)
+            await ask(ApiKey.CREATE_TOPICS, request, 7)
+        await set_incrementally(world, TOPIC, "t1", retention_ms="5", flush_ms="x" * 200)
+        await set_incrementally(world, TOPIC, "t1", retention_ms="5")
+        await set_incrementally(world, BROKER, "", log_roll_ms="7")
+        more = [CreatePartitionsTopic(name=name, count=3, assignments=None) for name in ("t1", "nope")]
+        await ask(ApiKey.CREATE_PARTITIONS, CreatePartitionsRequest(topics=more), 3)
+        await ask(ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topics=[DeleteTopicState(name="t1")]), 6)
+    ten = ", ".join(f"t{number} partitions=2" for number in range(10))
+    assert [record.getMessage().removeprefix("client=127.0.0.1 name='test' ") for record in caplog.records] == [
+        f"topics created: {ten} and 2 more",
+        "settings changed: topic t1: retention.ms=5",
+        "settings changed: broker defaults: log.roll.ms=7",
+        "partitions added: t1 partitions=3",
+        "topics deleted: t1",
+    ]
 
 
 async def test_resources_with_settings_are_listed(tmp_path: Path) -> None:
