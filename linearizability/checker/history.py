@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any, TypeAlias
 
 Process: TypeAlias = int | str
@@ -127,6 +127,7 @@ Event: TypeAlias = tuple[EventType, "Operation | Annotation"]
 
 COMPLETION = {OK: EventType.OK, FAIL: EventType.FAIL, INFO: EventType.INFO}
 
+_event_order = itemgetter(0, 1)
 _by_returned = attrgetter("returned")
 _by_call = attrgetter("call")
 
@@ -217,12 +218,13 @@ def events_of(operations: Sequence[Operation], annotations: Sequence[Annotation]
     events: list[tuple[int, int, Event]] = [
         (annotation.start, 0, (EventType.ANNOTATION, annotation)) for annotation in annotations
     ]
-    events.extend((op.call, 1, (EventType.INVOKE, op)) for op in sorted(operations, key=_by_call))
-    events.extend((op.returned, 2, (COMPLETION[op.outcome], op)) for op in operations if op.returned is not None)
+    invoke, ok = EventType.INVOKE, EventType.OK  # looking them up in their class takes longer, and hashing an outcome
+    events.extend((op.call, 1, (invoke, op)) for op in sorted(operations, key=_by_call))
+    events.extend(
+        (op.returned, 2, (ok if op.outcome is OK else COMPLETION[op.outcome], op))
+        for op in operations
+        if op.returned is not None
+    )
     events.sort(key=_event_order)
     for _, _, event in events:
         yield event
-
-
-def _event_order(event: tuple[int, int, Event]) -> tuple[int, int]:
-    return event[:2]

@@ -248,12 +248,13 @@ class LogCheck:
 
     def _compare_ends(self, operations: list[Operation]) -> list[Operation]:
         """Compare the ends that were seen with the batches that are there by now. Answers who saw a later one."""
-        owned = self.owned
+        base, owned, outgrown = self.base, self.owned, self.outgrown
         still: list[Operation] = []
         for operation in operations:
-            if operation.output > owned:
+            end = operation.output
+            if end > owned:
                 still.append(operation)
-            elif operation.output < self.base or self.outgrown[operation.output - self.base] < operation.call:
+            elif end < base or outgrown[end - base] < operation.call:
                 self._judge(operation)
         return still
 

@@ -169,8 +169,11 @@ def _tell(check: LogCheck, ahead: _Ahead) -> _Told:
         for offset, record in enumerate(operation.output[0], operation.input):
             if offset < check.owned:
                 known = check.contents[offset - check.base] if offset >= check.base else record
+            elif (teller := told.get(offset)) is not None:
+                known = teller[0]
             else:
-                known = told.setdefault(offset, (record, operation))[0]
+                told[offset] = (record, operation)
+                known = record
             if not (known == record or same(known, record)):
                 raise Violated(LogViolation("conflict", offset, (operation,)))
     return told

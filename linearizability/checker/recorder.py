@@ -33,6 +33,7 @@ _INVOKE = EventType.INVOKE
 _OK = EventType.OK
 _FAIL = EventType.FAIL
 _INFO = EventType.INFO
+_ANNOTATION = EventType.ANNOTATION
 
 
 class Recorder:
@@ -48,7 +49,7 @@ class Recorder:
     def __init__(self, clock: Callable[[], int]) -> None:
         """`clock` answers monotonic nanoseconds and is the same for every process recorded."""
         self._clock = clock
-        self._events: deque[Event] = deque()
+        self._events: deque[Any] = deque()  # of Event
         self._open: dict[int, Operation] = {}
         self._completed: list[Operation] = []
         self._notes: list[Annotation] = []
@@ -97,7 +98,7 @@ class Recorder:
     ) -> Annotation:
         """Note something beside the operations; without `start` it happened now. Times are the clock's."""
         annotation = Annotation(label, self._clock() if start is None else start, end, lane, None, details)
-        self._events.append((EventType.ANNOTATION, annotation))
+        self._events.append((_ANNOTATION, annotation))
         return annotation
 
     def now(self) -> int:
@@ -109,7 +110,19 @@ class Recorder:
         events = self._events
         for _ in range(len(events)):
             event = events.popleft()
-            self._settle(event)
+            kind, subject = event
+            if kind is _INVOKE:
+                stamp = subject.call
+                if stamp >= self._last:
+                    self._last = stamp
+                else:
+                    subject.call = self._last
+            elif kind is not _ANNOTATION:
+                stamp = subject.returned
+                if stamp >= self._last:
+                    self._last = stamp
+                else:
+                    subject.returned = self._last
             yield event
 
     def history(self, source: str | None = None) -> History:
@@ -123,16 +136,3 @@ class Recorder:
             else:
                 self._completed.append(self._open.pop(id(subject)))
         return History.of(self._completed + list(self._open.values()), self._notes, source=source)
-
-    def _settle(self, event: Event) -> None:
-        kind, subject = event
-        if isinstance(subject, Annotation):
-            return
-        stamp = subject.call if kind is _INVOKE else subject.returned
-        assert stamp is not None
-        if stamp >= self._last:
-            self._last = stamp
-        elif kind is _INVOKE:
-            subject.call = self._last
-        else:
-            subject.returned = self._last
