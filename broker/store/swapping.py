@@ -30,9 +30,15 @@ def finish_swap(store: Store, directory: str) -> list[str]:
     cleaned = [offset for name in names if name.endswith(CLEANED_SUFFIX) and (offset := offset_of(name)) is not None]
     lowest_cleaned = min(cleaned, default=1 << 63)
     swaps = []
+    deleted = [name for name in names if name.endswith(DELETED_SUFFIX)]
+    if deleted:
+        # Nothing was interrupted: they wait for file.delete.delay.ms, and there may be hundreds.
+        logger.info("log=%s removing %d files of segments that were deleted before the stop", directory, len(deleted))
+    for name in deleted:
+        disk.remove(f"{directory}/{name}")
     for name in names:
         undone = name.endswith(SWAP_SUFFIX) and (offset_of(name) or 0) >= lowest_cleaned
-        if undone or name.endswith((DELETED_SUFFIX, CLEANED_SUFFIX, ".tmp")):
+        if undone or name.endswith((CLEANED_SUFFIX, STAGED_SUFFIX)):
             logger.info("log=%s removing %s, left by what was interrupted", directory, name)
             disk.remove(f"{directory}/{name}")
         elif name.endswith(SWAP_SUFFIX):

@@ -413,7 +413,8 @@ def test_a_damaged_snapshot_is_passed_over_for_the_records_themselves() -> None:
     assert world.append(batches[29]).duplicate
 
 
-def test_leftovers_of_an_interrupted_removal_are_removed() -> None:
+def test_leftovers_of_an_interrupted_removal_are_removed(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
     world = LogWorld()
     fill(world, 0, 3)
     for suffix in (".log.deleted", ".index.deleted", ".snapshot.deleted", ".log.cleaned", ".index.cleaned"):
@@ -421,6 +422,9 @@ def test_leftovers_of_an_interrupted_removal_are_removed() -> None:
     world.disk.open(f"{DIRECTORY}/{78:020d}.timeindex", create=True)
     assert values_in(world.restart_killed()) == numbered(0, 3)
     assert not [name for name in world.disk.names if f"{77:020d}" in name or f"{78:020d}" in name]
+    assert [line for line in caplog.messages if "deleted" in line] == [
+        f"log={DIRECTORY} removing 3 files of segments that were deleted before the stop"
+    ]
 
 
 # Power cuts --------------------------------------------------------------------------------------
