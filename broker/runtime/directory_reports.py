@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 0.5
 """Until a replica is told of, the loss of any directory counts as its loss: late is only less exact."""
-RETRY_SECONDS = 1.0
+RETRY_SECONDS = 5.0
+"""After an answer that was an error: a disk without room for metadata is told of each time."""
 FINISH_SECONDS_MAX = 1.0
 """For the last of them when a broker alone stops, whose disk may stand still."""
 
