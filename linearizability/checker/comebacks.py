@@ -16,9 +16,7 @@ rest of the history can be explained.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import deque
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from raftlog.linearizability.checker.history import INFO, OK, Operation
@@ -32,29 +30,29 @@ class _Value:
     """What is known of one value so far.
 
     `answered` is the return of the last answer that took one write more, `ended` that of the last write. `free` has the
-    returns of the writes that no answer took, in order; `doubts` the answers that none of those that returned explains,
-    in the order of their returns, and whether each takes a write of its own.
+    returns of writes, in order, and the first so many, `gone`, are taken by answers or of no more use; `doubts` has the
+    answers that none of those that returned explains, in the order of their returns, and whether each takes a write of
+    its own.
     """
 
-    __slots__ = ("answered", "doubts", "ended", "free")
+    __slots__ = ("answered", "doubts", "ended", "free", "gone")
 
     def __init__(self, written: int = _NEVER) -> None:
         self.answered = _NEVER
         self.ended = written
-        self.free: deque[int] = deque()
+        self.free: list[int] = []
+        self.gone = 0
         self.doubts: list[tuple[Operation, bool]] = []
 
     def answer(self, operation: Operation, before: int) -> None:
         """It answers this value. Another was there at that time at the earliest, and before the answer."""
-        free, apart = self.free, before > self.answered
+        apart = before > self.answered
         served = before <= self.ended
         if apart:
             self.answered = operation.returned  # type: ignore[assignment]
-            while free and free[0] < before:
-                free.popleft()
-            served = bool(free)
-            if served:
-                free.popleft()
+            self.gone = bisect_left(self.free, before, self.gone)
+            served = self.gone < len(self.free)
+            self.gone += served
         if not served:
             self.doubts.append((operation, apart))
 
@@ -80,7 +78,7 @@ def check_comebacks(operations: Sequence[Operation], initial: Any = None) -> Ope
     try:
         return _check(operations, initial)
     except TypeError:
-        frozen = [replace(one, input=freeze(one.input), output=freeze(one.output)) for one in operations]
+        frozen = list(map(_frozen, operations))
         answer = _check(frozen, initial)
         return None if answer is None else operations[frozen.index(answer)]
 
@@ -96,19 +94,23 @@ def _check(operations: Sequence[Operation], initial: Any) -> Operation | None:
     last = other = _BEFORE_ALL
     now: Any = None
     for operation in operations:
-        function, left, call = operation.function, operation.input, operation.call
+        function = operation.function
         if operation.outcome is not OK:
             if operation.outcome is INFO and function != "read":
                 unknown.append(operation)
             continue
-        writes = function == "write"
-        if not writes:
+        call = operation.call
+        if function == "write":
+            left = operation.input
+            writes = True
+        else:
             if function == "read":
                 found = left = operation.output
+                writes = False
             elif operation.output is False:
                 continue
             else:
-                found, left = left
+                found, left = operation.input
                 writes = found != left  # it brings back no value that is there
             known = values.get(found)
             if known is None:
@@ -172,3 +174,8 @@ def _unexplained(values: dict[Any, _Value], unknown: Sequence[Operation]) -> Ope
     if first is not None:
         freeze(tuple(values))  # a NaN is no value
     return first
+
+
+def _frozen(one: Operation) -> Operation:
+    given, output = freeze(one.input), freeze(one.output)
+    return Operation(one.process, one.function, given, output, one.key, one.call, one.returned, one.outcome)

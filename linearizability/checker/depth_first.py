@@ -105,9 +105,9 @@ class DepthFirst:
     def _follow(
         self, way: _Configuration, index: int, called: int, choices: list[_Choice], *, turned: bool
     ) -> int:
-        """Go on with a configuration after so many returns and calls, until it dies, or there is no obvious way, or the
-        stretch ends. What else could have been goes to the choices. Answers how many returns it was brought over, with
-        the one at which that happened. `turned` says whether anything died before."""
+        """Go on with a configuration after so many returns and calls, as what is most likely right each time, until it
+        dies, or the budget is to be looked at. What else could have been goes to the choices. Answers how many returns
+        it was brought over, with the one at which it ended. `turned` says whether anything died before."""
         letters, numbering, loose = self.letters, self._numbering, self._loose_spares
         calls, arrivals, positions, ends, _, unknown = self._schedule
         state, pending, waiting, spares, horizon = way
@@ -149,12 +149,18 @@ class DepthFirst:
                 if turned and not self._is_worth(index, here):
                     return index
                 self.explored += 1
-                # What is most likely right is gone on with at once, as long as the budget need not be looked at.
-                obvious = then >= 0 and (alone or not letter.constant) and then != numbering.unseen
-                obvious = obvious and self.explored < self._look_at
-                choices.append((self._ways(index, returned, here, obvious), index, called))
-                if not obvious:
+                goes_on = self.explored < self._look_at
+                obvious = goes_on and then >= 0 and (alone or not letter.constant) and then != numbering.unseen
+                ways = self._ways(index, returned, here, obvious)
+                choices.append((ways, index, called))
+                if not goes_on:
                     return index
+                if not obvious:
+                    first = next(ways, None)
+                    if first is None or (first[0] == numbering.unseen and self._is_doomed(called, first)):
+                        return index
+                    state, pending, waiting, spares, horizon = first
+                    continue
             elif then < 0:
                 return index
             state = then
