@@ -40,7 +40,6 @@ LEAVE_SECONDS_MAX = 5.0
 """A broker that cannot hand over by then (nobody leads the quorum) stops all the same: it is fenced for its silence."""
 
 
-
 class State(Enum):
     """Where a broker is in its life."""
 
