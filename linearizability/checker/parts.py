@@ -27,7 +27,15 @@ from raftlog.linearizability.checker.models.queue import Queue
 from raftlog.linearizability.checker.models.register import CasRegister, Register
 from raftlog.linearizability.checker.models.sets import NumberedSet, OneElement, Set
 from raftlog.linearizability.checker.overwritten import check_overwritten
-from raftlog.linearizability.checker.reduce import STARTS_LIMIT, Core, Past, reduce, reduce_found
+from raftlog.linearizability.checker.reduce import (
+    STARTS_LIMIT,
+    Core,
+    Past,
+    Questions,
+    reduce,
+    reduce_core,
+    reduce_found,
+)
 from raftlog.linearizability.checker.search import Search
 from raftlog.linearizability.checker.verdict import Status, Witness
 from raftlog.linearizability.checker.witness import lone_words, with_words, witness_of
@@ -319,9 +327,22 @@ class QueuePart(_JudgedPart):
         if beginning is None:
             core = reduce_found(self._model, violation.operations, meter)
             return witness_of(core, key, self.end(), unit, tell_fifo(violation, unit))
-        core = reduce_found(self._model, beginning.violation.operations, meter)
-        words = tell_fifo(self._later(beginning.violation), unit)
+        core, violation = self._reduced(beginning, meter)
+        words = tell_fifo(self._later(violation), unit)
         return beginning.witness_of_originals(witness_of(core, key, beginning.end, unit, words))
+
+    def _reduced(self, beginning: Beginning[FifoViolation], meter: Meter) -> tuple[Core, FifoViolation]:
+        """The core and what is wrong with it. A dequeue that was open at the end and found nothing has removed nothing:
+        what its copy of unknown outcome might have done asks for no operation more."""
+        model, originals, violation = self._model, beginning.originals, beginning.violation
+        core = reduce_found(model, violation.operations, meter)
+        idle = {id(op) for op in core.operations if id(op) in originals and _found_nothing(originals[id(op)])}
+        if not idle:
+            return core, violation
+        kept = [operation for operation in core.operations if id(operation) not in idle]
+        core = reduce_core(Core(model, kept, core.context - idle, False), Questions(model, meter))
+        copies = [op.of_unknown_outcome() if id(op) in core.context else op for op in core.operations]
+        return core, check_fifo(copies) or violation
 
     def _later(self, violation: FifoViolation) -> FifoViolation:
         """The violation, and of a value that nobody had enqueued by then the enqueue that came later."""
@@ -331,6 +352,10 @@ class QueuePart(_JudgedPart):
                 if is_later and freeze(operation.input) == violation.value:
                     return replace(violation, kind="early", operations=(operation, *violation.operations))
         return violation
+
+
+def _found_nothing(operation: Operation) -> bool:
+    return operation.function == "dequeue" and operation.output is None
 
 
 class LogPart:

@@ -131,3 +131,22 @@ def test_values_that_come_twice_are_left_to_the_search() -> None:
     enqueues = [op(1, "enqueue", 7, 0, 1), op(1, "enqueue", 7, 2, 3)]
     verdict = check([*enqueues, op(2, "dequeue", 7, 4, 5), op(2, "dequeue", 7, 6, 7)], Queue())
     assert isinstance(verdict, Valid) and verdict.parts[0].algorithm == "search"
+
+
+def test_a_dequeue_that_later_found_nothing_does_not_make_the_witness_longer() -> None:
+    history = History.of(
+        [
+            Operation(2, "enqueue", 0, None, None, 1, 8, OK),
+            Operation(0, "enqueue", 2, None, None, 4, 8, OK),
+            Operation(0, "enqueue", 3, None, None, 9, 14, OK),
+            Operation(2, "dequeue", None, 0, None, 10, 14, OK),
+            Operation(2, "dequeue", None, None, None, 14, 15, OK),
+            Operation(1, "dequeue", None, 3, None, 12, 16, OK),
+            Operation(2, "dequeue", None, None, None, 16, 19, OK),
+        ]
+    )
+    verdict = check(history, Queue())
+    assert isinstance(verdict, Invalid)
+    assert_explains(verdict, history, 0)
+    assert {operation.input or operation.output for operation in verdict.witness.operations} == {2, 3}
+    assert "than dequeues of unknown outcome" not in verdict.witness.words
