@@ -272,7 +272,7 @@ def refuse_another_nodes(path: str, node_id: int) -> None:
     """Raise DataDirectoryInUse when a data directory on this machine's disk belongs to another node, or to Kafka.
 
     The same is found when the directory is opened; among peers that is only after the quorum was joined, under a wrong
-    name. Kafka starts on none of its directories any more that a broker of another kind has begun to use.
+    name. Nothing has been written into it when this raises.
     """
     if os.path.isdir(f"{path}/{METADATA_LOG}"):
         raise DataDirectoryInUse(
