@@ -11,64 +11,106 @@ the compiled codec. Nothing here looks at a record: the log checks each batch's 
 from __future__ import annotations
 
 import logging
-from struct import Struct
 from struct import error as StructError
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from raftlog.broker.api.context import RawRequest, Services
+from raftlog.broker.api.produce_encoding import (
+    FLEXIBLE_FROM,
+    IDS_FROM,
+    LEADERS_FROM,
+    Known,
+    Leaders,
+    OneBatch,
+    Outcome,
+    encode_outcome,
+    encode_with_messages,
+    parse_classic,
+    parse_flexible,
+)
 from raftlog.broker.core.log.results import AppendResult
 from raftlog.broker.core.log.validation import MAX_RECORD_ERRORS, check_api_version, is_transactional
-from raftlog.broker.server.limits import PRODUCE_ENTRIES_MAX
 from raftlog.broker.server.reply import Piece, frame
-from raftlog.wire.codec import encode
 from raftlog.wire.errors import ErrorCode, RemoteProtocolError
-from raftlog.wire.primitives import TAGGED_FIELDS_MAX
 
 if TYPE_CHECKING:
-    from raftlog.broker.api.leader_hints import NodeAddress
     from raftlog.broker.runtime.partition import Partition
     from raftlog.broker.server.reply import PendingReply
 
 log = logging.getLogger("raftlog.produce")
 
-_FLEXIBLE_FROM = 9
-_LEADERS_FROM = 10
-_IDS_FROM = 13
 _ACKS_ALL = -1
 _ACKS_NONE = 0
 _ACKS = (-1, 0, 1)
 _NO_TICK = -1
-
-# A topic as the request names it (UTF-8 name or 16-byte id), with (partition index, records) for each partition.
-Wanted: TypeAlias = "list[tuple[bytes, list[tuple[int, memoryview | None]]]]"
-# The same with what became of each.
-Outcome: TypeAlias = "list[tuple[bytes, list[tuple[int, AppendResult]]]]"
-# (leader, leader epoch) of partitions that are led elsewhere.
-Leaders: TypeAlias = "dict[tuple[bytes, int], tuple[int, int]]"
-
-_INT16 = Struct(">h")
-_INT32 = Struct(">i")
-_ACKS_TIMEOUT = Struct(">hi")
-_INDEX_LENGTH = Struct(">ii")
-# index, error, base offset, log append time, log start offset; then no record errors, no message, no tags
-_DONE_FLEXIBLE = Struct(">ihqqqBBB")
-_DONE_V8 = Struct(">ihqqqih")
-_DONE_V5 = Struct(">ihqqq")
-_DONE_V3 = Struct(">ihqq")
+# Read a dozen times in a request; an enum's attribute costs as much as a call.
+_NONE = ErrorCode.NONE
 
 
 def serve(services: Services, raw: RawRequest) -> None:
     """Append to each partition's log and answer as acks asks."""
     version = raw.version
+    known = raw.connection.remembered
+    if not isinstance(known, Known):
+        known = raw.connection.remembered = Known()
     try:
-        parse = parse_flexible if version >= _FLEXIBLE_FROM else parse_classic
-        acks, timeout_ms, topics = parse(raw.frame, raw.offset, version)
+        again = known.find(raw.frame, raw.offset, version)
+        if again is None:
+            parse = parse_flexible if version >= FLEXIBLE_FROM else parse_classic
+            acks, timeout_ms, topics = parse(raw.frame, raw.offset, version)
     except (StructError, IndexError) as error:
         raise RemoteProtocolError(f"Produce v{version}: the request ends too early") from error
+    if again is not None:
+        _serve_again(services, raw, *again)
+        return
+    known.learn(raw.frame, raw.offset, version, (acks, timeout_ms, topics))
     produced = Produced(services, raw, acks, timeout_ms)
     for key, partitions in topics:
         produced.append_topic(key, partitions)
     produced.answer()
+
+
+def _serve_again(services: Services, raw: RawRequest, kind: OneBatch, index: int, records: memoryview) -> None:
+    """Serve a request of a known kind; the usual outcome is answered without all that others need."""
+    find = services.partitions.find_by_id if kind.by_id else services.partitions.find_by_name
+    partition = find(kind.key, index)
+    result = append_to(partition, records, kind.acks, raw.version, services.clock.now_ms())
+    if result.error is _NONE and kind.acks != _ACKS_NONE and not must_wait(partition, result, kind.acks):
+        raw.connection.reply([kind.reply(raw.correlation_id, index, result)])
+        return
+    produced = Produced(services, raw, kind.acks, kind.timeout_ms)
+    produced.take(kind, index, partition, result)
+    produced.answer()
+
+
+def append_to(
+    partition: Partition | ErrorCode, records: memoryview | None, acks: int, version: int, now_ms: int
+) -> AppendResult:
+    """Append what one partition gets, if a client may; `partition` may be why there is none."""
+    if isinstance(partition, ErrorCode):
+        return refused(partition)
+    if acks not in _ACKS:
+        return refused(ErrorCode.INVALID_REQUIRED_ACKS)
+    if partition.internal:
+        return refused(ErrorCode.INVALID_TOPIC_EXCEPTION)
+    if acks == _ACKS_ALL and partition.isr_size < partition.min_isr:
+        return refused(ErrorCode.NOT_ENOUGH_REPLICAS)
+    if records is None:
+        return refused(ErrorCode.INVALID_RECORD)
+    if is_transactional(records):
+        # There is no coordinator that could ever end the transaction, and its readers would wait for ever.
+        return refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    refusal = check_api_version(records, version)
+    if refusal is not None:
+        return refused(refusal.error, refusal.message)
+    return partition.append_from_client(records, now_ms)
+
+
+def must_wait(partition: Partition | ErrorCode, result: AppendResult, acks: int) -> bool:
+    """Whether it was appended, and is not safe enough yet to be acknowledged."""
+    if isinstance(partition, ErrorCode) or result.error is not _NONE:
+        return False
+    return (acks == _ACKS_ALL or partition.flushing) and partition.log.high_watermark <= result.last_offset
 
 
 class Produced:
@@ -78,6 +120,7 @@ class Produced:
         "_acks",
         "_connection",
         "_correlation_id",
+        "_kind",
         "_missing",
         "_now_ms",
         "_outcome",
@@ -98,6 +141,7 @@ class Produced:
         self._acks = acks
         self._timeout_ms = timeout_ms
         self._now_ms = services.clock.now_ms()
+        self._kind: OneBatch | None = None
         self._outcome: Outcome = []
         # For the whole request: a hundred bytes of compressed batch can hold a thousand records that are refused.
         self._record_errors_left = MAX_RECORD_ERRORS
@@ -110,35 +154,26 @@ class Produced:
     def append_topic(self, key: bytes, partitions: list[tuple[int, memoryview | None]]) -> None:
         """Append each partition's records."""
         manager = self._services.partitions
-        results: list[tuple[int, AppendResult]] = []
-        self._outcome.append((key, results))
-        by_id = self._version >= _IDS_FROM
+        self._outcome.append((key, []))
+        find = manager.find_by_id if self._version >= IDS_FROM else manager.find_by_name
         for index, records in partitions:
-            partition = manager.find_by_id(key, index) if by_id else manager.find_by_name(key, index)
-            if isinstance(partition, ErrorCode):
-                results.append((index, refused(partition)))
-            elif self._acks not in _ACKS:
-                results.append((index, refused(ErrorCode.INVALID_REQUIRED_ACKS)))
-            elif partition.internal:
-                results.append((index, refused(ErrorCode.INVALID_TOPIC_EXCEPTION)))
-            elif self._acks == _ACKS_ALL and partition.isr_size < partition.min_isr:
-                results.append((index, refused(ErrorCode.NOT_ENOUGH_REPLICAS)))
-            elif records is None:
-                results.append((index, refused(ErrorCode.INVALID_RECORD)))
-            elif is_transactional(records):
-                # There is no coordinator that could ever end the transaction, and its readers would wait for ever.
-                results.append((index, refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)))
-            elif (refusal := check_api_version(records, self._version)) is not None:
-                results.append((index, refused(refusal.error, refusal.message)))
-            else:
-                result = partition.append_from_client(records, self._now_ms)
-                if result.record_errors:
-                    result = result._replace(record_errors=result.record_errors[: self._record_errors_left])
-                    self._record_errors_left -= len(result.record_errors)
-                must_wait = self._acks == _ACKS_ALL or partition.flushing
-                if must_wait and partition.log.high_watermark <= result.last_offset:
-                    self._waits.append((partition, results, len(results)))
-                results.append((index, result))
+            partition = find(key, index)
+            self._take(index, partition, append_to(partition, records, self._acks, self._version, self._now_ms))
+
+    def take(self, kind: OneBatch, index: int, partition: Partition | ErrorCode, result: AppendResult) -> None:
+        """Take the outcome of a request of a known kind."""
+        self._kind = kind
+        self._outcome.append((kind.key, []))
+        self._take(index, partition, result)
+
+    def _take(self, index: int, partition: Partition | ErrorCode, result: AppendResult) -> None:
+        results = self._outcome[-1][1]
+        if result.record_errors:
+            result = result._replace(record_errors=result.record_errors[: self._record_errors_left])
+            self._record_errors_left -= len(result.record_errors)
+        if not isinstance(partition, ErrorCode) and must_wait(partition, result, self._acks):
+            self._waits.append((partition, results, len(results)))
+        results.append((index, result))
 
     def answer(self) -> None:
         """Answer now, or when all that was appended is committed, or when the time-out ends the waiting."""
@@ -153,7 +188,7 @@ class Produced:
         """acks=0 has no reply to carry an error, so an error ends the connection, as the client expects."""
         for _, results in self._outcome:
             for index, result in results:
-                if result.error is not ErrorCode.NONE:
+                if result.error is not _NONE:
                     reason = f"acks=0 leaves no other way to tell of {result.error.name} in partition {index}"
                     self._connection.close(reason, level=logging.WARNING)
                     return
@@ -171,7 +206,7 @@ class Produced:
         index, result = results[place]
 
         def committed(error: ErrorCode) -> None:
-            if error is not ErrorCode.NONE:
+            if error is not _NONE:
                 results[place] = (index, refused(error))
             self._missing -= 1
             if self._missing == 0:
@@ -188,7 +223,7 @@ class Produced:
         self._tick = _NO_TICK
         for partition, results, place in self._waits:
             index, result = results[place]
-            if result.error is ErrorCode.NONE and partition.log.high_watermark <= result.last_offset:
+            if result.error is _NONE and partition.log.high_watermark <= result.last_offset:
                 results[place] = (index, refused(ErrorCode.REQUEST_TIMED_OUT))
         self._finish()
 
@@ -204,235 +239,32 @@ class Produced:
                 self._place.complete(self._pieces())
 
     def _pieces(self) -> list[Piece]:
-        if self._version >= _LEADERS_FROM and any(
+        if self._kind is not None:
+            index, result = self._outcome[0][1][0]
+            if result.error is _NONE:
+                return [self._kind.reply(self._correlation_id, index, result)]
+        if self._version >= LEADERS_FROM and any(
             result.error is ErrorCode.NOT_LEADER_OR_FOLLOWER for _, results in self._outcome for _, result in results
         ):
             body = self._with_leaders()
         else:
             body = encode_outcome(self._outcome, self._version)
-        return frame(self._correlation_id, body, flexible=self._version >= _FLEXIBLE_FROM)
+        return frame(self._correlation_id, body, flexible=self._version >= FLEXIBLE_FROM)
 
     def _with_leaders(self) -> bytes:
         from raftlog.broker.api.leader_hints import addresses_of
 
         leaders: Leaders = {}
-        by_id = self._version >= _IDS_FROM
+        by_id = self._version >= IDS_FROM
         for key, results in self._outcome:
             for index, result in results:
                 if result.error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
                     name, topic_id = ("", key) if by_id else (key.decode(), None)
                     leaders[key, index] = self._services.partitions.leader_of(name, topic_id, index)
         nodes = addresses_of(self._services, self._connection, [leader for leader, _ in leaders.values()])
-        return _encode_with_messages(self._outcome, self._version, leaders, nodes)
+        return encode_with_messages(self._outcome, self._version, leaders, nodes)
 
 
 def refused(error: ErrorCode, message: str | None = None) -> AppendResult:
     """A partition's result when nothing reached its log."""
     return AppendResult(error, -1, -1, -1, -1, message)
-
-
-# ── decoding ──────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def parse_classic(request: memoryview, position: int, version: int) -> tuple[int, int, Wanted]:
-    """v3 to v8: (acks, time-out in ms, topics). Raises IndexError or struct.error when the request is cut."""
-    (length,) = _INT16.unpack_from(request, position)
-    position += 2 + max(length, 0)
-    acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(request, position)
-    (topic_count,) = _INT32.unpack_from(request, position + 6)
-    position += 10
-    topics: Wanted = []
-    entries = _admitted(topic_count)
-    for _ in range(_plausible(topic_count, request, position)):
-        (length,) = _INT16.unpack_from(request, position)
-        if length < 0:
-            raise RemoteProtocolError(f"Produce v{version}: a topic without a name")
-        name = bytes(request[position + 2 : position + 2 + length])
-        position += 2 + length
-        (partition_count,) = _INT32.unpack_from(request, position)
-        position += 4
-        entries = _admitted(entries + partition_count)
-        partitions: list[tuple[int, memoryview | None]] = []
-        for _ in range(_plausible(partition_count, request, position)):
-            index, size = _INDEX_LENGTH.unpack_from(request, position)
-            position += 8
-            if size < 0:
-                partitions.append((index, None))
-                continue
-            partitions.append((index, request[position : position + size]))
-            position += size
-        topics.append((name, partitions))
-    _check_end(request, position, version)
-    return acks, timeout_ms, topics
-
-
-def parse_flexible(request: memoryview, position: int, version: int) -> tuple[int, int, Wanted]:
-    """v9 to v13: (acks, time-out in ms, topics). Raises IndexError or struct.error when the request is cut."""
-    length, position = _varint(request, position)
-    position += max(length - 1, 0)
-    acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(request, position)
-    topic_count, position = _varint(request, position + 6)
-    topics: Wanted = []
-    entries = _admitted(topic_count)
-    for _ in range(_plausible(topic_count - 1, request, position)):
-        if version >= _IDS_FROM:
-            key = bytes(request[position : position + 16])
-            position += 16
-        else:
-            length, position = _varint(request, position)
-            if length == 0:
-                raise RemoteProtocolError(f"Produce v{version}: a topic without a name")
-            key = bytes(request[position : position + length - 1])
-            position += length - 1
-        partition_count, position = _varint(request, position)
-        entries = _admitted(entries + partition_count)
-        partitions: list[tuple[int, memoryview | None]] = []
-        for _ in range(_plausible(partition_count - 1, request, position)):
-            (index,) = _INT32.unpack_from(request, position)
-            size, position = _varint(request, position + 4)
-            if size == 0:
-                partitions.append((index, None))
-            else:
-                partitions.append((index, request[position : position + size - 1]))
-                position += size - 1
-            position = _skip_tags(request, position)
-        position = _skip_tags(request, position)
-        topics.append((key, partitions))
-    _check_end(request, _skip_tags(request, position), version)
-    return acks, timeout_ms, topics
-
-
-def _varint(request: memoryview, position: int) -> tuple[int, int]:
-    byte = request[position]
-    if byte < 0x80:
-        return byte, position + 1
-    value = byte & 0x7F
-    shift = 7
-    while True:
-        position += 1
-        byte = request[position]
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, position + 1
-        shift += 7
-        if shift > 28:
-            raise RemoteProtocolError("Produce: a length of more than five bytes")
-
-
-def _skip_tags(request: memoryview, position: int) -> int:
-    if request[position] == 0:
-        return position + 1
-    count, position = _varint(request, position)
-    if count > TAGGED_FIELDS_MAX:
-        raise RemoteProtocolError(f"Produce: {count} tagged fields")
-    for _ in range(_plausible(count, request, position)):
-        _, position = _varint(request, position)
-        size, position = _varint(request, position)
-        position += size
-    return position
-
-
-def _admitted(entries: int) -> int:
-    """The number of topics and partitions so far, if a request may have so many."""
-    if entries > PRODUCE_ENTRIES_MAX:
-        raise RemoteProtocolError(f"Produce: {entries} topics and partitions, above {PRODUCE_ENTRIES_MAX}")
-    return entries
-
-
-def _plausible(count: int, request: memoryview, position: int) -> int:
-    """An element takes at least one byte: a count that lies is refused before anything is made of it."""
-    if count < 0 or count > len(request) - position:
-        raise RemoteProtocolError(f"Produce: an array of {count} elements in {len(request) - position} bytes")
-    return count
-
-
-def _check_end(request: memoryview, position: int, version: int) -> None:
-    # Bytes behind the fields are passed over, as Kafka does.
-    if position > len(request):
-        raise RemoteProtocolError(
-            f"Produce v{version}: the fields end at byte {position} of a request of {len(request)} bytes"
-        )
-
-
-# ── encoding ──────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def encode_outcome(outcome: Outcome, version: int) -> bytes:
-    """The response's body, from v3."""
-    if any(result.message is not None or result.record_errors for _, results in outcome for _, result in results):
-        return _encode_with_messages(outcome, version, {}, [])
-    flexible = version >= _FLEXIBLE_FROM
-    body = bytearray(_count(len(outcome), flexible))
-    for key, results in outcome:
-        if version >= _IDS_FROM:
-            body += key
-        else:
-            body += _count(len(key), flexible) if flexible else _INT16.pack(len(key))
-            body += key
-        body += _count(len(results), flexible)
-        for index, result in results:
-            body += _encode_partition(index, result, version)
-        if flexible:
-            body.append(0)
-    body += b"\x00\x00\x00\x00\x00" if flexible else b"\x00\x00\x00\x00"
-    return bytes(body)
-
-
-def _encode_partition(index: int, result: AppendResult, version: int) -> bytes:
-    fields = (index, result.error, result.base_offset, result.log_append_time_ms)
-    if version >= _FLEXIBLE_FROM:
-        return _DONE_FLEXIBLE.pack(*fields, result.log_start_offset, 1, 0, 0)
-    if version == 8:
-        return _DONE_V8.pack(*fields, result.log_start_offset, 0, -1)
-    if version >= 5:
-        return _DONE_V5.pack(*fields, result.log_start_offset)
-    return _DONE_V3.pack(*fields)
-
-
-def _count(count: int, flexible: bool) -> bytes:
-    if not flexible:
-        return _INT32.pack(count)
-    count += 1
-    out = bytearray()
-    while count > 0x7F:
-        out.append(count & 0x7F | 0x80)
-        count >>= 7
-    out.append(count)
-    return bytes(out)
-
-
-def _encode_with_messages(outcome: Outcome, version: int, leaders: Leaders, nodes: list[NodeAddress]) -> bytes:
-    from raftlog.wire.messages.produce import (
-        BatchIndexAndErrorMessage,
-        LeaderIdAndEpoch,
-        NodeEndpoint,
-        PartitionProduceResponse,
-        ProduceResponse,
-        TopicProduceResponse,
-    )
-
-    topics = []
-    for key, results in outcome:
-        partitions = []
-        for index, result in results:
-            leader_id, leader_epoch = leaders.get((key, index), (-1, -1))
-            partition = PartitionProduceResponse(
-                index=index,
-                error_code=result.error,
-                base_offset=result.base_offset,
-                log_append_time_ms=result.log_append_time_ms,
-                log_start_offset=result.log_start_offset,
-                record_errors=[
-                    BatchIndexAndErrorMessage(batch_index=place, batch_index_error_message=text)
-                    for place, text in result.record_errors
-                ],
-                error_message=result.message,
-                current_leader=LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=leader_epoch),
-            )
-            partitions.append(partition)
-        if version >= _IDS_FROM:
-            topics.append(TopicProduceResponse(topic_id=key, partition_responses=partitions))
-        else:
-            topics.append(TopicProduceResponse(name=key.decode(), partition_responses=partitions))
-    endpoints = [NodeEndpoint(**node._asdict()) for node in nodes]
-    return encode(ProduceResponse(responses=topics, node_endpoints=endpoints), version)

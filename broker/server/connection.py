@@ -78,6 +78,7 @@ class Connection:
         "peer_host",
         "peer_port",
         "recogniser",
+        "remembered",
     )
 
     def __init__(self, sock: socket.socket, peer: tuple[str, int], local: tuple[str, int], server: Server) -> None:
@@ -95,6 +96,8 @@ class Connection:
         self.facts: dict[str, str] = {}
         # Asked first about what is received while nothing else is under way.
         self.recogniser: Recogniser | None = None
+        # What a handler wants to find again when the next request comes.
+        self.remembered: object = None
         self._stash = b""
         self._arriving: bytearray | None = None
         self._arriving_size = 0
@@ -293,13 +296,9 @@ class Connection:
         if self._arriving is not None and self._arriving_filled == len(self._arriving):
             self._grow(self._arriving)
         elif self._stash:
-            self._consume_stash()
-
-    def _consume_stash(self) -> None:
-        stash = self._stash
-        self._stash = b""
-        self._server.receive_view[: len(stash)] = stash
-        self._consume(len(stash))
+            stash, self._stash = self._stash, b""
+            self._server.receive_view[: len(stash)] = stash
+            self._consume(len(stash))
 
     # ── out ───────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -43,6 +43,12 @@ DECODED_REQUEST_BYTES_MAX = 8 * MIB
 # hundred bytes are kept for each entry while it is served.
 PRODUCE_ENTRIES_MAX = 100_000
 
+# What a connection remembers of its last Produce requests, to know the next one by them: of so many topics, and so much
+# of each. A topic's name has at most 249 bytes, and a transactional id rarely more than a hundred; a longer beginning
+# is parsed each time.
+REMEMBERED_REQUESTS_MAX = 4
+REMEMBERED_REQUEST_BYTES_MAX = 1024
+
 # Bytes sent to one connection before the others get their turn.
 SEND_BYTES_PER_TURN = 4 * MIB
 
