@@ -71,6 +71,7 @@ class KafkaConnection(asyncio.Protocol):
         self.closed = False
         self.facts: dict[str, str] = {}
         self.recogniser: Recogniser | None = None
+        self.remembered: object = None
         self.is_unread = False
 
     def __repr__(self) -> str:
