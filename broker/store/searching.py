@@ -23,8 +23,13 @@ from raftlog.wire.batch import (
 from raftlog.wire.records import RecordScan
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from raftlog.broker.store.open_log import OpenLog
     from raftlog.broker.store.segment import Segment
+
+BATCHES_LOOKED_AT_MAX = 50_000
+"""Of how many headers at most a time is taken when no index knows it: nothing else goes on meanwhile, for 0.2 s."""
 
 _RECORDS_AT_A_TIME = 4096
 
@@ -34,20 +39,48 @@ def offset_for_timestamp(opened: OpenLog, timestamp: int, start_offset: int) -> 
     for segment in opened.segments[opened.number_of(start_offset) :]:
         if segment.load_largest_timestamp() < timestamp:
             continue
-        for position, header in segment.headers(_position_before(segment, timestamp)):
-            if header.max_timestamp < timestamp or header.last_offset < start_offset:
+        # What lies below the log start may be most of the segment, and is found by its offset at no cost.
+        begin = max(_position_before(segment, timestamp), segment.position_of(start_offset))
+        for position, header in segment.headers(begin):
+            if header.max_timestamp < timestamp:
                 continue
-            found = _first_record(segment, position, header, timestamp, start_offset)
-            if found is not None:
-                return found
+            for found in _records(segment, position, header, start_offset):
+                if found.timestamp >= timestamp:
+                    return found
     return None
 
 
 def offset_of_max_timestamp(opened: OpenLog, start_offset: int) -> FoundOffset | None:
-    """The first record that has the largest timestamp of the log. Raises OSError, LogDamaged."""
+    """The first record from `start_offset` on that has the largest timestamp of these. Raises OSError, LogDamaged."""
     candidates = opened.segments[opened.number_of(start_offset) :]
     largest = max((segment.load_largest_timestamp() for segment in candidates), default=-1)
-    return offset_for_timestamp(opened, largest, start_offset) if largest >= 0 else None
+    found = offset_for_timestamp(opened, largest, start_offset) if largest >= 0 else None
+    if found is None and largest >= 0 and (left := _largest_left(candidates, start_offset)) >= 0:
+        found = offset_for_timestamp(opened, left, start_offset)
+    return found
+
+
+def _largest_left(segments: Sequence[Segment], start_offset: int) -> int:
+    """The largest timestamp among records that are still there, -1 if none is or it takes too long to find out.
+
+    The segments remember the largest that they ever had. It may have lain below the log start, or in a batch that
+    compaction has emptied.
+    """
+    largest, looked_at = -1, 0
+    for segment in sorted(segments, key=lambda s: s.load_largest_timestamp(), reverse=True):
+        if segment.load_largest_timestamp() <= largest:
+            break
+        for position, header in segment.headers(segment.position_of(start_offset)):
+            looked_at += 1
+            if looked_at > BATCHES_LOOKED_AT_MAX:
+                return -1
+            if header.max_timestamp <= largest or header.records_count == 0:
+                continue
+            if header.base_offset >= start_offset:
+                largest = header.max_timestamp
+            else:
+                largest = max(largest, *(r.timestamp for r in _records(segment, position, header, start_offset)))
+    return largest
 
 
 def _position_before(segment: Segment, timestamp: int) -> int:
@@ -61,14 +94,15 @@ def _position_before(segment: Segment, timestamp: int) -> int:
     return position[1] if position is not None else 0
 
 
-def _first_record(
-    segment: Segment, position: int, header: BatchHeader, timestamp: int, start_offset: int
-) -> FoundOffset | None:
+def _records(segment: Segment, position: int, header: BatchHeader, start_offset: int) -> Iterator[FoundOffset]:
+    """The records of a batch from `start_offset` on; of those that share one time perhaps only the first."""
     epoch = header.partition_leader_epoch
-    if header.attributes & LOG_APPEND_TIME_BIT:
-        return FoundOffset(max(header.base_offset, start_offset), header.max_timestamp, epoch)
+    append_time = header.max_timestamp if header.attributes & LOG_APPEND_TIME_BIT else None
     if header.records_count == 0:
-        return None  # compaction left it to remember a producer's last sequence
+        return  # compaction left it to remember a producer's last sequence
+    if append_time is not None and header.records_count == header.last_offset_delta + 1:
+        yield FoundOffset(max(header.base_offset, start_offset), append_time, epoch)
+        return
     batch = segment.read_batch(position, header.size)
     compare_batch(segment, batch, 0, position, header)
     try:
@@ -76,8 +110,7 @@ def _first_record(
         while scan.remaining:
             for offset_delta, timestamp_delta, *_ in scan.take(_RECORDS_AT_A_TIME):
                 offset, time = header.base_offset + offset_delta, header.base_timestamp + timestamp_delta
-                if time >= timestamp and offset >= start_offset:
-                    return FoundOffset(offset, time, epoch)
+                if offset >= start_offset:
+                    yield FoundOffset(offset, time if append_time is None else append_time, epoch)
     except CorruptRecord:
-        return FoundOffset(max(header.base_offset, start_offset), header.max_timestamp, epoch)
-    return None
+        yield FoundOffset(max(header.base_offset, start_offset), header.max_timestamp, epoch)
