@@ -9,6 +9,7 @@ standard output went away (128 + the signal's number, as shells report it).
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from typing import NamedTuple
@@ -19,6 +20,9 @@ EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
+
+CANNOT_BE_WRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
+"""What the system says when standard output goes to a full or broken disk, or was closed by whoever started us."""
 
 
 class Command(NamedTuple):
@@ -90,22 +94,48 @@ def help_text() -> str:
 def main(arguments: list[str] | None = None) -> int:
     """Run one command line and return its exit code; errors are on standard error, with what to do next."""
     arguments = sys.argv[1:] if arguments is None else arguments
+    replace_closed_streams()
     try:
         code = run(arguments)
         sys.stdout.flush()
         return code
     except CommandFailed as failure:
-        failure.report(as_json="--json" in arguments)
-        return EXIT_USAGE if isinstance(failure, UsageError) else EXIT_FAILED
+        return failed(failure, arguments)
     except BrokenPipeError:
-        # Only standard output raises this here (the client wraps what its sockets raise). Python would flush
-        # and fail once more while it exits.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # Only standard output raises this here: the client wraps what its sockets raise.
+        discard_output()
         return EXIT_BROKEN_PIPE
+    except OSError as error:
+        if error.errno not in CANNOT_BE_WRITTEN or error.filename is not None:
+            raise
+        discard_output()
+        return failed(CommandFailed(f"cannot write the output: {os.strerror(error.errno).lower()}"), arguments)
     except SystemExit as leaving:  # argparse, after --help
         return leaving.code if isinstance(leaving.code, int) else 0
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
+
+
+def failed(failure: CommandFailed, arguments: list[str]) -> int:
+    """Say why, and return the exit code."""
+    # `consume` has -J for it, as kcat has; `produce` reads JSON with the same letter.
+    letter = arguments[:1] == ["consume"] and "-J" in arguments
+    failure.report(as_json="--json" in arguments or letter)
+    return EXIT_USAGE if isinstance(failure, UsageError) else EXIT_FAILED
+
+
+def replace_closed_streams() -> None:
+    """Put something in the place of a standard stream that was closed before we began: it fails when it is used, but for
+    standard error, which swallows what it is told. Left free, its number would go to the first socket or file.
+    """
+    for name, mode, flags in (("stdin", "r", os.O_WRONLY), ("stdout", "w", os.O_RDONLY), ("stderr", "w", os.O_RDWR)):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, flags), mode))
+
+
+def discard_output() -> None:
+    """Python would flush standard output and fail once more while it exits."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def run(arguments: list[str]) -> int:

@@ -130,6 +130,8 @@ def read_some(source: int) -> bytes:
         return os.read(source, READ_BYTES)
     except IsADirectoryError:
         raise CommandFailed("the input is a directory", "give a file with -l FILE") from None
+    except OSError as error:
+        raise CommandFailed(f"cannot read the input: {(error.strerror or str(error)).lower()}") from error
 
 
 class Reader:

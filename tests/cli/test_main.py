@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -104,6 +105,35 @@ def test_a_reader_that_goes_away_ends_the_command_without_a_word() -> None:
     assert closed.wait(30) == 141
     assert closed.stderr.read() == b""
     closed.stderr.close()
+
+
+def shell(words: str) -> tuple[int, str]:
+    """Exit code and standard error of `raftlog` with these words, which may redirect its streams."""
+    program = f'"{sys.executable}" -c "import sys; from raftlog.cli.main import main; sys.exit(main())" {words}'
+    done = subprocess.run(["/bin/sh", "-c", program], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    return done.returncode, done.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no disk that is always full")
+def test_output_that_has_no_room_is_a_failure_in_one_line() -> None:
+    assert shell("--help > /dev/full") == (1, "raftlog: cannot write the output: no space left on device\n")
+
+
+def test_standard_streams_that_are_closed_fail_when_they_are_used() -> None:
+    assert shell("--help >&-") == (1, "raftlog: cannot write the output: bad file descriptor\n")
+    assert shell("no-such-command >&- <&-")[0] == 2
+    assert shell("no-such-command 2>&-") == (2, "")
+
+
+def test_what_cannot_be_read_is_told_in_one_line(on_broker: Run, topic: str) -> None:
+    code, told = shell(f"produce {topic} <&-")
+    assert (code, told) == (1, "raftlog: cannot read the input: bad file descriptor\n")
+
+
+@pytest.mark.parametrize("option", ["--json", "-J"])
+def test_consume_tells_errors_as_json_whichever_way_it_was_asked_for(run: Run, option: str) -> None:
+    outcome = run("consume", "orders", option, "-b", "127.0.0.1:1")
+    assert (outcome.code, outcome.error["code"]) == (1, "BROKER_UNREACHABLE")
 
 
 def test_an_error_without_json_is_for_people(run: Run) -> None:
