@@ -183,6 +183,7 @@ class ConfigResolver:
             places: list[ConfigSynonym] = []
             text = overrides.get(name)
             if text is not None:
+                text = _as_read(definition, text)
                 places.append(ConfigSynonym(name, text, ConfigSource.TOPIC))
             for number, synonym in enumerate(SYNONYMS.get(name, ())):
                 levels = self._broker_levels(image, synonym.name, self._broker_id)
@@ -204,7 +205,7 @@ class ConfigResolver:
             yield ConfigEntry(
                 definition,
                 name,
-                own[0].value if own else None,
+                _as_read(definition, own[0].value) if own else None,
                 own[0].source if own else ConfigSource.DEFAULT,
                 is_read_only=definition.update_mode is UpdateMode.READ_ONLY,
                 synonyms=tuple(_concealed(definition, place) for place in places),
@@ -229,6 +230,13 @@ class ConfigResolver:
         default = SUPPORTED_BROKER_CONFIGS[name].default_text
         if default is not None:
             yield ConfigSynonym(name, default, ConfigSource.DEFAULT)
+
+
+def _as_read(definition: ConfigDefinition, text: str | None) -> str | None:
+    """What a text is understood as: 5 for `+5`, true for `TRUE`. Kafka shows values so, and a broker's synonyms as they
+    were set.
+    """
+    return None if text is None else value_text(definition.parse(text))
 
 
 def _scaled(value: Value, synonym: Synonym) -> Value:

@@ -125,7 +125,7 @@ def failed(failure: CommandFailed, arguments: list[str]) -> int:
 
 
 def replace_closed_streams() -> None:
-    """Put something in the place of a standard stream that was closed before we began: it fails when it is used, but for
+    """Put something in the place of a standard stream that was closed before we ran: it fails when it is used, except
     standard error, which swallows what it is told. Left free, its number would go to the first socket or file.
     """
     for name, mode, flags in (("stdin", "r", os.O_WRONLY), ("stdout", "w", os.O_RDONLY), ("stderr", "w", os.O_RDWR)):

@@ -258,6 +258,23 @@ def test_a_topics_settings_are_described_with_all_their_sources() -> None:
     )
 
 
+def test_values_are_shown_as_they_are_understood_and_a_brokers_synonyms_as_they_were_set() -> None:
+    """Held against Kafka 4.3.1."""
+    world = World()
+    world.create("t")
+    world.alter(TOPIC, "t", ("segment.ms", SET, "+5000"), ("preallocate", SET, "TRUE"))
+    world.alter(TOPIC, "t", ("cleanup.policy", SET, " compact ,delete"), ("min.cleanable.dirty.ratio", SET, "1"))
+    world.alter(BROKER, "", ("log.segment.bytes", SET, "+5000000"))
+    overrides = world.image.configs_of(TOPIC, "t")
+    topic = {entry.name: entry for entry in world.resolver.describe_topic(world.image, overrides)}
+    shown = [topic[name].value for name in ("segment.ms", "preallocate", "cleanup.policy", "min.cleanable.dirty.ratio")]
+    assert shown == ["5000", "true", "compact,delete", "1.0"]
+    assert topic["segment.ms"].synonyms[0].value == "5000"
+    broker = {entry.name: entry for entry in world.resolver.describe_broker(world.image)}
+    for entry in (topic["segment.bytes"], broker["log.segment.bytes"]):
+        assert (entry.value, entry.synonyms[0].value) == ("5000000", "+5000000")
+
+
 def test_a_brokers_settings_are_described_and_say_which_can_change() -> None:
     world = World(node_id="1", num_partitions="3")
     world.alter(BROKER, "1", ("log.retention.ms", SET, "10"))
