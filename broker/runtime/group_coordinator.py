@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, cast
 
 from raftlog.broker.core.group.config import GroupConfig
 from raftlog.broker.core.group.errors import coordinator_error
-from raftlog.broker.core.group.member import Ticket
+from raftlog.broker.core.group.member import HeldBytes, Ticket
 from raftlog.broker.core.group.placement import GROUP_TOPIC, group_partition
 from raftlog.broker.core.group.state import Now
 from raftlog.broker.core.group.timers import NEVER
@@ -94,6 +94,7 @@ class GroupCoordinator:
         self._loading: dict[int, asyncio.Task[None]] = {}
         # Partitions whose log cannot be read, until their leaders change or the broker is restarted.
         self._unreadable: set[int] = set()
+        self._held = HeldBytes()
         self._parked: dict[Ticket, asyncio.Future[Message]] = {}
         self._next_ticket = 0
         self._wake: asyncio.TimerHandle | None = None
@@ -208,7 +209,9 @@ class GroupCoordinator:
         from raftlog.broker.runtime.group_shard_host import GroupShardHost
 
         self._to_load.pop(index, None)
-        host = self._hosts[index] = GroupShardHost(index, self.config, partition, self.now, self._answer)
+        host = self._hosts[index] = GroupShardHost(
+            index, self.config, partition, self.now, self._answer, held=self._held
+        )
         if partition.log.log_start_offset == partition.log.log_end_offset:
             host.is_loaded = True
         else:

@@ -17,7 +17,7 @@ from raftlog.broker.core.group.effects import Continuation, Effects
 from raftlog.broker.core.group.group import Group
 from raftlog.broker.core.group.leave import expire, unload, written
 from raftlog.broker.core.group.loading import GroupLogReader
-from raftlog.broker.core.group.member import Ticket
+from raftlog.broker.core.group.member import HeldBytes, Ticket
 from raftlog.broker.core.group.offsets import expire_group, forget_missing_topics, forget_topics
 from raftlog.broker.core.group.placement import GROUP_TOPIC
 from raftlog.broker.core.group.records import CoordinatorRecord, encode_record
@@ -101,8 +101,10 @@ class GroupShardHost:
         partition: GroupPartition,
         clock: Callable[[], Now],
         answer: Callable[[Ticket, Message], None],
+        *,
+        held: HeldBytes,
     ) -> None:
-        self.shard = GroupShard(index, config)
+        self.shard = GroupShard(index, config, held)
         self.partition = partition
         self.leader_epoch = partition.leader_epoch
         self._clock = clock
@@ -139,7 +141,7 @@ class GroupShardHost:
             batch = encode_batch([Record(i, now_ms, key, value) for i, (key, value) in enumerate(encoded[first:end])])
             result = self.partition.append(batch, now_ms)
             if result.error is not ErrorCode.NONE:
-                self._tell_failure(result)
+                self._tell_failure(result, records[first].group_id)
                 return result.error
             for record in records[first:end]:
                 self.shard.replay(record)
@@ -147,11 +149,21 @@ class GroupShardHost:
         self._told = ErrorCode.NONE
         return ErrorCode.NONE
 
-    def _tell_failure(self, result: AppendResult) -> None:
+    def _tell_failure(self, result: AppendResult, group_id: str) -> None:
         """Log it, but not for every commit of every consumer."""
-        if result.error is not self._told:
-            self._told = result.error
-            reason = result.message or result.error.message
+        if result.error is self._told:
+            return
+        self._told = result.error
+        reason = result.message or result.error.message
+        if result.error is ErrorCode.MESSAGE_TOO_LARGE:
+            log.error(
+                "group=%s is too large to be stored: %s. Give it fewer members, subscriptions or partitions, or raise"
+                " max.message.bytes of the topic %s",
+                group_id,
+                reason,
+                GROUP_TOPIC,
+            )
+        else:
             log.error("partition=%s-%d takes no group records: %s", GROUP_TOPIC, self.shard.index, reason)
 
     @property

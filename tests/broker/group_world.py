@@ -12,7 +12,7 @@ from raftlog.broker.core.group.config import GroupConfig
 from raftlog.broker.core.group.effects import Continuation, Effects
 from raftlog.broker.core.group.join import Caller, join
 from raftlog.broker.core.group.leave import expire, leave, unload, written
-from raftlog.broker.core.group.member import Ticket
+from raftlog.broker.core.group.member import HeldBytes, Ticket, size_of
 from raftlog.broker.core.group.records import CoordinatorRecord, decode_record, encode_record
 from raftlog.broker.core.group.shard import GroupShard
 from raftlog.broker.core.group.state import GroupState, Now
@@ -40,7 +40,7 @@ class World:
 
     def __init__(self, config: GroupConfig | None = None, *, hold_commits: bool = False) -> None:
         self.config = config or GroupConfig(initial_rebalance_delay_ms=0)
-        self.shard = GroupShard(0, self.config)
+        self.shard = GroupShard(0, self.config, HeldBytes())
         self.steady_ms = 0
         self.log: list[tuple[bytes, bytes | None]] = []
         self.answers: dict[int, Any] = {}
@@ -85,6 +85,12 @@ class World:
                 self.carry_out(written(self.shard, then, ErrorCode.NONE, self.now))
         self.shard.check_invariants()
 
+    def check(self) -> None:
+        """What must always hold, and that members are counted while they are there and no longer."""
+        self.shard.check_invariants()
+        members = [member for group in self.shard.groups.values() for member in group.members.values()]
+        assert self.shard.held.count == sum(size_of(member.protocols) for member in members)
+
     def commit(self, error: ErrorCode = ErrorCode.NONE) -> None:
         """Commit what was held back, or let it fail."""
         held, self.uncommitted = self.uncommitted, []
@@ -110,7 +116,7 @@ class World:
             other.shard.replay(record)
         for group in list(other.shard.groups.values()):
             other.shard.restore(group, other.now)
-        other.shard.check_invariants()
+        other.check()
         return other
 
     def unload(self) -> None:

@@ -317,7 +317,9 @@ async def test_a_commit_that_takes_too_long_is_given_up_but_not_taken_back() -> 
     machine.coordinator.stop()
 
 
-async def test_what_the_log_refuses_is_refused_in_words_for_the_coordinators_clients(machine: Machine) -> None:
+async def test_what_the_log_refuses_is_refused_in_words_for_the_coordinators_clients(
+    machine: Machine, caplog: pytest.LogCaptureFixture
+) -> None:
     machine.commit(1)
     for error, told in (
         (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_COORDINATOR),
@@ -327,6 +329,8 @@ async def test_what_the_log_refuses_is_refused_in_words_for_the_coordinators_cli
         machine.partition().refuses = error
         assert machine.commit(2) is told
     assert machine.offset() == 1
+    assert caplog.messages[-1].startswith("group=g is too large to be stored")
+    assert "raise max.message.bytes of the topic __consumer_offsets" in caplog.messages[-1]
 
 
 async def test_sessions_end_by_the_real_clock() -> None:

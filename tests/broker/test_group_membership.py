@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from raftlog.broker.core.group.config import GroupConfig
+from raftlog.broker.core.group.member import MEMBER_BYTES
 from raftlog.broker.core.group.state import GroupState
 from raftlog.wire.errors import ErrorCode
 from tests.broker.group_world import GROUP, World, subscription
@@ -120,6 +121,30 @@ def test_a_group_that_is_too_big_after_the_limit_was_lowered_lets_the_last_to_jo
     tickets = [world.join(member) for member in members]
     assert world.answers[tickets[2]].error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
     assert {world.answers[t].generation_id for t in tickets[:2]} == {4}
+
+
+def test_what_the_members_of_all_groups_bring_is_limited_and_a_client_comes_again_when_there_is_room() -> None:
+    world = World(GroupConfig(initial_rebalance_delay_ms=0, members_max_bytes=2 * MEMBER_BYTES + 10_000))
+    large = {"range": b"x" * 9_000}
+    a, _ = world.new_member(protocols=large)
+    b = world.answers[world.join(group_id="small", instance="one")].member_id
+    for _ in range(3):
+        assert world.answers[world.join(protocols=large, group_id="other")].error_code == (
+            ErrorCode.COORDINATOR_NOT_AVAILABLE
+        )
+    assert world.answers[world.join(b, group_id="small", instance="one", protocols=large)].error_code == (
+        ErrorCode.COORDINATOR_NOT_AVAILABLE
+    )
+    assert sum("takes no member" in note for note in world.notes) == 1
+    assert set(world.shard.groups) == {GROUP, "small"}
+    # Who brings no more than it has is not in the way of its own group.
+    assert world.answers[world.join(a, protocols=large)].error_code == ErrorCode.NONE
+    assert world.answers[world.join(group_id="small", instance="one")].error_code == ErrorCode.NONE
+    world.leave(a)
+    world.new_member(protocols=large, group_id="other")
+    assert world.restarted().shard.held.count <= world.shard.held.count
+    world.unload()
+    assert world.shard.held.count == 0
 
 
 def test_session_time_outs_out_of_bounds_and_empty_group_ids_are_refused() -> None:

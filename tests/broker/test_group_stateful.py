@@ -197,7 +197,7 @@ class Groups(RuleBasedStateMachine):
 
     @invariant()
     def promises_hold(self) -> None:
-        self.world.shard.check_invariants()
+        self.world.check()
 
     @invariant()
     def no_parked_request_is_forgotten(self) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from raftlog.broker.core.group.member import Member, Protocols, Ticket
+from raftlog.broker.core.group.member import HeldBytes, Member, Protocols, Ticket, size_of
 from raftlog.broker.core.group.records import CommittedOffset, GroupMetadata, MemberMetadata
 from raftlog.broker.core.group.state import TRANSITIONS, GroupState, Now
 from raftlog.broker.core.group.subscription import (
@@ -39,6 +39,7 @@ class Group:
         "awaiting_join_count",
         "generation",
         "group_id",
+        "held",
         "initial_delay_ms",
         "initial_remaining_ms",
         "join_timer",
@@ -60,8 +61,10 @@ class Group:
         "sync_timer",
     )
 
-    def __init__(self, group_id: str) -> None:
+    def __init__(self, group_id: str, held: HeldBytes) -> None:
+        """`held` counts the members of other groups too."""
         self.group_id = group_id
+        self.held = held
         self.stored: GroupMetadata | None = None
         # topic -> partition -> offset
         self.offsets: dict[str, dict[int, CommittedOffset]] = {}
@@ -238,6 +241,7 @@ class Group:
     # --- protocols
 
     def _count_protocols(self, member: Member, step: int) -> None:
+        self.held.count += step * size_of(member.protocols)
         for name, _ in member.protocols:
             self.protocol_support[name] += step
             if self.protocol_support[name] == 0:

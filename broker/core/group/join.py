@@ -11,7 +11,7 @@ from typing import NamedTuple
 from raftlog.broker.core.group.effects import Effects, StaticMemberStored
 from raftlog.broker.core.group.errors import coordinator_error
 from raftlog.broker.core.group.group import Group
-from raftlog.broker.core.group.member import Member, Protocols, Ticket
+from raftlog.broker.core.group.member import Member, Protocols, Ticket, size_of
 from raftlog.broker.core.group.rebalance import Rebalance
 from raftlog.broker.core.group.records import GroupRecord
 from raftlog.broker.core.group.responses import join_answer, join_error
@@ -84,6 +84,8 @@ def join(shard: GroupShard, request: JoinGroupRequest, caller: Caller, ticket: T
         _drop_rejected(steps, request.member_id)
     elif not group.supports(request.protocol_type, [name for name, _ in attempt.protocols]):
         effects.reply(ticket, join_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id))
+    elif not _has_room(steps, attempt):
+        effects.reply(ticket, join_error(ErrorCode.COORDINATOR_NOT_AVAILABLE, request.member_id))
     elif request.member_id:
         _join_known(steps, attempt)
     else:
@@ -113,6 +115,22 @@ def _is_full(group: Group, member_id: str, max_size: int) -> bool:
         waiting = member is not None and member.join_ticket is not None
         return not waiting and group.awaiting_join_count >= max_size
     return member is None and len(group.members) >= max_size
+
+
+def _has_room(steps: Rebalance, attempt: _Join) -> bool:
+    """Whether what the caller brings still fits in; if not, it is told to come again later."""
+    group, held, limit = steps.group, steps.shard.held, steps.shard.config.members_max_bytes
+    instance_id = attempt.request.group_instance_id
+    known = attempt.request.member_id if instance_id is None else group.static_members.get(instance_id, "")
+    member = group.members.get(known)
+    more = size_of(attempt.protocols) - (0 if member is None else size_of(member.protocols))
+    if more <= 0 or held.count + more <= limit:
+        return True
+    if held.told != held.count:
+        # Once, and not for every time that a client tries again.
+        held.told = held.count
+        steps.note(f"takes no member with {more} bytes more: of {limit} for all groups, {held.count} are in use")
+    return False
 
 
 def _drop_rejected(steps: Rebalance, member_id: str) -> None:

@@ -167,10 +167,10 @@ def unload(shard: GroupShard, now: Now) -> Effects:
 
 
 def _unload_group(steps: Rebalance, group: Group) -> None:
-    for member in group.members.values():
+    for member in list(group.members.values()):
         steps.answer_join(member, ErrorCode.NOT_COORDINATOR, member.member_id)
         steps.answer_sync(member, ErrorCode.NOT_COORDINATOR)
-        member.session.cancel()
+        group.remove(member)
     group.join_timer.cancel()
     group.sync_timer.cancel()
     group.transition(GroupState.DEAD, steps.now)

@@ -18,6 +18,25 @@ Protocols = tuple[tuple[str, bytes], ...]
 NO_ASSIGNMENT = b""
 
 
+MEMBER_BYTES, PROTOCOL_BYTES = 1024, 128
+"""What a member takes without its protocols, and a protocol without its name and metadata, about."""
+
+
+class HeldBytes:
+    """How much the members of all groups of a broker take, in bytes, about; and how much it was when that was told."""
+
+    __slots__ = ("count", "told")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.told = -1
+
+
+def size_of(protocols: Protocols) -> int:
+    """How much a member with these protocols counts, in bytes."""
+    return MEMBER_BYTES + sum(PROTOCOL_BYTES + len(name) + len(metadata) for name, metadata in protocols)
+
+
 class Member:
     """A member; `join_ticket` and `sync_ticket` are its parked requests, at most one of each."""
 

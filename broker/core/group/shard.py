@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from raftlog.broker.core.group.config import GroupConfig
 from raftlog.broker.core.group.group import Group
-from raftlog.broker.core.group.member import Member
+from raftlog.broker.core.group.member import HeldBytes, Member
 from raftlog.broker.core.group.records import CoordinatorRecord, OffsetRecord
 from raftlog.broker.core.group.state import GroupState, Now
 from raftlog.broker.core.group.timers import TimerQueue
@@ -23,12 +23,14 @@ class GroupShard:
     was committed.
     """
 
-    __slots__ = ("config", "groups", "index", "timers")
+    __slots__ = ("config", "groups", "held", "index", "timers")
 
-    def __init__(self, index: int, config: GroupConfig) -> None:
+    def __init__(self, index: int, config: GroupConfig, held: HeldBytes) -> None:
+        """`held` counts the members of all shards of a broker."""
         self.index = index
         self.config = config
         self.groups: dict[str, Group] = {}
+        self.held = held
         self.timers = TimerQueue()
 
     def replay(self, record: CoordinatorRecord) -> None:
@@ -64,7 +66,7 @@ class GroupShard:
         """The group; made if it is not there."""
         group = self.groups.get(group_id)
         if group is None:
-            group = self.groups[group_id] = Group(group_id)
+            group = self.groups[group_id] = Group(group_id, self.held)
         return group
 
     def discard_if_unused(self, group: Group) -> None:
