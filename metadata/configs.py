@@ -111,7 +111,9 @@ def check_dynamic_broker_configs(values: Mapping[str, str]) -> None:
     """Raise InvalidConfig unless these settings can be changed while brokers run, and to these values."""
     fixed = [name for name in values if broker_definition(name).update_mode is UpdateMode.READ_ONLY]
     if fixed:
-        raise InvalidConfig(f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
+        raise InvalidConfig(
+            f"Cannot update these configs dynamically: [{', '.join(fixed)}]: a broker is given them when it is started"
+        )
     for name, text in values.items():
         SUPPORTED_BROKER_CONFIGS[name].parse(text)
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import argparse
 import errno
+import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from raftlog.cli.arguments import Parser, key_values, not_negative
+from raftlog.cli.arguments import Parser, add_json, key_values, not_negative
 from raftlog.cli.failure import CommandFailed, UsageError
 
 if TYPE_CHECKING:
@@ -29,7 +31,8 @@ joins as an observer, without a vote. Without --peers a broker runs alone.
 
 Settings have Kafka's names. --set wins over the flags, flags win over the file. Clients are told the address that they
 connected to, unless --advertise gives another. The default is to listen on {DEFAULT_LISTEN}, for this machine only:
-there is no password yet. SIGTERM or Ctrl-C stops the broker in order.
+there is no password yet. SIGTERM or Ctrl-C stops the broker in order. The line of --json is
+{{"id": 1, "pid": 4711, "address": "127.0.0.1:9092"}}; a failure to start is the last line on standard error.
 """
 
 
@@ -51,6 +54,7 @@ def build_parser() -> Parser:
     parser.add_argument("--health-listen", metavar="HOST:PORT", help="serve /health and /ready over HTTP here")
     parser.add_argument("--config", metavar="FILE", help="a file of settings, as Kafka's server.properties")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting; may be repeated")
+    add_json(parser, "print one line of JSON on standard output when it serves")
     # Whoever starts brokers as processes gives these: see raftlog.testing.process.
     parser.add_argument("--ready-fd", type=not_negative, help=argparse.SUPPRESS)
     parser.add_argument("--lifeline-fd", type=not_negative, help=argparse.SUPPRESS)
@@ -60,7 +64,9 @@ def build_parser() -> Parser:
 def run(arguments: list[str]) -> int:
     options = build_parser().parse(arguments)
     config = load_config(gather_settings(options))
-    return run_broker(config, options.ready_fd, options.lifeline_fd)
+    # Logs go to standard error.
+    ready_fd = os.dup(sys.stdout.fileno()) if options.json else options.ready_fd
+    return run_broker(config, ready_fd, options.lifeline_fd)
 
 
 def gather_settings(options: argparse.Namespace) -> dict[str, str]:

@@ -9,10 +9,11 @@ import argparse
 
 from raftlog.cli.arguments import Parser, Verbs, add_connection, add_json, key_values
 from raftlog.cli.connected import connected, find_topic
-from raftlog.cli.failure import UsageError
+from raftlog.cli.failure import CommandFailed, UsageError, nearest
 from raftlog.cli.output import notice, print_json, table
 from raftlog.client import admin
 from raftlog.client.router import Client
+from raftlog.wire.errors import ErrorCode
 
 VERBS = Verbs("config", "Settings of topics and brokers.")
 VERBS.add("list", "show settings and where they come from")
@@ -93,6 +94,24 @@ def source_name(number: int) -> str:
         return f"source {number}"
 
 
+def refuse_unknown(client: Client, kind: admin.ResourceType, name: str, keys: list[str]) -> None:
+    """Brokers, Kafka's too, take back the value of a setting that does not exist without a word; it was a slip."""
+    if not keys:
+        return
+    # All brokers together tell what was set on them, and any of them what can be.
+    asked = name or str(client.metadata().brokers[0].node_id)
+    (result,) = admin.describe_configs(client, kind, [asked])
+    known = [each.name for each in result.configs]
+    for key in keys:
+        if key not in known:
+            close = nearest(key, known)
+            raise CommandFailed(
+                f"there is no {kind.name.lower()} config {key!r}",
+                f"did you mean {close}?" if close else "`raftlog config list --all` shows what can be set",
+                code=ErrorCode.INVALID_CONFIG.name,
+            )
+
+
 def change(verb: str, arguments: list[str]) -> int:
     example = "set --topic orders retention.ms=3600000" if verb == "set" else "unset --topic orders retention.ms"
     parser = verb_parser(verb, "Change settings while the broker runs.", f"raftlog config {example}")
@@ -104,6 +123,7 @@ def change(verb: str, arguments: list[str]) -> int:
     )
     with connected(options) as client:
         kind, name = resource(client, options)
+        refuse_unknown(client, kind, name, [key for key, value in changes.items() if value is None])
         admin.alter_configs(client, kind, name, changes, validate_only=options.dry_run)
     if options.json:
         print_json({"changed": changes, "dry_run": options.dry_run})

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from raftlog.cli.arguments import Parser, Verbs, add_connection, add_json, key_values, positive_count
+from raftlog.cli.config import refuse_unknown
 from raftlog.cli.connected import connected, find_topic
 from raftlog.cli.failure import CommandFailed, UsageError
 from raftlog.cli.output import notice, plural, print_json, table
@@ -241,6 +242,7 @@ def alter(arguments: list[str]) -> int:
         raise UsageError("there is nothing to alter", "give --partitions, --config or --delete-config")
     with connected(options) as client:
         find_topic(client, options.name)
+        refuse_unknown(client, admin.ResourceType.TOPIC, options.name, options.delete_config)
         # Check all of it before any of it is done.
         passes = (True,) if options.dry_run else (True, False)
         for validate_only in passes:

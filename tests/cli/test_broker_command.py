@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -137,6 +138,21 @@ def test_a_signal_stops_a_broker_in_order(process: BrokerProcess, number: signal
     process.start()
     os.kill(process.pid, number)
     assert process.stop() == 0
+
+
+def test_with_json_a_broker_tells_in_one_line_where_it_serves(tmp_path: Path) -> None:
+    words = ["broker", "--id", "7", "--data-dir", str(tmp_path / "data"), "--listen", "127.0.0.1:0", "--json"]
+    broker = subprocess.Popen([sys.executable, "-m", "raftlog", *words], stdout=subprocess.PIPE, text=True)
+    assert broker.stdout is not None
+    try:
+        told = json.loads(broker.stdout.readline())
+        assert (told["id"], told["pid"]) == (7, broker.pid)
+        host, _, port = told["address"].rpartition(":")
+        socket.create_connection((host, int(port)), DEADLINE_SECONDS).close()
+    finally:
+        broker.terminate()
+        rest, _ = broker.communicate(timeout=DEADLINE_SECONDS)
+    assert (broker.returncode, rest) == (0, "")
 
 
 def test_a_broker_that_is_told_to_stop_again_and_again_still_ends_in_order(process: BrokerProcess) -> None:

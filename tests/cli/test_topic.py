@@ -84,6 +84,20 @@ def test_nothing_is_altered_when_a_part_of_it_is_wrong_or_in_a_dry_run(on_broker
     assert len(described["partitions"]) == 3
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("topic", "alter", "TOPIC", "--delete-config", "retention.m"),
+        ("config", "unset", "--topic", "TOPIC", "retention.m"),
+        ("config", "unset", "--broker", "default", "log.retention.m"),
+    ],
+)
+def test_a_setting_that_does_not_exist_cannot_be_taken_back(on_broker: Run, topic: str, words: tuple[str, ...]) -> None:
+    outcome = on_broker(*(topic if word == "TOPIC" else word for word in words), "--json")
+    assert (outcome.code, outcome.out) == (1, "")
+    assert outcome.error["code"] == "INVALID_CONFIG" and outcome.error["hint"].endswith("retention.ms?")
+
+
 def test_altering_nothing_is_a_mistake(on_broker: Run, topic: str) -> None:
     assert on_broker("topic", "alter", topic).code == 2
 
