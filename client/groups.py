@@ -21,6 +21,7 @@ from raftlog.wire.messages.offset_commit import (
 )
 from raftlog.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 
+GROUP_TOPIC = "__consumer_offsets"
 TopicPartition = tuple[str, int]
 # A group nobody ever joined or committed for is Dead to older versions, not found to newer ones (KIP-1043).
 DEAD = "Dead"
@@ -38,6 +39,12 @@ def list_groups(client: Client, states: Sequence[str] = ()) -> list[ListedGroup]
         return sorted(found, key=lambda group: group.group_id)
 
     return client.retrying(attempt)
+
+
+def leaderless_partitions(client: Client) -> list[int]:
+    """Partitions of the topic of groups that have no leader: no broker knows which groups are in them."""
+    (topic,) = client.metadata([GROUP_TOPIC]).topics
+    return [partition.partition_index for partition in topic.partitions if partition.leader_id < 0]
 
 
 def describe_group(client: Client, name: str) -> DescribedGroup:

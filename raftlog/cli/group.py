@@ -9,6 +9,7 @@ from typing import Any
 
 from raftlog.cli.arguments import Parser, Verbs, add_connection, add_json
 from raftlog.cli.connected import connected, no_such_group
+from raftlog.cli.failure import CommandFailed
 from raftlog.cli.output import notice, plural, print_json, table
 from raftlog.client import groups
 from raftlog.client.consumer import LATEST, Consumer, TopicPartition
@@ -49,6 +50,7 @@ def list_(arguments: list[str]) -> int:
     options = parser.parse(arguments)
     with connected(options) as client:
         found = groups.list_groups(client, options.state)
+        leaderless = groups.leaderless_partitions(client)
     shown = [
         {"group": each.group_id, "state": each.group_state, "type": each.group_type, "protocol": each.protocol_type}
         for each in found
@@ -57,8 +59,15 @@ def list_(arguments: list[str]) -> int:
         print_json({"groups": shown})
     elif shown:
         print(table(["GROUP", "STATE", "TYPE", "PROTOCOL"], [list(each.values()) for each in shown]))
-    else:
+    elif not leaderless:
         notice("there are no groups" + (" in that state" if options.state else ""))
+    if leaderless:
+        raise CommandFailed(
+            f"{plural(len(leaderless), 'partition')} of {groups.GROUP_TOPIC} without a leader: groups in there are not"
+            " listed",
+            f"`raftlog topic describe {groups.GROUP_TOPIC}` shows where its replicas are",
+            code=ErrorCode.COORDINATOR_NOT_AVAILABLE.name,
+        )
     return 0
 
 

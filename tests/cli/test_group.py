@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from raftlog.cli.group import runs
+from raftlog.testing import BrokerProcess
 from tests.cli.conftest import Run
 
 
@@ -40,6 +43,34 @@ def test_a_group_is_listed_and_described_with_its_lag(on_broker: Run, group: str
 def test_groups_are_listed_by_state(on_broker: Run, group: str) -> None:
     assert group in on_broker("group", "list", "--state", "Empty").out
     assert group not in on_broker("group", "list", "--state", "Stable").out
+
+
+def test_a_list_of_groups_says_when_there_may_be_others(run: Run, tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    settings = {"log.dirs": f"{one},{two}", "offsets.topic.num.partitions": "2"}
+    broker = BrokerProcess(1, one, settings=settings, log_file=tmp_path / "log")
+    broker.start()
+    try:
+        here = ("-b", broker.address)
+        assert run("topic", "create", "t", *here).code == 0 and run("produce", "t", *here, stdin="x\n").code == 0
+        names = ["a", "b"]  # one in each partition, and those in different directories
+        for name in names:
+            assert run("consume", "t", "-G", name, "-e", *here).code == 0
+        listed = run("group", "list", "--json", *here)
+        assert listed.code == 0 and [each["group"] for each in listed.json["groups"]] == names
+        broker.stop()
+        two.rename(tmp_path / "elsewhere")
+        broker.start()
+        listed = run("group", "list", "--json", *here)
+        assert listed.code == 1 and len(listed.json["groups"]) == 1
+        assert listed.error["code"] == "COORDINATOR_NOT_AVAILABLE"
+        assert "1 partition of __consumer_offsets without a leader" in listed.error["message"]
+        (lost,) = set(names) - {each["group"] for each in listed.json["groups"]}
+        described = run("group", "describe", lost, "--json", "--timeout", "1", *here)
+        assert described.code == 1 and "raftlog topic describe __consumer_offsets" in described.error["hint"]
+        assert "there are no groups" not in run("group", "list", "--state", "Stable", *here).err
+    finally:
+        broker.kill()
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from raftlog.metadata.broker_configs import BROKER_SYNONYMS
+from raftlog.metadata.commands import AlterConfigs, AlterResource, ConfigChange
 from raftlog.metadata.config_definition import ConfigDefinition, UpdateMode
 from raftlog.metadata.configs import (
     DIFFERENT_DEFAULTS,
@@ -311,6 +312,22 @@ def test_lists_are_appended_to_and_subtracted_from() -> None:
     ):
         assert world.alter(TOPIC, "t", ("cleanup.policy", operation, value)) == (ErrorCode.NONE, None)
         assert policies(world) == expected
+
+
+@pytest.mark.parametrize("replace", [True, False])
+def test_a_resource_named_twice_is_refused_both_times_and_the_others_are_altered(replace: bool) -> None:
+    world = World()
+    named = [("t", "retention.ms"), ("u", "retention.ms"), ("t", "retention.bytes")]
+    for topic in ("t", "u"):
+        world.create(topic)
+    resources = [AlterResource(TOPIC, name, (ConfigChange(key, SET, "5000"),), replace) for name, key in named]
+    answers = world.execute(AlterConfigs(tuple(resources))).results
+    assert [(name, error) for _, name, error, _ in answers] == [
+        ("t", ErrorCode.INVALID_REQUEST),
+        ("u", ErrorCode.NONE),
+        ("t", ErrorCode.INVALID_REQUEST),
+    ]
+    assert set(world.image.configs) == {(TOPIC, "u")}
 
 
 @pytest.mark.parametrize(
