@@ -20,7 +20,7 @@ from raftlog.broker.core.group.loading import GroupLogReader
 from raftlog.broker.core.group.member import HeldBytes, Ticket
 from raftlog.broker.core.group.offsets import expire_group, forget_missing_topics, forget_topics
 from raftlog.broker.core.group.placement import GROUP_TOPIC
-from raftlog.broker.core.group.records import CoordinatorRecord, encode_record
+from raftlog.broker.core.group.records import CoordinatorRecord, OffsetRecord, encode_record
 from raftlog.broker.core.group.shard import GroupShard
 from raftlog.broker.core.group.state import Now
 from raftlog.broker.core.log.results import AppendResult
@@ -249,7 +249,15 @@ class GroupShardHost:
     def expire_offsets(self) -> Iterator[None]:
         """Remove offsets that have expired by now, and groups that have none left, a group at each step."""
         now = self._clock()
-        return self._upkeep(lambda group: expire_group(self.shard.config, group, now))
+        return self._upkeep(lambda group: self._expired(group, now))
+
+    def _expired(self, group: Group, now: Now) -> list[CoordinatorRecord]:
+        records = expire_group(self.shard.config, group, now)
+        if records:
+            offsets = sum(isinstance(record, OffsetRecord) for record in records)
+            rest = ", and with them the group" if offsets < len(records) else ""
+            log.info("group=%s committed offsets expired: %d%s", group.group_id, offsets, rest)
+        return records
 
     def _upkeep(self, removals: Callable[[Group], list[CoordinatorRecord]]) -> Iterator[None]:
         for group in list(self.shard.groups.values()):
