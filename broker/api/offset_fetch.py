@@ -54,8 +54,15 @@ def handle(
 
 
 def _distinct(groups: Sequence[OffsetFetchRequestGroup]) -> list[OffsetFetchRequestGroup]:
-    """Each group once, as it was first asked for: a small request must not have a large answer over and over."""
-    return list({group.group_id: group for group in reversed(groups)}.values())[::-1]
+    """Each group once, with all that is asked for of it: a small request must not have a large answer over and over."""
+    asked: dict[str, list[OffsetFetchRequestTopics] | None] = {}
+    for group in groups:
+        wanted = asked.setdefault(group.group_id, [])
+        if group.topics is None:
+            asked[group.group_id] = None
+        elif wanted is not None:
+            wanted.extend(group.topics)
+    return [OffsetFetchRequestGroup(group_id=group_id, topics=topics) for group_id, topics in asked.items()]
 
 
 def _distinct_topics(topics: Sequence[OffsetFetchRequestTopics]) -> list[OffsetFetchRequestTopics]:

@@ -128,6 +128,24 @@ def test_the_same_thing_asked_for_ten_thousand_times_in_one_request_is_not_answe
     assert resident_bytes(watch.process.pid) - before < GROWTH_BYTES_MAX
 
 
+def test_a_group_that_is_asked_for_several_times_is_answered_once_with_all_that_was_asked(
+    connection: RawConnection, wide: Names
+) -> None:
+    groups = [
+        OffsetFetchRequestGroup(
+            group_id=wide.group, topics=[OffsetFetchRequestTopics(name=wide.topic, partition_indexes=[index])]
+        )
+        for index in (0, 1, 0)
+    ]
+    (answer,) = connection.ask(OffsetFetchRequest(groups=groups), 8).groups
+    (topic,) = answer.topics
+    assert [partition.partition_index for partition in topic.partitions] == [0, 1]
+    groups.append(OffsetFetchRequestGroup(group_id=wide.group, topics=None))
+    (answer,) = connection.ask(OffsetFetchRequest(groups=groups), 8).groups
+    (topic,) = answer.topics
+    assert len(topic.partitions) == PARTITIONS
+
+
 def test_partitions_that_nobody_could_pay_for_are_refused(connection: RawConnection) -> None:
     for count in (2**31 - 1, 1_000_000):
         topics = [CreatableTopic(name="too-many", num_partitions=count, replication_factor=1)]
