@@ -12,7 +12,7 @@ from raftlog.broker.core.group.config import GroupConfig
 from raftlog.broker.core.group.effects import Continuation, Effects
 from raftlog.broker.core.group.join import Caller, join
 from raftlog.broker.core.group.leave import expire, leave, unload, written
-from raftlog.broker.core.group.member import HeldBytes, Ticket, size_of
+from raftlog.broker.core.group.member import MEMBER_BYTES, HeldBytes, Ticket, size_of
 from raftlog.broker.core.group.records import CoordinatorRecord, decode_record, encode_record
 from raftlog.broker.core.group.shard import GroupShard
 from raftlog.broker.core.group.state import GroupState, Now
@@ -88,8 +88,9 @@ class World:
     def check(self) -> None:
         """What must always hold, and that members are counted while they are there and no longer."""
         self.shard.check_invariants()
-        members = [member for group in self.shard.groups.values() for member in group.members.values()]
-        assert self.shard.held.count == sum(size_of(member.protocols) for member in members)
+        groups = self.shard.groups.values()
+        members = sum(size_of(member.protocols) for group in groups for member in group.members.values())
+        assert self.shard.held.count == members + MEMBER_BYTES * sum(len(group.pending_joins) for group in groups)
 
     def commit(self, error: ErrorCode = ErrorCode.NONE) -> None:
         """Commit what was held back, or let it fail."""

@@ -147,6 +147,18 @@ def test_what_the_members_of_all_groups_bring_is_limited_and_a_client_comes_agai
     assert world.shard.held.count == 0
 
 
+def test_member_ids_that_nobody_joins_with_count_too() -> None:
+    world = World(GroupConfig(members_max_bytes=10 * MEMBER_BYTES))
+    answers = [world.answers[world.join(group_id=f"group {number}")].error_code for number in range(20)]
+    given = answers.count(ErrorCode.MEMBER_ID_REQUIRED)
+    assert 5 <= given <= 10 and set(answers[given:]) == {ErrorCode.COORDINATOR_NOT_AVAILABLE}
+    world.advance(10_000)
+    assert world.shard.held.count == 0 and not world.shard.groups
+    assert world.answers[world.join()].error_code == ErrorCode.MEMBER_ID_REQUIRED
+    world.unload()
+    assert world.shard.held.count == 0
+
+
 def test_session_time_outs_out_of_bounds_and_empty_group_ids_are_refused() -> None:
     world = World()
     assert world.answers[world.join(session_timeout_ms=5_999)].error_code == ErrorCode.INVALID_SESSION_TIMEOUT

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from raftlog.broker.core.group.member import HeldBytes, Member, Protocols, Ticket, size_of
+from raftlog.broker.core.group.member import MEMBER_BYTES, HeldBytes, Member, Protocols, Ticket, size_of
 from raftlog.broker.core.group.records import CommittedOffset, GroupMetadata, MemberMetadata
 from raftlog.broker.core.group.state import TRANSITIONS, GroupState, Now
 from raftlog.broker.core.group.subscription import (
@@ -156,11 +156,18 @@ class Group:
         if self.leader == member.member_id:
             self.leader = next(iter(self.members), None)
 
+    def add_pending(self, member_id: str) -> Timer:
+        """Remember a member id that is given out; the timer, to be set, after which it is forgotten."""
+        timer = self.pending_joins[member_id] = Timer(TimerKind.PENDING_JOIN, self.group_id, member_id)
+        self.held.count += MEMBER_BYTES
+        return timer
+
     def forget_pending(self, member_id: str) -> bool:
         """Take back a member id that was given out; False when there is none like it."""
         timer = self.pending_joins.pop(member_id, None)
         if timer is None:
             return False
+        self.held.count -= MEMBER_BYTES
         timer.cancel()
         return True
 

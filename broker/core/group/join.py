@@ -11,13 +11,12 @@ from typing import NamedTuple
 from raftlog.broker.core.group.effects import Effects, StaticMemberStored
 from raftlog.broker.core.group.errors import coordinator_error
 from raftlog.broker.core.group.group import Group
-from raftlog.broker.core.group.member import Member, Protocols, Ticket, size_of
+from raftlog.broker.core.group.member import MEMBER_BYTES, Member, Protocols, Ticket, size_of
 from raftlog.broker.core.group.rebalance import Rebalance
 from raftlog.broker.core.group.records import GroupRecord
 from raftlog.broker.core.group.responses import join_answer, join_error
 from raftlog.broker.core.group.shard import GroupShard
 from raftlog.broker.core.group.state import GroupState, Now
-from raftlog.broker.core.group.timers import Timer, TimerKind
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
@@ -124,6 +123,8 @@ def _has_room(steps: Rebalance, attempt: _Join) -> bool:
     known = attempt.request.member_id if instance_id is None else group.static_members.get(instance_id, "")
     member = group.members.get(known)
     more = size_of(attempt.protocols) - (0 if member is None else size_of(member.protocols))
+    if known in group.pending_joins:
+        more -= MEMBER_BYTES
     if more <= 0 or held.count + more <= limit:
         return True
     if held.told != held.count:
@@ -159,8 +160,7 @@ def _join_new(steps: Rebalance, attempt: _Join) -> None:
         _add(steps, attempt, attempt.new_member_id())
     else:
         member_id = attempt.new_member_id()
-        timer = group.pending_joins[member_id] = Timer(TimerKind.PENDING_JOIN, group.group_id, member_id)
-        steps.shard.timers.set(timer, steps.now.steady_ms + request.session_timeout_ms)
+        steps.shard.timers.set(group.add_pending(member_id), steps.now.steady_ms + request.session_timeout_ms)
         steps.effects.reply(attempt.ticket, join_error(ErrorCode.MEMBER_ID_REQUIRED, member_id))
 
 

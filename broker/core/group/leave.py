@@ -171,6 +171,8 @@ def _unload_group(steps: Rebalance, group: Group) -> None:
         steps.answer_join(member, ErrorCode.NOT_COORDINATOR, member.member_id)
         steps.answer_sync(member, ErrorCode.NOT_COORDINATOR)
         group.remove(member)
+    for member_id in list(group.pending_joins):
+        group.forget_pending(member_id)
     group.join_timer.cancel()
     group.sync_timer.cancel()
     group.transition(GroupState.DEAD, steps.now)

@@ -19,7 +19,8 @@ NO_ASSIGNMENT = b""
 
 
 MEMBER_BYTES, PROTOCOL_BYTES = 1024, 128
-"""What a member takes without its protocols, and a protocol without its name and metadata, about."""
+"""What a member (or an id given out to one) takes without its protocols, and a protocol without its name and metadata,
+about."""
 
 
 class HeldBytes:
