@@ -97,7 +97,8 @@ class OneBatch:
             before, behind = _INDEX_LENGTH.pack(index, size), b""
         at = len(request) - len(behind) - size
         start = at - len(before)
-        if start - offset > REMEMBERED_REQUEST_BYTES_MAX or request[start:at] != before or request[at + size :] != behind:
+        simple = request[start:at] == before and request[at + size :] == behind
+        if not simple or start - offset > REMEMBERED_REQUEST_BYTES_MAX:
             # Tagged fields, bytes behind the request, a length in more bytes than it needs: all that is the parser's.
             return None
         return cls(bytes(request[offset:start]), version, acks, timeout_ms, key)
