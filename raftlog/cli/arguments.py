@@ -16,6 +16,10 @@ from raftlog.cli.failure import UsageError, nearest
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 BOOTSTRAP_VARIABLE = "RAFTLOG_BOOTSTRAP_SERVERS"
 DEFAULT_TIMEOUT_SECONDS = 15.0
+NUMBER_MAX = 2**31 - 1
+"""Kafka has no partition and no broker above this."""
+PARTITION_MAX = 1_000_000
+"""No topic has so many."""
 
 
 class HelpFormat(argparse.RawDescriptionHelpFormatter):
@@ -142,8 +146,8 @@ def positive_count(text: str) -> int:
 
 
 def not_negative(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 on")
+    if not text.isdecimal() or int(text) > NUMBER_MAX:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 to {NUMBER_MAX}")
     return int(text)
 
 
@@ -166,5 +170,8 @@ def partition_list(text: str) -> list[int]:
         if match is None:
             raise UsageError(f"{text!r} is not a list of partitions", "write it like 0,3-5")
         first = int(match[1])
-        found += range(first, int(match[2] or first) + 1)
+        last = int(match[2] or first)
+        if last > PARTITION_MAX:
+            raise UsageError(f"there is no partition {last}", "`raftlog topic describe NAME` shows those there are")
+        found += range(first, last + 1)
     return sorted(set(found))

@@ -13,7 +13,7 @@ from raftlog.cli.failure import CommandFailed, UsageError, nearest
 from raftlog.client.addresses import parse_addresses
 from raftlog.client.errors import BrokerUnreachable, ClientError, NotKafka, Rejected, TimedOut
 from raftlog.client.router import Client
-from raftlog.wire.errors import ErrorCode
+from raftlog.wire.errors import ErrorCode, NotEncodable
 from raftlog.wire.messages.metadata import MetadataResponseTopic
 
 HINTS: dict[ErrorCode, str] = {
@@ -55,6 +55,8 @@ def connected(options: argparse.Namespace) -> Iterator[Client]:
             yield client
     except ClientError as error:
         raise worded(error, options) from error
+    except NotEncodable as error:
+        raise UsageError(f"no broker can be asked that: {error}", "a number or a name of it is too large") from error
 
 
 def worded(error: ClientError, options: argparse.Namespace) -> CommandFailed:

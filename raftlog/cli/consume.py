@@ -79,6 +79,8 @@ def run(arguments: list[str]) -> int:
     topics = list(dict.fromkeys([*options.topics, *options.topic]))
     if not topics:
         raise UsageError("no topic is given", "raftlog consume TOPIC; `raftlog topic list` shows the topics there are")
+    if options.group == "":
+        raise UsageError("-G is empty", "name a group, or leave -G out to read without one")
     if options.group and options.partition is not None:
         raise UsageError("-G and -p exclude each other", "a group divides the partitions among its members itself")
     wanted = parse_offsets(options.offset + (["beginning"] if options.from_beginning else []))

@@ -151,7 +151,7 @@ def targets(
     elif options.to_datetime is not None:
         timestamp = parse_time(options.to_datetime)
     else:
-        timestamp = time.time_ns() // 1_000_000 - parse_duration(options.by_duration)
+        timestamp = max(0, time.time_ns() // 1_000_000 - parse_duration(options.by_duration))
     return dict(reader.offsets_at(partitions, timestamp))
 
 

@@ -6,7 +6,7 @@ Knows the notation and turns it into offsets with the client's help; refuses to 
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 from raftlog.cli.failure import UsageError
@@ -19,6 +19,8 @@ offsets (-o), repeat to give both a start and a stop:
   123               this offset              -10     ten before the end, in each partition
   s@TIME, e@TIME    start, stop at a time: ms since 1970, or ISO such as 2026-01-31T12:00:00Z
 """
+DIGITS_MAX = 18
+"""A time of so many digits fits into Kafka's 64 bits."""
 NAMED = {"beginning": "beginning", "earliest": "beginning", "end": "end", "latest": "end", "stored": "stored"}
 
 
@@ -61,8 +63,8 @@ def parse_start(text: str) -> Start:
 
 
 def parse_time(text: str) -> int:
-    """ms since 1970 from such a number or an ISO date and time (UTC unless it says otherwise)."""
-    if text.isdecimal():
+    """ms since 1970 from such a number or an ISO date and time (UTC unless it says otherwise); what was before is 0."""
+    if text.isdecimal() and len(text) <= DIGITS_MAX:
         return int(text)
     try:
         moment = datetime.fromisoformat(text)
@@ -72,7 +74,7 @@ def parse_time(text: str) -> int:
         ) from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
-    return round(moment.timestamp() * 1000)
+    return max(0, round(moment.timestamp() * 1000))
 
 
 _ISO_DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?")
@@ -88,7 +90,7 @@ def parse_duration(text: str) -> int:
     if match is None or not any(match.groups()):
         raise UsageError(f"{text!r} is not a duration", "write it like 90m, 2h, 7d or P1DT2H30M")
     days, hours, minutes, seconds = (int(each or 0) for each in match.groups())
-    return int(timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds).total_seconds() * 1000)
+    return (((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000
 
 
 def resolve(consumer: Consumer, partitions: list[TopicPartition], start: Start) -> dict[TopicPartition, int]:

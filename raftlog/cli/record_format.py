@@ -58,6 +58,8 @@ def compile_format(text: str, *, null: bytes = b"") -> Part:
             parts.append(constant(ESCAPES.get(escape, escape.encode())))
         elif directive in directives:
             parts.append(directives[directive])
+        elif not directive:
+            raise UsageError("the format ends with a lone % or \\", "write it twice to print it: %% or \\\\")
         else:
             raise UsageError(
                 f"the format has no directive %{directive}", f"it knows {' '.join('%' + each for each in directives)}"

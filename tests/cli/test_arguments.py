@@ -28,6 +28,19 @@ def test_what_is_no_list_of_partitions_is_refused(text: str) -> None:
         partition_list(text)
 
 
+def test_a_range_of_partitions_that_no_topic_has_is_refused_before_it_is_counted_out() -> None:
+    with pytest.raises(UsageError, match="there is no partition 99999999999"):
+        partition_list("0-99999999999")
+
+
+@pytest.mark.parametrize("words", ["cluster unregister 99999999999", "produce t -p 99999999999"])
+def test_numbers_that_the_protocol_has_no_room_for_are_refused(
+    capsys: pytest.CaptureFixture[str], words: str
+) -> None:
+    assert main(words.split()) == 2
+    assert "to 2147483647" in capsys.readouterr().err
+
+
 def test_the_nearest_word_is_only_offered_when_it_is_near() -> None:
     assert nearest("retention.sm", ["retention.ms", "segment.ms"]) == "retention.ms"
     assert nearest("orders", ["payments", "users"]) is None

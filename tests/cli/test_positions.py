@@ -41,6 +41,16 @@ def test_what_is_no_offset_is_refused_with_what_is(text: str) -> None:
     assert failure.value.hint
 
 
+@pytest.mark.parametrize("text", ["9" * 19, "9" * 5000])
+def test_a_time_that_kafka_has_no_room_for_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="is not a time"):
+        parse_time(text)
+
+
+def test_times_before_1970_are_the_beginning_and_none_of_kafkas_special_ones() -> None:
+    assert parse_time("1969-12-31T23:59:59.999Z") == parse_time("1960-01-01") == 0
+
+
 def test_a_time_without_zone_is_utc() -> None:
     assert parse_time("1970-01-01T00:00:01") == 1000
 
@@ -54,6 +64,7 @@ def test_a_time_without_zone_is_utc() -> None:
         ("1500ms", 1500),
         ("P1DT2H", 93_600_000),
         ("PT30S", 30_000),
+        ("P99999999999D", 99_999_999_999 * 86_400_000),
     ],
 )
 def test_durations_are_short_or_iso(text: str, milliseconds: int) -> None:

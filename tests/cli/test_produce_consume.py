@@ -19,6 +19,19 @@ from tests.cli.conftest import Run
 from tests.conftest import RunningBroker
 
 
+def test_an_empty_group_is_not_taken_for_none_at_all(run: Run) -> None:
+    """As with -G "$GROUP" where that is not set: everything would be printed, and nothing committed."""
+    outcome = run("consume", "orders", "-G", "")
+    assert outcome.code == 2 and "-G is empty" in outcome.err
+
+
+@pytest.mark.parametrize("option", ["--partitions", "--replication-factor"])
+def test_what_the_protocol_cannot_say_is_told_in_words(on_broker: Run, name: str, option: str) -> None:
+    outcome = on_broker("topic", "create", name, option, "99999999999", "--json")
+    assert (outcome.code, outcome.error["code"]) == (2, "USAGE")
+    assert "too large" in outcome.error["hint"]
+
+
 def test_lines_go_in_and_come_out_in_order(on_broker: Run, topic: str) -> None:
     sent = on_broker("produce", topic, "-p", "1", "--json", stdin="one\ntwo\n\nfour")
     assert sent.json == {

@@ -37,6 +37,12 @@ def test_a_missing_key_or_value_has_length_minus_one_and_prints_as_told() -> Non
     assert compile_format("%k|%s", null=b"NULL")(fetched(None, None)) == b"NULL|NULL"
 
 
+@pytest.mark.parametrize("text", ["%s%", "%s\\"])
+def test_a_format_that_ends_in_the_middle_of_something_is_refused_with_how_to_write_it(text: str) -> None:
+    with pytest.raises(UsageError, match="ends with a lone"):
+        compile_format(text)
+
+
 def test_an_unknown_directive_is_refused_with_the_list_of_known_ones() -> None:
     with pytest.raises(UsageError, match="no directive %q") as failure:
         compile_format("%q")
