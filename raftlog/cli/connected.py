@@ -56,7 +56,8 @@ def connected(options: argparse.Namespace) -> Iterator[Client]:
     except ClientError as error:
         raise worded(error, options) from error
     except NotEncodable as error:
-        raise UsageError(f"no broker can be asked that: {error}", "a number or a name of it is too large") from error
+        hint = "a number or a name in it is too large, or is no text"
+        raise UsageError(f"no broker can be asked that: {error}", hint) from error
 
 
 def worded(error: ClientError, options: argparse.Namespace) -> CommandFailed:

@@ -16,7 +16,7 @@ from raftlog.cli.arguments import Parser, add_connection, add_json, not_negative
 from raftlog.cli.connected import connected, no_such_topic
 from raftlog.cli.failure import CommandFailed, UsageError, nearest
 from raftlog.cli.output import notice, plural, print_json
-from raftlog.cli.record_format import from_json, unescape
+from raftlog.cli.record_format import from_json, typed, unescape
 from raftlog.client.errors import Rejected
 from raftlog.client.producer import Placed, Producer
 from raftlog.client.router import Client
@@ -140,7 +140,7 @@ class Reader:
     def __init__(self, options: argparse.Namespace) -> None:
         self._json = options.json_in
         self._null = options.null
-        self._key = options.key.encode() if options.key is not None else None
+        self._key = typed(options.key) if options.key is not None else None
         self._between = unescape(options.key_delimiter) if options.key_delimiter is not None else None
         self._headers = tuple(header(text) for text in options.header)
         self._line = 0
@@ -176,7 +176,7 @@ def header(text: str) -> tuple[str, bytes | None]:
     name, equals, value = text.partition("=")
     if not name:
         raise UsageError(f"-H {text!r} has no name", "write -H NAME=VALUE")
-    return name, value.encode() if equals else None
+    return name, typed(value) if equals else None
 
 
 class Sender:

@@ -29,6 +29,11 @@ ESCAPES = {"n": b"\n", "r": b"\r", "t": b"\t", "\\": b"\\", "0": b"\0", "e": b"\
 _TOKEN = re.compile(r"%(.?)|\\x([0-9a-fA-F]{2})|\\(.?)|([^%\\]+)", re.DOTALL)
 
 
+def typed(text: str) -> bytes:
+    """A word of the command line as it was typed, also where it is no UTF-8: Python keeps such bytes as surrogates."""
+    return text.encode(errors="surrogateescape")
+
+
 def unescape(text: str) -> bytes:
     """Delimiters and formats as people type them in a shell: `\\t`, `\\n`, `\\x1f`."""
     found = b""
@@ -36,9 +41,9 @@ def unescape(text: str) -> bytes:
         if match[1] is not None:
             found += bytes.fromhex(match[1])
         elif match[2] is not None:
-            found += ESCAPES.get(match[2], match[2].encode())
+            found += ESCAPES.get(match[2], typed(match[2]))
         else:
-            found += match[3].encode()
+            found += typed(match[3])
     return found
 
 
@@ -51,11 +56,11 @@ def compile_format(text: str, *, null: bytes = b"") -> Part:
     parts: list[Part] = []
     for directive, code, escape, literal in _TOKEN.findall(text):
         if literal:
-            parts.append(constant(literal.encode()))
+            parts.append(constant(typed(literal)))
         elif code:
             parts.append(constant(bytes.fromhex(code)))
         elif escape:
-            parts.append(constant(ESCAPES.get(escape, escape.encode())))
+            parts.append(constant(ESCAPES.get(escape, typed(escape))))
         elif directive in directives:
             parts.append(directives[directive])
         elif not directive:

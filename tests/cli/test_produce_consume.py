@@ -25,6 +25,13 @@ def test_an_empty_group_is_not_taken_for_none_at_all(run: Run) -> None:
     assert outcome.code == 2 and "-G is empty" in outcome.err
 
 
+def test_keys_and_headers_may_be_bytes_that_are_no_text(on_broker: Run, topic: str) -> None:
+    # What Python makes of the bytes FF and FE of a command line.
+    assert on_broker("produce", topic, "-k", "\udcff", "-H", "h=\udcfe", stdin="v").code == 0
+    read = on_broker("consume", topic, "-e", "--json").json
+    assert (read["key"], read["headers"]) == ({"base64": "/w=="}, [["h", {"base64": "/g=="}]])
+
+
 @pytest.mark.parametrize("option", ["--partitions", "--replication-factor"])
 def test_what_the_protocol_cannot_say_is_told_in_words(on_broker: Run, name: str, option: str) -> None:
     outcome = on_broker("topic", "create", name, option, "99999999999", "--json")

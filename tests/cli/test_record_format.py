@@ -43,6 +43,12 @@ def test_a_format_that_ends_in_the_middle_of_something_is_refused_with_how_to_wr
         compile_format(text)
 
 
+def test_bytes_that_are_no_text_are_printed_as_they_were_typed() -> None:
+    # What Python makes of the bytes FF and FE of a command line.
+    assert compile_format("\udcff%s\\\udcfe")(fetched()) == b"\xffv\xfe"
+    assert unescape("\udcff") == b"\xff"
+
+
 def test_an_unknown_directive_is_refused_with_the_list_of_known_ones() -> None:
     with pytest.raises(UsageError, match="no directive %q") as failure:
         compile_format("%q")
