@@ -97,7 +97,9 @@ def length_of(value: bytes | None) -> int:
 
 
 def headers_text(headers: Headers) -> bytes:
-    return b",".join(name.encode() + b"=" + (b"NULL" if value is None else value) for name, value in headers)
+    # A name that is no UTF-8 was decoded like that.
+    named = [(name.encode(errors="surrogateescape"), value) for name, value in headers]
+    return b",".join(name + b"=" + (b"NULL" if value is None else value) for name, value in named)
 
 
 def to_json(fetched: Fetched) -> bytes:
@@ -115,7 +117,8 @@ def to_json(fetched: Fetched) -> bytes:
         "value": readable(record.value),
         "headers": [[name, readable(value)] for name, value in record.headers],
     }
-    return json.dumps(document, ensure_ascii=False).encode(errors="surrogatepass") + b"\n"
+    # What is no text in a header's name comes out as JSON's own escape, for the line has to be UTF-8.
+    return json.dumps(document, ensure_ascii=False).encode(errors="backslashreplace") + b"\n"
 
 
 def readable(value: bytes | None) -> str | dict[str, str] | None:

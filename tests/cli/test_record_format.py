@@ -43,6 +43,14 @@ def test_a_format_that_ends_in_the_middle_of_something_is_refused_with_how_to_wr
         compile_format(text)
 
 
+def test_a_header_whose_name_is_no_text_is_printed_as_it_is() -> None:
+    record = fetched(headers=(("\udcffn", b"1"),))
+    assert compile_format("%h")(record) == b"\xffn=1"
+    line = to_json(record)
+    assert '"\\udcffn"' in line.decode()
+    assert from_json(line, 0)[0].headers == record.record.headers
+
+
 def test_bytes_that_are_no_text_are_printed_as_they_were_typed() -> None:
     # What Python makes of the bytes FF and FE of a command line.
     assert compile_format("\udcff%s\\\udcfe")(fetched()) == b"\xffv\xfe"
