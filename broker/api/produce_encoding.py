@@ -19,7 +19,7 @@ from raftlog.broker.server.limits import (
 )
 from raftlog.wire.codec import encode
 from raftlog.wire.errors import ErrorCode, RemoteProtocolError
-from raftlog.wire.primitives import TAGGED_FIELDS_MAX
+from raftlog.wire.primitives import TAGGED_FIELDS_MAX, encode_varint
 
 if TYPE_CHECKING:
     from raftlog.broker.api.leader_hints import NodeAddress
@@ -312,15 +312,7 @@ def _encode_partition(index: int, result: AppendResult, version: int) -> bytes:
 
 
 def _count(count: int, flexible: bool) -> bytes:
-    if not flexible:
-        return _INT32.pack(count)
-    count += 1
-    out = bytearray()
-    while count > 0x7F:
-        out.append(count & 0x7F | 0x80)
-        count >>= 7
-    out.append(count)
-    return bytes(out)
+    return encode_varint(count + 1) if flexible else _INT32.pack(count)
 
 
 def encode_with_messages(outcome: Outcome, version: int, leaders: Leaders, nodes: list[NodeAddress]) -> bytes:
