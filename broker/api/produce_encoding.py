@@ -7,7 +7,6 @@ Refuses to know what becomes of a batch. A test holds both directions equal to t
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -17,6 +16,7 @@ from raftlog.broker.server.limits import (
     REMEMBERED_REQUEST_BYTES_MAX,
     REMEMBERED_REQUESTS_MAX,
 )
+from raftlog.broker.server.reply import frame
 from raftlog.wire.codec import encode
 from raftlog.wire.errors import ErrorCode, RemoteProtocolError
 from raftlog.wire.primitives import TAGGED_FIELDS_MAX, encode_varint
@@ -44,8 +44,8 @@ _DONE_FLEXIBLE = Struct(">ihqqqBBB")
 _DONE_V8 = Struct(">ihqqqih")
 _DONE_V5 = Struct(">ihqqq")
 _DONE_V3 = Struct(">ihqq")
-# Size and correlation id.
-_PREFIX = Struct(">ii")
+# Where a response has its correlation id: behind its size.
+_CORRELATION_AT = 4
 # What follows the batch of a flexible request: no tagged fields of the partition, the topic and the request.
 _NO_TAGS = b"\x00\x00\x00"
 
@@ -57,29 +57,28 @@ class OneBatch:
     is the reply but for five numbers.
     """
 
-    __slots__ = ("_length", "_pack", "_replied", "_start", "_version", "acks", "by_id", "key", "timeout_ms")
+    __slots__ = ("_length", "_numbers_at", "_replied", "_start", "_version", "acks", "by_id", "key", "timeout_ms")
 
     def __init__(self, start: bytes, version: int, acks: int, timeout_ms: int, key: bytes) -> None:
         """`start`: the body up to the partition's number."""
         self._start, self._length, self._version = start, len(start), version
         self.acks, self.timeout_ms, self.key = acks, timeout_ms, key
         self.by_id = version >= IDS_FROM
-        self._pack: Callable[..., bytes] | None = None
-        self._replied = (0, b"", b"")
+        self._replied = b""
+        self._numbers_at = 0
 
-    def _prepare_reply(self) -> Callable[..., bytes]:
+    def _prepare_reply(self) -> bytes:
         """Not before there is something to acknowledge: that may never come."""
-        version = self._version
         done = AppendResult(ErrorCode.NONE, 0, 0, 0, 0)
-        body = encode_outcome([(self.key, [(0, done)])], version)
-        if version >= FLEXIBLE_FROM:
-            body = b"\x00" + body
-        numbers = _DONE_V5.size if version >= 5 else _DONE_V3.size
-        behind = len(_NO_TAGS) + 3 if version >= FLEXIBLE_FROM else 4
-        at = len(body) - behind - len(_encode_partition(0, done, version))
-        self._replied = (len(body) + 4, body[:at], body[at + numbers :])
-        self._pack = Struct(f">ii{at}sihqq{'q' if version >= 5 else ''}{len(body) - at - numbers}s").pack
-        return self._pack
+        flexible = self._version >= FLEXIBLE_FROM
+        body = encode_outcome([(self.key, [(0, done)])], self._version)
+        (whole,) = frame(0, body, flexible=flexible)
+        assert isinstance(whole, bytes)
+        self._replied = whole
+        # Behind the partition: the throttle time, and the tags of the topic and of the response.
+        behind = 6 if flexible else 4
+        self._numbers_at = len(self._replied) - behind - len(_encode_partition(0, done, self._version))
+        return self._replied
 
     @classmethod
     def of(cls, request: memoryview, offset: int, version: int, parsed: tuple[int, int, Wanted]) -> OneBatch | None:
@@ -120,14 +119,16 @@ class OneBatch:
         at += _INDEX_LENGTH.size
         return (index, request[at:]) if size == len(request) - at else None
 
-    def reply(self, correlation_id: int, index: int, done: AppendResult) -> bytes:
+    def reply(self, correlation_id: int, index: int, done: AppendResult) -> bytearray:
         """The whole response that acknowledges what was appended."""
-        pack = self._pack or self._prepare_reply()
-        size, head, tail = self._replied
+        response = bytearray(self._replied or self._prepare_reply())
+        _INT32.pack_into(response, _CORRELATION_AT, correlation_id)
         numbers = (index, 0, done.base_offset, done.log_append_time_ms)
         if self._version >= 5:
-            return pack(size, correlation_id, head, *numbers, done.log_start_offset, tail)
-        return pack(size, correlation_id, head, *numbers, tail)
+            _DONE_V5.pack_into(response, self._numbers_at, *numbers, done.log_start_offset)
+        else:
+            _DONE_V3.pack_into(response, self._numbers_at, *numbers)
+        return response
 
 
 class Known:
