@@ -10,7 +10,7 @@ import time
 from multiprocessing.connection import Connection
 
 from benchmarks.brokers import Broker, create_topic
-from benchmarks.measure import Row, Sample, alternate, progress
+from benchmarks.measure import Row, Sample, alternate, beside, progress
 from benchmarks.raw_client import frame
 from benchmarks.single_node import one_at_a_time, percentile
 from raftlog.wire.apis import ApiKey
@@ -111,12 +111,11 @@ def rows(brokers: list[Broker], rounds: int, count: int = 1000, seconds: float =
     In rounds, and after one that does not count: a JVM that has just begun takes the processor from everybody.
     """
     share = Row(f"{count:,} idle consumers: broker CPU", "%", higher_is_better=False)
-    added = Row(f"{count:,} idle consumers: added p99 of a produce", "ms", higher_is_better=False)
     for broker in brokers:
         create_topic(broker.bootstrap, "idle", 10)
         create_topic(broker.bootstrap, "busy")
 
-    def work(broker: Broker, number: int) -> Sample:
+    def work(broker: Broker, _: int) -> Sample:
         before = percentile(one_at_a_time(broker, "busy", seconds, 200), 0.99)
         ours, theirs = multiprocessing.Pipe()
         process = multiprocessing.get_context("spawn").Process(
@@ -131,9 +130,7 @@ def rows(brokers: list[Broker], rounds: int, count: int = 1000, seconds: float =
         ours.send("stop")
         process.join(30)
         progress(f"idle consumers: {broker.name} {used:.1%} CPU, p99 {before:.2f} -> {after:.2f} ms")
-        if number >= 0:
-            added.samples.setdefault(broker.name, []).append(Sample(after - before))
-        return Sample(used * 100)
+        return Sample(used * 100, beside=after - before)
 
     alternate(share, brokers, work, rounds=rounds)
-    return [share, added]
+    return [share, beside(share, f"{count:,} idle consumers: added p99 of a produce", "ms")]
