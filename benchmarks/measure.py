@@ -112,7 +112,8 @@ def alternate(
             # The more disturbed of the two makes the ratio what it is.
             stolen = max(stolen, (stolen_after - stolen_before) / max(1, ticks_after - ticks_before))
             value = f"{_short(sample.value)} {row.unit}"
-            progress(f"{row.work}: round {number + 1} of {rounds} quiet ones: {broker.name} {value}, {stolen:.1%} stolen")
+            told = f"round {number + 1} of {rounds} quiet ones: {broker.name} {value}, {stolen:.1%} stolen"
+            progress(f"{row.work}: {told}")
         if number >= 0:
             measured.append((stolen, of_round))
     for samples in quietest(measured, rounds):
