@@ -195,3 +195,12 @@ def create_topic(
     for future in admin.create_topics([new], request_timeout=60).values():
         future.result()
     wait_for_topic(bootstrap, topic)
+
+
+def delete_topic(bootstrap: str, topic: str) -> None:
+    """Delete a topic; the files go when the broker's delay (a minute) is over."""
+    from confluent_kafka.admin import AdminClient
+
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for future in admin.delete_topics([topic], request_timeout=60).values():
+        future.result()

@@ -103,19 +103,19 @@ def alternate(
         if sum(stolen <= _STOLEN_MAX for stolen, _ in measured) == rounds:
             break
         of_round: dict[str, Sample] = {}
-        stolen = 0.0
+        shares: list[float] = []
         for broker in brokers if number % 2 == 0 else reversed(brokers):
             before, (stolen_before, ticks_before) = broker.cpu_seconds(), processor_times()
             sample = of_round[broker.name] = work(broker, number)
             sample.cpu_seconds = broker.cpu_seconds() - before
             stolen_after, ticks_after = processor_times()
-            # The more disturbed of the two makes the ratio what it is.
-            stolen = max(stolen, (stolen_after - stolen_before) / max(1, ticks_after - ticks_before))
+            shares.append((stolen_after - stolen_before) / max(1, ticks_after - ticks_before))
             value = f"{_short(sample.value)} {row.unit}"
-            told = f"round {number + 1} of {rounds} quiet ones: {broker.name} {value}, {stolen:.1%} stolen"
+            told = f"round {number + 1} of {rounds} quiet ones: {broker.name} {value}, {shares[-1]:.1%} stolen"
             progress(f"{row.work}: {told}")
         if number >= 0:
-            measured.append((stolen, of_round))
+            # The more disturbed of the two makes the ratio what it is.
+            measured.append((max(shares), of_round))
     for samples in quietest(measured, rounds):
         for name, sample in samples.items():
             row.samples.setdefault(name, []).append(sample)
