@@ -18,7 +18,7 @@ from typing import Any
 from benchmarks import cluster_failover, cluster_fencing, java_clients, single_node
 from benchmarks.brokers import Broker, create_topic, kafka_is_here
 from benchmarks.cluster_brokers import BrokerSet, KafkaSet, RaftlogSet, admin
-from benchmarks.measure import Row, Sample, progress
+from benchmarks.measure import Row, Sample, alternate, beside, progress
 from benchmarks.single_node import percentile, round_trip
 from benchmarks.table import run_chosen
 
@@ -99,18 +99,16 @@ def end_to_end_once(brokers: Broker, topic: str, seconds: float, per_second: int
 
 def end_to_end(sets: list[BrokerSet], rounds: int) -> list[Row]:
     """p50 and p99 at 10,000 records a second."""
+    for brokers in sets:
+        create_topic(brokers.bootstrap, "e2e", replicas=REPLICAS)
     p50 = Row("consume while producing, 10,000 records/s, end to end: p50", "ms", higher_is_better=False)
-    p99 = Row("consume while producing, 10,000 records/s, end to end: p99", "ms", higher_is_better=False)
-    for number in range(-1, rounds):
-        for brokers in sets if number % 2 == 0 else reversed(sets):
-            if number < 0:
-                create_topic(brokers.bootstrap, "e2e", replicas=REPLICAS)
-            values = end_to_end_once(brokers, "e2e", 3 if number < 0 else 6, 10_000)
-            if number >= 0:
-                p50.samples.setdefault(brokers.name, []).append(Sample(statistics.median(values)))
-                p99.samples.setdefault(brokers.name, []).append(Sample(percentile(values, 0.99)))
-            progress(f"end to end: {brokers.name} p50 {statistics.median(values):.2f} ms")
-    return [p50, p99]
+
+    def work(brokers: Broker, number: int) -> Sample:
+        values = end_to_end_once(brokers, "e2e", 3 if number < 0 else 6, 10_000)
+        return Sample(statistics.median(values), beside=percentile(values, 0.99))
+
+    alternate(p50, sets, work, rounds=rounds)
+    return [p50, beside(p50, "consume while producing, 10,000 records/s, end to end: p99", "ms")]
 
 
 # -- what operators wait for -----------------------------------------------------------------------------------------
