@@ -106,10 +106,8 @@ def rows(brokers: list[Broker], rounds: int, scale: float) -> list[Row]:
             consumed = Row(f"librdkafka consume {size} B {codec}", "records/s", higher_is_better=True)
 
             do_produce = partial(produce, topic=topic, values=values, records=count, codec=codec)
-
             # All that the warm-up and the rounds have left in the topic: one of them is read within a second.
             there = range(count, count * (rounds + 1))
-
             do_consume = partial(consume, topic=topic, records=there, size=size)
 
             out.append(alternate(produced, brokers, lambda broker, _, work=do_produce: work(broker), rounds=rounds))
