@@ -54,6 +54,8 @@ _EPOCH_OFFSET = _TERMS.size - 4
 _NO_TOPICS_COMPACT = b"\x01\x01"
 _NO_TOPICS = bytes(8)
 
+_shared_terms = lru_cache(maxsize=256)(FetchTerms)  # most consumers ask on the same ones
+
 _FRAME = Struct(">ii")
 _TOP = Struct(">ihi")  # throttle time, error, session id (v7+)
 _THROTTLE = Struct(">i")
@@ -83,7 +85,7 @@ def serve(services: Services, raw: RawRequest) -> None:
         raw.connection.reply(_encode(raw.version, raw.correlation_id, reads, session, NO_SESSION))
         return
     terms = FetchTerms(
-        wait_ms_max=request.max_wait_ms,
+        wait_seconds=request.max_wait_ms / 1000,
         bytes_min=request.min_bytes,
         bytes_max=min(request.max_bytes, services.fetches.bytes_max),
         read_committed=request.isolation_level == _READ_COMMITTED,
@@ -112,7 +114,7 @@ def _serve_unchanged(services: Services, raw: RawRequest) -> bool:
         return False
     sessions.advance(session)
     bytes_max = min(bytes_max, services.fetches.bytes_max)
-    terms = FetchTerms(wait_ms, bytes_min, bytes_max, isolation == _READ_COMMITTED, False, True)
+    terms = _shared_terms(wait_ms / 1000, bytes_min, bytes_max, isolation == _READ_COMMITTED, False, True)
     answer = _fetch(services, raw, session, terms)
     if answer is not None:
         answer.expect_again(raw, offset + _EPOCH_OFFSET)
@@ -134,7 +136,7 @@ def _serve_replica(services: Services, raw: RawRequest) -> bool:
     update_session(fetches, session, request)
     bytes_max = min(request.bytes_max, fetches.bytes_max)
     whole = session.session_id == NO_SESSION
-    _fetch(services, raw, session, FetchTerms(request.wait_ms, request.bytes_min, bytes_max, False, whole, True))
+    _fetch(services, raw, session, FetchTerms(request.wait_ms / 1000, request.bytes_min, bytes_max, False, whole, True))
     return True
 
 
@@ -188,7 +190,7 @@ class _Answer(PendingReply):
         """Answer with what was read."""
         session_id = self._session.session_id
         if not reads and self._version >= _FLEXIBLE_FROM:
-            pieces: list[Piece] = [_NOTHING.pack(_NOTHING.size - _INT32.size, self._correlation_id, session_id, 1)]
+            pieces: Sequence[Piece] = (_NOTHING.pack(_NOTHING.size - 4, self._correlation_id, session_id, 1),)
         else:
             nodes: Sequence[NodeAddress] = ()
             if self._version >= _LEADERS_SINCE and any(read.error in _LED_ELSEWHERE for read in reads):

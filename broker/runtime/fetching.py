@@ -28,9 +28,9 @@ Session: TypeAlias = "FetchSession[Partition]"
 
 
 class FetchTerms(NamedTuple):
-    """How much, how long, and what may be seen. Bytes and milliseconds."""
+    """How much, how long, and what may be seen. Bytes and seconds."""
 
-    wait_ms_max: int
+    wait_seconds: float
     bytes_min: int
     bytes_max: int
     read_committed: bool
@@ -226,7 +226,7 @@ class FetchService:
         """Answer through `answer` at once when there is enough; otherwise park, and return what is parked."""
         if session.parked is not None and session.replica_id != CONSUMER:
             session.parked.give_way()
-        ends = terms.wait_ms_max <= 0 or not session.partitions or self.parked_count >= PARKED_FETCHES_MAX
+        ends = terms.wait_seconds <= 0 or not session.partitions or self.parked_count >= PARKED_FETCHES_MAX
         reads, total, urgent = self.read_all(session, terms, ends=ends)
         if ends or urgent or total >= terms.bytes_min:
             answer.finish(reads)
@@ -261,9 +261,10 @@ class ParkedFetch:
         self._service = service
         self._session = session
         self._terms = terms
+        # Of terms that are shared, this is too.
+        self._seconds = terms.wait_seconds
         self._answer = answer
         self._looking = False
-        self._seconds = terms.wait_ms_max / 1000
         self._tick = _NOT_PARKED
         self._park(service.loop.time())
 
@@ -273,9 +274,12 @@ class ParkedFetch:
         session.parked = self
         self._due = due = now + self._seconds
         # While there is nothing to send, nobody minds if the answer that says so is late.
-        self._punctual = bool(session.ready) or self._seconds < LAZY_FROM_SECONDS
-        add = service.deadlines.add if self._punctual else service.deadlines.add_lazily
-        self._tick = add(self, due)
+        if session.ready or self._seconds < LAZY_FROM_SECONDS:
+            self._punctual = True
+            self._tick = service.deadlines.add(self, due)
+        else:
+            self._punctual = False
+            self._tick = service.deadlines.add_lazily(self, due)
 
     def wait_again(self) -> bool:
         """Wait once more on the same terms, for a next request that says the same and has the epoch that the session
@@ -285,7 +289,7 @@ class ParkedFetch:
         if self._tick != _NOT_PARKED or session.ready or service.parked_count >= PARKED_FETCHES_MAX:
             return False
         now = service.loop.time()
-        if (session.wakes_for_news and session.news) or not service.sessions.use(session, int(now * 1000)):
+        if (session.wakes_for_news and session.news) or not service.sessions.use(session, now * 1000):
             return False
         self._park(now)
         return True

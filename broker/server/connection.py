@@ -51,7 +51,8 @@ class Connection:
     """States: open (reading or paused), closed. All calls come from the event loop's thread.
 
     Invariants: a reader is registered exactly when the connection is open and not paused; a writer exactly
-    when `_out` is not empty after a flush; replies leave in the order in which `reply` and `park` were called.
+    when `_out` is not empty after a flush; replies leave in the order in which `reply` and `park` were called;
+    `arriving_since` is set exactly when a part of a request is kept, in `_stash` or `_arriving`.
     """
 
     __slots__ = (
@@ -72,6 +73,7 @@ class Connection:
         "arriving_since",
         "closed",
         "facts",
+        "is_heard",
         "last_active",
         "listener_name",
         "local_address",
@@ -90,6 +92,8 @@ class Connection:
         self.listener_name = "PLAINTEXT"
         self.closed = False
         self.last_active = server.now()
+        # Something has come or gone since the sweep that last wrote `last_active`. Cheaper than the time itself.
+        self.is_heard = False
         # Since when an incomplete request is being received, 0.0 when there is none.
         self.arriving_since = 0.0
         # What a client said about itself (client software), by name.
@@ -144,26 +148,23 @@ class Connection:
         self.close(str(error), level=logging.WARNING)
 
     def _receive(self) -> None:
-        if self.closed or self._paused:
-            return
-        server = self._server
-        arriving = self._arriving
+        server, arriving = self._server, self._arriving
         try:
-            if arriving is not None:
+            if not self.arriving_since:
+                count = self._socket.recv_into(server.receive_view)
+            elif arriving is not None:
                 with memoryview(arriving) as view:
                     count = self._socket.recv_into(view[self._arriving_filled : self._arriving_end])
-            elif self._stash:
+            else:
                 stash = len(self._stash)
                 server.receive_view[:stash] = self._stash
                 count = self._socket.recv_into(server.receive_view[stash:])
-            else:
-                count = self._socket.recv_into(server.receive_view)
         except BlockingIOError:
             return
-        if count == 0:
+        if not count:
             self.close("closed by the client")
             return
-        self.last_active = server.now()
+        self.is_heard = True
         if arriving is not None:
             self._arriving_filled += count
             if self._arriving_filled == self._arriving_size:
@@ -171,8 +172,9 @@ class Connection:
             elif self._arriving_filled == self._arriving_end:
                 self._grow(arriving)
             return
-        if self.recogniser is not None and not (self._stash or self._places or self._out):
-            place = self.recogniser.recognise(server.receive_view, count)
+        recogniser = self.recogniser
+        if recogniser is not None and not (self.arriving_since or self._places or self._writer):
+            place = recogniser.recognise(server.receive_view, count)
             if place is not None:
                 self._places.append(place)
                 return
@@ -248,7 +250,7 @@ class Connection:
         rest = end - position
         view = self._server.receive_view
         if position or not self.arriving_since:
-            self.arriving_since = self.last_active
+            self.arriving_since = self._server.now()
         if _OWN_BUFFER_FROM_BYTES <= rest < size + 4:
             buffer = self._server.take_buffer(self, min(size + 4, max(_OWN_BUFFER_BYTES, rest * _GROWTH)))
             if buffer is not None:
@@ -328,11 +330,19 @@ class Connection:
     def reply_ready(self, pieces: Sequence[Piece]) -> None:
         """A place was filled: send what is now at the head. May be called from any connection's turn."""
         places = self._places
-        if len(places) == 1 == len(pieces) and not (self._out or self._corked or self._paused or self.closed):
-            piece = pieces[0]
+        if len(places) == 1 == len(pieces) and not (self._writer or self._corked or self._paused):
+            (piece,) = pieces
             if isinstance(piece, _MEMORY):
                 places.pop()
-                self._send_alone(piece)
+                try:
+                    sent = self._socket.send(piece)
+                except BlockingIOError:
+                    sent = 0
+                except OSError as error:
+                    self._failed(error)
+                    return
+                if sent != len(piece):
+                    self._keep_unsent(piece, sent)
                 return
         self._count_unsent(pieces)
         if self.closed or not places:
@@ -355,22 +365,13 @@ class Connection:
             if place.pieces is None:
                 place.hurry()
 
-    def _send_alone(self, piece: Buffer) -> None:
-        """Send the only reply that is outstanding; the queue is for what the socket does not take."""
-        sent = 0
-        try:
-            sent = self._socket.send(piece)
-        except BlockingIOError:
-            pass
-        except OSError as error:
-            self._failed(error)
-            return
-        if sent != len(piece):
-            self._out.append(piece)
-            self._sent_of_first = sent
-            self._unsent_bytes += len(piece)
-            self._set_writer(True)
-            self._consider_pausing()
+    def _keep_unsent(self, piece: Buffer, sent: int) -> None:
+        """Of the only reply that was outstanding, the socket has taken the first `sent` bytes."""
+        self._out.append(piece)
+        self._sent_of_first = sent
+        self._unsent_bytes += len(piece)
+        self._set_writer(True)
+        self._consider_pausing()
 
     def _count_unsent(self, pieces: Sequence[Piece]) -> None:
         # From when a reply is known: behind one that is not, it takes as much memory as in the queue.
@@ -453,7 +454,7 @@ class Connection:
                 self._server.loop.remove_writer(self._fd)
 
     def _on_writable(self) -> None:
-        self.last_active = self._server.now()
+        self.is_heard = True
         self._flush_guarded()
         if not self.closed and not self._out and self._paused:
             self.resume()

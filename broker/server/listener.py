@@ -220,6 +220,8 @@ class Server:
         now = self.now()
         idle_max = self.limits.idle_ms_max / 1000
         for connection in list(self.connections):
+            if connection.is_heard:
+                connection.is_heard, connection.last_active = False, now
             if connection.is_arriving and now - connection.arriving_since > REQUEST_ARRIVAL_SECONDS_MAX:
                 connection.close(
                     f"a request did not arrive whole within {REQUEST_ARRIVAL_SECONDS_MAX} s", level=logging.WARNING

@@ -24,6 +24,10 @@ _EPOCH_MAX = 2**31 - 1
 # min.incremental.fetch.session.eviction.ms, no configuration there either.
 EVICTION_MS_MIN = 120_000
 
+# When consumers' sessions were used is known to within so much: one that polls twice a second need not move each time.
+# Of followers it is known exactly, because their place in the ISR depends on it.
+_ORDER_MS = 10_000
+
 # What all sessions together may remember, at some 400 bytes a partition. A client may name partitions that do not
 # exist, and no configuration bounds how many.
 PARTITIONS_MAX = 500_000
@@ -130,7 +134,7 @@ class FetchSession(Generic[P]):
         self.uses_ids = uses_ids
         self.epoch = INITIAL_EPOCH
         self.last_used_ms = now_ms
-        # How many of its partitions FetchSessions has counted.
+        # How many of its partitions FetchSessions has counted: none when it has ended.
         self.counted = 0
         self.partitions: dict[tuple[TopicKey, int], FetchedPartition[P]] = {}
         self.ready: dict[FetchedPartition[P], None] = {}
@@ -251,12 +255,14 @@ class FetchSessions(Generic[P]):
         if session.replica_id == CONSUMER and session.session_id in self._sessions:
             self._left[session.session_id] = None
 
-    def use(self, session: FetchSession[P], now_ms: int) -> bool:
-        """Resume the session with the epoch that it expects, for an accepted request; False if it is not open."""
-        if self._sessions.get(session.session_id) is not session:
+    def use(self, session: FetchSession[P], now_ms: float) -> bool:
+        """Resume the session with the epoch that it expects, for an accepted request; False if it is not open, or has
+        no partitions."""
+        if not session.counted:
             return False
-        self._touch(session, now_ms)
-        self.advance(session)
+        if now_ms - session.last_used_ms >= _ORDER_MS or session.replica_id != CONSUMER:
+            self._touch(session, int(now_ms))
+        session.epoch = 1 if session.epoch >= _EPOCH_MAX else session.epoch + 1
         return True
 
     def advance(self, session: FetchSession[P]) -> None:
