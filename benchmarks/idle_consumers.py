@@ -21,6 +21,8 @@ from raftlog.wire.messages.fetch import FetchPartition, FetchRequest, FetchRespo
 VERSION = 12
 # What the Java consumer and librdkafka wait by default.
 WAIT_MS = 500
+# How often the consumers of a round poll, with as many rests between.
+_TURNS = 4
 _EPOCH = 0x7A7B7C7D  # stands for the epoch where it is looked for in the frame
 
 
@@ -51,18 +53,18 @@ class Poller:
     def send(self) -> None:
         self.socket.sendall(self._frame)
 
-    def receive(self) -> None:
-        """Take what has come; poll again when it is a whole reply."""
+    def receive(self) -> bool:
+        """Take what has come; when it is a whole reply, the next poll may be sent."""
         self._buffer += self.socket.recv(65536) or _closed()
         if len(self._buffer) < 4 or len(self._buffer) < 4 + int.from_bytes(self._buffer[:4], "big"):
-            return
+            return False
         if self._epoch == 0:
             self._begin_session(self._buffer[4:])
         self._buffer = b""
         if self._epoch_at is not None:
             self._epoch += 1
             struct.pack_into(">i", self._frame, self._epoch_at, self._epoch)
-        self.send()
+        return True
 
     def _begin_session(self, reply: bytes) -> None:
         _, offset = parse_response_header(ApiKey.FETCH, VERSION, reply)
@@ -78,37 +80,45 @@ def _closed() -> bytes:
 
 
 def consumers(bootstrap: str, topic: str, count: int, pipe: Connection) -> None:
-    """Run in a process of its own: `count` consumers, until the pipe says stop.
+    """Run in a process of its own: `count` consumers that poll from "poll" to "rest", until "stop". Each order is sent
+    back when it has become true of all.
 
     They begin one after the other over the length of a poll: nobody starts a thousand consumers in one instant.
     """
     pollers = [Poller(bootstrap, topic, number % 10) for number in range(count)]
-    receive = {poller.socket.fileno(): poller.receive for poller in pollers}
+    by_descriptor = {poller.socket.fileno(): poller for poller in pollers}
     waiting = select.epoll()
-    for descriptor in (*receive, pipe.fileno()):
+    for descriptor in (*by_descriptor, pipe.fileno()):
         waiting.register(descriptor, select.EPOLLIN)
-    begin, sent = time.monotonic(), 0
-    parked = begin + WAIT_MS / 1000 * 3
-    told = False
+    order, since, told = "rest", 0.0, True
+    begun = parked = 0
     while True:
         now = time.monotonic()
-        due = min(int((now - begin) * 1000 * count / WAIT_MS) + 1, count)
-        for poller in pollers[sent:due]:
+        due = min(int((now - since) * 1000 * count / WAIT_MS) + 1, count) if order == "poll" else begun
+        for poller in pollers[begun:due]:
             poller.send()
-        sent = due
-        if now > parked and not told:
+        parked += due - begun
+        begun = due
+        if not told and (now - since > WAIT_MS / 1000 * 3 if order == "poll" else not parked):
+            pipe.send(order)
             told = True
-            pipe.send("parked")
-        for descriptor, _ in waiting.poll(0.002 if sent < count else 0.1):
+        for descriptor, _ in waiting.poll(0.1 if told or begun == count else 0.002):
             if descriptor == pipe.fileno():
-                return
-            receive[descriptor]()
+                order, since, told, begun = pipe.recv(), now, False, 0
+                if order == "stop":
+                    return
+            elif by_descriptor[descriptor].receive():
+                if order == "poll":
+                    by_descriptor[descriptor].send()
+                else:
+                    parked -= 1
 
 
 def rows(brokers: list[Broker], rounds: int, count: int = 1000, seconds: float = 10) -> list[Row]:
     """CPU share of the parked consumers, and the p99 of single produces without and with them.
 
-    In rounds, and after one that does not count: a JVM that has just begun takes the processor from everybody.
+    In rounds, and after one that does not count: a JVM that has just begun takes the processor from everybody. Within
+    a round, the consumers rest and poll in turns: what the machine is like changes from one ten seconds to the next.
     """
     share = Row(f"{count:,} idle consumers: broker CPU", "%", higher_is_better=False)
     for broker in brokers:
@@ -116,21 +126,34 @@ def rows(brokers: list[Broker], rounds: int, count: int = 1000, seconds: float =
         create_topic(broker.bootstrap, "busy")
 
     def work(broker: Broker, _: int) -> Sample:
-        before = percentile(one_at_a_time(broker, "busy", seconds, 200), 0.99)
         ours, theirs = multiprocessing.Pipe()
         process = multiprocessing.get_context("spawn").Process(
             target=consumers, args=(broker.bootstrap, "idle", count, theirs)
         )
         process.start()
-        ours.recv()
-        cpu, begin = broker.cpu_seconds(), time.perf_counter()
-        time.sleep(seconds / 2)
-        used = (broker.cpu_seconds() - cpu) / (time.perf_counter() - begin)
-        after = percentile(one_at_a_time(broker, "busy", seconds, 200), 0.99)
+        resting: list[float] = []
+        polling: list[float] = []
+        cpu = parked = 0.0
+        for _ in range(_TURNS):
+            resting += one_at_a_time(broker, "busy", seconds / _TURNS, 200)
+            _order(ours, "poll")
+            cpu_before, begin = broker.cpu_seconds(), time.perf_counter()
+            time.sleep(seconds / _TURNS)
+            cpu += broker.cpu_seconds() - cpu_before
+            parked += time.perf_counter() - begin
+            polling += one_at_a_time(broker, "busy", seconds / _TURNS, 200)
+            _order(ours, "rest")
         ours.send("stop")
         process.join(30)
-        progress(f"idle consumers: {broker.name} {used:.1%} CPU, p99 {before:.2f} -> {after:.2f} ms")
-        return Sample(used * 100, beside=after - before)
+        without, beside_them = percentile(resting, 0.99), percentile(polling, 0.99)
+        progress(f"idle consumers: {broker.name} {cpu / parked:.1%} CPU, p99 {without:.2f} -> {beside_them:.2f} ms")
+        return Sample(cpu / parked * 100, beside=beside_them - without)
 
     alternate(share, brokers, work, rounds=rounds)
     return [share, beside(share, f"{count:,} idle consumers: added p99 of a produce", "ms")]
+
+
+def _order(pipe: Connection, order: str) -> None:
+    pipe.send(order)
+    if not pipe.poll(30) or pipe.recv() != order:
+        raise RuntimeError(f"the idle consumers do not {order}")
