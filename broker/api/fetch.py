@@ -190,7 +190,7 @@ class _Answer(PendingReply):
         """Answer with what was read."""
         session_id = self._session.session_id
         if not reads and self._version >= _FLEXIBLE_FROM:
-            pieces: Sequence[Piece] = (_NOTHING.pack(_NOTHING.size - 4, self._correlation_id, session_id, 1),)
+            pieces: Sequence[Piece] = (_NOTHING.pack(_NOTHING.size - _INT32.size, self._correlation_id, session_id, 1),)
         else:
             nodes: Sequence[NodeAddress] = ()
             if self._version >= _LEADERS_SINCE and any(read.error in _LED_ELSEWHERE for read in reads):

@@ -262,7 +262,7 @@ class FetchSessions(Generic[P]):
             return False
         if now_ms - session.last_used_ms >= _ORDER_MS or session.replica_id != CONSUMER:
             self._touch(session, int(now_ms))
-        session.epoch = 1 if session.epoch >= _EPOCH_MAX else session.epoch + 1
+        self.advance(session)
         return True
 
     def advance(self, session: FetchSession[P]) -> None:
