@@ -44,7 +44,7 @@ test: lint compiled
 	$(BIN)/pytest -q -m "not slow" -n $(WORKERS) --dist loadfile
 
 check: lint
-	$(BIN)/pytest -q -m "not slow" tests/wire tests/metadata tests/checker tests/test_architecture.py tests/test_tidy.py
+	$(BIN)/pytest -q -m "not slow" tests/raftlog/wire tests/metadata tests/linearizability/checker tests/test_architecture.py tests/test_tidy.py
 
 bench: compiled
 	$(BIN)/python -m benchmarks.table
@@ -53,10 +53,10 @@ bench-cluster: compiled
 	$(BIN)/python -m benchmarks.cluster
 
 fuzz: compiled
-	$(BIN)/python -m pytest -q -m slow tests/fuzz
+	$(BIN)/python -m pytest -q -m slow tests/system/fuzz
 
 check-deep: $(READY)
-	RAFTLOG_CHECK_DEEP=1 $(BIN)/pytest -q tests/checker tests/checker_kafka
+	RAFTLOG_CHECK_DEEP=1 $(BIN)/pytest -q tests/linearizability/checker tests/linearizability/checker/kafka
 
 SEED ?= 1
 MINUTES ?= 5

@@ -1,7 +1,7 @@
 """The two brokers that are measured side by side: raftlog and Apache Kafka, each as processes of their own.
 
-Knows how to start, stop and weigh them. Refuses to know what is measured. Kafka comes from the folder of peers
-beside the checkout (or RAFTLOG_PEERS); without it, or without Java, only raftlog is measured.
+Kafka comes from the folder of peers beside the checkout (or RAFTLOG_PEERS); without it, or without Java, only raftlog
+is measured.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 """What the checker costs: one table, each figure beside the bar it is held to.
 
-Knows the histories and how to time one core fairly. Refuses to judge verdicts beyond asserting that they are the right
-ones.
-
     python -m benchmarks.checker [--histories FOLDER] [--quick]
 
 Seconds are of this process's processor time, the best of several runs, with nothing parsed. With a folder that holds

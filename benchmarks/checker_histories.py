@@ -1,7 +1,4 @@
-"""Histories to measure the checker with: correct objects and clients that are never idle.
-
-Knows how to make them from a seed, of any length. Refuses to measure.
-"""
+"""Histories to measure the checker with: correct objects and clients that are never idle."""
 
 from __future__ import annotations
 

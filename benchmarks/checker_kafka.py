@@ -1,8 +1,5 @@
 """What the Kafka analysis of a long history costs: seconds, operations per second and peak memory.
 
-Knows how to make histories of a correct service with many clients, as a stream or as a JSON Lines file. Refuses to
-judge: correctness is the tests' affair.
-
     python -m benchmarks.checker_kafka [--operations N] [--kind mixed|transactions|commits] [--file] [--history]
 
 Each run is a process of its own, so that its peak memory is its own; seconds are of its processor time. Without

@@ -1,7 +1,4 @@
-"""The two clusters that are measured side by side: three (or more) raftlog brokers, and as many of Apache Kafka.
-
-Knows how to start and stop them, to harm one broker, and to weigh all of them. Refuses to know what is measured.
-"""
+"""The two clusters that are measured side by side: three (or more) raftlog brokers, and as many of Apache Kafka."""
 
 from __future__ import annotations
 

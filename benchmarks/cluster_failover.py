@@ -1,7 +1,4 @@
-"""How long clients wait when a broker dies, stops or stands still, and how soon 3,000 partitions have new leaders.
-
-Knows the clients that feel it; refuses to know how brokers are started.
-"""
+"""How long clients wait when a broker dies, stops or stands still, and how soon 3,000 partitions have new leaders."""
 
 from __future__ import annotations
 

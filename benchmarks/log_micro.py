@@ -1,6 +1,6 @@
 """What one append and one read of the partition log cost, in microseconds, without network and protocol.
 
-Knows the hot paths of `raftlog.broker.store.partition_log`. Refuses to compare with others: that is `table.py`.
+Knows the hot paths of `raftlog.broker.store.partition_log`.
 
     python -m benchmarks.log_micro [--directory D] [--batches N]
 """

@@ -3,8 +3,6 @@
 On a virtual machine the host takes processor time away (steal, `/proc/stat`), and rates fall with it. So rounds in
 which it took more than two per cent are measured again, at most as many again as were asked for, and those with the
 least stolen count: they are chosen by what was stolen, never by what came out.
-
-Knows rounds, medians and how a row of the table looks. Refuses to know what is measured.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     python -m benchmarks.raft [--seconds 5] [--bytes 100] [--nodes 1 3 5 7 9]
 
 Prints the time of a commit, one at a time (p50, p99), commits a second when many are proposed at once, and how long a
-quorum is without a leader when its process is killed with -9. Knows how to measure. Refuses to know why.
+quorum is without a leader when its process is killed with -9.
 """
 
 from __future__ import annotations

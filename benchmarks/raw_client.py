@@ -1,7 +1,4 @@
-"""A client that costs next to nothing, for loads that no real client on the same two cores could make.
-
-Knows how to frame requests with the project's own codec over asyncio. Refuses to retry, route or interpret.
-"""
+"""A client that costs next to nothing, for loads that no real client on the same two cores could make."""
 
 from __future__ import annotations
 

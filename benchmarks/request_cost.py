@@ -1,7 +1,5 @@
 """What one request costs the broker: CPU microseconds per request, and a profile of where they go.
 
-Knows a pipelining client that sends prepared frames. Refuses to compare with others: that is `table.py`.
-
     python -m benchmarks.request_cost [--requests 40000] [--profile]
 """
 

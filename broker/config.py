@@ -1,8 +1,4 @@
-"""What a broker is told when it starts: Kafka's settings from a file and from the command line.
-
-Knows how texts become values, which combinations make no sense, and says everything that is wrong at once. Refuses
-to know settings that change while the broker runs (`raftlog.metadata.configs`) and command-line flags.
-"""
+"""What a broker is told when it starts: Kafka's settings from a file and from the command line."""
 
 from __future__ import annotations
 

@@ -3,8 +3,6 @@
 Logs and clients both take what they can get. If clients took all, there would be none left to write a checkpoint with;
 a directory that cannot be written is a failed disk, and a broker whose last disk failed stops. So whoever can connect
 often enough could stop every broker. Therefore each has a share, and something is left for all the rest.
-
-Knows the limit of the operating system. Refuses to know what is opened.
 """
 
 from __future__ import annotations

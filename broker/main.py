@@ -1,7 +1,4 @@
-"""A broker's process: signals, the ready line, the exit code.
-
-Knows the operating system's side of starting and stopping. Refuses to know what a broker is made of (`running`).
-"""
+"""A broker's process: signals, the ready line, the exit code."""
 
 from __future__ import annotations
 
@@ -18,9 +15,9 @@ from typing import TYPE_CHECKING
 import uvloop
 
 from raftlog import __version__
+from raftlog.broker.broker import Broker
 from raftlog.broker.descriptors import LIMIT_MIN, raise_limit
-from raftlog.broker.machine import SystemClock, this_machine
-from raftlog.broker.running import RunningBroker
+from raftlog.broker.platform import SystemClock, this_platform
 from raftlog.broker.runtime.failures import CannotStart
 from raftlog.broker.runtime.log_format import configure_logging
 from raftlog.broker.runtime.version_note import note_version
@@ -90,7 +87,7 @@ async def _serve(config: BrokerConfig, ready_fd: int | None, lifeline_fd: int | 
         refuse_without_metadata(config.data_dirs, config.metadata_directory)
     for reason, names in config.without_effect.items():
         log.warning("settings without effect in raftlog, for %s: %s", reason, ", ".join(names))
-    broker = RunningBroker(config, this_machine())
+    broker = Broker(config, this_platform())
     _watch_for_the_end(broker, lifeline_fd)
     if not await _start(broker):
         return await _stop(broker)
@@ -109,7 +106,7 @@ async def _serve(config: BrokerConfig, ready_fd: int | None, lifeline_fd: int | 
     return await _stop(broker)
 
 
-async def _start(broker: RunningBroker) -> bool:
+async def _start(broker: Broker) -> bool:
     """Whether the broker serves; not when it was told to stop before. Raises what hinders it."""
     starting = broker.loop.create_task(broker.start())
     stopping = broker.loop.create_task(broker.stopping.wait())
@@ -124,7 +121,7 @@ async def _start(broker: RunningBroker) -> bool:
     return True
 
 
-def _watch_for_the_end(broker: RunningBroker, lifeline_fd: int | None) -> None:
+def _watch_for_the_end(broker: Broker, lifeline_fd: int | None) -> None:
     for number in STOP_SIGNALS:
         broker.loop.add_signal_handler(number, broker.stopping.set)
     if lifeline_fd is not None:
@@ -164,7 +161,7 @@ def _tell_ready(ready_fd: int | None, node_id: int, address: tuple[str, int]) ->
     os.close(ready_fd)
 
 
-async def _stop(broker: RunningBroker) -> int:
+async def _stop(broker: Broker) -> int:
     """Stop in order, unless there is a bug to stop for."""
     if isinstance(broker.failure, WRITTEN_BY_A_NEWER_VERSION):
         raise broker.failure

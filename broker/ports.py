@@ -1,8 +1,4 @@
-"""What the broker asks of the machine it runs on: a clock and a disk.
-
-Knows the operations and their failures. Refuses to know how they are carried out: `broker/store/disk.py` asks the
-operating system, the tests ask a disk in memory that tears, loses and refuses writes.
-"""
+"""What the broker asks of the machine it runs on: a clock and a disk."""
 
 from __future__ import annotations
 

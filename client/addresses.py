@@ -1,7 +1,4 @@
-"""Addresses as people write them: `host:port`, `[::1]:9092`, several with commas.
-
-Knows the notation; refuses to know whether anything listens there.
-"""
+"""Addresses as people write them: `host:port`, `[::1]:9092`, several with commas."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """Administration: topics, their settings, consumer groups and their offsets, as plain values.
 
-Knows which request does what and who must get it; refuses to know how people ask for it or see it.
 Every function raises ClientError; Rejected carries the broker's error code and message.
 """
 

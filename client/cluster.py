@@ -1,7 +1,7 @@
 """Administration of brokers, replicas and the metadata quorum, as plain values.
 
-Knows which request does what; refuses to know how people ask for it or see it. Every function raises ClientError;
-Rejected carries the broker's error code and message. Any broker takes these requests: the leader of the quorum decides.
+Every function raises ClientError; Rejected carries the broker's error code and message. Any broker takes these
+requests: the leader of the quorum decides.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """One blocking connection to one broker: requests out, replies back in the same order.
 
-Knows frames, correlation ids, version negotiation (KIP-35) and socket time limits; refuses to know which broker
-should be asked what.
+Knows frames, correlation ids, version negotiation (KIP-35) and socket time limits.
 """
 
 from __future__ import annotations

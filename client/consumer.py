@@ -1,6 +1,6 @@
 """Reading partitions: fetch from each partition's leader, unpack, skip what readers must not see.
 
-Knows positions, fetch replies and aborted transactions (KIP-98); refuses to know groups and how records are shown.
+Knows positions, fetch replies and aborted transactions (KIP-98).
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Why a client call failed, as one small tree of exceptions.
-
-Knows what a caller can tell apart and act on; refuses to know how a person should be told (the command line does).
-"""
+"""Why a client call failed, as one small tree of exceptions."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """Consumer groups seen from outside: which there are, who is in them, and where they stand.
 
-Knows which coordinator to ask for what; refuses to be a member (membership.py is).
 Every function raises ClientError; Rejected carries the broker's error code and message.
 """
 

@@ -1,7 +1,6 @@
 """Being a member of a classic consumer group: join, take a share of the partitions, stay alive, leave.
 
-Knows the JoinGroup/SyncGroup/Heartbeat protocol with the range assignor; refuses to know what is read. Blocking and
-single-threaded: the caller comes by with `poll` between two fetches, often enough for the session to live.
+Blocking and single-threaded: the caller comes by with `poll` between two fetches, often enough for the session to live.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Writing records: one batch at a time to each partition, each at most once (KIP-98), in order.
 
-Knows partitions, sequence numbers and what to do about a reply that never came; refuses to know where the records
-come from. Blocking and without linger: the caller decides what makes a batch.
+Knows partitions, sequence numbers and what to do about a reply that never came. Blocking and without linger: the caller
+decides what makes a batch.
 """
 
 from __future__ import annotations

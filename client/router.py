@@ -1,7 +1,6 @@
 """The blocking client: finds the broker that can answer, asks it, and asks again when that may help.
 
-Knows bootstrap, metadata, leaders, coordinators and retries; refuses to know what the requests mean. It is small on
-purpose: it serves the command line until the real client exists.
+It is small on purpose: it serves the command line until the real client exists.
 """
 
 from __future__ import annotations

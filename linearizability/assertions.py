@@ -1,7 +1,4 @@
-"""`assert_linearizable`: a test fails with the witness.
-
-Knows: what a failure says. Refuses to know: pytest, and how anything is checked.
-"""
+"""`assert_linearizable`: a test fails with the witness."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Histories in files: which reader is for which format, within a budget.
-
-Knows: formats by name, and that reading costs time and memory too. Refuses to know: what is in the files.
-"""
+"""Histories in files: which reader is for which format, within a budget."""
 
 from __future__ import annotations
 

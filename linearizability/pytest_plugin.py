@@ -1,8 +1,4 @@
-"""The pytest fixture `history`: a recorder on this machine's monotonic clock.
-
-Knows: how pytest gets it. Refuses to know everything else until a test asks for it: every test run of everybody who
-has raftlog installed imports this file.
-"""
+"""The pytest fixture `history`: a recorder on this machine's monotonic clock."""
 
 from __future__ import annotations
 

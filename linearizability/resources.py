@@ -1,7 +1,4 @@
-"""Time and memory of this process, for the checker's budget: the checker itself asks no system anything.
-
-Knows: clocks and where the system tells how much memory is used. Refuses to know: what is checked.
-"""
+"""Time and memory of this process, for the checker's budget: the checker itself asks no system anything."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """The settings of a broker that raftlog obeys, by Kafka's names.
 
-Knows names, types, defaults, conditions, whether they can change while the broker runs, and what they mean.
-The many that Kafka has and raftlog has not are in `unsupported_broker_configs`. Refuses to know files and
-command lines.
+The many that Kafka has and raftlog has not are in `unsupported_broker_configs`.
 """
 
 from __future__ import annotations

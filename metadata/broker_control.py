@@ -1,7 +1,6 @@
 """Decisions about the cluster and its brokers: its id, who is in it, and blocks of producer ids.
 
-Knows registration (KIP-631) and epochs. Refuses to know heartbeats: who is alive is the leader's to say, and what
-becomes of a broker that is registered is in `broker_states`.
+Knows registration (KIP-631) and epochs.
 """
 
 from __future__ import annotations

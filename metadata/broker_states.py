@@ -1,7 +1,7 @@
 """Decisions about the state of registered brokers: fenced, serving, shutting down, gone; and about their directories.
 
 Knows what each change of state means for the partitions of the broker: whoever cannot serve leaves ISR and leadership
-in the same entry that says so. Refuses to know when a broker counts as dead (`liveness`).
+in the same entry that says so.
 
 ```
           registers          first heartbeat that has caught up

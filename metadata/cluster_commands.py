@@ -1,7 +1,6 @@
 """What brokers, operators and the leader itself ask of the metadata controller about brokers and replicas.
 
-Knows the questions and the shape of the answers; nothing here decides anything. Topics and configs are in `commands`.
-A broker epoch of -1 stands for "not known" wherever Kafka allows it.
+Topics and configs are in `commands`. A broker epoch of -1 stands for "not known" wherever Kafka allows it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What can be asked of the metadata controller, and what it answers: frozen values, one pair for each question.
 
-Knows the questions; nothing here decides anything. Times are milliseconds, ids 16 bytes.
+Times are milliseconds, ids 16 bytes.
 """
 
 from __future__ import annotations

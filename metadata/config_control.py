@@ -1,6 +1,6 @@
 """Decisions about settings: AlterConfigs and IncrementalAlterConfigs for topics, brokers and all brokers together.
 
-Knows which resources have settings and how each operation changes one. What values are allowed is in `configs`.
+What values are allowed is in `configs`.
 """
 
 from __future__ import annotations

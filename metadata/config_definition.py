@@ -1,8 +1,5 @@
 """What a configuration setting is: name, type, default, what values it takes, and whether raftlog supports
 it.
-
-Knows how texts become values as Kafka reads them, and says what is wrong in a sentence. Refuses to know
-which settings there are (`topic_configs`, `broker_configs`) and where a value was set (`configs`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 """What a setting's value is and where it comes from: topic override, then broker, then all brokers, then file, then
 default.
-
-Knows how the levels and Kafka's synonyms stand to each other, and which changes are allowed. Refuses to know how
-changes are made (`config_control`) and what a setting does.
 """
 
 from __future__ import annotations

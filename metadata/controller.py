@@ -1,6 +1,6 @@
 """From a command to a decision: the one door through which metadata changes.
 
-Knows which function decides what, and how to answer when nothing can be decided. Pure: reads an image, changes nothing.
+Pure: reads an image, changes nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What every decision is made with, and what it is made of. Knows no decision itself."""
+"""What every decision is made with, and what it is made of."""
 
 from __future__ import annotations
 

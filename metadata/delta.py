@@ -1,9 +1,7 @@
 """How records turn one image into the next: the only code that changes metadata.
 
-Knows what each record does and what changed on the way, for those who turn metadata into partition logs,
-caches and the like. Replay is total: it never raises on a record, whatever the image holds, because every
-node replays the same committed records and an exception would stop them all; what cannot apply is passed
-over and noted in `anomalies`.
+Replay is total: it never raises on a record, whatever the image holds, because every node replays the same committed
+records and an exception would stop them all; what cannot apply is passed over and noted in `anomalies`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""The records that lead from one image to another: for a node that is given a newer state as a whole.
-
-Knows how to compare images, so that those who follow changes see a snapshot as what it changes. Refuses to know where
-images come from.
-"""
+"""The records that lead from one image to another: for a node that is given a newer state as a whole."""
 
 from __future__ import annotations
 

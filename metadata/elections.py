@@ -1,7 +1,7 @@
 """One partition's next state: who is in sync, who may lead, who is elected.
 
 Knows Kafka's rules for in-sync and eligible leader replicas (KIP-497, KIP-841, KIP-966) and for replicas on their way
-(KIP-455). Refuses to know why a partition changes: that is for those who decide.
+(KIP-455).
 
 The eligible leader replicas (ELR) hold everything that is committed without being in sync: they left the ISR when it
 was already no larger than `min.insync.replicas`, and from then on nothing is committed (the high watermark stands

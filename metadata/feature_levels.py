@@ -1,4 +1,4 @@
-"""The features that this version of the software knows, and their levels (KIP-584). Knows nothing else."""
+"""The features that this version of the software knows, and their levels (KIP-584)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Features and their levels (KIP-584): what this version knows, and who may change a level.
-
-Knows the checks of UpdateFeatures. Refuses to know what a level switches on.
-"""
+"""Features and their levels (KIP-584): what this version knows, and who may change a level."""
 
 from __future__ import annotations
 

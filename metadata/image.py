@@ -1,8 +1,4 @@
-"""What the cluster is, at one point of the metadata log: immutable, shared freely, replaced as a whole.
-
-Knows the shape of the metadata and how to look things up. Refuses to know how it came about (`delta`), how
-it is stored (`codec`), and who may change it (`controller`).
-"""
+"""What the cluster is, at one point of the metadata log: immutable, shared freely, replaced as a whole."""
 
 from __future__ import annotations
 

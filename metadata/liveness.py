@@ -1,7 +1,6 @@
 """Who counts as alive: the judgement of the node that leads the metadata quorum.
 
-Knows when each broker was last heard and whether its connection is there. Reads no clock: every call brings `now_ms`
-of a monotonic one. Refuses to know what fencing does.
+Reads no clock: every call brings `now_ms` of a monotonic one.
 
 Three ways to be taken for dead, and three guards against being taken so wrongly:
 

@@ -1,7 +1,6 @@
 """Decisions about partitions: ISR changes that leaders propose, and elections by hand and by the leader itself.
 
 Knows the checks of AlterPartition (KIP-497, KIP-841, KIP-903) and ElectLeaders (KIP-460) and the error code of each.
-Refuses to know how a leader is found (`elections`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """The facts that the metadata log holds: one named tuple for each kind of record.
 
-A record says what *became* true, never what was asked for: every number in it (epochs, leaders, ids) was
-decided before it was proposed, so that replaying it needs no judgement. Refuses to know how records become
-bytes (`codec`) and what they do to an image (`delta`). Named tuples and not dataclasses: defining one takes a
-seventh of the time, and a broker has to be up in a fraction of a second.
+A record says what *became* true, never what was asked for: every number in it (epochs, leaders, ids) was decided before
+it was proposed, so that replaying it needs no judgement. Named tuples and not dataclasses: defining one takes a seventh
+of the time, and a broker has to be up in a fraction of a second.
 """
 
 from __future__ import annotations

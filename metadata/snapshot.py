@@ -1,4 +1,4 @@
-"""An image as records and back, in chunks: what a snapshot file holds. Knows no files."""
+"""An image as records and back, in chunks: what a snapshot file holds."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """Every setting of a topic: Kafka's 33 names, with the broker settings that stand in where a topic has no
 value.
-
-Knows names, types, defaults, conditions and what each means. Refuses to know who reads them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Decisions about topics and their partitions: create, delete, grow.
-
-Knows Kafka's rules for names, counts, assignments, and the error code of each. Refuses to know how records take effect.
-"""
+"""Decisions about topics and their partitions: create, delete, grow."""
 
 from __future__ import annotations
 

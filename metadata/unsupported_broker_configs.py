@@ -2,8 +2,7 @@
 
 A user's file may hold them: asking for the default asks for nothing and passes, anything else is refused with the
 reason. What only sizes something that is not there (threads, internal topics) passes whatever it is, and the broker
-says at its start that it has no effect. Knows names, types and Kafka's defaults. Imported only when such a name turns
-up.
+says at its start that it has no effect. Imported only when such a name turns up.
 """
 
 from __future__ import annotations

@@ -23,21 +23,21 @@ ORACLE = "RAFTLOG_TEST_BOOTSTRAP_SERVERS"
 FreePort = Callable[[], int]
 
 
-class RunningBroker(NamedTuple):
+class Broker(NamedTuple):
     bootstrap_servers: str
     process: BrokerProcess | None
     """None when it is not ours (ORACLE)."""
 
 
 @pytest.fixture(scope="session")
-def broker() -> Iterator[RunningBroker]:
+def broker() -> Iterator[Broker]:
     """A broker that serves for the whole session: tests make topics of their own, and leave it running."""
     oracle = os.environ.get(ORACLE)
     if oracle:
-        yield RunningBroker(oracle, None)
+        yield Broker(oracle, None)
         return
     with cluster() as brokers:
-        yield RunningBroker(brokers.bootstrap_servers, brokers.brokers[0])
+        yield Broker(brokers.bootstrap_servers, brokers.brokers[0])
 
 
 @pytest.fixture

@@ -1,14 +1,12 @@
-"""The floors of docs/ARCHITECTURE.md: who may import whom, checked on the source itself.
-
-Knows every module's imports; refuses to know what they do.
-"""
+"""The floors of docs/ARCHITECTURE.md: who may import whom, checked on the source itself."""
 
 from __future__ import annotations
 
 import ast
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from tests.paths import ROOT
+
 FOLDERS = ("raftlog", "metadata", "broker", "client", "pipeline", "linearizability", "benchmarks")
 
 # Longest prefix wins. A module may import modules of a lower floor, or of its own part.

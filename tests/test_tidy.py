@@ -9,7 +9,8 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.test_architecture import MODULES, ROOT
+from tests.paths import ROOT
+from tests.test_architecture import MODULES
 
 FILE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 70
@@ -54,7 +55,7 @@ def compare(found: dict[str, int], allowed: dict[str, int], what: str) -> None:
 
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 WAITS = ROOT / "tests" / "waiting.py"
-VIRTUAL_TIME = ROOT / "tests" / "simulator"
+VIRTUAL_TIME = ROOT / "tests" / "linearizability" / "simulator"
 """Nothing there waits: time jumps to whatever comes next."""
 
 

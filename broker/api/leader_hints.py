@@ -1,7 +1,4 @@
-"""Who leads instead: what Produce v10 and Fetch v16 tell a client that asked the wrong broker (KIP-951).
-
-Knows the newest metadata and how a client sees a broker's address. Refuses to know requests and replies.
-"""
+"""Who leads instead: what Produce v10 and Fetch v16 tell a client that asked the wrong broker (KIP-951)."""
 
 from __future__ import annotations
 

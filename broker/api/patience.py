@@ -1,7 +1,4 @@
-"""How long a request about metadata may wait for a quorum that has no leader at the moment.
-
-Knows the time-out that such a request carries. Refuses to know what is asked.
-"""
+"""How long a request about metadata may wait for a quorum that has no leader at the moment."""
 
 from __future__ import annotations
 

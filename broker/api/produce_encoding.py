@@ -1,8 +1,7 @@
 """How produce requests and responses lie on the wire, by hand: a path whose cost is counted in microseconds.
 
 Knows the fields of v3 to v13, and how to see that a request is an earlier one of its connection with another batch in
-it.
-Refuses to know what becomes of a batch. A test holds both directions equal to the compiled codec.
+it. A test holds both directions equal to the compiled codec.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The topics of a Metadata response, encoded by hand: ten thousand partitions have to take a few milliseconds.
 
-Knows the layout of MetadataResponseTopic in every version; a test holds it against the compiled codec. Refuses to know
-requests and which topics were asked for. Keeps the encoding of all topics until the image changes.
+Keeps the encoding of all topics until the image changes.
 """
 
 from __future__ import annotations

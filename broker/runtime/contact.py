@@ -1,7 +1,5 @@
 """What a broker makes of lost contact: with other brokers, and with the quorum.
 
-Knows two rules that spare clients a wait. Refuses to know the connections themselves.
-
 *Others are suspected*: a broker whose connection was lost is dead in most cases, and will be fenced within a fraction
 of a second. A client that asks in between must not be told once more that the dead one leads: it would take that for
 an answer, and ask again only a second later. For the moment the partition has no leader, and the client asks on. It
@@ -74,12 +72,12 @@ class QuorumWatch:
         loop: asyncio.AbstractEventLoop,
         status: Callable[[], QuorumStatus],
         session_seconds: float,
-        let_go: Callable[[str], None],
+        disconnect_all: Callable[[str], None],
     ) -> None:
         self._loop = loop
         self._status = status
         self._session_seconds = session_seconds
-        self._let_go = let_go
+        self._disconnect_all = disconnect_all
         self._lost_at: float | None = None
         self._pause = session_seconds
         self._timer: asyncio.TimerHandle | None = None
@@ -105,4 +103,4 @@ class QuorumWatch:
             self._lost_at = now - (silence if silence is not None and silence != float("inf") else 0.0)
         elif now - self._lost_at >= self._pause:
             self._pause = min(self._pause * 2, self._pause + PAUSE_SECONDS_MAX)
-            self._let_go(f"nothing was heard of the metadata quorum for {now - self._lost_at:.1f} s")
+            self._disconnect_all(f"nothing was heard of the metadata quorum for {now - self._lost_at:.1f} s")

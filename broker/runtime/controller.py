@@ -1,9 +1,8 @@
 """The metadata controller of a running broker: commands in, committed changes out, listeners told.
 
-Knows the order of things: where this node leads, decide on the newest image (with what is proposed but not
-committed), propose, replay, tell the listeners, answer; where it does not, let the leader do so and wait until its
-change has arrived here. Refuses to know what commands mean (`raftlog.metadata`), how entries get committed
-(`raftlog.raft`), and what the leader does unasked (`controller_duties`).
+Knows the order of things: where this node leads, decide on the newest image (with what is proposed but not committed),
+propose, replay, tell the listeners, answer; where it does not, let the leader do so and wait until its change has
+arrived here.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""What the node that leads the metadata quorum does unasked: fence who is silent, give leaders back.
-
-Knows when to look and what to order; every change is a command like any other. Refuses to know who counts as dead
-(`metadata.liveness`) and what an order changes (`raftlog.metadata`).
-"""
+"""What the node that leads the metadata quorum does unasked: fence who is silent, give leaders back."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Many deadlines that are seldom met exactly: a coarse timer wheel over the event loop's timers.
 
-Knows ticks and what is due at each. Refuses to know what the deadlines are for. A thousand long polls of half a
-second each would make two thousand timers a second; here they share one for each tick that has any.
+A thousand long polls of half a second each would make two thousand timers a second; here they share one for each tick
+that has any.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ TICK_SECONDS = 0.005
 # them end together, the fewer wake-ups they cost.
 LAZY_FROM_SECONDS = 0.5
 LAZY_TICKS = 20
-_LAZY_SECONDS = LAZY_TICKS * TICK_SECONDS
 
 # So many lazy ones end together at the most: the clients that they wake want the processor, too. With 160, a thousand
 # consumers cost a tenth less, and a produce's p99 grew by milliseconds: both processors were taken for too long.
@@ -40,14 +39,14 @@ T = TypeVar("T", bound=Expiring)
 class Deadlines(Generic[T]):
     """Calls `expire()` on each item at the first tick at or after its deadline; those of one tick in any order."""
 
-    __slots__ = ("_buckets", "_filling", "_filling_at", "_filling_tick", "_loop", "_rung")
+    __slots__ = ("_buckets", "_filling", "_filling_tick", "_loop", "_rung")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._buckets: dict[int, dict[T, None]] = {}
         # Where lazy items go, as long as that suits them and there is room.
         self._filling: dict[T, None] = {}
-        self._filling_tick, self._filling_at = 0, 0.0
+        self._filling_tick = 0
         # Ticks that have come, and whose items have not all expired.
         self._rung: deque[int] = deque()
 
@@ -59,13 +58,13 @@ class Deadlines(Generic[T]):
 
     def add_lazily(self, item: T, due: float) -> int:
         """The same within LAZY_TICKS. For an item that has at least LAZY_FROM_SECONDS to wait."""
-        filling = self._filling
-        if not due < self._filling_at <= due + _LAZY_SECONDS or len(filling) >= LAZY_TOGETHER_MAX:
-            filling = self._fill_next(int(due / TICK_SECONDS) + 1)
-        filling[item] = None
+        tick = int(due / TICK_SECONDS) + 1
+        if not tick <= self._filling_tick < tick + LAZY_TICKS or len(self._filling) >= LAZY_TOGETHER_MAX:
+            self._fill_next(tick)
+        self._filling[item] = None
         return self._filling_tick
 
-    def _fill_next(self, tick: int) -> dict[T, None]:
+    def _fill_next(self, tick: int) -> None:
         """The latest bucket that is in time and has room; the latest of all if none has."""
         latest = tick + LAZY_TICKS - 1
         for candidate in range(latest, tick - 1, -1):
@@ -73,9 +72,7 @@ class Deadlines(Generic[T]):
                 break
         else:
             candidate = latest
-        self._filling_tick, self._filling_at = candidate, candidate * TICK_SECONDS
-        self._filling = self._bucket(candidate)
-        return self._filling
+        self._filling_tick, self._filling = candidate, self._bucket(candidate)
 
     def _bucket(self, tick: int) -> dict[T, None]:
         bucket = self._buckets.get(tick)

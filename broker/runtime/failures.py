@@ -1,4 +1,4 @@
-"""The one failure that a person who starts a broker has to hear of in words. Knows nothing else."""
+"""The one failure that a person who starts a broker has to hear of in words."""
 
 from __future__ import annotations
 

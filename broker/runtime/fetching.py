@@ -1,8 +1,4 @@
-"""Fetches: reading what a session asks for, and parking the request while there is not enough.
-
-Knows sessions, partitions, the long poll and its limits. Refuses to know how requests are decoded and replies
-are encoded: it is given an `Answer` that takes what was read.
-"""
+"""Fetches: reading what a session asks for, and parking the request while there is not enough."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """What a broker asks of the leader of the metadata quorum, and how the leader answers.
 
-Knows the messages and how to ask again: commands, and requests about the quorum itself. Refuses to know what commands
-mean and how messages travel (`raftlog.raft`).
+Knows the messages and how to ask again: commands, and requests about the quorum itself.
 
 A request is `[kind, body, …]`, an answer `[the leader's log index, body, …]`, both msgpack. The index lets the asker
 wait until it has replayed what the answer is about.

@@ -1,8 +1,5 @@
 """A leader whose disk is full: others lead until there is room.
 
-Knows when a broker should lead nothing for want of room, and when it may lead again. Refuses to know how that is told
-(`lifecycle.py`) and who leads then.
-
 A follower on a full disk falls out of the ISR by itself, and catches up when there is room. A leader would refuse every
 record for as long as the disk is full. When the broker has other directories, the full one goes offline, as in Kafka,
 and only what lies there moves; the broker takes it up again at its next start. When it has no other, the broker asks

@@ -1,8 +1,7 @@
 """The group coordinator of a running broker: which groups it has, who asks, and when time is up.
 
 Knows which partitions of `__consumer_offsets` are led here, keeps their shards loaded, parks requests and carries time
-to the shards. Refuses to know the protocol of groups (`broker/core/group`) and how records get into a log
-(`group_shard_host`).
+to the shards.
 
 A request is answered with its response, or with a coroutine of it when it has to wait: for other members, for the
 shard to be loaded, or for records to be committed.

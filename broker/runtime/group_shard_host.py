@@ -1,8 +1,4 @@
-"""One partition of `__consumer_offsets` that this broker leads: its shard, its log, and who waits for either.
-
-Knows how a decision becomes bytes in the log, when its answer may go out, and how the shard is loaded in slices.
-Refuses to know what is decided: that is `broker/core/group`.
-"""
+"""One partition of `__consumer_offsets` that this broker leads: its shard, its log, and who waits for either."""
 
 from __future__ import annotations
 
@@ -177,7 +173,7 @@ class GroupShardHost:
         if self.is_safe:
             callback(ErrorCode.NONE)
             return
-        wait = _CommitWait(callback, self._clock().steady_ms + self.shard.config.commit_timeout_ms)
+        wait = _CommitWait(callback, self._clock().monotonic_ms + self.shard.config.commit_timeout_ms)
         self._waits.append(wait)
         self.partition.when_committed(self.partition.log.log_end_offset, wait.done)
 
@@ -191,9 +187,9 @@ class GroupShardHost:
     def tick(self) -> None:
         """Do what is due by now."""
         now = self._clock()
-        while self._waits and (self._waits[0].callback is None or self._waits[0].deadline_ms <= now.steady_ms):
+        while self._waits and (self._waits[0].callback is None or self._waits[0].deadline_ms <= now.monotonic_ms):
             self._waits.popleft().done(ErrorCode.REQUEST_TIMED_OUT)
-        if self.shard.timers.next_look_ms() <= now.steady_ms:
+        if self.shard.timers.next_look_ms() <= now.monotonic_ms:
             self.carry_out(expire(self.shard, now))
 
     def close(self) -> None:

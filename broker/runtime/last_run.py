@@ -4,8 +4,6 @@ With a clean stop the epoch proves that no record was lost. After the death of t
 machine proves it as well: what was written is in the page cache, whoever wrote it. A machine that lost power proves
 nothing, and neither does a run during which a sync failed (the kernel may have dropped what it could not write) or
 something could not be read. A disk that was merely full took nothing away.
-
-Knows one small file beside the metadata log. Refuses to know what is concluded from it.
 """
 
 from __future__ import annotations

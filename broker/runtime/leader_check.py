@@ -4,8 +4,7 @@
 off deletes an hour too early, or stamps records with a time that has not come. *min.insync.replicas* in a broker's
 file: the leader of the quorum counts by its own who may be elected, a partition's leader commits by its own.
 
-Nothing in the cluster's own workings stops for either, so it is told and not refused. Knows how far the two may differ;
-refuses to know how the leader is asked.
+Nothing in the cluster's own workings stops for either, so it is told and not refused.
 """
 
 from __future__ import annotations

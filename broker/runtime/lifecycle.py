@@ -1,8 +1,5 @@
 """A broker's membership in its cluster: registration, heartbeats, and leaving in order.
 
-Knows what a broker tells the controller about itself and what follows from the answers. Refuses to know what the
-controller does with it (`raftlog.metadata`), and how messages travel.
-
 ```
  registering ──registered──▶ fenced ──unfenced──▶ serving ──leave()──▶ leaving ──▶ left
       ▲                        │                     │

@@ -1,7 +1,4 @@
-"""What a broker among others has beside the parts of a broker alone: its place in the cluster, and replication.
-
-Knows the order of joining and leaving. Refuses to know the steps themselves (`lifecycle`, `controller_duties`).
-"""
+"""What a broker among others has beside the parts of a broker alone: its place in the cluster, and replication."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ from raftlog.metadata.records import FeatureRange
 from raftlog.raft.seam import ProposalFailed
 
 if TYPE_CHECKING:
-    from raftlog.broker.running import RunningBroker
+    from raftlog.broker.broker import Broker
 
 log = logging.getLogger("raftlog.broker")
 
@@ -42,7 +39,7 @@ NOTE_RETRY_SECONDS = 5.0
 class Membership:
     """The cluster's side of a running broker."""
 
-    def __init__(self, broker: RunningBroker) -> None:
+    def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._config = broker.config
         self._controller = broker.controller
@@ -62,7 +59,7 @@ class Membership:
         """Tell the quorum to which cluster the data directories belong, if to any: nodes of another cluster then refuse
         this broker, and are refused.
         """
-        disk = self._broker.machine.disk or OsDisk()
+        disk = self._broker.platform.disk or OsDisk()
         for directory in self._config.data_dirs:
             found = cluster_of_directory(disk, directory)
             if found:
@@ -93,11 +90,11 @@ class Membership:
         """Register. Raises CannotStart."""
         config, logs = self._config, self._broker.logs
         self._duties = ControllerDuties(self._controller, self._duty_settings(), self._keep)
-        last = LastRun() if self._distrusted else read_last_run(self._broker.machine.files, config.metadata_directory)
+        last = LastRun() if self._distrusted else read_last_run(self._broker.platform.files, config.metadata_directory)
         # What is found missing until here is told with the registration, and nothing counts on it afterwards.
         self._distrusted = False
         stopped_in_order = all(directory.clean for directory in logs.directories)
-        boot_id = self._broker.machine.boot_id
+        boot_id = self._broker.platform.boot_id
         registration = RegisterBroker(
             broker_id=config.node_id,
             incarnation_id=random_id(),
@@ -125,12 +122,12 @@ class Membership:
         says, that nothing was lost since that start of the machine, and its epoch is no longer this broker's.
         """
         self._stop_noting()
-        files, directory = self._broker.machine.files, self._config.metadata_directory
+        files, directory = self._broker.platform.files, self._config.metadata_directory
         try:
             if self._distrusted:
                 forget_last_run(files, directory)
             else:
-                write_last_run(files, directory, LastRun(broker_epoch, self._broker.machine.boot_id))
+                write_last_run(files, directory, LastRun(broker_epoch, self._broker.platform.boot_id))
         except OSError as error:
             what = "will trust a disk that failed" if self._distrusted else "will not know that nothing was lost"
             log.error("trying again to note how this run went; as it is, the next start %s: %s", what, error)

@@ -1,14 +1,11 @@
-"""Builds the controller of a broker: on a log of its own, or on the log that a quorum keeps.
-
-Knows which settings matter to it. Refuses to know what it does.
-"""
+"""Builds the controller of a broker: on a log of its own, or on the log that a quorum keeps."""
 
 from __future__ import annotations
 
 import os
 
 from raftlog.broker.config import BrokerConfig
-from raftlog.broker.machine import Machine
+from raftlog.broker.platform import Platform
 from raftlog.broker.runtime.controller import Controller, InternalTopic
 from raftlog.metadata.commands import NewTopic
 from raftlog.metadata.controller import Environment
@@ -34,9 +31,9 @@ _MINUS = 62
 """The value of "-" in base64url: the first character is the first six bits."""
 
 
-def open_controller(config: BrokerConfig, machine: Machine | None = None) -> Controller:
+def open_controller(config: BrokerConfig, platform: Platform | None = None) -> Controller:
     """The controller of a broker, with or without peers. Raises JournalDamaged, JournalLocked, OSError."""
-    machine = machine or Machine()
+    platform = platform or Platform()
     environment = Environment(
         new_id=random_id,
         resolver=config.resolver,
@@ -44,23 +41,23 @@ def open_controller(config: BrokerConfig, machine: Machine | None = None) -> Con
         default_replication_factor=config["default.replication.factor"],
         features=SUPPORTED_FEATURES,
     )
-    metadata_log = _quorum_log(config, machine) if config.has_peers else _local_log(config, machine)
+    metadata_log = _quorum_log(config, platform) if config.has_peers else _local_log(config, platform)
     internal_topics = {"__consumer_offsets": _offsets_topic(config)}
     return Controller(metadata_log, environment, internal_topics, alone=not config.has_peers)
 
 
-def _local_log(config: BrokerConfig, machine: Machine) -> MetadataLog:
+def _local_log(config: BrokerConfig, platform: Platform) -> MetadataLog:
     return LocalLog(
         config.metadata_directory,
         node_id=config.node_id,
-        files=machine.files,
+        files=platform.files,
         segment_bytes=config["metadata.log.segment.bytes"],
         snapshot_bytes=config["metadata.log.max.record.bytes.between.snapshots"],
-        monotonic=machine.clock.monotonic,
+        monotonic=platform.clock.monotonic,
     )
 
 
-def _quorum_log(config: BrokerConfig, machine: Machine) -> MetadataLog:
+def _quorum_log(config: BrokerConfig, platform: Platform) -> MetadataLog:
     from raftlog.raft.quorum import QuorumLog
 
     return QuorumLog(
@@ -68,10 +65,10 @@ def _quorum_log(config: BrokerConfig, machine: Machine) -> MetadataLog:
         node_id=config.node_id,
         peers={voter.node_id: (voter.host, voter.port) for voter in config.voters},
         listen=config.peer_listen,
-        monotonic=machine.clock.monotonic,
+        monotonic=platform.clock.monotonic,
         observer=config.is_observer,
-        files=machine.files,
-        random=machine.chance,
+        files=platform.files,
+        random=platform.rng,
         segment_bytes=config["metadata.log.segment.bytes"],
         snapshot_bytes=config["metadata.log.max.record.bytes.between.snapshots"],
     )

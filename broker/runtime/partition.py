@@ -1,8 +1,7 @@
 """One partition that this broker hosts: its log, its role, and who waits for it to move.
 
-Knows when an append is committed and whom to tell. Refuses to know requests, connections and files. With one replica
-the high watermark follows the log's end (or, with flush.messages, what is on the disk); with followers it follows the
-slowest of the in-sync replicas, as `broker/core/replica/leadership.py` says.
+With one replica the high watermark follows the log's end (or, with flush.messages, what is on the disk); with followers
+it follows the slowest of the in-sync replicas, as `broker/core/replica/leadership.py` says.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class PartitionOwner(Protocol):
     def flush(self, partition: Partition) -> None:
         """Bring the log to the disk, and call `flushed` as that goes on."""
 
-    def steady_ms(self) -> int:
+    def monotonic_ms(self) -> int:
         """Milliseconds since some moment; never goes back."""
 
     def propose(self, partition: Partition, proposal: IsrProposal) -> None:
@@ -188,7 +187,7 @@ class Partition:
         leadership = self.leadership
         if leadership is not None:
             high_watermark = self.log.high_watermark
-            committed = leadership.committed_end(self._safe_end, high_watermark, self._owner.steady_ms())
+            committed = leadership.committed_end(self._safe_end, high_watermark, self._owner.monotonic_ms())
             if committed > high_watermark:
                 self.advance(committed)
                 for watcher in self.replica_watchers:
@@ -301,7 +300,7 @@ class Partition:
         leadership = self.leadership
         assert leadership is not None
         log = self.log
-        leadership.fetched(follower, offset, log_start_offset, log.log_end_offset, self._owner.steady_ms())
+        leadership.fetched(follower, offset, log_start_offset, log.log_end_offset, self._owner.monotonic_ms())
         if offset > log.high_watermark or self._low_waiters:
             self.recount()
         if not follower.counts:

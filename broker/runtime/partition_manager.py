@@ -1,8 +1,7 @@
 """The partitions that this broker hosts: from the metadata image to open logs and roles.
 
-Knows which topics exist, which of their partitions are led or followed here, and keeps their logs' settings true.
-Refuses to know requests, and how followers fetch. The log of a partition without followers is opened when it is first
-used, so that ten thousand idle ones cost nothing; replicated ones are opened soon after the metadata name them.
+The log of a partition without followers is opened when it is first used, so that ten thousand idle ones cost nothing;
+replicated ones are opened soon after the metadata name them.
 """
 
 from __future__ import annotations
@@ -241,7 +240,7 @@ class PartitionManager:
         leadership = partition.leadership
         if (leadership is None) is (state.leader != self._node_id or len(state.replicas) == 1):
             partition.take(state)
-            if leadership is not None and leadership.change(state, self.steady_ms()):
+            if leadership is not None and leadership.change(state, self.monotonic_ms()):
                 partition.recount()
                 partition.notify()
         else:
@@ -296,9 +295,9 @@ class PartitionManager:
         if topic is not None and (found is None or found.offline_reason is None):
             loop.call_later(OPENING_AGAIN_SECONDS, lambda: self._open_soon(topic.image))
 
-    def steady_ms(self) -> int:
+    def monotonic_ms(self) -> int:
         """Milliseconds since some moment; never goes back."""
-        return self._replication.steady_ms() if self._replication is not None else 0
+        return self._replication.monotonic_ms() if self._replication is not None else 0
 
     def propose(self, partition: Partition, proposal: IsrProposal) -> None:
         """Ask the controller for another ISR."""

@@ -1,6 +1,6 @@
 """What one partition contributes to the answer to a fetch.
 
-Knows the shape only; refuses to know who reads.
+Knows the shape only.
 """
 
 from __future__ import annotations

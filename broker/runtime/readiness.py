@@ -1,7 +1,4 @@
-"""Whether clients should be sent to this broker, and if not, why not.
-
-Knows what the metadata and the quorum say about this broker. Refuses to know who asks.
-"""
+"""Whether clients should be sent to this broker, and if not, why not."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Fetches of followers: what they say of themselves, and what they are given.
-
-Knows that a follower's offset is its acknowledgement, and that it reads up to the log's end. Refuses to know the rules
-of acknowledging (`broker/core/replica/leadership.py`), sessions and replies (`fetching.py`).
-"""
+"""Fetches of followers: what they say of themselves, and what they are given."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Which version of raftlog served from a directory last, for the words to somebody who starts an older one.
 
-Knows one small file beside the metadata log. Nothing is decided by it: what this version can read is told by what it
-finds.
+Nothing is decided by it: what this version can read is told by what it finds.
 """
 
 from __future__ import annotations

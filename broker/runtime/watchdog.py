@@ -9,7 +9,7 @@ connection is something every client knows how to live with. Its listeners are s
 right back to where the kernel takes connections that nobody serves; the broker listens again when it goes on.
 
 Knows processes, descriptors and Linux (pidfd_getfd, from 5.6 on). Elsewhere, and where that is forbidden, it does
-nothing. Refuses to know what the connections are for. A broker that is only slow is left alone.
+nothing. A broker that is only slow is left alone.
 """
 
 from __future__ import annotations

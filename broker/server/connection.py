@@ -1,7 +1,5 @@
 """One client's connection: bytes in, frames to the dispatcher, replies out in the order of the requests.
 
-Knows sockets, framing and back-pressure. Refuses to know what a request means.
-
 Requests are parsed where the kernel put them: in a buffer shared by all connections, or, for a large request
 that arrives in pieces, in a buffer of its own that goes back to a pool. That buffer grows with what has come, so
 that a length which lies costs its sender as much as us. A frame that the dispatcher gets is valid only during the
@@ -50,9 +48,9 @@ _MORE: int = getattr(socket, "MSG_MORE", 0)
 class Connection:
     """States: open (reading or paused), closed. All calls come from the event loop's thread.
 
-    Invariants: a reader is registered exactly when the connection is open and not paused; a writer exactly
-    when `_out` is not empty after a flush; replies leave in the order in which `reply` and `park` were called;
-    `arriving_since` is set exactly when a part of a request is kept, in `_stash` or `_arriving`.
+    Invariants: a reader is registered exactly when the connection is open and not paused, a writer when `_out` is not
+    empty after a flush; replies leave in the order in which `reply` and `park` were called; `arriving_since` is set
+    exactly when a part of a request is kept, in `_stash` or `_arriving`.
     """
 
     __slots__ = (
@@ -92,8 +90,7 @@ class Connection:
         self.listener_name = "PLAINTEXT"
         self.closed = False
         self.last_active = server.now()
-        # Something has come or gone since the sweep that last wrote `last_active`. Cheaper than the time itself.
-        self.is_heard = False
+        self.is_heard = False  # something has come or gone since the sweep last wrote `last_active`
         # Since when an incomplete request is being received, 0.0 when there is none.
         self.arriving_since = 0.0
         # What a client said about itself (client software), by name.
@@ -331,18 +328,10 @@ class Connection:
         """A place was filled: send what is now at the head. May be called from any connection's turn."""
         places = self._places
         if len(places) == 1 == len(pieces) and not (self._writer or self._corked or self._paused):
-            (piece,) = pieces
+            piece = pieces[0]
             if isinstance(piece, _MEMORY):
                 places.pop()
-                try:
-                    sent = self._socket.send(piece)
-                except BlockingIOError:
-                    sent = 0
-                except OSError as error:
-                    self._failed(error)
-                    return
-                if sent != len(piece):
-                    self._keep_unsent(piece, sent)
+                self._send_alone(piece)
                 return
         self._count_unsent(pieces)
         if self.closed or not places:
@@ -365,13 +354,22 @@ class Connection:
             if place.pieces is None:
                 place.hurry()
 
-    def _keep_unsent(self, piece: Buffer, sent: int) -> None:
-        """Of the only reply that was outstanding, the socket has taken the first `sent` bytes."""
-        self._out.append(piece)
-        self._sent_of_first = sent
-        self._unsent_bytes += len(piece)
-        self._set_writer(True)
-        self._consider_pausing()
+    def _send_alone(self, piece: Buffer) -> None:
+        """Send the only reply that is outstanding; the queue is for what the socket does not take."""
+        sent = 0
+        try:
+            sent = self._socket.send(piece)
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            self._failed(error)
+            return
+        if sent != len(piece):
+            self._out.append(piece)
+            self._sent_of_first = sent
+            self._unsent_bytes += len(piece)
+            self._set_writer(True)
+            self._consider_pausing()
 
     def _count_unsent(self, pieces: Sequence[Piece]) -> None:
         # From when a reply is known: behind one that is not, it takes as much memory as in the queue.

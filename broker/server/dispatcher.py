@@ -1,8 +1,5 @@
 """The table from API key to handler, and what every request has in common before its handler runs.
 
-Knows request headers, versions and how replies are framed. Refuses to know what any API does: the directory
-`broker/api` is the list of what this broker serves.
-
 A handler module has either `serve(services, raw_request)`, for the data path, or `handle(context, request)`,
 a function or coroutine function whose result is a response message or its encoded body.
 """

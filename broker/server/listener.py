@@ -1,8 +1,4 @@
-"""Listening sockets and the connections that came through them.
-
-Knows accept, connection limits, idle time-outs, the shared receive buffer and the memory for large requests.
-Refuses to know what requests mean: it is given a dispatch function.
-"""
+"""Listening sockets and the connections that came through them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What is sent back on a connection: memory buffers and ranges of files, in the order of the requests.
-
-Knows the place of a reply among the others; refuses to know sockets and what a reply means.
-"""
+"""What is sent back on a connection: memory buffers and ranges of files, in the order of the requests."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
 """Comparing batches with their checksums before anybody gets them: what was on the disk at the start may have rotted.
-
-Knows which parts of a segment have been compared by this process, and how a batch that does not match is told.
-Refuses to know who reads, and what recovery makes of the end of a log (`recovery.py`).
 """
 
 from __future__ import annotations

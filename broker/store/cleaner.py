@@ -1,8 +1,7 @@
 """Log compaction: rewriting the segments of a compacted log so that each key keeps only its newest value.
 
 Knows the order of the work: choose the dirtiest log, read its dirty part into a map of newest offsets, write what is
-left of each group of segments into a new one, and put that in the place of the old ones. Refuses to know which records
-stay (`broker/core/log/cleaned_batches.py`) and when it is run: `upkeep.py` asks for it in the background.
+left of each group of segments into a new one, and put that in the place of the old ones.
 
 A run is a generator of steps, driven by `drive`: it gives the event loop back every few milliseconds, and whatever
 waits for the disk is done in a thread. The log is appended to, read, cut and removed meanwhile; a run that finds its

@@ -1,7 +1,6 @@
 """Closing all logs of one data directory, so that the next start need not look into them.
 
-Knows in which order files are written and synced: a crash in between leaves what recovery can mend. Refuses to know
-checkpoints and which directories there are (`log_manager.py`).
+Knows in which order files are written and synced: a crash in between leaves what recovery can mend.
 
 A few logs are synced file by file, several at once. Of many the whole file system is synced, where that can be relied
 upon: a log is half a dozen files, each costs the disk a flush of its own even when it is clean, and ten thousand logs

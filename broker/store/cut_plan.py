@@ -1,7 +1,6 @@
 """What takes long before the end of a log is cut off: its producers are made again as they were there, and the segment
 that is cut is synced.
 
-Knows the newest snapshot below the cut and which batch headers follow it. Refuses to know why and when the log is cut.
 What is read lies below the cut and does not change, so a thread may do this while the log is used: everything about the
 log is looked up before, and files are opened anew.
 """

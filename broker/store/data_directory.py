@@ -1,8 +1,4 @@
-"""One data directory (log.dirs): its lock, its identity, its checkpoints and the partitions in it.
-
-Knows the files at the top of the directory, in Kafka's form. Refuses to know what is in a partition, and when a
-checkpoint is due: that is `log_manager.py`.
-"""
+"""One data directory (log.dirs): its lock, its identity, its checkpoints and the partitions in it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The disk of the operating system (the Disk port of `broker/ports.py`).
-
-Knows the system calls. Refuses to know what the files mean and what to do when a call fails: OSError goes up.
-"""
+"""The disk of the operating system (the Disk port of `broker/ports.py`)."""
 
 from __future__ import annotations
 

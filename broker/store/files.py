@@ -1,7 +1,5 @@
 """Open files of the store under one limit: a broker has more segments than a process may have descriptors.
 
-Knows which files are open and which one to close next. Refuses to know what is in them.
-
 A descriptor closes when nobody refers to it any more. So a reply that is being sent keeps its segment readable after
 the cache has let go of it, and after retention has removed the file.
 """

@@ -1,7 +1,5 @@
 """Syncing a whole file system at once: syncfs(2), where it tells the truth.
 
-Knows which kernels and file systems report what they could not write. Refuses to know what is synced.
-
 syncfs fails, like fsync, when anything could not be written since the descriptor was opened: since Linux 5.8 for data,
 since 5.17 also for what the file system keeps of its own (its journal). A file system that lies on another one
 (overlayfs) or on a server does not hear of all their failures, so only those are asked that write to a device

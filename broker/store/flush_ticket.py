@@ -1,8 +1,4 @@
-"""What a flush has to sync, so that it can be done in a thread while the log goes on.
-
-Knows files that stay open by being referred to. Refuses to know what is in them and what follows from the sync: the
-log is told by `end_flush` (`managed_log.py`).
-"""
+"""What a flush has to sync, so that it can be done in a thread while the log goes on."""
 
 from __future__ import annotations
 

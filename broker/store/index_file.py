@@ -1,8 +1,5 @@
 """One index file of a segment: sparse entries that rise in key and value, searched by key.
 
-Knows which entries are in the file and which ones still wait in memory. Refuses to know what keys and values mean
-(`broker/core/log/index.py`) and when an entry is due.
-
 Entries are written in blocks, when the log is flushed or rolled, and not one by one: after a crash they are made anew
 from the batches above the recovery point, so nothing is lost and an append costs no second system call.
 """

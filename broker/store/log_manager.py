@@ -1,7 +1,7 @@
 """All partition logs of a broker, over its data directories.
 
 Knows which logs there are, starts and stops them, and does in the background what they need: flushing, retention,
-checkpoints, removing files. Refuses to know topics' meaning, leaders and clients.
+checkpoints, removing files.
 
 After a clean stop nothing but the checkpoints is read: a log opens when it is first used. After a crash every log is
 recovered from its recovery point by `recover`, before anybody is served.

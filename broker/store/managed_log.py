@@ -1,8 +1,4 @@
-"""The life of one partition's log: opened on first use, flushed, closed, or offline because its disk failed.
-
-Knows the log's offsets and what each step of its life does to them. Refuses to know what is appended and read: that
-is `partition_log.py`, which is this with the data path.
-"""
+"""The life of one partition's log: opened on first use, flushed, closed, or offline because its disk failed."""
 
 from __future__ import annotations
 

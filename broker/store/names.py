@@ -1,7 +1,4 @@
-"""Names of files and directories of the store, in Kafka's form.
-
-Knows how a name is made and read. Refuses to touch a disk.
-"""
+"""Names of files and directories of the store, in Kafka's form."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""The opened part of a partition log: its segments, leader epochs and producers, in memory and as files.
-
-Knows where each offset lies, how the log grows by segments and shrinks at both ends, and what is not on stable
-storage yet. Refuses to know who may read or write what: that is `partition_log.py`, which opens this on first use so
-that an idle partition costs next to nothing.
-"""
+"""The opened part of a partition log: its segments, leader epochs and producers, in memory and as files."""
 
 from __future__ import annotations
 

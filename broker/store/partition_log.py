@@ -1,8 +1,5 @@
 """The log of one partition: batches appended at the end, read from anywhere, removed at the front.
 
-Knows the offsets of one partition, who may append what, and what to do when its disk fails. Refuses to know clients,
-replicas and other partitions: it is told the high watermark, and asks nobody.
-
 Both hot paths (`append_as_leader` of one batch, `read`) do no work per record and no system call but the one that
 moves the data; reading adds one or two when the position is not remembered.
 """

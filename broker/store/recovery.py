@@ -1,8 +1,5 @@
 """Opening the log of a partition: what is on disk becomes segments, epochs and producers again.
 
-Knows what a crash can leave behind and which of it to mend, cut or refuse. Refuses to know which partitions there are
-and whether the broker stopped cleanly: it is given the recovery point, below which everything was synced.
-
 - Below the recovery point nothing is read but the headers behind the last index entry, and those that the last
   producer snapshot has not seen. If the log is shorter than the recovery point, or a header met there is damaged,
   records that were safe are gone: LogDamaged, and the partition stays offline with all its files untouched.

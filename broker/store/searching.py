@@ -1,8 +1,5 @@
 """Finding a record by its time, through the time indexes (ListOffsets, KIP-79, KIP-734).
 
-Knows how indexes, batch headers and records narrow the search. Refuses to know which records a reader may see: the
-caller compares what is found with the high watermark or the last stable offset.
-
 Only here does reading unpack a batch: the one that holds the record. A batch that is as its producer wrote it and
 that nobody can unpack is no damage of ours, and must not cost its partition: the answer is where it begins.
 """

@@ -1,8 +1,5 @@
 """One segment of a partition log: a file of batches and the indexes beside it.
 
-Knows how batches are appended, found by offset and by time, and cut off. Refuses to know which segment is the active
-one, what may be appended, and when anything is flushed or removed: that is the partition log's.
-
 A segment starts at `base_offset`, which names its files: `%020d.log`, `.index`, `.timeindex`, `.txnindex`.
 """
 

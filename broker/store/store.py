@@ -1,7 +1,4 @@
-"""What all partition logs of a broker share: the disk, the clock, the open files, and whom to tell.
-
-Knows the shared parts and one place where removals wait. Refuses to know any partition.
-"""
+"""What all partition logs of a broker share: the disk, the clock, the open files, and whom to tell."""
 
 from __future__ import annotations
 

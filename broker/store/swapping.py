@@ -1,7 +1,4 @@
-"""What an interrupted replacement of segments by compacted ones has left in a log's directory.
-
-Knows the names of files under way, which are Kafka's. Refuses to know what is in a log.
-"""
+"""What an interrupted replacement of segments by compacted ones has left in a log's directory."""
 
 from __future__ import annotations
 

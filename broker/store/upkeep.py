@@ -1,7 +1,4 @@
-"""What partition logs need in the background: syncing, retention, compaction, checkpoints, removing files.
-
-Knows when each is due and how to do it without holding up the event loop. Refuses to know how any of it is done.
-"""
+"""What partition logs need in the background: syncing, retention, compaction, checkpoints, removing files."""
 
 from __future__ import annotations
 

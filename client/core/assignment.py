@@ -1,8 +1,4 @@
-"""Dividing partitions among the members of a group: the range assignor, and assignments as plain values.
-
-Knows who gets what; refuses to know who is leader, when to rebalance, and how an assignment looks in bytes (the wire
-does).
-"""
+"""Dividing partitions among the members of a group: the range assignor, and assignments as plain values."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Which partition a keyed record goes to: murmur2 of the key, as the Java client and kafka-python choose.
 
-Knows the hash; refuses to know the topic. Records without a key are not its business.
+Records without a key are not its business.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Where replicas should lie: a plan that spreads partitions over brokers and moves as little as it can.
-
-Knows replicas, brokers and racks. Refuses to know how a plan is carried out.
-"""
+"""Where replicas should lie: a plan that spreads partitions over brokers and moves as little as it can."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Operations and states as small numbers, and the model's step as a table filled while it is needed.
 
-Knows: how to tell equal calls and equal states apart from others cheaply. Refuses to know: time and search.
-A model's step is asked once for each pair of a distinct call and a distinct state; histories of small objects ask
-it a few dozen times however long they are.
+A model's step is asked once for each pair of a distinct call and a distinct state; histories of small objects ask it a
+few dozen times however long they are.
 """
 
 from __future__ import annotations

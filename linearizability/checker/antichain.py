@@ -1,7 +1,5 @@
 """Sets of configurations in which none makes another superfluous.
 
-Knows: what a configuration is and when one is at least as good as another. Refuses to know: how they come about.
-
 A configuration is a state of the object and two masks over the operations still open. `done` has those placed for
 good. `absorbed` has those that may have been placed just before the last constant call, unseen: each of them can
 still be counted as placed there or be placed later, so an absorbed one is better than a placed and better than an

@@ -1,7 +1,4 @@
-"""Bad beginnings of a part: one that is bad at a moment, and the shortest of a part that is judged without a search.
-
-Knows: what was known of a part at a moment, and which moments to try. Refuses to know: how a beginning is judged.
-"""
+"""Bad beginnings of a part: one that is bad at a moment, and the shortest of a part that is judged without a search."""
 
 from __future__ import annotations
 

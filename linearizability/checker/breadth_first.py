@@ -1,8 +1,5 @@
 """The search breadth first: all configurations there may be go over the returns together.
 
-Knows: in which order calls and returns move the frontier, what to try first, and how to stop and go on. Refuses to
-know: what the frontier does inside, and how a result is explained.
-
 The first attempt is thrifty: it uses operations of unknown outcome only where nothing else explains a return, and
 cuts a frontier that grows past a width. What survives a thrifty attempt to the end proves the history Valid. When all
 dies, three things are tried in turn.

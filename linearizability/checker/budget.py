@@ -1,7 +1,6 @@
 """How much a check may cost, and the account of what it has cost.
 
-Knows: the three limits and when one is reached. Refuses to know: which clock and which measure of memory: they are
-handed in, because the checker is pure. Without them, time is not limited and memory is estimated.
+Without them, time is not limited and memory is estimated.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """One return: every way of placing open operations that ends with the one that returns now.
 
-Knows: which orders matter. Refuses to know: what happens before and after this return.
-
 Three reductions, safe for every model whose traits are true:
 
 - Equal calls: of open operations with the same call only the one that returns first is tried.

@@ -5,8 +5,6 @@
         case Valid(): ...
         case Invalid(): print(verdict.witness.words)
         case Unknown(): print(verdict.reason)
-
-Knows: how the budget is shared among parts. Refuses to know: any algorithm.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Histories as NumPy columns: the exact checks for logs and for registers with unique writes, ten million at a time.
 
-Knows: the same rules as `log_check` and `zones`, in whole-array form. Refuses to know: unknown outcomes (leave out
-what nobody saw), parts (one log or one register at a time), and words. NumPy is imported only here, and only when a
+Knows: the same rules as `log_check` and `zones`, in whole-array form. NumPy is imported only here, and only when a
 function here is called.
 
 Rows are completed operations in the order of their returns; if they are not, they are sorted first.

@@ -9,8 +9,7 @@ there are too few, nothing explains the history. What compare-and-set found is a
 Stale reads mostly show in this, in a small part of the time of a search, and where a thousand clients write few values
 it still answers. It finds whatever `overwritten` finds, which can tell of it, and more.
 
-Time n log n. Knows: answers and writes by value and by time. Refuses to know: how a violation is told, and whether the
-rest of the history can be explained.
+Time n log n.
 """
 
 from __future__ import annotations

@@ -1,9 +1,6 @@
 """The search depth first: one configuration goes over the returns, and what else could have been is come back to when
 it dies.
 
-Knows: one configuration, the choices on its way, and when to leave the history to a broader search. Refuses to know:
-budgets, and how a result is explained.
-
 The order in which operations took effect is rarely in much doubt: of a correct history nearly all that the first guess
 leads to survives, and in a small part of an incorrect one all guesses are soon tried. Neither needs the sets of
 configurations that `frontier` keeps, and one configuration is five plain values. The reductions are the same: greedy

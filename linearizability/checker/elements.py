@@ -3,7 +3,7 @@
 Necessary conditions only: a set that can be explained can be explained for each of its elements. They find at once what
 a search over all elements may not live to see: one that was added and is left out, and one that nobody had added.
 
-Time: reads times elements, in steps of C. Refuses to know: whether the rest of the history can be explained.
+Time: reads times elements, in steps of C.
 """
 
 from __future__ import annotations

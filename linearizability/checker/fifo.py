@@ -14,8 +14,7 @@ have removed any value that nobody is seen to dequeue, at any time after its cal
 behind it and of whoever finds the queue empty, so it has to be gone by then: there must be enough such dequeues, for
 each moment, that were called by then (P. Hall's theorem: who has to be gone first gets the dequeue called first).
 
-Time n log n; of unknown outcomes that matter, times their number. Knows: values by time. Refuses to know: how a
-violation is told.
+Time n log n; of unknown outcomes that matter, times their number.
 """
 
 from __future__ import annotations

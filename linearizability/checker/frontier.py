@@ -1,8 +1,5 @@
 """All configurations an object may be in at one moment of a history: the heart of the search breadth first.
 
-Knows: which operations are open, and the set of configurations; moves the set over one call or one return. Refuses
-to know: where operations come from, who pays, and what an empty set means.
-
 Just-in-time linearization (G. Lowe, Testing for Linearizability, CCPE 29(4), 2017): an operation is placed only in a
 burst that ends with the one that must return now (`burst`). What is kept between two events is an antichain of
 configurations (`antichain`). Two reductions live here, the others in the burst:

@@ -1,9 +1,5 @@
 """What happened: operations with the interval in which each took effect, and annotations beside them.
 
-Knows: operations, their three outcomes, the order in which a history keeps them, and the errors a bad
-history raises. Refuses to know: any model (what an operation means), any file format, and any clock: times
-are integers that somebody else took.
-
 Intervals are closed: an operation took effect somewhere in `[call, returned]`, both ends included, so two
 operations that only share a stamp are concurrent. A clock too coarse to tell two events apart can therefore
 hide a violation but never invent one.

@@ -1,9 +1,7 @@
 """The history format for every language: JSON Lines, read and written as a stream. docs/CHECKER.md
 describes it.
 
-Knows: the lines, what is wrong with a bad one, and how calls and completions are matched. Refuses to know:
-models, and whether a history makes sense beyond that. Everything that arrives is judged before it is
-stored (`lines` says how), and each error names its line.
+Everything that arrives is judged before it is stored (`lines` says how), and each error names its line.
 """
 
 from __future__ import annotations

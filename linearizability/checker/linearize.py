@@ -1,7 +1,6 @@
 """An order of the operations that explains the answers: found by a search that keeps how it got where it is.
 
-Knows: how the trace of a configuration becomes an order. Refuses to know: how the search works, and who looks at the
-order. What is answered was stepped through the model once more, and respects real time; else nothing is.
+What is answered was stepped through the model once more, and respects real time; else nothing is.
 
 The search places observers and absorbed operations without saying so. An absorbed operation took effect just before
 the last constant call that stood there when it was settled. Observers are put back at the first place where the

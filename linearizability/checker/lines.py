@@ -1,7 +1,6 @@
 """Lines of text that somebody else wrote, judged before they are kept: bytes to lines, lines to JSON objects.
 
-Knows: how long a line may be and how deep it may nest, encodings, and what is wrong with text that is none. Refuses to
-know: what an object means. Every step takes time linear in the line, whatever is in it.
+Every step takes time linear in the line, whatever is in it.
 """
 
 from __future__ import annotations

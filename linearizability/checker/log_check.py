@@ -8,8 +8,7 @@ unless some x returned before y was called although need(x) > room(y). So it is 
 returned so far. Appends of unknown outcome: one whose records were read has the offset where they were read and
 never returns; the others are dropped, unless offsets are missing that they must fill (`log_gaps`).
 
-Memory grows with the log, or stays flat when only the last records are remembered. Knows: offsets, needs and rooms.
-Refuses to know: how a violation is told.
+Memory grows with the log, or stays flat when only the last records are remembered.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 """What is left of a log when its history is over: offsets without an acknowledged append.
 
-Knows: how appends of unknown outcome explain records that were read, and offsets that nobody read but that must be
-there. Refuses to know: the rest of the check.
-
 A record that was read gives its append away. Offsets that nobody read are filled with the appends that nobody saw;
 one of them can stand at an offset when every need returned before its call fits below. With single records it is
 enough to fill the lowest offset with any append that may stand there; in general this is bin packing, which is tried

@@ -1,8 +1,6 @@
 """The check of a whole log, whatever its offsets are.
 
 The check keeps something for every offset up to the greatest, so a log with offsets far apart is made dense first.
-Knows: which stretches of offsets nobody tells of, and how short they may be without changing the answer. Refuses to
-know: what is wrong with the log.
 
 Of a complete log every offset must have its append. Offsets that nobody tells of can only be filled by appends of
 unknown outcome, so once more of them are empty than such appends have records, nothing depends on how many more.

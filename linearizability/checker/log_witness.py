@@ -1,7 +1,4 @@
-"""Witnesses for logs: two operations that contradict each other, or one that nothing accounts for.
-
-Knows: which operations show a violation of each kind. Refuses to know: how it was found.
-"""
+"""Witnesses for logs: two operations that contradict each other, or one that nothing accounts for."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """What an object promises when one operation runs at a time: the protocol every model follows.
 
-Knows: the questions a checker asks a model. Refuses to know: intervals, clients, and any particular object.
 A model is a pure function over hashable states; everything optional has a default that is safe.
 
     class Flag(Model[bool]):

@@ -6,9 +6,6 @@
             break  # Invalid or Unknown; nothing more will change it
     verdict = online.finish()
 
-Knows: which events can be judged already, and how much of the past a witness needs. Refuses to know: where events come
-from, and any algorithm: a log is judged by `log_check`, everything else by the frontier of the search.
-
 An answer can be judged once everything called before it has ended, because what was asked and answered by then is all
 that can explain it. Memory is bounded by that stretch, by the operations of unknown outcome, and by the objects
 themselves. An operation that stays open while `patience` others return is taken to be of unknown outcome: then a

@@ -1,8 +1,4 @@
-"""One object of a growing history.
-
-Knows: which operations still wait to be judged, and the few from the past that a witness needs. Refuses to know: other
-objects, and verdicts.
-"""
+"""One object of a growing history."""
 
 from __future__ import annotations
 

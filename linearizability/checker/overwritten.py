@@ -6,8 +6,7 @@ compare-and-set found is an answer, and what it left is a write. It is what rema
 (`zones.py`) when a value has several writes. It takes a tenth of the time of a search, and where a thousand clients
 write few values it still answers.
 
-Time n log n. Knows: writes by value and by time. Refuses to know: how a violation is told, and whether the rest of the
-history can be explained.
+Time n log n.
 """
 
 from __future__ import annotations

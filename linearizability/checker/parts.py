@@ -1,7 +1,4 @@
-"""How one part is checked: which algorithm applies to which model and history.
-
-Knows: the order in which to try them. Refuses to know: other parts, and the whole verdict.
-"""
+"""How one part is checked: which algorithm applies to which model and history."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 """Recording a history while it happens, from threads, tasks or both, for under two microseconds an event.
 
-Knows: how to stamp events so that the intervals it records always contain the real ones. Refuses to know:
-which clock (it is handed one), locks, and files.
-
 No lock is needed. Every event is one append to a deque, which is atomic, and an operation's call is
 appended before the operation starts, its completion after it ended. The order of the appends is therefore a
 true order of events. Two threads may append in another order than they read the clock; such stamps are

@@ -1,7 +1,5 @@
 """From a part that nothing explains to the few operations that nothing explains.
 
-Knows: how to leave operations out safely, and how to find a small set quickly. Refuses to know: words.
-
 Leaving out an operation that only looks makes a history easier to explain. One that changes something may not simply
 go: a read of its value would then look wrong. It is instead taken to be of unknown outcome, which again only makes
 the history easier to explain. Whatever still cannot be explained is therefore a violation of the whole history too.

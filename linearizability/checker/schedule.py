@@ -1,7 +1,4 @@
-"""When the operations of one part were called and returned, as lists of numbers.
-
-Knows: in which order a search meets calls and returns. Refuses to know: what the operations do.
-"""
+"""When the operations of one part were called and returned, as lists of numbers."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 """The search over one part of a finished history.
 
-Knows: which kinds of search there are, and in which order to try them. Refuses to know: how they work, and how a
-result is explained.
-
 The first is depth first, because the first guess is mostly right (`depth_first`). What would take it long is for the
 search breadth first, which goes on where there are many orders (`breadth_first`).
 """

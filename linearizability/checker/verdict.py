@@ -1,7 +1,6 @@
 """What a check answers: Valid, Invalid or Unknown, each with what a person or a page needs to see why.
 
-Knows: the shape of a verdict. Refuses to know: how it was reached, and how it is printed (see `words` and
-`timeline`). A verdict is never true or false: asking for its truth raises, because Unknown is neither.
+A verdict is never true or false: asking for its truth raises, because Unknown is neither.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""From a core to a witness: the states possible before the refusal, the ways to get there, and the words.
-
-Knows: small sets of operations, which it tries out in every order. Refuses to know: how the core was found.
-"""
+"""From a core to a witness: the states possible before the refusal, the ways to get there, and the words."""
 
 from __future__ import annotations
 

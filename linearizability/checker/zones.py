@@ -9,7 +9,7 @@ cluster can take effect at one instant of its zone (a backward zone). The histor
 - two forward zones overlap, or
 - a backward zone lies inside a forward one.
 
-Time n log n for the sort. Knows: clusters and zones. Refuses to know: how a violation is told.
+Time n log n for the sort.
 """
 
 from __future__ import annotations

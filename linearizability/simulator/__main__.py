@@ -1,7 +1,4 @@
-"""The simulator from the command line: one seed, many seeds, or the board of hazards.
-
-Knows options and what is printed. Refuses to know what runs.
-"""
+"""The simulator from the command line: one seed, many seeds, or the board of hazards."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The board of hazards: each is put back into the code, and after how many seeds a run notices.
 
-A row is a hazard, a column a kind of run. Knows how cells are shared out on all cores, and when a hazard counts as
-noticed. Refuses to know what hazards do and what runs.
+A row is a hazard, a column a kind of run.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Clients of a simulated cluster: small producers and readers that speak Kafka's protocol and keep a history.
 
 A producer never gives up on its own: what it does not know the outcome of stays unknown, unless it is idempotent and
-asks again. Knows the protocol as far as these clients need it. Refuses to know what a history proves.
+asks again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What can happen to a cluster that cannot happen to a quorum alone: works that begin, and disks with data that fail.
 
 One bad disk at a time: what is acknowledged is on several, and on none for sure. It is bad until an operator has
-exchanged it. Knows which entry of a schedule does what. Refuses to know what works do.
+exchanged it.
 """
 
 from __future__ import annotations

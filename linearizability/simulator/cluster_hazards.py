@@ -1,7 +1,4 @@
-"""Faults put back into partitions, replicas and elections on purpose; see `hazards` for those of the consensus.
-
-Knows which line of defence each one takes away. Refuses to know how it is noticed.
-"""
+"""Faults put back into partitions, replicas and elections on purpose; see `hazards` for those of the consensus."""
 
 from __future__ import annotations
 

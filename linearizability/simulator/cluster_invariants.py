@@ -1,7 +1,6 @@
 """What must hold in every cluster at every step: leaders, in-sync replicas, high watermarks and committed records.
 
-Checked after each turn of a broker's loop, and only where that broker's metadata or logs have moved. Knows metadata
-images and partition logs as brokers hold them, and what dead brokers last had. Refuses to know how brokers work.
+Checked after each turn of a broker's loop, and only where that broker's metadata or logs have moved.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 from zlib import crc32
 
-from raftlog.broker.running import RunningBroker
+from raftlog.broker.broker import Broker
 from raftlog.broker.runtime.controller import Controller
 from raftlog.broker.runtime.partition import Partition
 from raftlog.linearizability.simulator.cluster_client import values_from
@@ -84,7 +83,7 @@ class ClusterInvariants:
     def after_turn(self, loop: SimulatedLoop) -> None:
         """A process has had a turn."""
         machine = self.world.machines.get(loop.node)
-        broker: RunningBroker | None = machine.parts.get("broker") if machine is not None else None
+        broker: Broker | None = machine.parts.get("broker") if machine is not None else None
         if broker is None or loop.dead:
             return
         controller = broker.controller
@@ -169,7 +168,7 @@ class ClusterInvariants:
 
     # Replicas --------------------------------------------------------------------------------------------------
 
-    def _look_at_replica(self, node: int, broker: RunningBroker, partition: Partition) -> None:
+    def _look_at_replica(self, node: int, broker: Broker, partition: Partition) -> None:
         log = partition.log
         if log.offline_reason is not None or not log.is_open:
             return
@@ -264,14 +263,14 @@ class ClusterInvariants:
         self._taint(node)
         self.held.add(node)
 
-    def _brokers(self) -> Iterator[tuple[int, RunningBroker]]:
+    def _brokers(self) -> Iterator[tuple[int, Broker]]:
         for node in self.nodes:
             machine = self.world.machines[node]
             broker = machine.parts.get("broker") if machine.running else None
             if broker is not None:
                 yield node, broker
 
-    def leader_of(self, broker: RunningBroker, topic: str, index: int) -> int:
+    def leader_of(self, broker: Broker, topic: str, index: int) -> int:
         """Who leads as this broker knows it, or -1."""
         image = broker.controller.image.topics.get(topic)
         return image.partitions[index].leader if image is not None else NO_LEADER

@@ -1,6 +1,4 @@
 """Partitions move to other brokers and back while faults happen, moves are called off, and preferred leaders elected.
-
-Knows AlterPartitionReassignments and ElectLeaders. Refuses to know how replicas move.
 """
 
 from __future__ import annotations
@@ -39,10 +37,10 @@ class Moves(Work):
         site, random = self.site, self.random
         while not site.calm():
             partition = random.randrange(site.partitions)
-            chance = random.random()
-            if chance < 0.5:
+            rng = random.random()
+            if rng < 0.5:
                 await self._move(partition, self._target())
-            elif chance < 0.75:
+            elif rng < 0.75:
                 await self._move(partition, None)
             else:
                 await self._elect(partition)

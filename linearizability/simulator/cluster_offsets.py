@@ -1,7 +1,4 @@
-"""Clients of one group commit offsets and fetch them while faults happen, as consumers that are assigned by hand do.
-
-Knows FindCoordinator, OffsetCommit and OffsetFetch. Refuses to know where offsets are kept.
-"""
+"""Clients of one group commit offsets and fetch them while faults happen, as consumers that are assigned by hand do."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A whole cluster under a seed: brokers as they are shipped, clients that keep a history, faults, and invariants.
-
-Knows how a cluster is set up, worked with and judged. Refuses to know how brokers do what they do.
-"""
+"""A whole cluster under a seed: brokers as they are shipped, clients that keep a history, faults, and invariants."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from random import Random
 
-from raftlog.broker.running import RunningBroker
+from raftlog.broker.broker import Broker
 from raftlog.linearizability.checker.history import INFO, OK, Operation
 from raftlog.linearizability.checker.log_sparse import check_log
 from raftlog.linearizability.simulator.cluster_client import Connections, History, Producer, Reader
@@ -109,7 +106,7 @@ class ClusterRun(BaseSimulation):
         config = settings_of(machine.node, min(3, self.size), self.settings)
         await broker_program(machine, config)
 
-    def broker(self, node: int) -> RunningBroker | None:
+    def broker(self, node: int) -> Broker | None:
         """The running broker, or None."""
         machine = self.world.machines[node]
         return machine.parts.get("broker") if machine.running else None

@@ -1,7 +1,7 @@
 """What goes on in a cluster beside producing and reading: each work is begun by an entry of the schedule, or is not.
 
 A work runs among the clients, does what it does at random moments until the faults are over, brings it to an end, and
-is judged by itself. Knows what all works have in common. Refuses to know what each of them does.
+is judged by itself.
 """
 
 from __future__ import annotations

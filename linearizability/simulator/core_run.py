@@ -1,7 +1,7 @@
 """The Raft core alone under a seed: messages are lost, doubled, delayed and swapped, which TCP would not allow.
 
 A node here is a small shell around `raftlog.raft.core.raft.Raft` with a real journal on a simulated disk. The shell
-that is shipped runs in `quorum_run`. Knows how the core is driven. Refuses to know rules of Raft.
+that is shipped runs in `quorum_run`.
 """
 
 from __future__ import annotations
@@ -260,7 +260,7 @@ class CoreRun(BaseSimulation):
         if order is not None:
             self.unreliable.doubled = max(self.unreliable.doubled, order.doubled)
         self.timing = random.choice((TIMINGS[0], TIMINGS[1], TIMINGS[1]))
-        self.chance = Random(f"{seed} messages")
+        self.rng = Random(f"{seed} messages")
         self.configuration = Configuration.of_addresses({node: (f"host{node}", 1) for node in nodes})
         self.files: dict[int, WatchedFiles] = {}
         self.places = [Place(self, node) for node in nodes]
@@ -306,7 +306,7 @@ class CoreRun(BaseSimulation):
 
     def _work(self, node: CoreNode) -> None:
         node.propose()
-        if self.chance.random() < 0.02:
+        if self.rng.random() < 0.02:
             node.take_snapshot()
         machine = node.machine
         machine.loop.call_later(0.005 + 0.05 * machine.random.random(), self._work, node)
@@ -336,7 +336,7 @@ class CoreRun(BaseSimulation):
     # Messages and connections ------------------------------------------------------------------------------------
 
     def _connect_later(self, a: int, b: int) -> None:
-        delay = 0.001 + 0.01 * self.chance.random()
+        delay = 0.001 + 0.01 * self.rng.random()
         self.world.scheduler.at(self.world.now + delay, self._try_to_connect, a, b)
 
     def _try_to_connect(self, a: int, b: int) -> None:
@@ -374,30 +374,30 @@ class CoreRun(BaseSimulation):
 
     def send(self, source: int, target: int, message: Message) -> None:
         """A message leaves; it may be lost, come twice, late, and before others."""
-        world, chance = self.world, self.chance
+        world, rng = self.world, self.rng
         if not self.connected.get((source, target)):
             return
         self.invariants.said(source, target, message)
         world.trace.add(world.now, source, target, crc32(repr(to_wire(message)).encode()))
         unreliable = self.unreliable
         copies = 1
-        if unreliable.lost and chance.random() < unreliable.lost:
+        if unreliable.lost and rng.random() < unreliable.lost:
             copies = 0
-        if unreliable.doubled and chance.random() < unreliable.doubled:
+        if unreliable.doubled and rng.random() < unreliable.doubled:
             copies += 1
         leaves = self.places[source - 1].process
         now = leaves.loop.time() if leaves is not None else world.now
         for copy in range(copies):
-            delay = world.network.delays.draw(chance)
-            if copy and chance.random() < 0.2:
-                delay += 3.0 * chance.random()
-            if unreliable.delayed and chance.random() < unreliable.delayed:
-                delay += 2.5 * chance.random() ** 3
+            delay = world.network.delays.draw(rng)
+            if copy and rng.random() < 0.2:
+                delay += 3.0 * rng.random()
+            if unreliable.delayed and rng.random() < unreliable.delayed:
+                delay += 2.5 * rng.random() ** 3
             world.scheduler.at(now + delay, self._arrive, source, target, message)
         echo = self.echo
         if echo is not None and source == echo.node and isinstance(message, AppendReply) and now <= echo.until:
             for _ in range(ECHOES):
-                again = echo.until + ECHO_SECONDS * chance.random()
+                again = echo.until + ECHO_SECONDS * rng.random()
                 world.scheduler.at(again, self._arrive, source, target, message)
 
     def _arrive(self, source: int, target: int, message: Message) -> None:

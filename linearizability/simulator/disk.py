@@ -1,7 +1,5 @@
 """A disk in memory that crashes, tears, loses, rots, refuses, dawdles and counts: the broker's Disk port.
 
-Knows what the operating system has in its cache and what has reached the platter. Refuses to know what is in a file.
-
 Two ways to die: `kill` (the process is gone, its writes are not) and `crash` (the machine is gone: of what was not
 synced, any part may have reached the platter, in any order, torn in the middle). Names have a life of their own: a file
 that was synced is lost if the directory was not. Within a directory names reach the platter in order, between

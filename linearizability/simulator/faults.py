@@ -1,8 +1,6 @@
 """What goes wrong in a run, when, and to whom: a schedule made from the seed before the run begins, as plain data.
 
 A fault names a node, or 0 for "who leads when it happens". A schedule can be printed, read back and shortened.
-
-Knows kinds of faults and how likely each is. Refuses to know how a fault is carried out (`injector`).
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 Each hazard replaces a function of the product for the length of a run. Nothing in the product knows of them. Those of
 the consensus are here, those of partitions and replicas in `cluster_hazards`.
-
-Knows which line of defence each one takes away. Refuses to know how it is noticed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Carries out a schedule of faults on a world.
-
-Knows what each kind of fault does to machines and links, and counts those that had an effect. Refuses to know why, and
-what the machines run: who leads is asked of the run.
-"""
+"""Carries out a schedule of faults on a world."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """What the journals of all nodes hold, as bytes on their disks say it: the ground that invariants stand on.
 
 A mirror follows every frame that a node writes and every sync, and is read anew from the disk when a process begins.
-Knows the journal's frames. Refuses to know what the node believes.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 In place of `broker/server/{listener,connection}` (raw sockets and sendfile), which are not simulated: frames come
 over the simulated network and go to `Dispatcher.dispatch`, replies go back in the order of the requests. File ranges
 are read when their reply leaves.
-
-Knows frames and the order of replies. Refuses to know what is in them.
 """
 
 from __future__ import annotations

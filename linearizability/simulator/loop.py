@@ -5,8 +5,6 @@ loop as its code sees it: callbacks run first in, first out, timers by time and 
 (nothing of it runs), busy (what it did took time, and the rest of it waits for that) or dead (nothing of it ever runs
 again, not even its `finally` blocks: its objects are kept until the run is over, so that no garbage collection runs
 them either).
-
-Knows time, order, tasks and threads. Refuses to know networks, disks and what the processes do.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 `os.urandom` (and with it `uuid.uuid4`), the functions of `random` and the clocks of `time` become functions of the
 seed, and `os.pread` reads simulated disks where the data path reads a segment without asking its disk. What is left to
 the real machine shows as two runs of one seed that differ.
-
-Knows which names to replace. Refuses to know what the run does.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""How much of its log a Raft leader puts into one message: in runs of a few hundred entries all would always fit.
-
-Knows the limits of the core. Refuses to know what is sent.
-"""
+"""How much of its log a Raft leader puts into one message: in runs of a few hundred entries all would always fit."""
 
 from __future__ import annotations
 

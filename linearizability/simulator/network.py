@@ -4,8 +4,6 @@ A link is one direction between two nodes. What is lost on it is sent again by T
 stalled connection or, after long, a broken one; never a missing or a swapped byte. A cut link holds everything back
 until it heals. A connection whose other end has no process any more answers with a reset, a host without power
 with nothing.
-
-Knows links, listeners and how connections are made. Refuses to know bytes' meaning and processes' state.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Faults that do harm only in one order, which a mixture of faults meets once in hundreds of runs.
 
 Each order is what a line of defence was put there for, with the times and the nodes left to chance; code that has the
-defence takes it like any other schedule. Knows the orders, and which of them suit a run. Refuses to know how a fault
-is carried out (`injector`) and what gives a missing defence away (the invariants).
+defence takes it like any other schedule.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The metadata log as it is shipped, under a seed: journal, transport, PySyncObj's queue and core, on several nodes.
 
 Everybody proposes, by itself or through the leader; the answers make a history, which the checker judges at the end.
-Knows the seam of the metadata log. Refuses to know what is in it.
 """
 
 from __future__ import annotations
@@ -199,7 +198,7 @@ class QuorumRun(BaseSimulation):
         self.injector.may_damage = lambda: self.invariants.last_committed > 0
         self.injector.transfer = self._transfer
         self.injector.on_damage = self._damaged
-        self._chance = Random(f"{seed} members")
+        self._rng = Random(f"{seed} members")
 
     # History ---------------------------------------------------------------------------------------------------
 
@@ -285,13 +284,13 @@ class QuorumRun(BaseSimulation):
         if leader is not None:
             process = self.places[leader].process
             assert process is not None and process.log.raft is not None
-            node = self._chance.randint(1, self.size)
+            node = self._rng.randint(1, self.size)
             ids = process.log.raft.configuration.ids
             if node not in ids:
                 process.machine.loop.call_soon(self._spawn, process, process.log.add_voter(node, f"host{node}", PORT))
             elif len(ids) > 2 and not self.invariants.lost_disks:
                 process.machine.loop.call_soon(self._spawn, process, process.log.remove_voter(node))
-        self.world.scheduler.at(self.world.now + 0.1 + 0.6 * self._chance.random(), self._reconfigure)
+        self.world.scheduler.at(self.world.now + 0.1 + 0.6 * self._rng.random(), self._reconfigure)
 
     # The run ------------------------------------------------------------------------------------------------------
 

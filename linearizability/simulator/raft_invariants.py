@@ -3,8 +3,6 @@
 Each check is made where its subject changes and costs no more than the change: election safety and leader completeness
 when somebody leads, log matching when an entry is written, commitment when a commit index moves, state-machine safety
 when an entry is replayed.
-
-Knows terms, entries and who holds them on its disk. Refuses to know how nodes are driven.
 """
 
 from __future__ import annotations

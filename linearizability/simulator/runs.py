@@ -1,7 +1,4 @@
-"""One run from a seed: what every kind of run has in common.
-
-Knows how a run begins, fails, ends and is told. Refuses to know what runs in it.
-"""
+"""One run from a seed: what every kind of run has in common."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Makes a failing schedule short: drops faults, and shortens those that are left, as long as the run still fails.
-
-Knows delta debugging. Refuses to know what a run is: it is given a function that says whether a schedule fails.
-"""
+"""Makes a failing schedule short: drops faults, and shortens those that are left, as long as the run still fails."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A whole broker on a simulated machine: the shipped `RunningBroker`, with doors on the simulated network.
-
-Knows what a broker is given. Refuses to know what it does with it.
-"""
+"""A whole broker on a simulated machine: the shipped `Broker`, with listeners on the simulated network."""
 
 from __future__ import annotations
 
@@ -11,10 +8,10 @@ from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from typing import Any
 
+from raftlog.broker.broker import Broker
 from raftlog.broker.config import BrokerConfig
-from raftlog.broker.machine import Machine as BrokerMachine
-from raftlog.broker.running import RunningBroker
-from raftlog.broker.runtime.doors import Dispatch
+from raftlog.broker.platform import Platform
+from raftlog.broker.runtime.listeners import Dispatch
 from raftlog.broker.store.log_manager import LogManager
 from raftlog.linearizability.simulator.hazards import instead
 from raftlog.linearizability.simulator.kafka_port import KafkaConnection
@@ -48,7 +45,7 @@ def settings_of(node: int, voters: int, settings: Mapping[str, str]) -> BrokerCo
     )
 
 
-class SimulatedDoors:
+class SimulatedListeners:
     """The Kafka listener of a simulated broker; see Doors."""
 
     def __init__(self, machine: Machine) -> None:
@@ -58,11 +55,11 @@ class SimulatedDoors:
         self._connections: list[KafkaConnection] = []
 
     def bind(self) -> list[tuple[str, str, int]]:
-        """See Doors."""
+        """See Listeners."""
         return [("PLAINTEXT", *self._address)]
 
     def open(self, dispatch: Dispatch, on_bug: Callable[[BaseException], None]) -> None:
-        """See Doors."""
+        """See Listeners."""
         machine = self._machine
         machine.parts["open"] = True
 
@@ -73,22 +70,22 @@ class SimulatedDoors:
 
         self._server = machine.world.network.listen(machine.loop, connection, self._address)
 
-    def let_go(self, reason: str) -> None:
-        """See Doors."""
+    def disconnect_all(self, reason: str) -> None:
+        """See Listeners."""
         connections, self._connections = self._connections, []
         for connection in connections:
             connection.close(reason)
 
     def stop_accepting(self) -> None:
-        """See Doors."""
+        """See Listeners."""
         if self._server is not None:
             self._server.close()
 
     async def drain(self, seconds_max: float) -> None:
-        """See Doors: replies leave when they are made."""
+        """See Listeners: replies leave when they are made."""
 
     def close(self) -> None:
-        """See Doors."""
+        """See Listeners."""
         for connection in self._connections:
             connection.close("the broker stops")
 
@@ -96,16 +93,16 @@ class SimulatedDoors:
 async def broker_program(machine: Machine, config: BrokerConfig) -> None:
     """What a simulated machine runs: a broker, until it is told to stop."""
     boots = machine.boots
-    broker = RunningBroker(
+    broker = Broker(
         config,
-        BrokerMachine(
+        Platform(
             clock=machine.clock,
             disk=machine.disk,
             files=machine.files,
-            chance=machine.random,
+            rng=machine.random,
             boot_id=f"{machine.node}.{boots}",
         ),
-        SimulatedDoors(machine),
+        SimulatedListeners(machine),
     )
     machine.parts["broker"] = broker
     machine.loop.add_signal_handler(signal.SIGTERM, broker.stopping.set)

@@ -1,7 +1,4 @@
-"""Many runs on all cores.
-
-Knows how seeds are shared out and what is told of them. Refuses to know what runs.
-"""
+"""Many runs on all cores."""
 
 from __future__ import annotations
 

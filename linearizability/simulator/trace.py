@@ -1,7 +1,4 @@
-"""What happened in a run, step by step: its hash says whether two runs were the same, its text where they parted.
-
-Knows lines and a hash. Refuses to know what the lines mean.
-"""
+"""What happened in a run, step by step: its hash says whether two runs were the same, its text where they parted."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What a run found to be broken, and what a run says when it is over.
-
-Knows words and numbers. Refuses to know how they were found.
-"""
+"""What a run found to be broken, and what a run says when it is over."""
 
 from __future__ import annotations
 

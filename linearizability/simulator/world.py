@@ -1,7 +1,4 @@
-"""Simulated machines and what can happen to them: start, stop, kill, power cut, freeze, slow disk, jumping clock.
-
-Knows processes, their hosts and their disks. Refuses to know what the processes do, and when what happens to them.
-"""
+"""Simulated machines and what can happen to them: start, stop, kill, power cut, freeze, slow disk, jumping clock."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The demo's books: what was produced, consumed, lost and counted twice, and how long anybody had to wait.
-
-Knows when the books balance and how they read; refuses to know how the numbers were come by.
-"""
+"""The demo's books: what was produced, consumed, lost and counted twice, and how long anybody had to wait."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """`make demo`: a year of flights through three brokers whose leaders are killed, and the books balanced afterwards.
 
 Everything is done with unmodified confluent-kafka: an idempotent producer, a group of two consumer processes that
-commit, and at the end a reader of the whole log. Knows the story; refuses to know how a broker is started
-(raftlog.testing), a flight looks (flights.py) and the books are kept (accounts.py).
+commit, and at the end a reader of the whole log.
 
 Exit code 0 only when nothing that was acknowledged is missing and nothing is in the log twice.
 """

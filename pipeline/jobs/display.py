@@ -1,7 +1,4 @@
-"""Progress of a job: bars on a terminal, plain lines everywhere else.
-
-Knows how far each line is; refuses to know what it counts.
-"""
+"""Progress of a job: bars on a terminal, plain lines everywhere else."""
 
 from __future__ import annotations
 

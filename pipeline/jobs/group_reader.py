@@ -1,7 +1,6 @@
 """One consumer of a group, in a process of its own: counts each row it gets and commits what it has counted.
 
-Knows confluent-kafka's consumer; refuses to know what the broker goes through meanwhile. It runs in a fresh
-interpreter, so this module imports nothing that is slow.
+It runs in a fresh interpreter, so this module imports nothing that is slow.
 """
 
 from __future__ import annotations

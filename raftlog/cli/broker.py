@@ -1,8 +1,4 @@
-"""`raftlog broker`: one broker in this process, until it is told to stop.
-
-Knows how flags become Kafka's settings and how a failure to start is worded; refuses to know what the settings mean
-(raftlog.broker.config does) and how a broker is built (raftlog.broker.main does).
-"""
+"""`raftlog broker`: one broker in this process, until it is told to stop."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`raftlog check`: a recorded history in, a verdict and the reason out.
-
-Knows options, exit codes and progress; refuses to know how anything is checked.
-"""
+"""`raftlog check`: a recorded history in, a verdict and the reason out."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`raftlog cluster`: how the brokers and their partitions are, and forgetting a broker that is gone.
-
-Knows what an operator looks for first; refuses to know the protocol (raftlog.client does).
-"""
+"""`raftlog cluster`: how the brokers and their partitions are, and forgetting a broker that is gone."""
 
 from __future__ import annotations
 

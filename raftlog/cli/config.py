@@ -1,7 +1,4 @@
-"""`raftlog config`: the settings of a topic or of a broker, where they come from, and changing them.
-
-Knows how settings are shown; refuses to know which there are: the broker says.
-"""
+"""`raftlog config`: the settings of a topic or of a broker, where they come from, and changing them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A command's way to the brokers: makes the client, and words what goes wrong on the way for people.
-
-Knows which advice fits which failure; refuses to know what a command wants from the brokers.
-"""
+"""A command's way to the brokers: makes the client, and words what goes wrong on the way for people."""
 
 from __future__ import annotations
 

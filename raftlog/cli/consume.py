@@ -1,7 +1,4 @@
-"""`raftlog consume`: print the records of topics, with kcat's options.
-
-Knows where to start, when to stop and how to print; refuses to know the protocol (raftlog.client does).
-"""
+"""`raftlog consume`: print the records of topics, with kcat's options."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""`raftlog dev`: brokers for development, each a process of its own, until Ctrl-C.
-
-Knows how to present running brokers and when to stop them; refuses to know how a broker process is made
-(raftlog.testing does).
-"""
+"""`raftlog dev`: brokers for development, each a process of its own, until Ctrl-C."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""How a command says that it failed: what happened, and what to do about it.
-
-Knows how a failure is worded and printed; refuses to know where it came from.
-"""
+"""How a command says that it failed: what happened, and what to do about it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`raftlog group`: list, describe and delete consumer groups, and reset their offsets.
-
-Knows how groups are asked for and shown; refuses to know how offsets are chosen (group_reset does) and the protocol.
-"""
+"""`raftlog group`: list, describe and delete consumer groups, and reset their offsets."""
 
 from __future__ import annotations
 

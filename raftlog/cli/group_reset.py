@@ -1,7 +1,4 @@
-"""`raftlog group reset-offsets`: plan where a group shall go on reading, show the plan, carry it out.
-
-Knows the ways to choose offsets, with the names of kafka-consumer-groups; refuses to move a group that runs.
-"""
+"""`raftlog group reset-offsets`: plan where a group shall go on reading, show the plan, carry it out."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The options of `raftlog check --model kafka`: what the test promised, and so what is an error.
-
-Knows how KafkaOptions are written on a command line. Refuses to know what they do: docs/CHECKER_KAFKA.md says that.
-"""
+"""The options of `raftlog check --model kafka`: what the test promised, and so what is an error."""
 
 from __future__ import annotations
 

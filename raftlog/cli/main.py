@@ -1,7 +1,6 @@
 """The `raftlog` command: finds the command that was asked for and turns its failures into exit codes.
 
-Knows the table of commands and the meaning of exit codes; refuses to know what any command does. Command modules
-are imported only when they run, so that `raftlog --help` and the start of a broker stay fast.
+Command modules are imported only when they run, so that `raftlog --help` and the start of a broker stay fast.
 
 Exit codes: 0 done, 1 it failed, 2 the command line was wrong, 130 stopped by Ctrl-C, 141 the reader of our
 standard output went away (128 + the signal's number, as shells report it).

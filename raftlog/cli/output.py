@@ -1,7 +1,4 @@
-"""What commands print: one line of JSON for programs, tables for people.
-
-Knows widths and alignment; refuses to know what the cells mean.
-"""
+"""What commands print: one line of JSON for programs, tables for people."""
 
 from __future__ import annotations
 

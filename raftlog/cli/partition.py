@@ -1,8 +1,4 @@
-"""`raftlog partition`: on which brokers partitions lie, and which of them lead.
-
-Knows plans as files in the form of Kafka's own tool and how progress is shown; refuses to know how a good plan is made
-(raftlog.client.core.reassignment does) and the protocol.
-"""
+"""`raftlog partition`: on which brokers partitions lie, and which of them lead."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Where to start and stop reading, as people write it: `-o beginning`, `-o -10`, `-o s@2026-01-31`.
-
-Knows the notation and turns it into offsets with the client's help; refuses to know what is read.
-"""
+"""Where to start and stop reading, as people write it: `-o beginning`, `-o -10`, `-o s@2026-01-31`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`raftlog produce`: send lines of standard input, or of a file, to a topic, with kcat's options.
-
-Knows how input becomes records; refuses to know the protocol (raftlog.client does).
-"""
+"""`raftlog produce`: send lines of standard input, or of a file, to a topic, with kcat's options."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`raftlog quorum`: who votes on the cluster's metadata, and changing that while it runs.
-
-Knows how members are shown and named; refuses to know the protocol (raftlog.client does).
-"""
+"""`raftlog quorum`: who votes on the cluster's metadata, and changing that while it runs."""
 
 from __future__ import annotations
 

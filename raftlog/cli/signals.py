@@ -1,7 +1,4 @@
-"""Being told to stop: SIGINT and SIGTERM as one exception, raised once.
-
-Knows which signals mean stop; refuses to know what has to be cleaned up.
-"""
+"""Being told to stop: SIGINT and SIGTERM as one exception, raised once."""
 
 from __future__ import annotations
 

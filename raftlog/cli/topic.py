@@ -1,7 +1,4 @@
-"""`raftlog topic`: create, list, describe, alter and delete topics.
-
-Knows how topics are asked for and shown; refuses to know the protocol (raftlog.client does).
-"""
+"""`raftlog topic`: create, list, describe, alter and delete topics."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """One connection between two nodes: frames of msgpack in both directions, a greeting first, everything bounded.
 
 A frame is `length: u32 | crc32c(length and body): u32 | body`, little-endian; the body is an array that begins with
-what it is (`Kind`). Knows when bytes are a frame and when a peer is too slow to be written to. Refuses to know who may
-talk (`handshake`), who calls whom (`transport`) and what messages mean.
+what it is (`Kind`).
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 A disk that answers within a fraction of a millisecond may take seconds now and then, when it writes back what others
 left in the page cache. On the event loop such a step would silence the broker: it would be fenced, its clients wait.
-
-Knows in what order steps run and who waits for them. Refuses to know what a step writes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The file operations that the journal needs, as one object that a test or a simulator can replace.
-
-Knows how to make bytes, names and removals durable. Refuses to know what is in the files.
-"""
+"""The file operations that the journal needs, as one object that a test or a simulator can replace."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
 """Checksummed frames: how the journal and its snapshots put values into a file, and what a reader makes of
 the bytes.
 
-A frame is `"RLJ1" | length: u32 | crc32c(length and body): u32 | body`, little-endian, and a body is a
-msgpack array of items. Knows when bytes are an intact frame and when they are not. Refuses to know files,
-indexes and what items mean.
+A frame is `"RLJ1" | length: u32 | crc32c(length and body): u32 | body`, little-endian, and a body is a msgpack array of
+items.
 """
 
 from __future__ import annotations

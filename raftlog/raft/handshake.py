@@ -1,7 +1,4 @@
-"""What two nodes tell each other before anything else, and whether they may talk.
-
-Knows which pairs are a mistake of an operator, and what to say so that it can be mended. Refuses to know sockets.
-"""
+"""What two nodes tell each other before anything else, and whether they may talk."""
 
 from __future__ import annotations
 

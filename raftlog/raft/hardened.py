@@ -5,10 +5,8 @@ failure, its node, transport and journal interfaces, its status. Behind them its
 `raftlog.raft.core`: to cure what is wrong with it (truncation on every overlap, votes and acknowledgements without
 term or voter, no fsync, pickle, no pre-vote, quorum check or read index) all of `_onTick`, `__onMessageReceived`,
 `__sendAppendEntries`, `__onBecomeLeader`, the membership and the snapshot methods had to go, and that is all of its
-consensus. `tests/raft/test_pysyncobj_pin.py` fails when the pinned version or a method that is used or replaced
+consensus. `tests/raftlog/raft/test_pysyncobj_pin.py` fails when the pinned version or a method that is used or replaced
 changes.
-
-Knows how the two fit together. Refuses to know disks, sockets and what commands mean.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ frame behind them are damage, and the journal refuses to open. Items in a frame 
     [3, index, previous]      entries from index on are gone (a Raft follower found a conflict); the term before
     [4, format, first index, term of the entry before, term, voted_for]   the first frame of each segment, alone
 
-Knows Raft's nouns but no Raft rules, and not what entries mean. Blocking; not safe for use from two threads at once.
+Blocking; not safe for use from two threads at once.
 """
 
 from __future__ import annotations

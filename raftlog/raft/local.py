@@ -1,7 +1,6 @@
 """A quorum of one: the metadata log of a broker that has no peers, on its own disk.
 
-Knows how to turn proposals into synced journal entries, many at a time, and when to take a snapshot. Refuses to
-know what the entries mean. With one voter an entry is committed as soon as it is on the disk.
+With one voter an entry is committed as soon as it is on the disk.
 """
 
 from __future__ import annotations

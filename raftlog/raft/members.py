@@ -1,7 +1,4 @@
-"""Members of a running quorum as people see and change them.
-
-Knows how a change is asked for and when it is done. Refuses to know when it is safe (`core.leadership`).
-"""
+"""Members of a running quorum as people see and change them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""What a node of a quorum finds on its disk when it starts: its journal as a log, and the id of the directory.
-
-Knows how a journal becomes a Raft log, also that of a broker that ran without peers until now. Refuses to know what
-happens afterwards.
-"""
+"""What a node of a quorum finds on its disk when it starts: its journal as a log, and the id of the directory."""
 
 from __future__ import annotations
 
@@ -44,7 +40,7 @@ class Opened(NamedTuple):
 
 
 def open_log(
-    path: str, node_id: int, bootstrap: Configuration, *, files: Files, segment_bytes: int, chance: random.Random
+    path: str, node_id: int, bootstrap: Configuration, *, files: Files, segment_bytes: int, rng: random.Random
 ) -> Opened:
     """Open the journal. `bootstrap`: the voters as long as the log names none.
 
@@ -64,7 +60,7 @@ def open_log(
         state = _hard_state(recovered, log)
         if log.last_index > 0 and log.configuration_index == 0 and bootstrap.ids != (node_id,):
             raise NotYetAQuorum(path, node_id)
-        opened = Opened(journal, _directory_id(path, files, chance), log, state, snapshot, recovered.cut_bytes)
+        opened = Opened(journal, _directory_id(path, files, rng), log, state, snapshot, recovered.cut_bytes)
         recovered.entries = []
         recovered.snapshot = None
     except BaseException:
@@ -79,7 +75,7 @@ def _hard_state(recovered: Recovered, log: RaftLog) -> HardState:
     return HardState(log.last_term, NOBODY)
 
 
-def _directory_id(path: str, files: Files, chance: random.Random) -> bytes:
+def _directory_id(path: str, files: Files, rng: random.Random) -> bytes:
     """The random id of this directory, made when it is not there yet. Raises JournalDamaged, OSError."""
     name = join(path, DIRECTORY_FILE)
     if DIRECTORY_FILE in files.list_directory(path):
@@ -88,7 +84,7 @@ def _directory_id(path: str, files: Files, chance: random.Random) -> bytes:
                 return frame.items[0]
             break
         raise JournalDamaged(name, 0, "no id of a directory")
-    identifier = chance.getrandbits(128).to_bytes(16, "big")
+    identifier = rng.getrandbits(128).to_bytes(16, "big")
     descriptor = files.open_append(name + ".tmp")
     try:
         files.write(descriptor, encode_frame([identifier]))

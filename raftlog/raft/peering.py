@@ -1,7 +1,4 @@
-"""How a node of a quorum meets the others: what it says of itself, whom it calls, and where frames go.
-
-Knows addresses and connections. Refuses to know Raft's rules and how connections are made (`transport`).
-"""
+"""How a node of a quorum meets the others: what it says of itself, whom it calls, and where frames go."""
 
 from __future__ import annotations
 
@@ -31,12 +28,12 @@ HINTS_MAX = 100
 class Peering:
     """See TransportEvents."""
 
-    def __init__(self, quorum: QuorumLog, now: Callable[[], float], chance: random.Random) -> None:
+    def __init__(self, quorum: QuorumLog, now: Callable[[], float], rng: random.Random) -> None:
         self._quorum = quorum
         self._now = now
         self._hints: dict[int, Address] = {}
         self.listeners: list[PeerListener] = []
-        self.transport = PeerTransport(self, chance, now)
+        self.transport = PeerTransport(self, rng, now)
 
     # -- what the transport asks and tells -----------------------------------------------------------
 

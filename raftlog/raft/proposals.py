@@ -1,7 +1,4 @@
-"""Proposals: entries on their way into the log, and what becomes of each.
-
-Knows limits, ids of commands, and what to tell who waits. Refuses to know how entries are committed.
-"""
+"""Proposals: entries on their way into the log, and what becomes of each."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """A metadata log that several nodes keep together: the seam's promises on top of Raft, a journal and connections.
 
 Knows the order of things in a turn: events, commands, messages out, the disk, what waited for it, replay, answers. No
-timer is in the way of a commit: a turn begins when something has happened. Refuses to know Raft's rules (`core`),
-PySyncObj (`hardened`) and what entries mean.
+timer is in the way of a commit: a turn begins when something has happened.
 """
 
 from __future__ import annotations
@@ -94,12 +93,12 @@ class QuorumLog:
         self._listen = listen
         self.observer = observer or node_id not in peers
         self.cluster_id = cluster_id_hint
-        self._chance = random or randomness.SystemRandom()
+        self._rng = random or randomness.SystemRandom()
         self._timing = timing
-        self.incarnation = self._chance.getrandbits(62)
+        self.incarnation = self._rng.getrandbits(62)
         bootstrap = Configuration.of_addresses(self.peers)
         self.opened = open_log(
-            directory, node_id, bootstrap, files=files or OsFiles(), segment_bytes=segment_bytes, chance=self._chance
+            directory, node_id, bootstrap, files=files or OsFiles(), segment_bytes=segment_bytes, rng=self._rng
         )
         self._journal = self.opened.journal
         self.advertised = self.peers.get(node_id) or (listen if listen is not None else ("", 0))
@@ -116,7 +115,7 @@ class QuorumLog:
         self._writing: Writes | None = None
         self._leadership_listeners: list[LeadershipListener] = []
         self._timer: asyncio.TimerHandle | None = None
-        self.peering = Peering(self, self._clock.now, self._chance)
+        self.peering = Peering(self, self._clock.now, self._rng)
         self.requests = Requests(self, self.peering.transport.send, self.incarnation)
         self.members = Members(self)
         self._reads = Reads(self)
@@ -187,7 +186,7 @@ class QuorumLog:
             if self.advertised[1] == 0:
                 self.advertised = (self.advertised[0], self.peering.transport.port)
         own = Own(self._node_id, Peer(opened.directory, *self.advertised))
-        self.raft = Raft(own, opened.log, opened.hard_state, self._timing, self._chance.random, now=self._clock.now())
+        self.raft = Raft(own, opened.log, opened.hard_state, self._timing, self._rng.random, now=self._clock.now())
         self.sync: HardenedSyncObj = HardenedSyncObj(self.raft, self._clock.now, self._replay_entry, self._send)
         self._snapshots.open(self._journal, snapshot)
         self.members.introduce()

@@ -1,7 +1,4 @@
-"""Reads that must be current: a majority is asked whether this node still leads before it answers (Raft §6.4).
-
-Knows who waits. Refuses to know what a majority is.
-"""
+"""Reads that must be current: a majority is asked whether this node still leads before it answers (Raft §6.4)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Requests to the leader's application and their answers: asked on any node, carried out once, on the leader.
-
-Knows who waits for what, and what may be asked again without being carried out twice. Refuses to know what requests
-mean.
-"""
+"""Requests to the leader's application and their answers: asked on any node, carried out once, on the leader."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The seam between metadata and whatever orders it: a quorum of one on the local disk, or a Raft quorum.
 
-Above the seam, entries are opaque bytes in one agreed order; below it, nobody knows what they mean. Refuses
-to know metadata, Kafka, and which of its implementations runs.
+Above the seam, entries are opaque bytes in one agreed order; below it, nobody knows what they mean.
 """
 
 from __future__ import annotations

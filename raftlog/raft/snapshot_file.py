@@ -1,8 +1,5 @@
 """One snapshot in one file: `[5, format, index, term]`, `[6, chunk]` for each chunk, `[7, number of
 chunks]`, each in a frame.
-
-Knows how to write it so that a crash leaves either the old snapshot or the new one. Refuses to know what
-chunks mean.
 """
 
 from __future__ import annotations

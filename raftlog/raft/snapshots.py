@@ -1,8 +1,4 @@
-"""When a node of a quorum writes a snapshot, and where the leader gets the one that it sends.
-
-Knows how much log is worth a snapshot and how much of it stays in memory for nodes that are a little behind. Refuses to
-know what is in the chunks.
-"""
+"""When a node of a quorum writes a snapshot, and where the leader gets the one that it sends."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Connections to all peers: who calls whom, one connection a pair, back within milliseconds when it was lost.
 
 Every node calls every voter that it is not connected with; when both call at once, the call of the higher node id
-stays. Knows when a connection is made, refused, lost or dead. Refuses to know what is said over it.
+stays.
 """
 
 from __future__ import annotations
@@ -68,10 +68,10 @@ class PeerTransport:
     Invariants: `peer_connected` and `peer_lost` alternate for each node; a frame comes only from a connected node.
     """
 
-    def __init__(self, events: TransportEvents, chance: random.Random, now: Callable[[], float]) -> None:
+    def __init__(self, events: TransportEvents, rng: random.Random, now: Callable[[], float]) -> None:
         """`now`: a steady clock in seconds."""
         self._events = events
-        self._chance = chance
+        self._rng = rng
         self._now = now
         self._server: asyncio.Server | None = None
         self._channels: dict[int, Channel] = {}
@@ -158,7 +158,7 @@ class PeerTransport:
                 hang_ups = hang_ups + 1 if answered else 0
                 unwanted = node_id in self.refusals or hang_ups >= HANG_UPS_MAX
                 pause = REFUSED_RETRY_SECONDS if unwanted else RETRY_SECONDS
-                await asyncio.sleep(pause * self._chance.uniform(0.6, 1.4))
+                await asyncio.sleep(pause * self._rng.uniform(0.6, 1.4))
             else:
                 hang_ups = 0
 

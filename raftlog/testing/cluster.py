@@ -1,8 +1,4 @@
-"""Brokers that belong together, for as long as a `with` block lasts.
-
-Knows where each broker's data and log lie and the settings that suit tests and development; refuses to know what
-is done with the brokers.
-"""
+"""Brokers that belong together, for as long as a `with` block lasts."""
 
 from __future__ import annotations
 

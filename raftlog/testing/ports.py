@@ -1,7 +1,5 @@
 """Ports that a cluster needs before its brokers run: every broker has to know where the others will be.
 
-Knows how the operating system gives a port and keeps it for us; refuses to know who listens there.
-
 A reserved port stays bound by this process, without listening, for as long as the reservation lives. Linux lets a
 broker of ours bind it beside us (both set SO_REUSEADDR, and only one listens) and gives it to nobody who asks for
 any free port, so neither the start of a cluster nor the restart of a killed broker can lose its place to a stranger.

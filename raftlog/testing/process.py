@@ -1,8 +1,5 @@
 """One broker as an operating-system process: start it, hear that it serves, stop it, kill it, start it again.
 
-Knows processes, signals and the two descriptors that tie a broker to whoever started it; refuses to know the Kafka
-protocol: readiness is a line the broker writes, never something that is polled for.
-
 The ties are three pipes. On `--ready-fd` the broker writes one line of JSON once it accepts connections. From
 `--lifeline-fd` it reads end-of-file when the parent is gone, even through kill -9, and stops. The third it knows
 nothing of: it ends with the broker, which is how the parent learns of that without a signal handler.

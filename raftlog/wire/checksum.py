@@ -1,7 +1,5 @@
 """CRC-32C (Castagnoli), the checksum of record batches and of our own files.
 
-Knows where the C function lies. Refuses to know what is being checked.
-
 The `crc32c` package imports its command line, `argparse` and `importlib.metadata` when it is imported: 40 ms
 of a start that may take 300. Only its extension module is wanted, so that is loaded alone; an ordinary import
 is the way back should the package ever be laid out differently.

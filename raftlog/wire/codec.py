@@ -1,6 +1,5 @@
 """Messages to bytes and back: the only door to the compiled encoders and decoders.
 
-Knows how a failure inside compiled code becomes an error that names the message, the version and the field.
 Does not know headers, frames or sockets.
 """
 

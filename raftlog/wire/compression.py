@@ -1,8 +1,5 @@
 """The four codecs a record batch may be compressed with (KIP-110 adds zstd), and how far each may be trusted.
 
-Knows the framing Kafka's clients put around each codec. Refuses to know what is inside: records belong to
-`records.py`.
-
 Decompression never believes a length that the sender wrote. Output is produced in chunks, or bounded by the
 greatest ratio the codec can reach, and stops at the caller's limit. The libraries are imported when first
 used, because a broker passes compressed batches through untouched and may never need them.

@@ -1,8 +1,4 @@
-"""Control records: what the brokers themselves write between the records of clients (KIP-98).
-
-Knows the key and value of a transaction's end marker. Refuses to know what a marker does to a log or to a
-reader.
-"""
+"""Control records: what the brokers themselves write between the records of clients (KIP-98)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """What can go wrong on the wire: Kafka's error codes, and the exceptions of the codec.
 
-Knows every error code of the protocol, whether a client may retry after it, and what to tell a person.
 Does not know which API answers which code, nor what a broker or a client does about one.
 
 Three kinds of failure are kept apart: an expected outcome travels as an `ErrorCode` in a reply, a peer that

@@ -1,6 +1,5 @@
 """Request and response headers.
 
-Knows their versions, which follow from the API and its version, and reads what stands in front of a body.
 Does not know frames (the four length bytes) or bodies.
 """
 

@@ -1,7 +1,7 @@
 """What compiled encoders and decoders call at run time: varints, tagged fields to skip, tables of packers.
 
-Knows how Kafka writes lengths. Does not know messages or fields: a complaint is a `Malformed` with no name in
-it, and raftlog.wire.codec finds out from the traceback which field was being read.
+Does not know messages or fields: a complaint is a `Malformed` with no name in it, and raftlog.wire.codec finds out from
+the traceback which field was being read.
 
 Unsigned varints are those of KIP-482: seven bits a byte, lowest first, at most five bytes.
 """

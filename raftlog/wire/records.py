@@ -1,8 +1,5 @@
 """Records inside a batch of format version 2: one varint-framed entry each (KIP-98).
 
-Knows the bytes of a record. Refuses to know the batch around it (`batch.py`) and compression: it is given the
-plain payload and what the header says about it.
-
 Every length is checked against its record and every record against the payload, so a lying number ends in
 CorruptRecord and never in a slice that is silently short.
 """

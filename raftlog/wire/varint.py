@@ -1,8 +1,7 @@
 """Zigzag variable-length integers, as records use them.
 
-Knows the encoding Kafka borrowed from Protocol Buffers. Refuses to know what the numbers mean. Readers work
-on `bytes` and raise IndexError at the end of the data and ValueError on a number that does not fit; callers
-turn both into an error of their own, once per batch, so that the fast path carries no checks.
+Readers work on `bytes` and raise IndexError at the end of the data and ValueError on a number that does not fit;
+callers turn both into an error of their own, once per batch, so that the fast path carries no checks.
 """
 
 from __future__ import annotations

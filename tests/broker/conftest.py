@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.broker.store_world import Host
+from tests.broker.store.store_world import Host
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from raftlog.wire.errors import ErrorCode
 from raftlog.wire.headers import encode_response_header, parse_request_header
 from raftlog.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
 from raftlog.wire.messages.metadata import MetadataResponse, MetadataResponseBroker, MetadataResponseTopic
-from tests.conftest import RunningBroker
+from tests.conftest import Broker
 
 Behaviour = Callable[[socket.socket], None]
 
@@ -150,7 +150,7 @@ def test_an_older_broker_answers_api_versions_in_version_0(peer: Callable[[Behav
     assert aged.connections == 1
 
 
-def test_the_next_bootstrap_address_is_tried_when_one_is_dead(broker: RunningBroker) -> None:
+def test_the_next_bootstrap_address_is_tried_when_one_is_dead(broker: Broker) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         dead = Address(*listener.getsockname())
     host, _, port = broker.bootstrap_servers.rpartition(":")

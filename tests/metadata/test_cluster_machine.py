@@ -178,9 +178,9 @@ class Cluster(RuleBasedStateMachine):
                 if lower:
                     self.set_min_isr("a", "2")
 
-    @rule(broker_id=brokers, chance=rarely)
-    def unregister(self, broker_id: int, chance: int) -> None:
-        if chance:
+    @rule(broker_id=brokers, rng=rarely)
+    def unregister(self, broker_id: int, rng: int) -> None:
+        if rng:
             return
         self.execute(c.UnregisterBroker(broker_id))
 
@@ -191,9 +191,9 @@ class Cluster(RuleBasedStateMachine):
         self.world.create(NewTopic(name, assignments=tuple(enumerate(replicas))))
         self.look()
 
-    @rule(name=topics, chance=rarely)
-    def delete(self, name: str, chance: int) -> None:
-        if chance:
+    @rule(name=topics, rng=rarely)
+    def delete(self, name: str, rng: int) -> None:
+        if rng:
             return
         self.execute(DeleteTopics((name,)))
 
@@ -205,9 +205,9 @@ class Cluster(RuleBasedStateMachine):
     def set_min_isr(self, name: str, value: str | None) -> None:
         self.set_config(name, "min.insync.replicas", value)
 
-    @rule(name=topics, value=st.sampled_from(["true", None]), chance=rarely)
-    def set_unclean(self, name: str, value: str | None, chance: int) -> None:
-        if value and chance:
+    @rule(name=topics, value=st.sampled_from(["true", None]), rng=rarely)
+    def set_unclean(self, name: str, value: str | None, rng: int) -> None:
+        if value and rng:
             return
         self.set_config(name, "unclean.leader.election.enable", value)
 
@@ -270,9 +270,9 @@ class Cluster(RuleBasedStateMachine):
             assert after is not None
             self.advance(name, topic_id, after)
 
-    @rule(kind=st.sampled_from(list(c.ElectionType)), chance=rarely)
-    def elect(self, kind: c.ElectionType, chance: int) -> None:
-        if kind is c.ElectionType.UNCLEAN and chance:
+    @rule(kind=st.sampled_from(list(c.ElectionType)), rng=rarely)
+    def elect(self, kind: c.ElectionType, rng: int) -> None:
+        if kind is c.ElectionType.UNCLEAN and rng:
             return
         answer = self.world.execute(c.ElectLeaders(kind, None))
         self.look(by_hand=kind is c.ElectionType.UNCLEAN)

@@ -80,11 +80,11 @@ def test_answers_survive_their_bytes(pair: tuple[Any, Any]) -> None:
 
 @settings(max_examples=100)
 @given(st.binary(max_size=60) | st.sampled_from(COMMANDS).flatmap(values).map(encode_command), st.randoms())
-def test_damaged_bytes_are_refused_or_read_and_nothing_else(data: bytes, chance: Any) -> None:
+def test_damaged_bytes_are_refused_or_read_and_nothing_else(data: bytes, rng: Any) -> None:
     damaged = bytearray(data)
-    for _ in range(chance.randrange(3)):
+    for _ in range(rng.randrange(3)):
         if damaged:
-            damaged[chance.randrange(len(damaged))] = chance.randrange(256)
+            damaged[rng.randrange(len(damaged))] = rng.randrange(256)
     try:
         command = decode_command(bytes(damaged))
     except MalformedCommand:

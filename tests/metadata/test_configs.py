@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,13 +24,13 @@ from raftlog.metadata.topic_configs import SYNONYMS
 from raftlog.metadata.unsupported_broker_configs import UNSUPPORTED_BROKER_CONFIGS
 from raftlog.wire.errors import ErrorCode
 from tests.metadata.world import APPEND, DELETE, SET, SUBTRACT, World
+from tests.paths import KAFKA_PROTOCOL
 
-REFERENCE = Path(__file__).resolve().parents[3] / "shared" / "kafka-protocol"
 TOPIC, BROKER = ResourceType.TOPIC, ResourceType.BROKER
 
 
 def reference(name: str) -> dict[str, dict[str, Any]]:
-    path = REFERENCE / name
+    path = KAFKA_PROTOCOL / name
     if not path.exists():
         pytest.skip(f"the reference data are not here: {path}")
     return {entry["name"]: entry for entry in json.loads(path.read_text())}

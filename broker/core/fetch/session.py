@@ -1,8 +1,5 @@
 """Incremental fetch sessions (KIP-227): what a consumer fetches, remembered between its requests.
 
-Knows the partitions of each session, the epochs of its requests, and which of its partitions may have
-something to say. Refuses to know logs and sockets.
-
 Kafka walks all partitions of a session at every fetch. Here each session is told by its partitions when they
 move and keeps a list of those, so that a fetch costs what changed and not what is subscribed.
 """

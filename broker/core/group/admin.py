@@ -1,6 +1,6 @@
 """What operators ask about groups: ListGroups, DescribeGroups, DeleteGroups.
 
-Knows the answers (KIP-222, KIP-518, KIP-848, KIP-1043). Refuses to know groups of other protocols than the classic one.
+Knows the answers (KIP-222, KIP-518, KIP-848, KIP-1043).
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What an operator may set about groups.
-
-Knows the limits under Kafka's names (in the comments). Refuses to know where they come from.
-"""
+"""What an operator may set about groups."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""What an event on a group leads to: answers to parked requests, and records to write first.
-
-Knows the shapes. Refuses to know who carries them out: the shell appends each write's records, has the shard replay
-them, and when they are committed, or could not be written, comes back with the write's `then`.
-"""
+"""What an event on a group leads to: answers to parked requests, and records to write first."""
 
 from __future__ import annotations
 

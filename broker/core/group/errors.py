@@ -1,7 +1,4 @@
-"""How a failure of the log reads to the clients of a group coordinator.
-
-Knows which error stands for which. Refuses to know where failures come from.
-"""
+"""How a failure of the log reads to the clients of a group coordinator."""
 
 from __future__ import annotations
 

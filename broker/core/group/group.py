@@ -1,8 +1,4 @@
-"""A group: its members, its generation, and what of it is durable.
-
-Knows who is in, who waits for what, and which protocols all members share. Refuses to know when to rebalance
-(`rebalance`), what to answer (`join`, `sync`, `leave`), and how it is stored (`records`).
-"""
+"""A group: its members, its generation, and what of it is durable."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """JoinGroup: who may come in, under which id, and whether that needs a rebalance.
 
-Knows the request and its answers (KIP-62, KIP-345, KIP-394, KIP-800, KIP-814). Refuses to know how a join phase goes on
-once it has begun (`rebalance`).
+Knows the request and its answers (KIP-62, KIP-345, KIP-394, KIP-800, KIP-814).
 """
 
 from __future__ import annotations
@@ -160,7 +159,7 @@ def _join_new(steps: Rebalance, attempt: _Join) -> None:
         _add(steps, attempt, attempt.new_member_id())
     else:
         member_id = attempt.new_member_id()
-        steps.shard.timers.set(group.add_pending(member_id), steps.now.steady_ms + request.session_timeout_ms)
+        steps.shard.timers.set(group.add_pending(member_id), steps.now.monotonic_ms + request.session_timeout_ms)
         steps.effects.reply(attempt.ticket, join_error(ErrorCode.MEMBER_ID_REQUIRED, member_id))
 
 
@@ -182,7 +181,7 @@ def _add(steps: Rebalance, attempt: _Join, member_id: str) -> None:
         group.new_member_added = True
     group.add(member, request.protocol_type)
     group.park_join(member, attempt.ticket)
-    steps.shard.timers.set(member.session, steps.now.steady_ms + steps.shard.config.new_member_join_timeout_ms)
+    steps.shard.timers.set(member.session, steps.now.monotonic_ms + steps.shard.config.new_member_join_timeout_ms)
     steps.rebalance_or_complete(f"member {member_id} is new{attempt.reason}")
 
 

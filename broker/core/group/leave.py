@@ -1,7 +1,4 @@
-"""How members go: LeaveGroup, time that is up, and the loss of the whole shard.
-
-Knows what each does to the group. Refuses to know clocks: it is told which timers have expired.
-"""
+"""How members go: LeaveGroup, time that is up, and the loss of the whole shard."""
 
 from __future__ import annotations
 
@@ -89,7 +86,7 @@ def _leave_one(steps: Rebalance, identity: MemberIdentity) -> ErrorCode:
 def expire(shard: GroupShard, now: Now) -> Effects:
     """Do what is due: every timer whose deadline has come."""
     effects = Effects()
-    for timer in shard.timers.expired(now.steady_ms):
+    for timer in shard.timers.expired(now.monotonic_ms):
         group = shard.groups.get(timer.group_id)
         if group is not None:
             _expire_one(Rebalance(shard, group, now, effects), timer)

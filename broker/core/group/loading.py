@@ -1,8 +1,7 @@
 """Building a shard from the log.
 
 Knows that of all records with one key only the last counts, so that a log of millions of commits is read at the cost of
-finding keys and values, and only what is left is decoded. Refuses to know files and time slices: the shell feeds it
-bytes, a bit at a time.
+finding keys and values, and only what is left is decoded.
 """
 
 from __future__ import annotations

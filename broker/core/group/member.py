@@ -1,7 +1,4 @@
-"""One member of a group.
-
-Knows what a member said about itself, its assignment, and which of its requests are parked. Refuses to know the group.
-"""
+"""One member of a group."""
 
 from __future__ import annotations
 

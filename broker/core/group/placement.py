@@ -1,7 +1,4 @@
-"""Which partition of `__consumer_offsets` a group lives in.
-
-Knows Kafka's rule, which clients rely on when they look for a coordinator.
-"""
+"""Which partition of `__consumer_offsets` a group lives in."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""How a group gets from one generation to the next.
-
-Knows the two phases, join and sync, when each begins and ends, and who is let go on the way. Refuses to know requests:
-`join`, `sync` and `leave` turn those into the steps here.
-"""
+"""How a group gets from one generation to the next."""
 
 from __future__ import annotations
 
@@ -112,7 +108,7 @@ class Rebalance:
             self._set_join_timer(group.rebalance_timeout_ms)
 
     def _set_join_timer(self, delay_ms: int) -> None:
-        self.shard.timers.set(self.group.join_timer, self.now.steady_ms + delay_ms)
+        self.shard.timers.set(self.group.join_timer, self.now.monotonic_ms + delay_ms)
 
     def complete_if_all_joined(self) -> None:
         """End the join phase if nobody is missing. The first one of a group lasts its time: more may come."""
@@ -161,7 +157,7 @@ class Rebalance:
             member.is_new = False
             self.shard.keep_alive(member, self.now)
             group.pending_syncs[member.member_id] = None
-        self.shard.timers.set(group.sync_timer, self.now.steady_ms + group.rebalance_timeout_ms)
+        self.shard.timers.set(group.sync_timer, self.now.monotonic_ms + group.rebalance_timeout_ms)
 
     # --- the sync phase
 

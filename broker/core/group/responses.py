@@ -1,7 +1,4 @@
-"""Answers of the group APIs that more than one event gives.
-
-Knows how an error looks in each. Refuses to know when there is one.
-"""
+"""Answers of the group APIs that more than one event gives."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The groups of one partition of `__consumer_offsets`.
-
-Knows every group there, replays records into them, and which timers run. Refuses to know how a group rebalances
-(`rebalance`, `join`, `sync`, `leave`), what may be committed (`offsets`), and where records are kept.
-"""
+"""The groups of one partition of `__consumer_offsets`."""
 
 from __future__ import annotations
 
@@ -76,7 +72,7 @@ class GroupShard:
 
     def keep_alive(self, member: Member, now: Now) -> None:
         """Begin the member's session time-out anew."""
-        self.timers.set(member.session, now.steady_ms + member.session_timeout_ms)
+        self.timers.set(member.session, now.monotonic_ms + member.session_timeout_ms)
 
     def restore(self, group: Group, now: Now) -> None:
         """Bring back the soft state of a group that was loaded; its members have a session time-out to be heard."""

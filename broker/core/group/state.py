@@ -1,7 +1,4 @@
-"""The states of a group of the classic rebalance protocol, and which may follow which.
-
-Knows names and arrows. Refuses to know what makes a group take an arrow: that is `rebalance`.
-"""
+"""The states of a group of the classic rebalance protocol, and which may follow which."""
 
 from __future__ import annotations
 
@@ -46,7 +43,7 @@ TRANSITIONS: Mapping[GroupState, frozenset[GroupState]] = MappingProxyType(
 
 
 class Now(NamedTuple):
-    """One instant on two clocks, in ms: `steady_ms` never jumps and is for deadlines, `wall_ms` is since 1970."""
+    """One instant on two clocks, in ms: `monotonic_ms` never jumps and is for deadlines, `wall_ms` is since 1970."""
 
-    steady_ms: int
+    monotonic_ms: int
     wall_ms: int

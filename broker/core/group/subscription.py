@@ -1,8 +1,4 @@
-"""Which topics the members of a group say they consume.
-
-Knows the beginning of ConsumerProtocolSubscription, the metadata that members of protocol type "consumer" send, which
-is the same in all its versions. Refuses to know the rest of it, and other protocol types.
-"""
+"""Which topics the members of a group say they consume."""
 
 from __future__ import annotations
 

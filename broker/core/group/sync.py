@@ -1,7 +1,4 @@
-"""SyncGroup and Heartbeat: a member collects its assignment, and says that it is alive.
-
-Knows the requests and their answers. Refuses to know what an assignment means.
-"""
+"""SyncGroup and Heartbeat: a member collects its assignment, and says that it is alive."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Deadlines that are moved far more often than they are met.
 
 Knows how to keep them cheap: moving a deadline further away, which every heartbeat does, is two attribute writes; the
-queue finds out when the old time comes. Refuses to know what a deadline is for, and reads no clock.
+queue finds out when the old time comes.
 """
 
 from __future__ import annotations

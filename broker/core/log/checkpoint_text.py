@@ -1,7 +1,4 @@
-"""The small text files beside the segments: checkpoints, partition.metadata, meta.properties, in Kafka's form.
-
-Knows their lines. Refuses to know where they lie and how they are replaced (`broker/store/checkpoints.py`).
-"""
+"""The small text files beside the segments: checkpoints, partition.metadata, meta.properties, in Kafka's form."""
 
 from __future__ import annotations
 

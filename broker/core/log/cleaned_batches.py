@@ -1,7 +1,7 @@
 """What compaction makes of one batch: nothing, the same bytes, fewer records, or an empty batch.
 
 Knows which records stay (the newest of each key), how long tombstones and transaction markers do (KIP-534, KIP-98), and
-what a producer's last batch is kept for. Refuses to know segments and files: it is given the batches of a log in order.
+what a producer's last batch is kept for.
 
 Everything that takes long is a generator of steps, so that whoever drives it can do other things in between.
 """

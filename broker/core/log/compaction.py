@@ -1,7 +1,6 @@
 """Which part of a log is to be compacted, when, and into how many segments (cleanup.policy=compact).
 
-Knows Kafka's rules: dirty ratio, compaction lags, grouping of small segments. Refuses to know files and clocks, and
-what becomes of a single batch (`cleaned_batches.py`): it is given what is known of each segment, and the time.
+Knows Kafka's rules: dirty ratio, compaction lags, grouping of small segments.
 
 A log is a clean part, in which each key is there once, a dirty part behind it, and what may not be touched yet:
 the active segment, what is not decided, and what is too young.

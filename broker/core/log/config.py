@@ -1,8 +1,6 @@
 """The settings of one partition log: what a topic's configuration says about how its records are kept.
 
-Knows names, types and Kafka's defaults of the log's own settings. Refuses to know where a value came from (topic,
-broker, default: `raftlog.metadata.configs`) and settings that are no business of a log. Settings of tiered storage
-(`remote.*`, `local.retention.*`) never get here: `raftlog.metadata.configs` refuses them.
+Settings of tiered storage (`remote.*`, `local.retention.*`) never get here: `raftlog.metadata.configs` refuses them.
 """
 
 from __future__ import annotations

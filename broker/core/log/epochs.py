@@ -1,8 +1,4 @@
-"""Which leader epoch began at which offset, and so where two replicas' logs part (KIP-101, KIP-279, KIP-320).
-
-Knows a list of (epoch, start offset) that rises in both. Refuses to know the file it is kept in
-(`broker/store/checkpoints.py`) and who leads.
-"""
+"""Which leader epoch began at which offset, and so where two replicas' logs part (KIP-101, KIP-279, KIP-320)."""
 
 from __future__ import annotations
 

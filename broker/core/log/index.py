@@ -1,8 +1,5 @@
 """Entries of the offset index and the time index, and the search in them (Kafka's own form).
 
-Knows the bytes of an entry and how to find the last one that is not above a key. Refuses to know files
-(`broker/store/index_file.py`) and when an entry is due (`broker/store/segment.py`).
-
 An offset index entry (8 bytes) says: the batch at `position` ends with offset `base + relative`. A time index entry
 (12 bytes) says: `timestamp` is the greatest up to the batch that ends with `base + relative`. Both are sparse.
 """

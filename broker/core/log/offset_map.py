@@ -1,8 +1,8 @@
 """The newest offset of each key in the dirty part of a log, in bounded memory.
 
-Knows hashes and offsets. Refuses to know records. A key is remembered by 128 bits: two values of Python's own hash of
-bytes, which is a SipHash under a secret of the process, of the key and of the key behind a salt. Two keys with the same
-bits would cost one of them its value, so they are many, and nobody outside the process can aim at them.
+A key is remembered by 128 bits: two values of Python's own hash of bytes, which is a SipHash under a secret of the
+process, of the key and of the key behind a salt. Two keys with the same bits would cost one of them its value, so they
+are many, and nobody outside the process can aim at them.
 
 One array of slots with linear probing: 24 bytes a key where a dictionary takes 150.
 """

@@ -1,9 +1,5 @@
 """What each idempotent or transactional producer wrote last to one partition (KIP-98, KIP-360).
 
-Knows sequence numbers, producer epochs and open transactions, and so which batch is new, which one is a retry and
-which one must be refused; and up to where every transaction is decided. Refuses to know where batches are kept and
-when records are replicated: it is told the high watermark.
-
 A batch is checked first (`check`, `check_marker`) and recorded after it is in the log (`record`, `record_marker`),
 so that a failed write leaves no trace.
 """

@@ -1,6 +1,6 @@
 """What a partition log answers: the outcome of an append, a stretch of a file, and why it cannot serve.
 
-Knows the shapes only. Refuses to know who asks.
+Knows the shapes only.
 """
 
 from __future__ import annotations

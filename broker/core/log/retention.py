@@ -1,8 +1,4 @@
-"""Which old segments may go, by age, by size and by the log start offset.
-
-Knows the rules of retention.ms, retention.bytes and DeleteRecords. Refuses to know files and clocks: it is given
-what is known of each segment and the time.
-"""
+"""Which old segments may go, by age, by size and by the log start offset."""
 
 from __future__ import annotations
 

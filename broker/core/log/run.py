@@ -1,7 +1,4 @@
-"""A run of batches as a leader sends them to its follower: offsets and epochs are given, and must go on.
-
-Knows headers, checksums and the order of offsets. Refuses to know where the batches are put.
-"""
+"""A run of batches as a leader sends them to its follower: offsets and epochs are given, and must go on."""
 
 from __future__ import annotations
 

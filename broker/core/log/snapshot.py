@@ -1,7 +1,5 @@
 """The producer snapshot file: all producers of a partition at one offset, in Kafka's form (version 1).
 
-Knows the bytes. Refuses to know the file's name and when one is taken.
-
     0  version  int16 = 1     2  checksum  uint32 (CRC-32C of all that follows)     6  count  int32
     then for each producer: producer id int64, epoch int16, last sequence int32, last offset int64, offset delta
     int32, timestamp int64, coordinator epoch int32, first offset of its open transaction int64 (-1: none)

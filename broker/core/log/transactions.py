@@ -1,7 +1,5 @@
 """The transaction index of a segment: aborted transactions, for readers of committed records only (KIP-98).
 
-Knows the bytes of an entry and which aborted transactions a fetch must be told of. Refuses to know the file.
-
 An entry (34 bytes): version int16 = 0, producer id, first offset, last offset (the marker's), last stable offset,
 all int64. It is kept in the segment that holds the marker.
 """

@@ -1,7 +1,7 @@
 """How a follower follows: what it does about each answer of its leader, and where it cuts its log when they differ.
 
 Knows leader epochs, the positions of one followed partition and the answers to a fetch (KIP-101, KIP-279, KIP-320,
-KIP-595). Refuses to know logs, connections and clocks.
+KIP-595).
 
     state       event                                             next
     Fetching    records                                           Fetching, behind them

@@ -1,7 +1,4 @@
-"""Which replica a consumer should read from (KIP-392), as Kafka's RackAwareReplicaSelector chooses.
-
-Knows racks and how far replicas are. Refuses to know requests and how often a consumer asks.
-"""
+"""Which replica a consumer should read from (KIP-392), as Kafka's RackAwareReplicaSelector chooses."""
 
 from __future__ import annotations
 

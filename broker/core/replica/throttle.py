@@ -1,7 +1,6 @@
 """Throttled replication (KIP-73): which replicas are throttled, and when there were too many bytes.
 
-Knows rates and lists of replicas. Refuses to know clocks, logs and connections. Only replicas that are not in sync are
-ever held back; a throttle must not make an in-sync replica fall behind.
+Only replicas that are not in sync are ever held back; a throttle must not make an in-sync replica fall behind.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A follower's Fetch requests and the answers to them, v17, as bytes.
 
-Knows where each field lies. Refuses to know what the fields mean to replication. Written by hand, because it is the
-path of every acknowledgement with acks=all; a test holds both directions equal to the compiled codec.
+Written by hand, because it is the path of every acknowledgement with acks=all; a test holds both directions equal to
+the compiled codec.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 """All partitions that this broker follows under one leader: one connection, one fetch session (KIP-227).
 
-Knows what the leader's session holds and what is to be told next. Refuses to know logs (`followed.py`) and bytes
-(`fetch_codec.py`).
-
 One request is under way nearly always, parked at the leader until there is something to fetch. As soon as its answer
 is taken the next one goes out: that is the acknowledgement of what was appended. Anything else to be told (a new
 partition, one that may be tried again) does not wait for the answer: a second request goes out, and the leader answers

@@ -1,7 +1,4 @@
-"""A partition that this broker follows: what was told to its leader, and what is done with an answer.
-
-Knows how a log is appended to, cut and begun again. Refuses to know connections and sessions: that is `fetcher.py`.
-"""
+"""A partition that this broker follows: what was told to its leader, and what is done with an answer."""
 
 from __future__ import annotations
 

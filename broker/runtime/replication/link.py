@@ -1,8 +1,7 @@
 """A connection to another broker: frames out, answers in, in the order of the requests.
 
-Knows framing, correlation ids and reconnecting. Refuses to know what is asked. One asyncio Protocol, so that it runs on
-any event loop. A frame that came whole is handed on as it lies in what the loop received, without a copy; one that
-arrives in pieces is put together in a buffer of its own.
+One asyncio Protocol, so that it runs on any event loop. A frame that came whole is handed on as it lies in what the
+loop received, without a copy; one that arrives in pieces is put together in a buffer of its own.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Asking a leader where its log begins and ends, for followers that are outside of it.
-
-Knows the two ListOffsets requests that it takes (a request may name a partition once). Refuses to know what is made of
-the answers.
-"""
+"""Asking a leader where its log begins and ends, for followers that are outside of it."""
 
 from __future__ import annotations
 

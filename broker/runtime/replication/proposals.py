@@ -1,8 +1,4 @@
-"""ISR proposals on their way to the controller and back.
-
-Knows batching, retries and whom to tell. Refuses to know when an ISR should change: that is
-`broker/core/replica/leadership.py`.
-"""
+"""ISR proposals on their way to the controller and back."""
 
 from __future__ import annotations
 
@@ -57,12 +53,12 @@ class IsrProposals:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        steady_ms: Callable[[], int],
+        monotonic_ms: Callable[[], int],
         alter: AlterPartitions,
         settled: Callable[[Partition, bool], None],
     ) -> None:
         self._loop = loop
-        self._steady_ms = steady_ms
+        self._monotonic_ms = monotonic_ms
         self._settled = settled
         self._alter = alter
         self._outgoing: list[_Outgoing] = []
@@ -130,7 +126,7 @@ class IsrProposals:
             return Reaction.DONE
         if result.error is not ErrorCode.NONE:
             log.debug("partition=%r isr not changed: %s", partition, result.error.name)
-        reaction = leadership.answered(proposal, result.error, result.state, self._steady_ms())
+        reaction = leadership.answered(proposal, result.error, result.state, self._monotonic_ms())
         if reaction is Reaction.DONE:
             self._settled(partition, result.error in REFUSALS)
         return reaction

@@ -1,9 +1,4 @@
-"""Replication of a running broker: whom it follows, and the ISRs of what it leads.
-
-Knows the fetchers, one for each broker that leads something we follow, where brokers are, and when to look for
-followers that lag. Refuses to know the rules (`broker/core/replica`) and which partitions there are
-(`partition_manager.py`).
-"""
+"""Replication of a running broker: whom it follows, and the ISRs of what it leads."""
 
 from __future__ import annotations
 
@@ -77,13 +72,13 @@ class Replication:
         self._followed: dict[Partition, Followed] = {}
         # Those with followers that we lead.
         self._led: dict[Partition, None] = {}
-        self.proposals = IsrProposals(loop, self.steady_ms, alter_partitions, self._settled)
+        self.proposals = IsrProposals(loop, self.monotonic_ms, alter_partitions, self._settled)
         self._terms = LeaderTerms(node_id, settings.lag_time_max_ms, self._is_eligible, self._broker_epoch)
         self.throttles = Throttles()
         self._next_look_ms = 0
         self._timer: asyncio.TimerHandle | None = None
 
-    def steady_ms(self) -> int:
+    def monotonic_ms(self) -> int:
         """Milliseconds since some moment; never goes back."""
         return int(self._loop.time() * 1000)
 
@@ -187,7 +182,7 @@ class Replication:
         self.stop_following(partition)
         partition_log = partition.log
         leadership = Leadership(
-            self._terms, partition.topic_id, state, partition_log.log_end_offset, self.steady_ms()
+            self._terms, partition.topic_id, state, partition_log.log_end_offset, self.monotonic_ms()
         )
         leadership.min_isr = partition.min_isr
         self._led[partition] = None
@@ -248,7 +243,7 @@ class Replication:
         self._start_looking()
         for fetcher in list(self._fetchers.values()):
             fetcher.check_time()
-        now_ms = self.steady_ms()
+        now_ms = self.monotonic_ms()
         if now_ms >= self._next_look_ms:
             self._next_look_ms = now_ms + self._settings.lag_time_max_ms // 2
             self.look_for_laggards(now_ms)

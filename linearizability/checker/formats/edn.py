@@ -1,7 +1,7 @@
 """Values in EDN, as Clojure programs print them: numbers, strings, keywords, nil, booleans, vectors, lists, maps, sets.
 
-Knows: the text form. Keywords come as strings without their colon, symbols and characters as their text, tagged values
-as the value; what has to be hashed is frozen. Refuses to know: what a map means.
+Keywords come as strings without their colon, symbols and characters as their text, tagged values as the value; what has
+to be hashed is frozen.
 """
 
 from __future__ import annotations

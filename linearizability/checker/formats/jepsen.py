@@ -3,9 +3,9 @@
     INFO  jepsen.util - 4	:invoke	:cas	[2 4]
     {:process 4, :type :invoke, :f :cas, :value [2 4], :time 3291485317}
 
-Knows: both line forms. A `:fail` of a compare-and-set that says nothing but the values was refused by the register,
-which is an answer; any other `:fail` did not happen. Log lines of other parts of a test are passed over; operations
-of the nemesis become annotations. Refuses to know: the model.
+A `:fail` of a compare-and-set that says nothing but the values was refused by the register, which is an answer; any
+other `:fail` did not happen. Log lines of other parts of a test are passed over; operations of the nemesis become
+annotations.
 """
 
 from __future__ import annotations

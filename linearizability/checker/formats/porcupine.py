@@ -1,8 +1,6 @@
 """Key-value histories in the form of Porcupine's test data: one EDN map a line, without times.
 
     {:process 9, :type :invoke, :f :append, :key "0", :value "x 9 0 y"}
-
-Knows: the form, and that nothing written reads as "" there. Refuses to know: the model.
 """
 
 from __future__ import annotations

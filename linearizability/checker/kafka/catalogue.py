@@ -1,7 +1,6 @@
 """Every anomaly the Kafka analysis knows: its name, what it is, and how grave it is.
 
-Knows: names, definitions, severities, and in words when each is an error. Refuses to know: how an anomaly is found
-and judged. The names that Jepsen's Kafka workload has for an anomaly are kept, so that reports can be compared.
+The names that Jepsen's Kafka workload has for an anomaly are kept, so that reports can be compared.
 docs/CHECKER_KAFKA.md has this catalogue as a table.
 """
 

@@ -1,7 +1,5 @@
 """The analysis of a Kafka history: from operations to a report.
 
-Knows: the order of the steps and the budget. Refuses to know: any anomaly, and the command line.
-
     analyze(history, options) -> KafkaReport                         a History, or operations as they come
     check_kafka(history_or_path, options, progress=...) -> KafkaReport   also a JSON Lines file, streamed
 

@@ -1,9 +1,5 @@
 """A Kafka history as columns of numbers: small enough for millions of operations, and quick to walk.
 
-Knows: operations, elements (a value of a key), sends, polled records, and the rarer facts beside them, each as rows
-of arrays that refer to each other by number. Refuses to know: what an operation looks like in a file, and what is
-right or wrong.
-
     operation --> its sends (rows)            --> element --> key, value, writer, offset
               --> its segments (key, rows)    --> element of each polled record
 

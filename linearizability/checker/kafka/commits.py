@@ -1,8 +1,5 @@
 """Committed offsets of consumer groups as what they are: one register per group and key.
 
-Knows: commits (also those inside transactions) and fetches, in real time and by generation. Refuses to know: what was
-polled (see `progress`).
-
 A fetch that answers v is explained by a commit of v that began before the fetch ended and was not certainly replaced
 before the fetch began. What was over before the register certainly held another value is replaced: the register held
 w at some time after an acknowledged commit of w began, and at some time after a fetch that answered w began. A commit

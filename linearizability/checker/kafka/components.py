@@ -1,6 +1,5 @@
 """Strongly connected components: Tarjan's algorithm without recursion.
 
-Knows: graphs of small numbers. Refuses to know: what nodes and edges stand for.
 R. Tarjan, Depth-first search and linear graph algorithms, SIAM J. Comput. 1(2), 1972.
 """
 

@@ -1,8 +1,4 @@
-"""How often each record was consumed: counted always, judged where exactly once is claimed.
-
-Knows: consumption by subscribed processes, and by transactions that commit their group's offsets. Refuses to know:
-whether the offsets themselves are right (see `commits` and `groups`).
-"""
+"""How often each record was consumed: counted always, judged where exactly once is claimed."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
 """What every analysis is given: the history's columns, the keys' order, the order of time, and where to put findings.
-
-Knows: how these belong together. Refuses to know: any anomaly.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Who depends on whom, over the whole history, in arrays: where cycles are, before anybody looks at one closely.
 
 Knows: two graphs over the same operations, one of write-read dependencies only (who polled what somebody sent), one
-with the write-write order inferred from offsets too (each send of a key before those behind it). For both it finds
-the strongly connected components and the operations that contradict real time. Refuses to know: how a single cycle
-runs, and what it means (see `cycles`).
+with the write-write order inferred from offsets too (each send of a key before those behind it). For both it finds the
+strongly connected components and the operations that contradict real time.
 
 Real time costs no edges. Let the *reach* of an operation be the latest call among itself and everything it depends
 on. If it lies beyond the operation's own return, then something it depends on began after it was over: a cycle with

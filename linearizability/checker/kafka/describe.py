@@ -1,7 +1,6 @@
 """One operation of a Kafka history on one line, and the keys that it is about.
 
-Knows: the input and output of every function, in any form that the analysis reads. Refuses to know: columns, and what
-is right or wrong. It never raises: what it cannot make sense of is shown as it is.
+It never raises: what it cannot make sense of is shown as it is.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 """How far each key's log was known to reach as time went by.
 
-Knows: that an operation's facts count from its return on, and which of them a reader of committed data can have seen.
-Refuses to know: who should have known them.
-
 A fact is an acknowledged send or a polled record. In a key with transactions an open one may hide what was
 acknowledged, so to readers of committed data only what such readers polled counts there.
 """

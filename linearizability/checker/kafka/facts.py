@@ -1,8 +1,4 @@
-"""From operations to columns: everything that is not a send, a poll or a transaction.
-
-Knows: the input and output of subscriptions, group commits, generations, producers and metadata reads
-(docs/CHECKER_KAFKA.md). Refuses to know: what is right or wrong.
-"""
+"""From operations to columns: everything that is not a send, a poll or a transaction."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """Taking apart what a history says: keys, offsets, pairs, named fields.
 
-Knows: the forms in which they may be written, and what is wrong with one that is not. Refuses to know: operations.
 Everything raises `BadField`, which the caller turns into a HistoryError with the line.
 """
 

@@ -1,7 +1,6 @@
 """What was found: how many of each anomaly, and the most telling ones.
 
-Knows: counting, keeping the weightiest examples of each kind in bounded memory, and what the caller allows or forbids.
-Refuses to know: how anything is found and how it is told. An example's words are made at the end, for those kept.
+An example's words are made at the end, for those kept.
 """
 
 from __future__ import annotations

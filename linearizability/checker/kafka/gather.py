@@ -1,7 +1,4 @@
-"""Steps over whole columns at once, with NumPy where it is installed and without it where not.
-
-Knows: two ways to the same answer for a handful of plain array operations. Refuses to know: what the columns hold.
-"""
+"""Steps over whole columns at once, with NumPy where it is installed and without it where not."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Who owns which key in a group, and how far a group has come compared with what it has committed.
-
-Knows: that a generation gives a key to one member, and that a committed offset does not pass a record which no member
-has polled (or, where the history says what was processed, processed). Refuses to know: whether commits take effect.
-"""
+"""Who owns which key in a group, and how far a group has come compared with what it has committed."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """From operations to columns: sends, polls and transactions. The other functions are in `facts`.
 
-Knows: the form of micro-operations (docs/CHECKER_KAFKA.md) and how partial results of failed and unknown operations
-are read. Refuses to know: files, and what is right or wrong. Operations may come in any order; an operation is not
-kept once it is read, so a history can be streamed through.
+Operations may come in any order; an operation is not kept once it is read, so a history can be streamed through.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """How far each poll's process was behind the newest known record of the keys it reads.
 
-Knows: what a process had seen of each key, and what makes it begin anew. Refuses to know: how ends became known.
-
 The lag of a process in a key is the time from when the highest offset that the process had seen ceased to be the
 newest known one to the beginning of the poll: a lower bound of its staleness. A poll that returned nothing of a key is
 measured as well, with what was seen before; of several such in a row only the last, because the lag only grows.

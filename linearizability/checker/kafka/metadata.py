@@ -1,6 +1,6 @@
 """What brokers answered about a key itself: its high watermark, last stable offset, ListOffsets and leader.
 
-Knows: that the first three never go back in real time, and that an epoch has one leader. Refuses to know: records.
+Knows: that the first three never go back in real time, and that an epoch has one leader.
 """
 
 from __future__ import annotations

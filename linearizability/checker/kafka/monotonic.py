@@ -1,7 +1,4 @@
-"""Whether answers about something that only grows ever went back in real time.
-
-Knows: streams of (operation, answer) and the clock. Refuses to know: what is asked.
-"""
+"""Whether answers about something that only grows ever went back in real time."""
 
 from __future__ import annotations
 

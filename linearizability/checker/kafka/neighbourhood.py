@@ -1,8 +1,5 @@
 """A few operations and every dependency between them, to search for cycles in.
 
-Knows: kinds of edges, shortest paths, components and reach among the given operations. Refuses to know: the rest of
-the history, and the names of anomalies.
-
 Along each key an edge leads from every send to the next send of another of these operations; what lies between is
 left out, since the order of a key is transitive.
 """

@@ -1,7 +1,4 @@
-"""What the caller may decide about an analysis.
-
-Knows: the options, their defaults and their reasons. Refuses to know: how anything is found.
-"""
+"""What the caller may decide about an analysis."""
 
 from __future__ import annotations
 

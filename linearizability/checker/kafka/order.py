@@ -1,8 +1,5 @@
 """Each key's log as the history shows it: which values stand at which offsets, and in which dense order.
 
-Knows: which operations must have committed, the version order of every key, offsets with several values, values with
-several offsets. Refuses to know: who read what when.
-
 The log of a key is fed by all polls of any outcome, because a poller must never be given unsafe data, and by the
 sends that must have committed: those of ok operations, and those of operations of unknown outcome of which at least
 one value was seen by an ok poll. Offsets without a value (control records, aborted ones) are gaps that the dense

@@ -1,7 +1,4 @@
-"""The analysis in the shape that the page and the terminal's timeline show.
-
-Knows: how anomalies become findings, and how their operations are found again in a history. Refuses to know: HTML.
-"""
+"""The analysis in the shape that the page and the terminal's timeline show."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Fencing of producers: once a newer epoch is known, an older one succeeds no more.
 
-Knows: producers, their epochs, and two ways to see that a fence leaked: by the clock, and by the places of records in
-a key's log. Refuses to know: consumers.
+Knows: producers, their epochs, and two ways to see that a fence leaked: by the clock, and by the places of records in a
+key's log.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """What was known of each key's end when an operation began: sends that came too late, and stale watermarks.
 
-Knows: that a send which began after an offset was known must get a higher one. Refuses to know: the order of one
-process's operations, and cycles. How ends become known is in `ends`, how far behind polls were in `lag`.
+How ends become known is in `ends`, how far behind polls were in `lag`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Why one operation comes before another: the one dependency between two of them that is told.
-
-Knows: the keys, values, offsets and times behind an edge, and how a cycle reads in words. Refuses to know: searching.
-"""
+"""Why one operation comes before another: the one dependency between two of them that is told."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """What an analysis answers: a status, the anomalies with examples, and measurements; as text and as JSON.
 
-Knows: the shape of the answer and how it is printed. Refuses to know: how it was reached. A report is never true or
-false: asking for its truth raises, because Unknown is neither.
+A report is never true or false: asking for its truth raises, because Unknown is neither.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Operations made again from their columns, as a history would write them.
 
-Knows: the input and output of every function (docs/CHECKER_KAFKA.md). Refuses to know: anomalies. What the analysis
-does not need is not kept, so the order of sends and polls inside one operation may differ from the original, a send
-carries its offset even where its own answer did not say it, and several polls of one operation become one.
+What the analysis does not need is not kept, so the order of sends and polls inside one operation may differ from the
+original, a send carries its offset even where its own answer did not say it, and several polls of one operation become
+one.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Where each polled segment and each send lies in its key's log: what later walks need, worked out for all at once.
-
-Knows: first and last places and highest offsets of segments, which segments are not a plain run of the log, and the
-offsets of sends. Refuses to know: when any of it happened.
-"""
+"""Where each polled segment and each send lies in its key's log: what later walks need, worked out for all at once."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""How the number of acknowledged values that nobody has read yet went over the time of the test.
-
-Knows: counting per key. Refuses to know: which of them are lost.
-"""
+"""How the number of acknowledged values that nobody has read yet went over the time of the test."""
 
 from __future__ import annotations
 

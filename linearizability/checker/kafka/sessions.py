@@ -1,8 +1,4 @@
-"""The order in which one operation, and one process after another operation, sees and fills each key.
-
-Knows: the skip and nonmonotonic tests inside operations and between a process's operations, and what makes a
-process's place in a key be forgotten. Refuses to know: other processes, and real time.
-"""
+"""The order in which one operation, and one process after another operation, sees and fills each key."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The smallest part of an example that is an error all by itself.
-
-Knows: leaving out operations one by one and asking again. Refuses to know: what is asked.
-"""
+"""The smallest part of an example that is an error all by itself."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Under which isolation level, subscription mode and group each operation ran.
-
-Knows: assign and subscribe, and what an operation says of itself. Refuses to know: what follows from it.
-"""
+"""Under which isolation level, subscription mode and group each operation ran."""
 
 from __future__ import annotations
 

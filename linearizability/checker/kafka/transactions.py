@@ -1,8 +1,5 @@
 """Transactions as readers see them: whole or torn.
 
-Knows: read points (an operation that met the visible end of several keys at once) and which transactions are decided.
-Refuses to know: what a transaction reads, and cycles.
-
 A transaction is known to be decided once it returned ok, or once a finished poll had one of its values. At a read
 point that began later it must be visible in all keys that the read point covers, or in none. Visible in a key: polled
 there by this operation, or below the visible end met. Not visible: at or beyond that end, with no open transaction

@@ -1,8 +1,4 @@
-"""What became of each value: doubled, replaced, lost, unseen, read though aborted, read though never sent.
-
-Knows: the tests that look at single values of a key. Refuses to know: the order in which a process reads, and real
-time beyond the place of an unseen value in the course of the test.
-"""
+"""What became of each value: doubled, replaced, lost, unseen, read though aborted, read though never sent."""
 
 from __future__ import annotations
 

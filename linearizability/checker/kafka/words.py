@@ -1,7 +1,4 @@
-"""Saying what an operation did, where a value stands and when something happened, for examples and reports.
-
-Knows: how columns read as sentences. Refuses to know: any anomaly.
-"""
+"""Saying what an operation did, where a value stands and when something happened, for examples and reports."""
 
 from __future__ import annotations
 

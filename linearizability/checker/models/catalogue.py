@@ -1,7 +1,4 @@
-"""The models by the names that the command line and docs/CHECKER.md use.
-
-Knows: which models there are. Refuses to know: what they mean.
-"""
+"""The models by the names that the command line and docs/CHECKER.md use."""
 
 from __future__ import annotations
 

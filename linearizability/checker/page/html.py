@@ -1,8 +1,5 @@
 """The page: one HTML file that holds everything it needs and asks for nothing.
 
-Knows: how style, script and data become one file that no operation can break out of. Refuses to know: what the data
-mean (see `encode`) and how they are drawn (see `assets/`).
-
 Three things keep a hostile history harmless. Data are JSON in a block that no browser executes, with every `<`, `>`
 and `&` written as an escape, so that no text can end the block. The script puts text on the page only as text. And
 the page forbids itself, by a policy in its head, any script but its own and any connection at all.

@@ -1,7 +1,4 @@
-"""A verdict as plain values for JSON: what `raftlog check --json` prints.
-
-Knows: names of fields. Refuses to know: JSON itself, and how a verdict came about.
-"""
+"""A verdict as plain values for JSON: what `raftlog check --json` prints."""
 
 from __future__ import annotations
 

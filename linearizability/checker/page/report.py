@@ -1,7 +1,6 @@
 """What a page or a terminal shows: a verdict, or the findings of any other analysis, in one neutral shape.
 
-Knows: which pieces a person needs to see why a history is good or bad. Refuses to know: HTML, terminals, and how the
-answer was reached. An analysis that has no `Verdict` (the one of Kafka histories) fills a `Report` itself.
+An analysis that has no `Verdict` (the one of Kafka histories) fills a `Report` itself.
 """
 
 from __future__ import annotations

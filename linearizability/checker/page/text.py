@@ -1,7 +1,4 @@
-"""A report as plain text: for the terminal, for the failure message of a test, and for the page's text form.
-
-Knows: what is told, and in which order. Refuses to know: colours and where the text goes.
-"""
+"""A report as plain text: for the terminal, for the failure message of a test, and for the page's text form."""
 
 from __future__ import annotations
 

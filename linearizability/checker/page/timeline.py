@@ -1,7 +1,5 @@
 """Operations as bars in lines of text: who was busy when, told with characters.
 
-Knows: in which columns calls and returns lie. Refuses to know: verdicts, and what the labels say.
-
 Columns keep the order of events and nothing else: a bar is as long as its label needs, and two bars share a column
 exactly when the operations overlapped. Equal stamps are concurrent.
 

@@ -1,8 +1,7 @@
 """Who votes: the members of a quorum, and what counts as a majority of them.
 
-A voter is a node id together with the directory (a random id) that its journal lies in: a node whose disk was wiped
-or swapped has another directory, and is not the voter that it was. Knows members and majorities. Refuses to know
-how members are changed (`leadership`) and reached (the transport).
+A voter is a node id together with the directory (a random id) that its journal lies in: a node whose disk was wiped or
+swapped has another directory, and is not the voter that it was.
 """
 
 from __future__ import annotations

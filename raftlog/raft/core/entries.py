@@ -3,7 +3,6 @@
 An entry of the application is `0xC1 | 0 | proposer u64 | number u64 | payload`; proposer and number are the command's
 id. One that begins a term is `0xC1 | 1`, a configuration `0xC1 | 2 | msgpack`. 0xC1 begins no msgpack value, so the
 bare entries of a broker that ran without peers are told apart: they are the application's, without an id.
-Knows the envelope. Refuses to know what the application means.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""What can go wrong inside the consensus core: a peer that breaks Raft, a bug of ours, and a log of the future.
-
-Knows the kinds. Refuses to decide what follows from them: the shell closes a connection for the first and stops the
-node for the others.
-"""
+"""What can go wrong inside the consensus core: a peer that breaks Raft, a bug of ours, and a log of the future."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """What a leader knows and does in one term: how far the others are, what is committed, who joins and leaves.
 
 Knows commitment (Raft §5.4.2: a majority, and an entry of the own term), reads confirmed by a quorum (§6.4), leader
-stickiness by check-quorum (§6.2), hand-over (§3.10) and membership one server at a time (§4). Refuses to know
-elections, disks and sockets: messages go to a list, and the log is given.
+stickiness by check-quorum (§6.2), hand-over (§3.10) and membership one server at a time (§4).
 """
 
 from __future__ import annotations

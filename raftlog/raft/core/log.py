@@ -1,8 +1,7 @@
 """The Raft log in memory: what follows the snapshot (and a little before it), and the rule for changing its end.
 
 Knows log matching (Raft §5.3): entries are appended after one that matches, and cut only where one conflicts. Keeps
-account of the configurations and of which entries are the application's. Refuses to know terms of nodes, votes and
-disks.
+account of the configurations and of which entries are the application's.
 """
 
 from __future__ import annotations

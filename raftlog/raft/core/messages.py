@@ -1,8 +1,7 @@
 """What nodes say to each other: Raft's messages as values, and as plain lists for the wire.
 
-Every message carries its sender's term; what a leader sends also carries a sequence number that only grows in its
-term, and the answer repeats it, so that a late answer is known for what it is. Who sent it is for the transport to
-know. Refuses to know bytes and sockets.
+Every message carries its sender's term; what a leader sends also carries a sequence number that only grows in its term,
+and the answer repeats it, so that a late answer is known for what it is. Who sent it is for the transport to know.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """How far one node has followed its leader, and what may be sent to it next.
 
 Knows three modes: `PROBE` looks for where the logs agree, one message at a time; `REPLICATE` sends ahead of the
-answers, within a window; `SNAPSHOT` sends a snapshot in slices because the entries are gone. Refuses to know what a
-majority is.
+answers, within a window; `SNAPSHOT` sends a snapshot in slices because the entries are gone.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """One node of a Raft quorum as a pure machine: messages and the time in; messages, disk writes and a commit index out.
 
-Knows Raft (Ongaro's thesis): terms, elections with pre-vote (§9.6), following, and what must be on the disk before
-what may be said. The leader's part is in `leadership`. Refuses to know clocks, disks, sockets and what entries mean:
-`now` is in seconds of any steady clock, and the caller sends, writes and replays.
+Knows Raft (Ongaro's thesis): terms, elections with pre-vote (§9.6), following, and what must be on the disk before what
+may be said. The leader's part is in `leadership`.
 
 How it is driven: any number of events, then `take_messages` (to be sent at once), then `take_writes` (to be written and
 synced; its `held` messages leave only after that, and `written` is told). Entries up to `appliable` may be replayed.
@@ -43,9 +42,9 @@ class Raft:
     """
 
     def __init__(
-        self, own: Own, log: RaftLog, hard_state: HardState, timing: Timing, chance: Callable[[], float], *, now: float
+        self, own: Own, log: RaftLog, hard_state: HardState, timing: Timing, rng: Callable[[], float], *, now: float
     ) -> None:
-        """`chance`: random numbers in [0, 1). The log and the hard state are those on the disk."""
+        """`rng`: random numbers in [0, 1). The log and the hard state are those on the disk."""
         self.own = own
         self.node_id = own.node_id
         self.log = log
@@ -61,7 +60,7 @@ class Raft:
         """Whether this node may lead: false while its disk fails."""
         self.installed: SnapshotContent | None = None
         """A snapshot from the leader that is on the disk and is to be restored; the caller sets it to None."""
-        self._chance = chance
+        self._rng = rng
         self._messages: list[tuple[int, Message]] = []
         self._writes = Writes()
         self._handed = log.last_index
@@ -99,7 +98,7 @@ class Raft:
         return voter is not None and voter.directory in (b"", self.own.peer.directory)
 
     def _between(self, least: float, most: float) -> float:
-        return least + (most - least) * self._chance()
+        return least + (most - least) * self._rng()
 
     # -- connections ---------------------------------------------------------------------------------
 

@@ -1,7 +1,4 @@
-"""A snapshot on its way between nodes: what it holds besides the application's chunks, and its slices put together.
-
-Knows the form. Refuses to know files and what the chunks mean.
-"""
+"""A snapshot on its way between nodes: what it holds besides the application's chunks, and its slices put together."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The words of a node's state: its role, its timing, what it must not forget, and what it wants written.
-
-Knows shapes. Refuses to know what follows from them (`raft`).
-"""
+"""The words of a node's state: its role, its timing, what it must not forget, and what it wants written."""
 
 from __future__ import annotations
 

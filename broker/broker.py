@@ -1,0 +1,304 @@
+"""A running broker: builds the graph of its parts, starts them in order, and stops them in order.
+
+What it runs on (`Platform`) and where clients come in (`Listeners`) are given to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+import random
+from functools import partial
+from typing import TYPE_CHECKING
+
+from raftlog.broker.api.context import Services
+from raftlog.broker.core.fetch.session import FetchSessions
+from raftlog.broker.core.log.config import LogConfig
+from raftlog.broker.runtime.contact import QuorumWatch, Suspects
+from raftlog.broker.runtime.failures import CannotStart
+from raftlog.broker.runtime.fetching import FetchService
+from raftlog.broker.runtime.group_coordinator import GroupCoordinator
+from raftlog.broker.runtime.leader_check import LeaderCheck, NodeFacts
+from raftlog.broker.runtime.listeners import KafkaListeners, Listeners
+from raftlog.broker.runtime.opening import open_controller, random_id
+from raftlog.broker.runtime.partition_manager import PartitionManager
+from raftlog.broker.server.dispatcher import Dispatcher
+from raftlog.broker.store.log_manager import LogManager, LogManagerSettings
+from raftlog.metadata.broker_configs import RACK_AWARE_SELECTOR
+from raftlog.metadata.codec import UnsupportedRecord
+from raftlog.metadata.commands import NO_EPOCH, RegisterBroker
+from raftlog.metadata.feature_levels import unsupported_features
+from raftlog.metadata.records import ResourceType
+from raftlog.wire.errors import ErrorCode
+from raftlog.wire.uuids import uuid_to_text
+
+if TYPE_CHECKING:
+    from raftlog.broker.config import BrokerConfig
+    from raftlog.broker.platform import Platform
+    from raftlog.broker.runtime.directory_reports import DirectoryReports
+    from raftlog.broker.runtime.membership import Membership
+    from raftlog.broker.server.health import HealthServer
+    from raftlog.broker.store.managed_log import ManagedLog
+
+log = logging.getLogger("raftlog.broker")
+
+# How long replies that are under way may take to leave after SIGTERM.
+DRAIN_SECONDS_MAX = 2.0
+MIN_ISR = "min.insync.replicas"
+
+
+class Broker:
+    """One broker. `start` once, then `stop` once; `stopping` is set when it has to be stopped."""
+
+    def __init__(self, config: BrokerConfig, platform: Platform, listeners: Listeners | None = None) -> None:
+        """Needs a running event loop. Raises JournalDamaged, JournalLocked, OSError."""
+        self.config = config
+        self.platform = platform
+        self.clock = platform.clock
+        self.loop = asyncio.get_running_loop()
+        self.controller = open_controller(config, platform)
+        if self.controller.forwarding is not None:
+            self.controller.forwarding.own_facts = self._facts
+        self.listeners = listeners or KafkaListeners(config)
+        self.stopping = asyncio.Event()
+        self.failure: BaseException | None = None
+        self.cluster_id = ""
+        self.addresses: list[tuple[str, str, int]] = []
+        self.membership: Membership | None = None
+        self._shared_values: object = None
+        self._shared_config = LogConfig()
+        self._has_logs = False
+        self._background: asyncio.Task[None] | None = None
+        self._groups: GroupCoordinator | None = None
+        self._health: HealthServer | None = None
+        self._suspects = Suspects(self.loop.time, self.controller.log.hung_up)
+        self._quorum_watch: QuorumWatch | None = None
+        self._leader_check: asyncio.Task[None] | None = None
+        self._reports: DirectoryReports | None = None
+
+    # -- starting ----------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Return when clients are served. Raises CannotStart, DataDirectoryInUse, OSError, JournalDamaged,
+        NewerVersion, UnsupportedRecord.
+        """
+        if self.config.has_peers:
+            # Imported here: a broker alone starts without what only several brokers need.
+            from raftlog.broker.runtime.membership import Membership
+
+            self.membership = Membership(self)
+            self.membership.know_cluster()
+            self.addresses = self.listeners.bind()
+        await self.controller.start()
+        if self.config["raftlog.health.listener"]:
+            await self._open_health(self.config["raftlog.health.listener"])
+        self.cluster_id = await self._find_cluster_id()
+        if unsupported := unsupported_features(self.controller.image.features):
+            raise UnsupportedRecord(f"{', '.join(unsupported)} in the metadata log")
+        self._build()
+        self._has_logs = True
+        self.logs.start()
+        if self.membership is None:
+            # Among others it is only known later that the metadata are current.
+            image = self.controller.image
+            self.logs.set_aside_strays(lambda topic, index: image.partition(topic, index) is not None)
+        for waiting in self.logs.recover():
+            await (asyncio.sleep(0) if waiting is None else asyncio.wait([asyncio.wrap_future(waiting)]))
+        self.controller.subscribe(self.partitions.publish)
+        if self.membership is not None:
+            await self.membership.join()
+        else:
+            await self._register_alone()
+            self.addresses = self.listeners.bind()
+        self._serve()
+        if self.membership is not None:
+            await self.membership.begin()
+            self._watch_contact()
+
+    def _watch_contact(self) -> None:
+        self.controller.log.on_peer(self._suspects.on_peer)
+        session_seconds = self.config["broker.session.timeout.ms"] / 1000
+        watch = QuorumWatch(self.loop, self.controller.log.status, session_seconds, self.listeners.disconnect_all)
+        self._quorum_watch = watch
+        watch.begin()
+        forwarding = self.controller.forwarding
+        if forwarding is not None:
+            check = LeaderCheck(self._facts, forwarding.leaders_facts, self.loop.time)
+            self._leader_check = self.loop.create_task(check.run())
+
+    def _facts(self) -> NodeFacts:
+        for_all = self.controller.image.configs.get((ResourceType.BROKER, ""), {})
+        # A setting of the cluster takes the place of the one in the file.
+        min_isr = 0 if MIN_ISR in for_all else self.config[MIN_ISR]
+        return NodeFacts(self.config.node_id, self.clock.now_ms(), min_isr)
+
+    async def _open_health(self, address: str) -> None:
+        from raftlog.broker.runtime.readiness import Readiness
+        from raftlog.broker.server.health import HealthServer
+
+        controller = self.controller
+        readiness = Readiness(self.config.node_id, lambda: controller.image, controller.log.status)
+        host, _, port = address.rpartition(":")
+        self._health = HealthServer(self.loop, readiness.reasons)
+        await self._health.listen(host.strip("[]"), int(port))
+
+    async def _find_cluster_id(self) -> str:
+        proposed = base64.urlsafe_b64encode(random_id()).decode().rstrip("=")
+        if self.membership is not None:
+            return await self.membership.find_cluster(proposed)
+        return await self.controller.initialize(proposed)
+
+    def _build(self) -> None:
+        config = self.config
+        self.logs = LogManager(
+            config.data_dirs,
+            self.clock,
+            node_id=config.node_id,
+            cluster_id=self.cluster_id,
+            topic_config=self.topic_config,
+            settings=LogManagerSettings(
+                retention_check_interval_ms=config["log.retention.check.interval.ms"],
+                flush_offset_checkpoint_interval_ms=config["log.flush.offset.checkpoint.interval.ms"],
+                flush_start_offset_checkpoint_interval_ms=config["log.flush.start.offset.checkpoint.interval.ms"],
+                producer_expiration_ms=config["producer.id.expiration.ms"],
+                high_watermark_checkpoint_interval_ms=config["replica.high.watermark.checkpoint.interval.ms"],
+                cleaner_enable=config["log.cleaner.enable"],
+                cleaner_backoff_ms=config["log.cleaner.backoff.ms"],
+                cleaner_dedupe_buffer_size=config["log.cleaner.dedupe.buffer.size"],
+            ),
+            disk=self.platform.disk,
+            on_offline=self._log_offline,
+        )
+        replication = None
+        if self.membership is not None:
+            self.logs.store.before_loss = partial(self.membership.storage_failed, intact=False)
+            replication = self.membership.replication()
+        self.partitions = PartitionManager(config.node_id, self.logs, self.topic_config, replication)
+        self.fetches = FetchService(
+            self.loop,
+            self.partitions,
+            FetchSessions(
+                config["max.incremental.fetch.session.cache.slots"],
+                lambda: random.getrandbits(31),
+                FetchService.release,
+            ),
+            config["fetch.max.bytes"],
+        )
+        if config["replica.selector.class"] == RACK_AWARE_SELECTOR:
+            self.fetches.rack_of = self.partitions.rack_of
+
+    async def _register_alone(self) -> None:
+        known = self.controller.image.brokers.get(self.config.node_id)
+        directories = tuple(d.directory_id for d in self.logs.directories if d.offline_reason is None)
+        for missing in {*known.directories} - {*directories} if known is not None else ():
+            log.error(
+                "the data directory with directory.id=%s in its meta.properties is missing: what lies in it"
+                " has no leader until it is back; topics whose data are gone for good must be deleted and made again",
+                uuid_to_text(missing),
+            )
+        stopped_in_order = known is not None and all(directory.clean for directory in self.logs.directories)
+        registered = await self.controller.register(
+            RegisterBroker(
+                broker_id=self.config.node_id,
+                incarnation_id=random_id(),
+                endpoints=self.config.registered_endpoints(),
+                rack=self.config["broker.rack"],
+                directories=directories,
+                cluster_id=self.cluster_id,
+                # Nothing was lost, so the partitions that this broker leads keep their leader epochs (KIP-966).
+                previous_broker_epoch=known.epoch if known is not None and stopped_in_order else NO_EPOCH,
+            )
+        )
+        if registered.error is not ErrorCode.NONE:
+            text = f"the controller refuses this broker: {registered.error.name}: {registered.message}"
+            raise CannotStart(text)
+        if len(directories) > 1:
+            # Imported here: most brokers have one directory.
+            from raftlog.broker.runtime.directory_reports import DirectoryReports
+
+            self._reports = DirectoryReports(self.controller, self.logs, self.config.node_id)
+            self._reports.begin()
+
+    def _serve(self) -> None:
+        self._groups = GroupCoordinator(self.config, self.controller, self.partitions, self.clock, self.loop)
+        services = Services(
+            node_id=self.config.node_id,
+            cluster_id=self.cluster_id,
+            config=self.config,
+            clock=self.clock,
+            loop=self.loop,
+            controller=self.controller,
+            logs=self.logs,
+            partitions=self.partitions,
+            fetches=self.fetches,
+            groups=self._groups,
+            suspects=self._suspects,
+        )
+        self.listeners.open(Dispatcher(services, self.config.advertised).dispatch, self.fail)
+        self._groups.start()
+        self._background = self.loop.create_task(self.logs.run())
+        self._background.add_done_callback(self._upkeep_ended)
+
+    # -- while it runs -----------------------------------------------------------------------------
+
+    def topic_config(self, topic: str) -> LogConfig:
+        """A topic's resolved settings; topics without overrides share one object."""
+        image = self.controller.image
+        values = self.config.resolver.topic_values(image, topic)
+        if image.configs_of(ResourceType.TOPIC, topic):
+            return LogConfig.from_mapping(values)
+        if values is not self._shared_values:
+            self._shared_values, self._shared_config = values, LogConfig.from_mapping(values)
+        return self._shared_config
+
+    def _log_offline(self, partition_log: ManagedLog, reason: str) -> None:
+        self.partitions.log_offline(partition_log, reason)
+        if self.membership is None:
+            return
+        self.membership.storage_failed(intact=partition_log.intact)
+        if all(directory.offline_reason is not None for directory in self.logs.directories):
+            # Nothing can be served here, and others can: they take over at once when this process is gone.
+            self.fail(OSError(f"every data directory has failed, the last one with: {reason}"))
+
+    def _upkeep_ended(self, task: asyncio.Task[None]) -> None:
+        """Without it nothing is flushed or removed any more: whoever goes on must know."""
+        if not task.cancelled() and (bug := task.exception()) is not None:
+            self.loop.call_exception_handler({"message": "the upkeep of the logs", "exception": bug})
+
+    def fail(self, error: BaseException) -> None:
+        """Stop at once because of a bug: nothing more is answered."""
+        self.failure = error
+        self.stopping.set()
+
+    # -- stopping ----------------------------------------------------------------------------------
+
+    async def stop(self) -> None:
+        """Hand over what this broker leads, answer what is under way, and bring everything to the disk."""
+        began = self.loop.time()
+        log.info("stopping")
+        if self._quorum_watch is not None:
+            self._quorum_watch.end()
+        if self._leader_check is not None:
+            self._leader_check.cancel()
+        if self.membership is not None:
+            await self.membership.leave()
+        self.listeners.stop_accepting()
+        if self._groups is not None:
+            self._groups.stop()
+            self.fetches.answer_all()
+        await self.listeners.drain(DRAIN_SECONDS_MAX)
+        self.listeners.close()
+        if self.membership is not None:
+            await self.membership.close()
+        if self._reports is not None:
+            await self._reports.finish()
+        if self._background is not None:
+            self._background.cancel()
+            await asyncio.gather(self._background, return_exceptions=True)
+        if self._has_logs:
+            await self.logs.close()
+        await self.controller.close()
+        if self._health is not None:
+            self._health.close()
+        log.info("stopped after=%.3fs", self.loop.time() - began)

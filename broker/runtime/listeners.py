@@ -1,0 +1,87 @@
+"""Where clients come in: the Kafka listeners of a broker, opened only when it can serve.
+
+A simulation brings listeners of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from raftlog.broker.config import BrokerConfig
+from raftlog.broker.descriptors import shares
+from raftlog.broker.server.limits import ServerLimits
+from raftlog.broker.server.listener import Server
+
+log = logging.getLogger("raftlog.server")
+
+Dispatch = Callable[[Any, memoryview], None]
+
+
+class Listeners(Protocol):
+    """The listeners of one broker."""
+
+    def bind(self) -> list[tuple[str, str, int]]:
+        """Take the addresses, so that nobody else has them: (listener name, host, port) of each. Raises OSError."""
+
+    def open(self, dispatch: Dispatch, on_bug: Callable[[BaseException], None]) -> None:
+        """Let clients in; their frames go to `dispatch`, and a bug in serving them to `on_bug`."""
+
+    def disconnect_all(self, reason: str) -> None:
+        """End all connections, and go on letting clients in."""
+
+    def stop_accepting(self) -> None:
+        """Let nobody else in."""
+
+    async def drain(self, seconds_max: float) -> None:
+        """Wait until the replies under way have left."""
+
+    def close(self) -> None:
+        """Close all connections."""
+
+
+class KafkaListeners:
+    """The listeners of `listeners`, on sockets."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self._config = config
+        limits = ServerLimits.from_config(config)._replace(descriptors=shares().connections)
+        self._server = Server(asyncio.get_running_loop(), limits, _nobody)
+
+    def bind(self) -> list[tuple[str, str, int]]:
+        """See Listeners."""
+        return [
+            (e.listener_name, *self._server.bind(e.host, e.port, e.listener_name)) for e in self._config.endpoints
+        ]
+
+    def open(self, dispatch: Dispatch, on_bug: Callable[[BaseException], None]) -> None:
+        """See Listeners."""
+        self._server.dispatch = dispatch
+        self._server.on_fatal = on_bug
+        self._server.accept()
+
+    def disconnect_all(self, reason: str) -> None:
+        """See Listeners."""
+        # Our own tools and brokers look around by themselves, and a tool asks about just this state.
+        connections = [c for c in self._server.connections if not c.facts.get("software", "").startswith("raftlog ")]
+        log.warning("%s: letting %d clients go, who may find leaders elsewhere", reason, len(connections))
+        for connection in connections:
+            connection.close(reason)
+
+    def stop_accepting(self) -> None:
+        """See Listeners."""
+        self._server.stop_accepting()
+
+    async def drain(self, seconds_max: float) -> None:
+        """See Listeners."""
+        await self._server.drain(seconds_max)
+
+    def close(self) -> None:
+        """See Listeners."""
+        self._server.close()
+
+
+def _nobody(_connection: object, _frame: memoryview) -> None:
+    raise AssertionError("a request came in before the listeners were open")

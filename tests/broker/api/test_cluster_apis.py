@@ -1,0 +1,169 @@
+"""Elections, reassignments, features, quorum and log directories: what every version of a client is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from raftlog.broker.api import alter_replica_log_dirs
+from raftlog.metadata.commands import NewTopic
+from raftlog.wire.apis import ApiKey
+from raftlog.wire.errors import ErrorCode
+from raftlog.wire.messages import alter_partition_reassignments as reassignments
+from raftlog.wire.messages.add_raft_voter import AddRaftVoterRequest, Listener
+from raftlog.wire.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
+from raftlog.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from raftlog.wire.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsTopics,
+)
+from raftlog.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
+from raftlog.wire.messages.unregister_broker import UnregisterBrokerRequest
+from raftlog.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from tests.broker.runtime.admin_world import CLUSTER_ID, AdminWorld, versions
+
+
+def reassign(topic: str, *replicas: list[int] | None) -> reassignments.AlterPartitionReassignmentsRequest:
+    partitions = [
+        reassignments.ReassignablePartition(partition_index=index, replicas=each) for index, each in enumerate(replicas)
+    ]
+    topics = [reassignments.ReassignableTopic(name=topic, partitions=partitions)]
+    return reassignments.AlterPartitionReassignmentsRequest(topics=topics)
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.ALTER_PARTITION_REASSIGNMENTS))
+async def test_a_move_begins_is_listed_and_is_called_off(tmp_path: Path, version: int) -> None:
+    async with AdminWorld(tmp_path) as world:
+        await world.add_broker(2)
+        await world.create(NewTopic("t", assignments=((0, (1,)), (1, (1,)))))
+        begun = await world.call(ApiKey.ALTER_PARTITION_REASSIGNMENTS, reassign("t", [2], [9], None), version)
+        assert begun.error_code == ErrorCode.NONE
+        errors = {each.partition_index: ErrorCode(each.error_code) for each in begun.responses[0].partitions}
+        assert errors == {
+            0: ErrorCode.NONE,
+            1: ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            2: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        }
+        for topics in (None, [ListPartitionReassignmentsTopics(name="t", partition_indexes=[0, 1, 7])]):
+            listed = await world.call(
+                ApiKey.LIST_PARTITION_REASSIGNMENTS, ListPartitionReassignmentsRequest(topics=topics), 0
+            )
+            ((move,),) = [topic.partitions for topic in listed.topics]
+            assert (move.partition_index, move.adding_replicas, move.removing_replicas) == (0, [2], [1])
+            assert sorted(move.replicas) == [1, 2]
+        ended = await world.call(ApiKey.ALTER_PARTITION_REASSIGNMENTS, reassign("t", None, None), version)
+        errors = {each.partition_index: ErrorCode(each.error_code) for each in ended.responses[0].partitions}
+        assert errors == {0: ErrorCode.NONE, 1: ErrorCode.NO_REASSIGNMENT_IN_PROGRESS}
+        listed = await world.call(ApiKey.LIST_PARTITION_REASSIGNMENTS, ListPartitionReassignmentsRequest(), 0)
+        assert listed.topics == []
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.ELECT_LEADERS))
+async def test_an_election_that_is_not_needed_or_about_nothing_says_so(tmp_path: Path, version: int) -> None:
+    async with AdminWorld(tmp_path) as world:
+        await world.create("t")
+        request = ElectLeadersRequest(topic_partitions=[TopicPartitions(topic="t", partitions=[0, 5])])
+        answer = await world.call(ApiKey.ELECT_LEADERS, request, version)
+        (topic,) = answer.replica_election_results
+        assert [ErrorCode(each.error_code) for each in topic.partition_result] == [
+            ErrorCode.ELECTION_NOT_NEEDED,
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ]
+        everything = await world.call(ApiKey.ELECT_LEADERS, ElectLeadersRequest(topic_partitions=None), version)
+        assert everything.replica_election_results == []
+
+
+async def test_a_kind_of_election_that_nobody_knows_is_refused(tmp_path: Path) -> None:
+    async with AdminWorld(tmp_path) as world:
+        answer = await world.call(ApiKey.ELECT_LEADERS, ElectLeadersRequest(election_type=7, topic_partitions=None), 2)
+        assert answer.error_code == ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.UPDATE_FEATURES))
+async def test_a_feature_that_nobody_knows_is_refused(tmp_path: Path, version: int) -> None:
+    async with AdminWorld(tmp_path) as world:
+        update = FeatureUpdateKey(feature="no.such", max_version_level=1)
+        answer = await world.call(ApiKey.UPDATE_FEATURES, UpdateFeaturesRequest(feature_updates=[update]), version)
+        assert answer.error_code == ErrorCode.INVALID_UPDATE_VERSION
+        if version < 2:
+            assert [each.feature for each in answer.results] == ["no.such"]
+        same = FeatureUpdateKey(feature="raftlog.metadata.version", max_version_level=1)
+        answer = await world.call(ApiKey.UPDATE_FEATURES, UpdateFeaturesRequest(feature_updates=[same]), version)
+        assert answer.error_code == ErrorCode.NONE
+
+
+async def test_a_broker_that_is_down_is_forgotten(tmp_path: Path) -> None:
+    async with AdminWorld(tmp_path) as world:
+        await world.add_broker(2, fenced=True)
+        answers = [
+            await world.call(ApiKey.UNREGISTER_BROKER, UnregisterBrokerRequest(broker_id=broker), 0)
+            for broker in (2, 2, 1)
+        ]
+        codes = [ErrorCode(answer.error_code) for answer in answers]
+        assert codes == [ErrorCode.NONE, ErrorCode.BROKER_ID_NOT_REGISTERED, ErrorCode.INVALID_REQUEST]
+        assert list(world.image.brokers) == [1]
+
+
+@pytest.mark.parametrize(
+    ("cluster_id", "voter", "listeners", "expected"),
+    [
+        ("another", 2, 1, ErrorCode.INCONSISTENT_CLUSTER_ID),
+        (CLUSTER_ID, 2, 0, ErrorCode.INVALID_REQUEST),
+        (None, 1, 1, ErrorCode.DUPLICATE_VOTER),
+        # A broker alone has no peer port, so nobody can join it.
+        (None, 2, 1, ErrorCode.INVALID_REQUEST),
+    ],
+)
+async def test_a_voter_that_cannot_be_added_is_refused(
+    tmp_path: Path, cluster_id: str | None, voter: int, listeners: int, expected: ErrorCode
+) -> None:
+    async with AdminWorld(tmp_path) as world:
+        listener = Listener(name="CONTROLLER", host="h", port=1)
+        request = AddRaftVoterRequest(cluster_id=cluster_id, voter_id=voter, listeners=[listener] * listeners)
+        answer = await world.call(ApiKey.ADD_RAFT_VOTER, request, 1)
+        assert answer.error_code == expected and answer.error_message
+
+
+@pytest.mark.parametrize(
+    ("cluster_id", "voter", "expected"),
+    [
+        ("another", 1, ErrorCode.INCONSISTENT_CLUSTER_ID),
+        (None, 2, ErrorCode.VOTER_NOT_FOUND),
+        (None, 1, ErrorCode.INVALID_REQUEST),
+    ],
+)
+async def test_a_voter_that_cannot_be_removed_stays(
+    tmp_path: Path, cluster_id: str | None, voter: int, expected: ErrorCode
+) -> None:
+    async with AdminWorld(tmp_path) as world:
+        request = RemoveRaftVoterRequest(cluster_id=cluster_id, voter_id=voter)
+        answer = await world.call(ApiKey.REMOVE_RAFT_VOTER, request, 0)
+        assert answer.error_code == expected and answer.error_message
+
+
+def test_replicas_are_not_moved_between_directories_and_the_answer_says_why() -> None:
+    directories = [
+        SimpleNamespace(path="/a", offline_reason=None, partitions=[("t", 0, 10)]),
+        SimpleNamespace(path="/b", offline_reason=None, partitions=[]),
+        SimpleNamespace(path="/c", offline_reason="it failed", partitions=[]),
+    ]
+    context: Any = SimpleNamespace(services=SimpleNamespace(logs=SimpleNamespace(describe=lambda: directories)))
+
+    def ask(path: str, index: int = 0) -> ErrorCode:
+        topic = AlterReplicaLogDirTopic(name="t", partitions=[index])
+        request = AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path=path, topics=[topic])])
+        ((result,),) = [each.partitions for each in alter_replica_log_dirs.handle(context, request).results]
+        return ErrorCode(result.error_code)
+
+    assert ask("/a") == ErrorCode.NONE
+    assert ask("/b") == ErrorCode.POLICY_VIOLATION
+    assert ask("/c") == ErrorCode.KAFKA_STORAGE_ERROR
+    assert ask("/d") == ErrorCode.LOG_DIR_NOT_FOUND
+    assert ask("/a", 1) == ErrorCode.REPLICA_NOT_AVAILABLE

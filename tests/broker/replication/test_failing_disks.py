@@ -1,0 +1,69 @@
+"""A disk that fails takes its own partitions, and nobody else's."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from raftlog.broker.store.disk import OsDisk
+from raftlog.wire.errors import ErrorCode
+from tests.broker.replication.brokers import Cluster, run
+from tests.waiting import until
+
+
+def test_a_replicated_partition_whose_log_fails_takes_its_directory_offline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        async with Cluster(tmp_path) as cluster:
+            cluster.create_topic((1, 2, 3), (1, 2, 3), (2, 1, 3))
+            for index in range(3):
+                cluster[cluster.state(index).leader].append("a", index=index)
+            await until(lambda: all(cluster.is_replicated(index) for index in range(3)))
+
+            class Failing(OsDisk):
+                def write_at(self, descriptor: int, data: Any, position: int, /) -> int:
+                    raise OSError(errno.EIO, "the disk is gone")
+
+            failing = Failing()
+            for log in cluster[1].logs:
+                for segment in log.opened:
+                    monkeypatch.setattr(segment, "_disk", failing)
+            # A follower is the first to notice.
+            cluster[2].append("b", index=2)
+            await until(lambda: cluster[1].logs.directories[0].offline_reason is not None)
+            for index in range(3):
+                found = cluster[1].partitions.find_replica("t", None, index)
+                assert found is ErrorCode.KAFKA_STORAGE_ERROR
+            # The others go on without it.
+            cluster.kill(1)
+            for index in range(3):
+                cluster[cluster.state(index).leader].append("c", index=index)
+            await until(lambda: all(cluster.is_replicated(index) for index in range(3)))
+
+    run(story)
+
+
+def test_a_partition_that_leaves_a_failing_disk_takes_its_directory_offline_and_the_broker_follows_the_metadata(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Failing(OsDisk):
+        def rename(self, old: str, new: str) -> None:
+            raise OSError(errno.EIO, "the disk is gone")
+
+    async def story() -> None:
+        async with Cluster(tmp_path) as cluster:
+            cluster.create_topic((1, 2, 3))
+            cluster[1].append("a")
+            await until(cluster.is_replicated)
+            monkeypatch.setattr(cluster[1].logs.store, "disk", Failing())
+            cluster.set_state(replicas=(2, 3), isr=(2, 3), leader=2)
+            assert "the disk is gone" in (cluster[1].logs.directories[0].offline_reason or "")
+            assert cluster[1].logs.get("t", 0) is None
+            cluster[2].append("b")
+            await until(cluster.is_replicated)
+
+    run(story)

@@ -1,0 +1,86 @@
+"""When a broker with a full disk has others lead, and when it comes back."""
+
+from __future__ import annotations
+
+import pytest
+
+from raftlog.broker.runtime.full_disk import FullDisk
+from raftlog.broker.store.names import HIGH_WATERMARKS
+from raftlog.linearizability.simulator.disk import FaultyDisk
+from raftlog.wire.errors import ErrorCode
+from tests.broker.store.log_world import batch_of
+from tests.broker.store.store_world import Host
+
+
+class Filled:
+    """A broker whose disk has filled up, told of every refused append."""
+
+    def __init__(self, *directories: str, others_can_lead: bool = True) -> None:
+        self.disk = FaultyDisk()
+        self.host = Host(*directories, disk=self.disk)
+        self.hurried = 0
+        self.full_disk = FullDisk(self.host.manager, lambda _: others_can_lead, self.hurry)
+        self.host.manager.store.on_full = self.full_disk.log_full
+        for index in range(2):
+            self.host.append(index=index)
+        self.disk.full = True
+
+    def hurry(self) -> None:
+        self.hurried += 1
+
+    def append(self, index: int) -> ErrorCode:
+        return self.host.open(index=index).append_as_leader(batch_of([b"x"], 1), 0, self.host.clock.ms).error
+
+
+def test_a_broker_with_one_directory_is_fenced_until_there_is_room() -> None:
+    filled = Filled("/a")
+    assert not filled.full_disk.wants_fence()
+    assert filled.append(0) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert filled.append(1) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert filled.hurried == 1, "it is told once, and at once"
+    assert filled.full_disk.wants_fence()
+    assert filled.host.offline == [], "all stays readable"
+    filled.disk.full = False
+    assert not filled.full_disk.wants_fence()
+    filled.host.clock.ms += 2000
+    assert filled.append(0) is ErrorCode.NONE
+
+
+def test_of_several_directories_the_full_one_goes_offline_and_the_other_goes_on() -> None:
+    filled = Filled("/a", "/b")
+    assert filled.append(0) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert not filled.full_disk.wants_fence()
+    offline = [directory.path for directory in filled.host.manager.directories if directory.offline_reason]
+    assert offline == [filled.host.manager.directories[0].path]
+    assert all(log.intact for log in filled.host.manager), "a full disk has taken nothing away"
+    filled.disk.full = False
+    assert filled.append(1) is ErrorCode.NONE
+
+
+def test_where_nobody_else_is_in_sync_the_leader_stays() -> None:
+    filled = Filled("/a", others_can_lead=False)
+    assert filled.append(0) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert not filled.full_disk.wants_fence()
+    assert filled.hurried == 0
+
+
+def test_a_disk_that_cannot_be_asked_has_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    filled = Filled("/a")
+    filled.append(0)
+
+    def usage(_: str) -> tuple[int, int]:
+        raise OSError("no such device")
+
+    filled.disk.full = False
+    monkeypatch.setattr(filled.disk, "usage", usage)
+    assert filled.full_disk.wants_fence()
+
+
+async def test_a_checkpoint_for_which_there_is_no_room_is_written_later() -> None:
+    filled = Filled("/a")
+    upkeep = filled.host.manager.upkeep
+    assert not await upkeep.checkpoint(HIGH_WATERMARKS)
+    assert filled.host.manager.directories[0].offline_reason is None
+    filled.disk.full = False
+    assert await upkeep.checkpoint(HIGH_WATERMARKS)
+    assert filled.host.text(f"/a/{HIGH_WATERMARKS}").splitlines()[1:] == ["2", "t 0 1", "t 1 1"]

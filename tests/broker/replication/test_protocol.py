@@ -1,0 +1,351 @@
+"""What clients and followers are told by brokers that replicate, version by version."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from raftlog.broker.api.replica_requests import parse_replica_fetch
+from raftlog.broker.core.replica.selector import closest_replica
+from raftlog.broker.runtime.replication.fetch_codec import (
+    VERSION,
+    FetchTerms,
+    WantedPartition,
+    decode_fetch_answer,
+    encode_fetch,
+)
+from raftlog.broker.server.limits import REMEMBERED_POLL_BYTES_MAX
+from raftlog.wire.codec import decode, encode
+from raftlog.wire.errors import ErrorCode
+from raftlog.wire.headers import encode_response_header, parse_request_header
+from raftlog.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from raftlog.wire.messages.fetch import (
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+    LeaderIdAndEpoch,
+    PartitionData,
+    ReplicaState,
+)
+from raftlog.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from raftlog.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tests.broker.replication.brokers import TOPIC, TOPIC_ID, Client, Cluster, batch, run
+from tests.waiting import until
+
+ID = b"another id of 16"
+
+
+def test_a_followers_request_is_what_the_codec_makes() -> None:
+    wanted = {
+        TOPIC_ID: [WantedPartition(index, 5, 1 << 40, 4, 7, 1 << 20) for index in range(200)],
+        ID: [WantedPartition(0, 1, 0, -1, 0, 1)],
+    }
+    frame = encode_fetch(
+        FetchTerms(b"raftlog-replica-2", 2, 77, 500, 1, 10 << 20), 3, (9, 8), wanted, {ID: [4, 5], TOPIC_ID: [6]}
+    )
+    assert int.from_bytes(frame[:4], "big") == len(frame) - 4
+    header = parse_request_header(frame[4:])
+    assert header[:4] == (1, VERSION, 3, "raftlog-replica-2")
+    assert decode(FetchRequest, VERSION, bytes(frame[4:]), header.body_offset) == FetchRequest(
+        replica_state=ReplicaState(replica_id=2, replica_epoch=77),
+        max_wait_ms=500,
+        min_bytes=1,
+        max_bytes=10 << 20,
+        session_id=9,
+        session_epoch=8,
+        topics=[
+            FetchTopic(
+                topic_id=topic_id,
+                partitions=[
+                    FetchPartition(
+                        partition=p.index,
+                        current_leader_epoch=p.leader_epoch,
+                        fetch_offset=p.fetch_offset,
+                        last_fetched_epoch=p.last_epoch,
+                        log_start_offset=p.log_start_offset,
+                        partition_max_bytes=p.bytes_max,
+                    )
+                    for p in partitions
+                ],
+            )
+            for topic_id, partitions in wanted.items()
+        ],
+        forgotten_topics_data=[
+            ForgottenTopic(topic_id=ID, partitions=[4, 5]),
+            ForgottenTopic(topic_id=TOPIC_ID, partitions=[6]),
+        ],
+    )
+
+
+def test_a_followers_request_is_read_by_hand_as_it_was_written() -> None:
+    many = [WantedPartition(number, 5, 1 << 40, 4, 7, 9) for number in range(300)]
+    wanted = {TOPIC_ID: many, ID: [WantedPartition(1, *[2] * 5)]}
+    terms = FetchTerms(b"raftlog-replica-2", 2, 77, 500, 1, 10 << 20)
+    frame = encode_fetch(terms, 3, (9, 8), wanted, {ID: [4, 5], TOPIC_ID: [6]})[4:]
+    start = parse_request_header(frame).body_offset
+    told = parse_replica_fetch(memoryview(frame), start)
+    assert told is not None
+    assert told[:7] == (500, 1, 10 << 20, 9, 8, 2, 77)
+    assert told.wanted == [(topic_id, [(*p, 0) for p in partitions]) for topic_id, partitions in wanted.items()]
+    assert told.forgotten == [(ID, [4, 5]), (TOPIC_ID, [6])]
+    for end in range(len(frame)):
+        assert parse_replica_fetch(memoryview(frame)[:end], start) is None
+    consumer = encode(FetchRequest(max_wait_ms=500, topics=[FetchTopic(topic_id=ID)]), VERSION)
+    assert parse_replica_fetch(memoryview(consumer), 0) is None
+
+
+def test_an_answer_that_the_codec_makes_is_understood() -> None:
+    answer = FetchResponse(
+        session_id=12,
+        responses=[
+            FetchableTopicResponse(
+                topic_id=TOPIC_ID,
+                partitions=[
+                    PartitionData(partition_index=0, high_watermark=5, log_start_offset=2, records=b"r" * 300),
+                    PartitionData(
+                        partition_index=1,
+                        high_watermark=6,
+                        diverging_epoch=EpochEndOffset(epoch=3, end_offset=44),
+                        current_leader=LeaderIdAndEpoch(leader_id=1, leader_epoch=9),
+                        records=b"",
+                    ),
+                ],
+            ),
+            FetchableTopicResponse(topic_id=ID, partitions=[PartitionData(partition_index=7, error_code=6)]),
+        ],
+    )
+    frame = encode_response_header(1, VERSION, 21) + encode(answer, VERSION)
+    told = decode_fetch_answer(memoryview(frame))
+    assert (told.correlation_id, told.error, told.session_id) == (21, 0, 12)
+    first, second, third = told.partitions
+    assert (first.topic_id, first.index, first.error, first.high_watermark, first.log_start_offset) == (
+        TOPIC_ID, 0, 0, 5, 2,
+    )  # fmt: skip
+    assert bytes(first.records) == b"r" * 300 and first.diverging is None
+    assert second.diverging == (3, 44) and len(second.records) == 0
+    assert (third.topic_id, third.index, third.error) == (ID, 7, 6)
+
+
+def produce(index: int, *values: str, acks: int = -1) -> ProduceRequest:
+    data = [PartitionProduceData(index=index, records=batch(*values))]
+    return ProduceRequest(acks=acks, timeout_ms=5000, topic_data=[TopicProduceData(name=TOPIC, partition_data=data)])
+
+
+def fetch(offset: int, *, epoch: int = -1, rack: str = "", wait_ms: int = 100) -> FetchRequest:
+    wanted = FetchPartition(partition=0, fetch_offset=offset, current_leader_epoch=epoch, partition_max_bytes=1 << 20)
+    return FetchRequest(
+        max_wait_ms=wait_ms,
+        min_bytes=1,
+        rack_id=rack,
+        topics=[FetchTopic(topic=TOPIC, topic_id=TOPIC_ID, partitions=[wanted])],
+    )
+
+
+def list_offsets(timestamp: int = -1) -> ListOffsetsRequest:
+    wanted = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
+    return ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=TOPIC, partitions=[wanted])])
+
+
+def only(answer: Any) -> Any:
+    """The one partition of an answer."""
+    topics = getattr(answer, "responses", None) or answer.topics
+    (topic,) = topics
+    (partition,) = getattr(topic, "partition_responses", None) or topic.partitions
+    return partition
+
+
+def test_a_follower_says_who_leads(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Cluster(tmp_path) as cluster:
+            cluster.create_topic((1, 2, 3))
+            cluster.set_state(leader=2)
+            async with Client(cluster[3]) as client:
+                for version in (9, 10, 12):
+                    answer = await client.ask(produce(0, "x"), version)
+                    told = only(answer)
+                    assert told.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+                    if version >= 10:
+                        assert (told.current_leader.leader_id, told.current_leader.leader_epoch) == (2, 1)
+                        (node,) = answer.node_endpoints
+                        assert (node.node_id, node.host, node.port) == (2, "127.0.0.1", cluster[2].port)
+                # Before v11 a consumer names no rack, and is served by leaders alone.
+                assert only(await client.ask(fetch(0), 10)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+                answer = await client.ask(fetch(0, epoch=0), 17)
+                assert only(answer).error_code == ErrorCode.FENCED_LEADER_EPOCH
+                assert only(answer).current_leader == LeaderIdAndEpoch(leader_id=2, leader_epoch=1)
+                assert [node.node_id for node in answer.node_endpoints] == [2]
+                assert only(await client.ask(list_offsets(), 7)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    run(story)
+
+
+def test_acks_of_all_wait_for_the_followers_and_too_few_of_them_are_refused(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Cluster(tmp_path, topic={"min.insync.replicas": "2"}) as cluster:
+            cluster.create_topic((1, 2, 3))
+            async with Client(cluster[1]) as client:
+                told = only(await client.ask(produce(0, "a", "b"), 11))
+                assert (told.error_code, told.base_offset) == (ErrorCode.NONE, 0)
+                assert cluster[2].end() == cluster[3].end() == 2
+                cluster.kill(2)
+                cluster.kill(3)
+                assert only(await client.ask(produce(0, "c"), 11)).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+                assert only(await client.ask(produce(0, "c", acks=1), 11)).error_code == ErrorCode.NONE
+                # What acks=1 appended nobody sees yet.
+                assert only(await client.ask(list_offsets(), 7)).offset == 2
+
+    run(story)
+
+
+def test_a_new_leader_tells_no_end_before_it_can_vouch_for_it(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Cluster(tmp_path) as cluster:
+            cluster.create_topic((1, 2, 3))
+            cluster[1].append("a")
+            await until(cluster.is_replicated)
+            cluster[2].partition()
+            # 2 has a record of which it does not know that it is committed; 3 is silent.
+            cluster[1].append("b")
+            await until(lambda: cluster[2].end() == 2 and cluster[3].end() == 2)
+            for node_id in (1, 3):
+                cluster[node_id].replication.close()
+                cluster[node_id].deaf = True
+            cluster[2].partition().log.high_watermark = 1
+            cluster.set_state(leader=2)
+            async with Client(cluster[2]) as client:
+                assert only(await client.ask(list_offsets(), 7)).error_code == ErrorCode.OFFSET_NOT_AVAILABLE
+                assert only(await client.ask(list_offsets(), 4)).error_code == ErrorCode.LEADER_NOT_AVAILABLE
+                assert only(await client.ask(list_offsets(-2), 7)).offset == 0
+                told = only(await client.ask(fetch(1), 12))
+                assert (told.error_code, bytes(told.records)) == (ErrorCode.NONE, b"")
+
+    run(story)
+
+
+def test_a_poll_with_much_behind_it_is_answered_and_not_remembered(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Cluster(tmp_path, 1) as cluster, Client(cluster[1]) as client:
+            cluster.create_topic((1,))
+            opening = fetch(0)
+            opening.session_epoch = 0
+            session_id = (await client.ask(opening, 13)).session_id
+            assert session_id
+            (connection,) = cluster[1].server.connections
+            for epoch, behind, remembered in ((1, REMEMBERED_POLL_BYTES_MAX, False), (2, 1, True), (3, 1, True)):
+                poll = FetchRequest(max_wait_ms=1, min_bytes=1, session_id=session_id, session_epoch=epoch)
+                await client.send(poll, 13, bytes(behind))
+                answer = await client.receive(poll, 13)
+                assert (answer.error_code, answer.session_id, answer.responses) == (ErrorCode.NONE, session_id, [])
+                assert (connection.recogniser is not None) is remembered
+
+    run(story)
+
+
+def test_a_consumer_reads_from_the_replica_in_its_rack(tmp_path: Path) -> None:
+    async def story() -> None:
+        racks = {1: "a", 2: "b", 3: "b"}
+        async with Cluster(tmp_path) as cluster:
+            cluster.create_topic((1, 2, 3))
+            cluster[1].append("x")
+            await until(cluster.is_replicated)
+            cluster[1].fetches.rack_of = racks.get
+            async with Client(cluster[1]) as leader, Client(cluster[2]) as follower:
+                assert only(await leader.ask(fetch(0, rack="a"), 13)).preferred_read_replica == -1
+                assert only(await leader.ask(fetch(0, rack="nowhere"), 13)).preferred_read_replica == -1
+                told = only(await leader.ask(fetch(1, rack="b", wait_ms=60_000), 13))
+                assert told.preferred_read_replica in (2, 3) and bytes(told.records) == b""
+                assert told.high_watermark == 1
+                told = only(await follower.ask(fetch(0, rack="b"), 13))
+                assert bytes(told.records) == cluster[1].stored()
+                assert told.high_watermark == 1
+            leadership = cluster[1].partition().leadership
+            assert leadership is not None
+            leadership.followers[2].end_offset = 0
+            assert closest_replica(leadership, "b", 0, leader_rack="a", rack_of=racks.get) == 3
+            leadership.isr = (1, 2)
+            assert closest_replica(leadership, "b", 0, leader_rack="a", rack_of=racks.get) == 2
+
+    run(story)
+
+
+def test_a_long_poll_at_a_follower_ends_when_it_hears_that_records_are_committed(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Cluster(tmp_path) as cluster:
+            cluster.create_topic((1, 2, 3))
+            cluster[1].append("x")
+            await until(cluster.is_replicated)
+            async with Client(cluster[2]) as follower:
+                request = fetch(1, wait_ms=60_000)
+                await follower.send(request, 13)
+                cluster[1].append("y")
+                told = only(await follower.receive(request, 13))
+                assert told.high_watermark == 2 and len(told.records) > 0
+
+    run(story)
+
+
+@pytest.mark.parametrize("version", [12, 17])
+def test_kafkas_tool_that_compares_replicas_can_read_each_of_them(tmp_path: Path, version: int) -> None:
+    """It says that it is replica -2, and was taken for a follower that nobody knows."""
+
+    async def story() -> None:
+        async with Cluster(tmp_path) as cluster:
+            cluster.create_topic((1, 2, 3))
+            cluster[1].append("x")
+            await until(cluster.is_replicated)
+            for broker in cluster.brokers.values():
+                await until(lambda broker=broker: broker.high_watermark() == 1)  # type: ignore[misc]
+                request = fetch(0)
+                (request if version < 15 else request.replica_state).replica_id = -2
+                async with Client(broker) as client:
+                    told = only(await client.ask(request, version))
+                assert (told.error_code, told.high_watermark) == (ErrorCode.NONE, 1) and len(told.records) > 0
+
+    run(story)
+
+
+def test_deleted_records_are_gone_from_all_replicas_when_that_is_answered(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Cluster(tmp_path) as cluster:
+            cluster.create_topic((1, 2, 3))
+            cluster[1].append("a", "b", "c")
+            await until(cluster.is_replicated)
+            wanted = DeleteRecordsTopic(name=TOPIC, partitions=[DeleteRecordsPartition(partition_index=0, offset=2)])
+            async with Client(cluster[1]) as client:
+                told = only(await client.ask(DeleteRecordsRequest(topics=[wanted], timeout_ms=8000), 2))
+                assert (told.error_code, told.low_watermark) == (ErrorCode.NONE, 2)
+                assert [broker.partition().log.log_start_offset for broker in cluster.brokers.values()] == [2, 2, 2]
+                cluster[3].replication.close()
+                wanted.partitions[0].offset = 3
+                told = only(await client.ask(DeleteRecordsRequest(topics=[wanted], timeout_ms=100), 2))
+                assert (told.error_code, told.low_watermark) == (ErrorCode.REQUEST_TIMED_OUT, 2)
+
+    run(story)
+
+
+def test_a_follower_that_dies_is_not_waited_for_when_records_are_deleted(tmp_path: Path) -> None:
+    """It was not in the ISR: that it is fenced changes nothing about the partition."""
+
+    async def story() -> None:
+        async with Cluster(tmp_path) as cluster:
+            cluster.create_topic((1, 2, 3))
+            cluster[1].append("a", "b", "c")
+            await until(cluster.is_replicated)
+            cluster[3].replication.close()
+            cluster.set_state(isr=(1, 2))
+            wanted = DeleteRecordsTopic(name=TOPIC, partitions=[DeleteRecordsPartition(partition_index=0, offset=2)])
+            async with Client(cluster[1]) as client:
+                request = DeleteRecordsRequest(topics=[wanted], timeout_ms=60_000)
+                await client.send(request, 2)
+                await until(lambda: cluster[2].partition().log.log_start_offset == 2)
+                cluster.fence(3)
+                told = only(await client.receive(request, 2))
+                assert (told.error_code, told.low_watermark) == (ErrorCode.NONE, 2)
+
+    run(story)

@@ -1,0 +1,90 @@
+"""Lost contact: a dead broker is not called a leader once more, and one that is cut off lets its clients go."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import pairwise
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from raftlog.broker.runtime.contact import LOOK_SECONDS, SUSPICION_SECONDS_MAX, QuorumWatch, Suspects
+from raftlog.metadata.commands import NewTopic
+from raftlog.raft.seam import QuorumMember, QuorumStatus
+from raftlog.wire.apis import ApiKey
+from raftlog.wire.errors import ErrorCode
+from raftlog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests.broker.runtime.admin_world import AdminWorld, versions
+from tests.broker.runtime.wheel import Wheel
+
+
+def test_a_broker_is_suspected_from_the_loss_of_its_connection_for_a_moment() -> None:
+    now = 0.0
+    suspects = Suspects(lambda: now)
+    assert suspects.current() == frozenset()
+    suspects.on_peer(2, False)
+    suspects.on_peer(3, False)
+    suspects.on_peer(3, True)
+    assert suspects.current() == {2}
+    now = SUSPICION_SECONDS_MAX
+    assert suspects.current() == frozenset()
+
+
+def test_a_broker_is_suspected_as_soon_as_the_kernel_knows() -> None:
+    gone: frozenset[int] = frozenset()
+    suspects = Suspects(lambda: 0.0, lambda: gone)
+    assert suspects.current() == frozenset()
+    gone = frozenset({3})
+    assert suspects.current() == {3}
+    gone = frozenset()
+    assert suspects.current() == {3}, "until it is back, or fenced"
+    suspects.on_peer(3, True)
+    assert suspects.current() == frozenset()
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.METADATA))
+async def test_a_client_is_not_told_that_a_suspect_leads(tmp_path: Path, version: int) -> None:
+    async with AdminWorld(tmp_path) as world:
+        await world.add_broker(2)
+        await world.create(NewTopic("t", assignments=((0, (1,)), (1, (2,)))))
+        everything = MetadataRequest(topics=[] if version == 0 else None)
+        by_name = MetadataRequest(topics=[MetadataRequestTopic(name="t")])
+        for lost, expected in ((True, [1, -1]), (False, [1, 2])):
+            world.suspects.on_peer(2, not lost)
+            for request in (everything, by_name):
+                response = await world.call(ApiKey.METADATA, request, version)
+                (partitions,) = [topic.partitions for topic in response.topics]
+                assert [each.leader_id for each in partitions] == expected
+                errors = [ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE if lost else ErrorCode.NONE]
+                assert [each.error_code for each in partitions] == errors
+                assert partitions[1].isr_nodes == [2]
+
+
+def status(leader_id: int, age: float = 0.0) -> QuorumStatus:
+    voters = tuple(QuorumMember(node, "h", 1, 0, True, age, age) for node in (1, 2, 3))
+    return QuorumStatus(1, leader_id, 1, 0, 0, voters, ())
+
+
+def test_clients_are_let_go_ever_less_often_while_there_is_no_contact() -> None:
+    wheel = Wheel()
+    now, disconnect_all = status(2), []
+    watch = QuorumWatch(
+        cast(asyncio.AbstractEventLoop, wheel), lambda: now, 4.0, lambda _reason: disconnect_all.append(wheel.now)
+    )
+    watch.begin()
+    wheel.advance_to(200.0)
+    assert not disconnect_all, "the quorum is there"
+    now = status(-1)
+    wheel.advance_to(700.0)
+    moments = [200.0 + LOOK_SECONDS, *disconnect_all]
+    assert [after - before for before, after in pairwise(moments)] == [4.0, 4.0, 8.0, 16.0, 32.0] + 7 * [60.0]
+    now = status(2)
+    wheel.advance_to(800.0)
+    assert len(disconnect_all) == 12, "the quorum is back"
+    now = status(-1)
+    wheel.advance_to(805.0)
+    assert disconnect_all[12:] == [800.0 + LOOK_SECONDS + 4.0], "and the pauses begin again"
+    watch.end()
+    wheel.advance_to(2000.0)
+    assert len(disconnect_all) == 13

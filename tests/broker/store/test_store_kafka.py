@@ -1,0 +1,228 @@
+"""Kafka's own tools and broker on our files, and our store on Kafka's."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from raftlog.broker.core.log.checkpoint_text import format_offsets, parse_offsets
+from raftlog.broker.core.log.config import LogConfig
+from raftlog.broker.core.log.results import AppendOrigin
+from raftlog.broker.store.disk import OsDisk
+from raftlog.broker.store.names import HIGH_WATERMARKS, RECOVERY_POINTS
+from raftlog.broker.store.partition_log import PartitionLog
+from raftlog.broker.store.store import Store
+from raftlog.wire.batch import Record, encode_batch
+from raftlog.wire.compression import Compression
+from raftlog.wire.control import TransactionMarker, encode_transaction_marker
+from raftlog.wire.errors import ErrorCode
+from tests.broker.core.log.test_validation_kafka import free_port
+from tests.broker.store.log_world import batch_of
+from tests.paths import KAFKA
+
+WRONG = re.compile(r"mismatch|corrupt|invalid|not valid|out of order|do not match|Exception|Found timestamp", re.I)
+
+pytestmark = [
+    pytest.mark.java,
+    pytest.mark.skipif(
+        shutil.which("java") is None or not KAFKA.exists(), reason="needs Java 17 and Kafka's jars in ../shared/peers"
+    ),
+]
+
+
+class WallClock:
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+
+def open_log(directory: Path, config: LogConfig, *, end_offset: int = 0, clean: bool = False) -> PartitionLog:
+    store = Store(OsDisk(), WallClock())
+    log = PartitionLog(
+        store, "t", 0, str(directory), config, recovery_point=end_offset, high_watermark=end_offset, clean=clean
+    )
+    log.open()
+    return log
+
+
+def append(log: PartitionLog, batch: bytes, epoch: int = 0, *, control: bool = False) -> None:
+    origin = AppendOrigin.COORDINATOR if control else AppendOrigin.CLIENT
+    result = log.append_as_leader(batch, epoch, WallClock().now_ms(), origin=origin)
+    assert result.error is ErrorCode.NONE, result
+    log.update_high_watermark(log.log_end_offset)
+
+
+def marker(producer_id: int, *, commit: bool) -> bytes:
+    now_ms = WallClock().now_ms()
+    return encode_transaction_marker(
+        TransactionMarker(commit, 3), producer_id=producer_id, producer_epoch=0, timestamp=now_ms
+    )
+
+
+def fill(log: PartitionLog) -> None:
+    """Everything a log can hold: codecs, producers, transactions of both ends, epochs, times out of order."""
+    now_ms = WallClock().now_ms()
+    for turn in range(40):
+        codec = list(Compression)[turn % 5]
+        records = [Record(n, now_ms + turn * 10 - n * 7, b"key %d" % n, b"value " * 30) for n in range(1 + turn % 6)]
+        append(log, encode_batch(records, compression=codec), epoch=turn // 10)
+        append(log, batch_of([b"x"] * 3, now_ms + turn, producer_id=1, base_sequence=turn * 3), epoch=turn // 10)
+        append(
+            log,
+            batch_of([b"y"] * 2, now_ms, producer_id=2, base_sequence=turn * 2, transactional=True),
+            epoch=turn // 10,
+        )
+        if turn % 4 == 3:
+            append(log, marker(2, commit=turn % 8 == 3), epoch=turn // 10, control=True)
+
+
+def dump(directory: Path, suffixes: list[str], *options: str) -> str:
+    files = ",".join(str(path) for suffix in suffixes for path in sorted(directory.glob(f"*{suffix}")))
+    command = [str(KAFKA), "tool", "dump-log", "--files", files, *options]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("closed", [True, False], ids=["closed", "killed"])
+def test_kafkas_dump_log_reads_our_files_and_finds_nothing_wrong(tmp_path: Path, closed: bool) -> None:
+    directory = tmp_path / "t-0"
+    directory.mkdir()
+    config = LogConfig(segment_bytes=4000, index_interval_bytes=200)
+    log = open_log(directory, config)
+    fill(log)
+    segments = [segment.base_offset for segment in log.opened.segments]
+    assert len(segments) > 3
+    end = log.log_end_offset
+    if not closed:
+        log.abandon()
+        log = open_log(directory, config)
+    log.close()
+
+    text = dump(directory, [".log", ".index", ".timeindex", ".snapshot", ".txnindex"], "--deep-iteration")
+    wrong = [line for line in text.splitlines() if WRONG.search(line)]
+    assert not wrong, wrong
+    parts = dict(re.findall(r"^Dumping [^\n]*/(\S+)\n(.*?)(?=^Dumping |\Z)", text, re.M | re.S))
+    deep = "".join(part for name, part in parts.items() if name.endswith(".log"))
+    assert [int(offset) for offset in re.findall(r"^\| offset: (\d+)", deep, re.M)] == list(range(end))
+    assert [int(start) for start in re.findall(r"Log starting offset: (\d+)", deep)] == segments
+    for base in segments:
+        assert parts[f"{base:020d}.index"].count("offset:") > 1
+        assert parts[f"{base:020d}.timeindex"].count("timestamp:") > 0
+    assert "producerId: 2" in parts[f"{end:020d}.snapshot"]
+    aborted = [part.count("producerId: 2") for name, part in parts.items() if name.endswith(".txnindex")]
+    assert sum(aborted) == 5
+    checked = dump(directory, [".index", ".timeindex"], "--index-sanity-check")
+    assert checked.count("passed sanity check") == 2 * len(segments), checked
+    if closed:
+        assert not WRONG.search(dump(directory, [".index"], "--verify-index-only"))
+
+
+def test_kafkas_dump_log_reads_every_file_of_a_log_of_one_batch(tmp_path: Path) -> None:
+    directory = tmp_path / "t-0"
+    directory.mkdir()
+    log = open_log(directory, LogConfig())
+    append(log, batch_of([b"x"], WallClock().now_ms()))
+    log.close()
+    for suffix in {path.suffix for path in directory.iterdir()} & {".log", ".index", ".timeindex", ".snapshot"}:
+        assert not WRONG.search(dump(directory, [suffix]))
+
+
+@pytest.fixture
+def kafka(tmp_path: Path) -> Iterator[tuple[Path, list[str], str]]:
+    """(data directory, command to start, address) of a Kafka broker that is stopped in the end."""
+    port = free_port()
+    directory = tmp_path / "kafka"
+    start = [str(KAFKA), "start", "--dir", str(directory), "--nodes", "1", "--port", str(port), "--heap", "400m"]
+    try:
+        yield directory / "broker-1" / "data", start, f"127.0.0.1:{port}"
+    finally:
+        stop(directory)
+
+
+def stop(directory: Path) -> None:
+    subprocess.run([str(KAFKA), "stop", "--dir", str(directory)], check=False, capture_output=True, timeout=60)
+
+
+def run(command: list[str]) -> None:
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def read_all(address: str, isolation: str, end: int) -> list[Message]:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": address,
+            "group.id": "reader",
+            "isolation.level": isolation,
+            "enable.partition.eof": True,
+        }
+    )
+    consumer.assign([TopicPartition("t", 0, 0)])
+    found: list[Message] = []
+    deadline = time.monotonic() + 30
+    try:
+        while time.monotonic() < deadline:
+            message = consumer.poll(1)
+            if message is not None and message.error() is None:
+                found.append(message)
+            elif message is not None and message.offset() >= end:
+                return found
+    finally:
+        consumer.close()
+    raise AssertionError(f"only {len(found)} records within 30 s")
+
+
+@pytest.mark.slow
+def test_kafka_goes_on_with_a_log_of_ours_and_we_with_one_of_kafkas(kafka: tuple[Path, list[str], str]) -> None:
+    data, start, address = kafka
+    run(start)
+    admin = AdminClient({"bootstrap.servers": address})
+    admin.create_topics([NewTopic("t", 1, 1, config={"segment.bytes": "1048576"})])["t"].result()
+    producer = Producer({"bootstrap.servers": address, "enable.idempotence": True})
+    for number in range(3000):
+        producer.produce("t", b"kafka %d " % number + b"x" * 1000)
+    assert producer.flush(30) == 0
+    stop(data.parent.parent)
+
+    points = parse_offsets((data / RECOVERY_POINTS).read_text())
+    assert points["t", 0] == 3000
+    log = open_log(data / "t-0", LogConfig(segment_bytes=1 << 20), end_offset=3000, clean=True)
+    assert (log.log_end_offset, log.latest_epoch) == (3000, 0)
+    assert [entry.last_sequence for entry in log.producers] == [2999]
+    fill(log)
+    append(log, marker(2, commit=True), epoch=4, control=True)
+    end = log.log_end_offset
+    aborted = {
+        offset
+        for transaction in log.aborted_transactions(0, end)
+        for offset in range(transaction.first_offset, transaction.last_offset)
+    }
+    log.close()
+    for name in (RECOVERY_POINTS, HIGH_WATERMARKS):
+        (data / name).write_text(format_offsets({**parse_offsets((data / name).read_text()), ("t", 0): end}))
+
+    run(start)
+    found = read_all(address, "read_uncommitted", end)
+    assert [message.value()[:6] for message in found[:3000]] == [b"kafka "] * 3000
+    assert len(found) == end - 11, "all but the markers"
+    committed = read_all(address, "read_committed", end)
+    missing = {m.offset() for m in found} - {m.offset() for m in committed}
+    assert missing and missing <= aborted
+    producer = Producer({"bootstrap.servers": address})
+    producer.produce("t", b"last")
+    assert producer.flush(30) == 0
+    stop(data.parent.parent)
+    log = open_log(data / "t-0", LogConfig())
+    assert log.log_end_offset == end + 1
+    log.abandon()

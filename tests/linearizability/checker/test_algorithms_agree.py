@@ -1,0 +1,213 @@
+"""The algorithms against each other, on histories too long to try out literally."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+import pytest
+
+from raftlog.linearizability.checker import breadth_first, depth_first, frontier
+from raftlog.linearizability.checker.budget import Budget, Meter
+from raftlog.linearizability.checker.checking import check, split
+from raftlog.linearizability.checker.history import OK, History, Operation
+from raftlog.linearizability.checker.log_check import LogCheck
+from raftlog.linearizability.checker.log_gaps import Undecided, finish
+from raftlog.linearizability.checker.log_sparse import check_log
+from raftlog.linearizability.checker.model import Model
+from raftlog.linearizability.checker.models.log import Log
+from raftlog.linearizability.checker.models.register import Register
+from raftlog.linearizability.checker.search import Search
+from raftlog.linearizability.checker.verdict import Invalid, Status, Unknown
+from raftlog.linearizability.checker.zones import NotUnique, check_zones
+from tests.linearizability.checker.brute_force import is_linearizable
+from tests.linearizability.checker.objects import WORLDS, World, record
+
+
+def some_wrong(world: World, random: Random, count: int) -> History:
+    wrong = random.choice((0.0, 0.02, 0.1))
+    return record(world, random, count=count, clients=random.randint(2, 6), unknown=0.02, wrong=wrong)
+
+
+def searched(model: Model[Any], operations: Sequence[Operation]) -> Status:
+    return Search(model, operations).run(Meter(Budget(configurations=500_000)))
+
+
+@pytest.fixture
+def breadth_first_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(depth_first, "_WRONG_TURNS", -(1 << 40))
+    monkeypatch.setattr(depth_first, "_AHEAD", 0)
+
+
+def test_zones_say_what_the_search_says() -> None:
+    world = WORLDS["unique-register"]
+    seen = dict.fromkeys(Status, 0)
+    for seed in range(600):
+        random = Random(seed)
+        history = some_wrong(world, random, random.randint(5, 60))
+        try:
+            violation = check_zones(history.operations)
+        except NotUnique:
+            continue
+        status = searched(Register(), history.operations)
+        assert (violation is None) == (status is Status.VALID), seed
+        seen[status] += 1
+    assert min(seen[Status.VALID], seen[Status.INVALID]) > 50
+
+
+def test_the_log_check_says_what_the_search_says() -> None:
+    seen = dict.fromkeys(Status, 0)
+    for seed in range(400):
+        random = Random(seed)
+        history = some_wrong(WORLDS["log"], random, random.randint(5, 40))
+        try:
+            violation = check_log(history.operations, complete=True)
+        except Undecided:
+            continue
+        status = searched(Log(), history.operations)
+        assert (violation is None) == (status is Status.VALID), seed
+        seen[status] += 1
+    assert min(seen[Status.VALID], seen[Status.INVALID]) > 50
+
+
+@pytest.mark.usefixtures("breadth_first_only")
+@pytest.mark.parametrize("name", ["register", "cas-register", "key-value"])
+def test_a_return_among_writes_alone_is_brought_over_as_any_other_is(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = WORLDS[name]
+    seen = dict.fromkeys(Status, 0)
+    monkeypatch.setattr(breadth_first, "_AHEAD", 0)
+    for seed in range(400):
+        random = Random(seed)
+        clients, wrong = random.randint(2, 12), random.choice((0.0, 0.05))
+        history = record(world, random, count=random.randint(20, 80), clients=clients, wrong=wrong)
+        ends = []
+        for few in (64, -1):
+            monkeypatch.setattr(frontier, "_FEW", few)
+            walked = Search(world.model, history.operations)
+            status = walked.run(Meter(Budget()))
+            held = {state: len(entries) for state, entries in walked.frontier.groups.items()}
+            ends.append((status, status is Status.VALID or walked.refused, held))
+        assert ends[0] == ends[1], seed
+        seen[status] += 1
+    assert min(seen[Status.VALID], seen[Status.INVALID]) > 20, seen
+
+
+@pytest.mark.usefixtures("breadth_first_only")
+@pytest.mark.parametrize("name", ["key-value", "cas-register"])
+def test_forgoing_what_nobody_reads_changes_no_verdict_and_no_beginning_of_a_witness(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = WORLDS[name]
+    forwent = dict.fromkeys(Status, 0)
+    for seed in range(300):
+        random = Random(seed)
+        unknown, wrong = random.choice((0.0, 0.02)), random.choice((0.0, 0.03))
+        history = record(world, random, count=60, clients=random.randint(2, 6), unknown=unknown, wrong=wrong)
+        told = []
+        for ahead in (0, 32):
+            monkeypatch.setattr(breadth_first, "_AHEAD", ahead)
+            verdict = check(history, world.model)
+            shown = (verdict.witness.prefix_end, verdict.witness.minimal) if isinstance(verdict, Invalid) else None
+            told.append((verdict.status, [part.status for part in verdict.parts], shown))
+        assert told[0] == told[1], seed
+        for operations in split(world.model, history.operations).values():
+            looked = Search(world.model, operations)
+            status = looked.run(Meter(Budget()))
+            forwent[status] += looked.may_be_inexact
+    assert name != "key-value" or min(forwent[Status.VALID], forwent[Status.INVALID]) > 5, forwent
+
+
+@pytest.mark.parametrize("name", sorted({*WORLDS} - {"log", "partial-log", "equal-records"}))
+def test_the_search_says_what_the_definition_says_of_longer_histories(name: str) -> None:
+    world = WORLDS[name]
+    for seed in range(60):
+        random = Random(seed)
+        history = some_wrong(world, random, random.randint(15, 25))
+        expected = Status.VALID if is_linearizable(world.model, history.operations) else Status.INVALID
+        assert check(history, world.model).status is expected, seed
+
+
+@pytest.mark.parametrize("name", sorted(WORLDS))
+def test_a_small_budget_never_turns_the_answer_around(name: str) -> None:
+    world = WORLDS[name]
+    for seed in range(60):
+        random = Random(seed)
+        history = some_wrong(world, random, 30)
+        full = check(history, world.model)
+        for configurations in (1, 30, 300):
+            small = check(history, world.model, budget=Budget(configurations=configurations))
+            assert isinstance(small, Unknown) or small.status is full.status, seed
+
+
+def columns_of(history: History) -> Any:
+    numpy = pytest.importorskip("numpy")
+    from raftlog.linearizability.checker.columns import APPEND, END, READ, LogColumns
+
+    numbers: dict[Any, int] = {}
+    rows, told = [], []
+    for op in history.operations:
+        if op.function == "end":
+            rows.append((END, op.call, op.returned, op.output, 0, True))
+            continue
+        append = op.function == "append"
+        records = op.input if append else op.output[0]
+        first = op.output if append else op.input
+        rows.append((APPEND if append else READ, op.call, op.returned, first, len(records), append or op.output[1]))
+        told += [numbers.setdefault(one, len(numbers)) for one in records]
+    kind, call, returned, first, count, end = (numpy.array(column) for column in zip(*rows, strict=True))
+    return LogColumns(kind, call, returned, first, count, end.astype(bool), numpy.array(told, dtype=numpy.int64))
+
+
+def known_only(history: History) -> list[Operation]:
+    return [operation for operation in history.operations if operation.outcome is OK]
+
+
+def test_logs_as_columns_get_the_answer_of_the_stream() -> None:
+    pytest.importorskip("numpy")
+    from raftlog.linearizability.checker.columns import check_log_columns
+
+    seen = [0, 0]
+    for seed in range(500):
+        random = Random(seed)
+        wrong = random.choice((0.0, 0.02, 0.1))
+        history = History.of(known_only(record(WORLDS["log"], random, count=30, clients=4, wrong=wrong)))
+        stream = LogCheck()
+        stream.extend(history.operations)
+        found = finish(stream)
+        violation = check_log_columns(columns_of(history))
+        assert (violation is None) == (found is None), seed
+        seen[violation is None] += 1
+        if violation is not None:
+            shown = [history.operations[row] for row in violation.rows]
+            assert violation.kind == "gap" or shown, seed
+    assert min(seen) > 40
+
+
+def test_registers_as_columns_get_the_answer_of_the_zones() -> None:
+    numpy = pytest.importorskip("numpy")
+    from raftlog.linearizability.checker.columns import RegisterColumns, check_register_columns
+
+    seen = [0, 0]
+    for seed in range(500):
+        random = Random(seed)
+        wrong = random.choice((0.0, 0.02, 0.1))
+        world = WORLDS["unique-register"]
+        operations = known_only(record(world, random, count=30, clients=4, wrong=wrong))
+        if not operations:
+            continue
+        values = [op.input if op.function == "write" else -1 if op.output is None else op.output for op in operations]
+        violation = check_register_columns(
+            RegisterColumns(
+                numpy.array([op.function == "write" for op in operations]),
+                numpy.array([op.call for op in operations]),
+                numpy.array([op.returned for op in operations]),
+                numpy.array(values),
+            )
+        )
+        found = check_zones(operations)
+        assert (violation is None) == (found is None), seed
+        seen[violation is None] += 1
+    assert min(seen) > 40

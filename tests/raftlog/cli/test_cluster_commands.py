@@ -1,0 +1,118 @@
+"""`raftlog cluster`, `quorum` and `partition` against one broker, a cluster too; for three see tests/system/cluster."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.raftlog.cli.conftest import Run
+
+
+def test_a_healthy_cluster_says_so(on_broker: Run, topic: str) -> None:
+    described = on_broker("cluster", "status", "--json").json
+    (broker,) = described["brokers"]
+    assert (broker["id"], broker["fenced"], broker["quorum"], broker["metadata_lag"]) == (1, False, "leader", 0)
+    assert broker["leaders"] >= 3 and broker["in_sync"] == broker["replicas"]
+    assert described["quorum"]["leader"] == 1 and described["quorum"]["voters"] == [1]
+    assert described["quorum"]["committed"] > 0
+    assert described["partitions"]["offline"] == described["partitions"]["under_replicated"] == []
+    text = on_broker("cluster", "status").out
+    assert described["cluster_id"] in text and "0 under-replicated, 0 offline" in text
+    assert f"quorum: broker 1 leads, term {described['quorum']['term']}, " in text
+
+
+def test_a_broker_that_nobody_knows_cannot_be_forgotten_nor_one_that_lives(on_broker: Run) -> None:
+    unknown = on_broker("cluster", "unregister", "4711", "--json")
+    assert unknown.code == 1 and unknown.error["code"] == "BROKER_ID_NOT_REGISTERED"
+    assert "4711" in unknown.error["message"]
+
+
+def test_the_quorum_is_shown(on_broker: Run) -> None:
+    quorum = on_broker("quorum", "status", "--json").json
+    (member,) = quorum["members"]
+    assert (quorum["leader"], member["id"], member["role"], member["lag"]) == (1, 1, "leader", 0)
+    assert on_broker("quorum", "status").out.startswith(f"broker 1 leads, term {quorum['term']}, committed ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["add", "4"], 1, "--observer"),
+        (["add", "four@h:1"], 2, "4@127.0.0.1:9492"),
+        (["add", "4@h:x"], 2, "4@127.0.0.1:9492"),
+        (["add", "1@127.0.0.1:1"], 1, "votes already"),
+        (["remove", "1"], 1, "last voter"),
+        (["remove", "7"], 1, "does not vote"),
+        (["transfer"], 1, "no other voter"),
+        (["transfer", "--to", "7"], 1, "the voters are 1"),
+    ],
+)
+def test_a_change_of_the_quorum_that_cannot_be_is_refused_with_advice(
+    on_broker: Run, arguments: list[str], code: int, said: str
+) -> None:
+    refused = on_broker("quorum", *arguments)
+    assert refused.code == code and said in refused.err
+
+
+def test_the_leader_needs_no_transfer_to_itself(on_broker: Run) -> None:
+    assert on_broker("quorum", "transfer", "--to", "1").out == "broker 1 leads the quorum already\n"
+
+
+def test_a_plan_on_one_broker_moves_nothing_and_can_be_executed(on_broker: Run, topic: str, tmp_path: Path) -> None:
+    planned = on_broker("partition", "reassign", "--plan", "--topics", topic)
+    assert planned.json == {"version": 1, "partitions": []}
+    assert "0 partitions of 3 would change" in planned.err
+    plan = tmp_path / "plan.json"
+    plan.write_text(json.dumps({"partitions": [{"topic": topic, "partition": 0, "replicas": [1]}]}))
+    executed = on_broker("partition", "reassign", "--execute", str(plan), "--json").json
+    assert executed["results"] == [{"topic": topic, "partition": 0, "error": "NONE", "message": None}]
+    assert executed["before"]["partitions"] == [{"topic": topic, "partition": 0, "replicas": [1]}]
+    assert on_broker("partition", "reassign", "--status", "--json").json["reassignments"] == []
+    assert on_broker("partition", "reassign", "--cancel").err == "nothing is under way\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("nonsense", "is not a plan"),
+        ('{"partitions": [{"topic": "{topic}"}]}', "is not a plan"),
+        ('{"partitions": []}', "names no partitions"),
+        ('{"partitions": [{"topic": "{topic}", "partition": 9, "replicas": [1]}]}', "has no partition 9"),
+        ('{"partitions": [{"topic": "{topic}", "partition": 0, "replicas": [4711]}]}', "4711"),
+        ('{"partitions": [{"topic": "no-such-topic", "partition": 0, "replicas": [1]}]}', "there is no topic"),
+    ],
+)
+def test_a_plan_that_cannot_be_is_refused(on_broker: Run, topic: str, tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "plan.json").write_text(text.replace("{topic}", topic))
+    refused = on_broker("partition", "reassign", "--execute", str(tmp_path / "plan.json"))
+    assert refused.code == 1 and said in refused.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["reassign"], 2, "--plan"),
+        (["reassign", "--plan", "--brokers", "1,7"], 1, "there is no broker 7"),
+        (["reassign", "--plan", "--replication-factor", "2"], 1, "2 replicas cannot lie on 1 brokers"),
+        (["reassign", "--status", "--throttle", "5"], 2, "--throttle goes with --execute"),
+        (["reassign", "--execute", "/no/such/plan"], 1, "no such file"),
+        (["reassign", "--execute", "PLAN"], 1, "is not a plan: it has no 'partitions'"),
+        (["reassign", "--execute", "PLAN", "--throttle", "10MB"], 2, "'10MB' is not a positive whole number"),
+        (["elect", "--partitions", "1"], 2, "--partitions needs --topic"),
+        (["elect", "--unclean"], 2, "--unclean needs --topic"),
+    ],
+)
+def test_a_wrong_use_of_partition_is_refused(
+    on_broker: Run, tmp_path: Path, arguments: list[str], code: int, said: str
+) -> None:
+    plan = tmp_path / "plan.json"
+    plan.write_text("{}")
+    refused = on_broker("partition", *(str(plan) if each == "PLAN" else each for each in arguments))
+    assert refused.code == code and said in refused.err
+
+
+def test_leaders_that_lead_already_need_no_election(on_broker: Run, topic: str) -> None:
+    assert on_broker("partition", "elect", "--topic", topic).err == "no election was needed\n"
+    assert on_broker("partition", "elect", "--json").json == {"results": []}

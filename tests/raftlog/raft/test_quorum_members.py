@@ -1,0 +1,219 @@
+"""Votes are given and taken, disks are lost: who belongs to a quorum, and whom a quorum waits for."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+
+import pytest
+
+from raftlog.raft.local import LocalLog
+from raftlog.raft.opening import NotYetAQuorum
+from raftlog.raft.seam import ProposalFailed
+from tests.raftlog.raft.quorum_world import State, World
+from tests.waiting import until
+
+
+async def test_an_observer_follows_gets_a_vote_when_it_has_caught_up_and_loses_it_again(world: World) -> None:
+    leader = await world.led()
+    entries = [b"%d" % n for n in range(100)]
+    await asyncio.gather(*(leader.log.propose([entry]) for entry in entries))
+    await world.start(4)
+    await world.agree(entries)
+    assert [member.node_id for member in leader.log.status().observers] == [4]
+    await leader.log.add_voter(4, "127.0.0.1", world.ports[4])
+    assert [member.node_id for member in leader.log.status().voters] == [1, 2, 3, 4]
+    with pytest.raises(ProposalFailed, match="has a vote already"):
+        await leader.log.add_voter(4, "127.0.0.1", world.ports[4])
+    await until(lambda: len(world.nodes[4].log.status().voters) == 4)
+    await leader.log.propose([b"more"])
+    await leader.log.remove_voter(4)
+    assert [member.node_id for member in leader.log.status().voters] == [1, 2, 3]
+    await world.agree([*entries, b"more"])
+    assert leader.log.last_index == 101, "changes of the members do not count"
+
+
+async def test_a_new_voter_takes_part_after_everybody_was_restarted(world: World) -> None:
+    leader = await world.led()
+    await world.start(4)
+    await leader.log.add_voter(4, "127.0.0.1", world.ports[4])
+    await leader.log.propose([b"a"])
+    await world.agree([b"a"])
+    for node in list(world.nodes.values()):
+        node.kill()
+    await world.start(2, 3, 4)  # three of four, and one of them is not in --peers
+    leader = await world.led()
+    await leader.log.propose([b"b"])
+    await world.agree([b"a", b"b"])
+
+
+async def test_a_leader_that_loses_its_vote_hands_over(world: World) -> None:
+    leader = await world.led()
+    await leader.log.propose([b"a"])
+    await leader.log.remove_voter(leader.node_id)
+    await until(lambda: not leader.log.is_leader)
+    await until(lambda: any(node.log.is_leader for node in world.nodes.values() if node is not leader))
+    successor = await world.led()
+    assert successor is not leader
+    await successor.log.propose([b"b"])
+    await world.agree([b"a", b"b"])
+
+
+async def test_a_wiped_disk_gets_its_vote_back_only_with_everything(world: World, tmp_path: Path) -> None:
+    leader = await world.led()
+    entries = [b"%d" % n for n in range(20)]
+    await asyncio.gather(*(leader.log.propose([entry]) for entry in entries))
+    await world.agree(entries)
+    victim = next(node for node in world.nodes.values() if node is not leader)
+    directory = victim.log.opened.directory
+    victim.kill()
+    shutil.rmtree(tmp_path / str(victim.node_id))
+    await world.start(victim.node_id)
+    await world.agree(entries)
+
+    def has_its_vote() -> bool:
+        voter = leader.log.raft.configuration.voter(victim.node_id)
+        return voter is not None and voter.directory not in (b"", directory)
+
+    await until(has_its_vote)
+    await leader.log.propose([b"after"])
+    await world.agree([*entries, b"after"])
+
+
+def complain_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first complaint may come while connections are still being made; the next one tells more."""
+    for name in ("FIRST_COMPLAINT_SECONDS", "COMPLAINT_SECONDS"):
+        monkeypatch.setattr(f"raftlog.raft.members.{name}", 0.1)
+
+
+async def test_two_empty_disks_of_three_do_not_begin_a_new_log(
+    world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    complain_often(monkeypatch)
+    leader = await world.led()
+    await leader.log.propose([b"precious"])
+    await world.agree([b"precious"])
+    for node in list(world.nodes.values()):
+        node.kill()
+    others = [node_id for node_id in world.voters if node_id != leader.node_id]
+    for node_id in others:
+        shutil.rmtree(tmp_path / str(node_id))
+    await world.start(*others)
+    await until(lambda: all(world.nodes[one].log.raft._attempt > 2 for one in others))
+    assert all((world.nodes[one].log.leader_id, world.nodes[one].log.term) == (-1, 0) for one in others)
+    await world.start(leader.node_id)
+    await until(lambda: f"is not the one that has the vote: {sorted(others)}" in caplog.text)
+    assert all(node.log.leader_id == -1 for node in world.nodes.values()), "most disks are gone: a person decides"
+
+
+async def test_a_quorum_of_one_grows_out_of_a_broker_that_ran_alone(tmp_path: Path) -> None:
+    state = State()
+    alone = LocalLog(str(tmp_path / "1"), node_id=1, snapshot_bytes=1000)
+    await alone.start(state.restore, state.replay, state.snapshot)
+    for n in range(100):
+        await alone.propose([b"%d of the old entries" % n])
+    await alone.close()
+    with pytest.raises(NotYetAQuorum, match="naming only itself"):
+        await World(tmp_path).start(1)
+    async with World(tmp_path, voters=[1]) as world:
+        await world.start(1)
+        leader = await world.led()
+        await until(lambda: leader.state.entries == state.entries)
+        assert leader.log.committed_index == 100
+        await world.start(2)
+        await leader.log.add_voter(2, "127.0.0.1", world.ports[2])
+        await leader.log.propose([b"new"])
+        await world.agree([*state.entries, b"new"])
+
+
+async def test_a_voter_that_does_not_follow_is_not_added(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("raftlog.raft.core.leadership.APPEAR_SECONDS_MAX", 0.1)
+    leader = await world.led()
+    with pytest.raises(ProposalFailed, match="start it with --observer") as failure:
+        await leader.log.add_voter(4, "127.0.0.1", 1)
+    assert not failure.value.outcome_unknown
+    with pytest.raises(ProposalFailed, match="has no vote"):
+        await leader.log.remove_voter(4)
+
+
+async def test_a_wiped_voter_that_is_killed_before_it_has_caught_up_is_let_in_again(
+    world: World, tmp_path: Path
+) -> None:
+    leader = await world.led()
+    await leader.log.propose([b"a"])
+    victim = next(node for node in world.nodes.values() if node is not leader)
+    victim.kill()
+    shutil.rmtree(tmp_path / str(victim.node_id))
+    await world.start(victim.node_id)
+    await until(lambda: leader.log.raft.configuration.voter(victim.node_id) is None)
+    world.nodes[victim.node_id].kill()
+    await world.start(victim.node_id)
+    await until(lambda: leader.log.raft.configuration.voter(victim.node_id) is not None)
+    await world.agree([b"a"])
+
+
+async def test_a_voter_without_a_log_is_let_in_though_the_members_have_changed(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        await world.start()
+        leader = await world.led()
+        fresh, other = (node for node in world.nodes.values() if node is not leader)
+        fresh.kill()
+        for path in (tmp_path / str(fresh.node_id)).glob("*.journal"):
+            path.unlink()
+        removal = asyncio.ensure_future(leader.log.remove_voter(other.node_id))
+        await until(lambda: leader.log.raft.configuration.voter(other.node_id) is None)
+        await world.start(fresh.node_id)
+        await removal
+        await leader.log.propose([b"a"])
+        await until(lambda: world.nodes[fresh.node_id].state.entries == [b"a"])
+
+
+async def test_a_quorum_that_cannot_begin_says_whom_it_waits_for(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    complain_often(monkeypatch)
+    async with World(tmp_path) as world:
+        with caplog.at_level("WARNING", "raftlog.raft"):
+            await world.start(1, 2)
+            await until(lambda: "connected: [3] (3: connection refused at 127.0.0.1:" in caplog.text)
+        await world.start(3)
+        await world.led()
+
+
+async def test_an_observer_says_whom_it_waits_for(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    complain_often(monkeypatch)
+    async with World(tmp_path) as world:
+        await world.start(4)
+        await until(lambda: "connected: [1, 2, 3] (1: connection refused at 127.0.0.1:" in caplog.text)
+
+
+async def test_a_peer_list_that_is_not_that_of_the_log_is_told(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    await world.led()
+    peers = {node: ("127.0.0.1", world.ports[node]) for node in (1, 2)}
+    world.nodes[3].kill()
+    await world.start(3, peers=peers)
+    assert "--peers names [1, 2], and the voters in the metadata log are [1, 2, 3]" in caplog.text
+    await world.led()
+
+
+async def test_a_voter_on_the_directory_of_another_is_told_which_is_missing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    complain_often(monkeypatch)
+    async with World(tmp_path) as world:
+        await world.start()
+        leader = await world.led()
+        await leader.log.propose([b"first"])
+        await world.agree([b"first"])
+        for node in list(world.nodes.values()):
+            node.kill()
+        first, second = tmp_path / "1", tmp_path / "2"
+        first.rename(tmp_path / "aside")
+        second.rename(first)
+        (tmp_path / "aside").rename(second)
+        await world.start(1)
+        assert f"the vote of node 1 belongs to another metadata directory than {first}" in caplog.text
+        await until(lambda: "The vote of this node belongs to another metadata directory: bring" in caplog.text)

@@ -1,0 +1,74 @@
+"""Consumer groups of Kafka's own tools, and Kafka's reading of our `__consumer_offsets`."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.paths import KAFKA
+from tests.system.clients.groups import broker_of_our_own, make_topic
+
+TOOL_SECONDS = 60
+
+pytestmark = [
+    pytest.mark.java,
+    pytest.mark.skipif(not KAFKA.exists() or shutil.which("java") is None, reason="needs Java and the Kafka jars"),
+]
+
+
+def tool(*arguments: str) -> str:
+    outcome = subprocess.run([str(KAFKA), "tool", *arguments], capture_output=True, text=True, timeout=TOOL_SECONDS)
+    assert outcome.returncode == 0, outcome.stdout + outcome.stderr
+    return outcome.stdout
+
+
+def consume(servers: str, topic: str, group: str, count: int, *arguments: str) -> list[dict[str, Any]]:
+    """The events of a consumer that reads `count` records in a group, commits and leaves."""
+    out = tool(
+        "verifiable-consumer",
+        *("--bootstrap-server", servers, "--topic", topic, "--group-id", group),
+        *("--max-messages", str(count), "--session-timeout", "6000", "--reset-policy", "earliest", *arguments),
+    )
+    return [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+
+
+def groups(servers: str, *arguments: str) -> str:
+    return tool("consumer-groups", "--bootstrap-server", servers, *arguments)
+
+
+def row(table: str, group: str) -> list[str]:
+    """The first line of a table that is about the group."""
+    return next(line.split() for line in table.splitlines() if line.startswith(group))
+
+
+def test_a_java_consumer_the_group_tool_and_the_log_dumper_agree_with_us(tmp_path: Path) -> None:
+    with broker_of_our_own(tmp_path, offsets_topic_num_partitions="1") as broker:
+        servers, topic, group = broker.address, make_topic(broker.address, 1, records=10), "the-group"
+        strategy = "org.apache.kafka.clients.consumer.CooperativeStickyAssignor"
+        events = consume(servers, topic, group, 10, "--assignment-strategy", strategy)
+        assert [event["count"] for event in events if event["name"] == "records_consumed"] == [10]
+        assert all(event["success"] for event in events if event["name"] == "offsets_committed")
+        described = row(groups(servers, "--describe", "--group", group), group)
+        assert described[:6] == [group, topic, "0", "10", "10", "0"]
+        moved = groups(servers, "--reset-offsets", "--group", group, "--topic", topic, "--to-offset", "4", "--execute")
+        assert row(moved, group)[:4] == [group, topic, "0", "4"]
+        broker.stop()
+        log = tmp_path / "data" / "__consumer_offsets-0" / "00000000000000000000.log"
+        out = tool("dump-log", "--offsets-decoder", "--print-data-log", "--files", str(log))
+    values = [line.partition("payload: ")[2] for line in out.splitlines() if line.startswith("| offset")]
+    decoded = [json.loads(value) for value in values]
+    assert "isvalid: false" not in out
+    stable, *_, empty = [v["data"] for v in decoded if v["version"] == "3"]
+    (member,) = stable["members"]
+    assert (stable["protocolType"], stable["protocol"], stable["generation"]) == ("consumer", "cooperative-sticky", 1)
+    assert member["subscription"]["topics"] == [topic]
+    assert member["assignment"]["assignedPartitions"] == [{"topic": topic, "partitions": [0]}]
+    assert (empty["generation"], empty["members"]) == (2, [])
+    commits = [v["data"] for v in decoded if v["version"] == "4"]
+    assert [commits[0]["offset"], commits[-1]["offset"]] == [10, 4]
+    assert {len(commit["topicId"]) for commit in commits} == {22}

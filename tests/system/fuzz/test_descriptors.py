@@ -1,0 +1,80 @@
+"""The files that a broker may have open: clients that take all they can get leave it enough to go on with."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from raftlog.broker import descriptors
+from raftlog.testing import BrokerDied, BrokerProcess
+from raftlog.wire.messages.api_versions import ApiVersionsRequest
+from tests.system.fuzz.watch import Watch, watched
+from tests.system.traps.raw import RawConnection
+
+LIMIT = 300
+OPEN = 400
+
+
+class Restricted(BrokerProcess):
+    """A broker that may open few files, and cannot raise the limit."""
+
+    @property
+    def command(self) -> list[str]:
+        return ["sh", "-c", f'ulimit -n {LIMIT} && exec "$@"', "sh", *super().command]
+
+
+@pytest.fixture
+def restricted(tmp_path: Path) -> Iterator[Watch]:
+    """Its checkpoints are written several times a second, each as a new file."""
+    settings = {f"log.flush.{name}checkpoint.interval.ms": "100" for name in ("offset.", "start.offset.")}
+    settings |= {"replica.high.watermark.checkpoint.interval.ms": "100", "offsets.topic.num.partitions": "4"}
+    process = Restricted(1, tmp_path / "data", settings=settings, log_file=tmp_path / "log")
+    process.start()
+    try:
+        with watched(process) as watching:
+            # Its bystander is connected before the others take what there is.
+            watching.wait_for_rounds()
+            yield watching
+    finally:
+        process.kill()
+
+
+def test_clients_that_open_more_connections_than_there_are_descriptors_stop_nothing(restricted: Watch) -> None:
+    host, _, port = restricted.address.rpartition(":")
+    with contextlib.ExitStack() as stack:
+        for _ in range(OPEN):
+            stack.enter_context(socket.create_connection((host, int(port))))
+        restricted.wait_for_rounds()
+    restricted.wait_for_rounds()
+    with RawConnection(restricted.address) as afterwards:
+        afterwards.ask(ApiVersionsRequest(), 0)
+    log = restricted.process.log()
+    assert "all that the limit of open files has room for" in log
+    assert "offline" not in log and "cannot accept" not in log
+
+
+def test_with_too_few_descriptors_for_anybodys_share_a_broker_does_not_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(globals(), "LIMIT", 64)
+    process = Restricted(1, tmp_path / "data", log_file=tmp_path / "log")
+    with pytest.raises(BrokerDied, match=r"may open fewer than 256 files.*Raise the hard limit"):
+        process.start()
+    assert process.returncode == 1 and not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize(
+    "limit, logs, connections", [(300, 150, 32), (1024, 512, 384), (20_000, 4096, 14_654), (1 << 20, 4096, 978_944)]
+)
+def test_nobody_gets_the_share_of_another(
+    monkeypatch: pytest.MonkeyPatch, limit: int, logs: int, connections: int
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (limit, limit))
+    found = descriptors.shares()
+    assert found == (logs, connections)
+    assert found.logs + found.connections < limit
