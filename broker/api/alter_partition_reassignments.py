@@ -7,7 +7,7 @@ called off, not that it is complete: ListPartitionReassignments shows what is un
 from __future__ import annotations
 
 from raftlog.broker.api.context import RequestContext
-from raftlog.broker.api.patience import seconds_of
+from raftlog.broker.api.request_timeouts import metadata_timeout_seconds
 from raftlog.metadata.cluster_commands import AlterReassignments, Reassignment
 from raftlog.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -29,7 +29,7 @@ async def handle(
         for partition in topic.partitions
     )
     command = AlterReassignments(reassignments, request.allow_replication_factor_change)
-    answer = await context.services.controller.execute(command, seconds_of(request.timeout_ms))
+    answer = await context.services.controller.execute(command, metadata_timeout_seconds(request.timeout_ms))
     topics: dict[str, list[ReassignablePartitionResponse]] = {}
     for topic, index, error, message in answer.results:
         response = ReassignablePartitionResponse(partition_index=index, error_code=error, error_message=message)

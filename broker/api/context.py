@@ -75,7 +75,7 @@ class RequestContext:
     advertised: tuple[str, int]
     connection: Connection
 
-    def tell_change(self, what: str, changed: Sequence[str]) -> None:
+    def log_change(self, what: str, changed: Sequence[str]) -> None:
         """Log what this client has changed, if anything: an operator wants to know who did that."""
         if changed:
             more = len(changed) - CHANGES_IN_A_LINE_MAX

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from raftlog.broker.api.context import RequestContext
-from raftlog.broker.api.patience import seconds_of
+from raftlog.broker.api.request_timeouts import metadata_timeout_seconds
 from raftlog.metadata.commands import CreatePartitions, MorePartitions
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.create_partitions import (
@@ -17,10 +17,10 @@ from raftlog.wire.messages.create_partitions import (
 async def handle(context: RequestContext, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
     """Each topic succeeds or fails on its own."""
     command = CreatePartitions(tuple(map(_more, request.topics)), validate_only=request.validate_only)
-    answer = await context.services.controller.execute(command, seconds_of(request.timeout_ms))
+    answer = await context.services.controller.execute(command, metadata_timeout_seconds(request.timeout_ms))
     counts = {topic.name: topic.count for topic in request.topics}
     grown = [f"{name} partitions={counts[name]}" for name, error, _ in answer.results if error is ErrorCode.NONE]
-    context.tell_change("partitions added", [] if request.validate_only else grown)
+    context.log_change("partitions added", [] if request.validate_only else grown)
     return CreatePartitionsResponse(
         results=[
             CreatePartitionsTopicResult(name=name, error_code=error, error_message=message)

@@ -7,7 +7,7 @@ The answer comes when the topics are committed, so the timeout of the request ne
 from __future__ import annotations
 
 from raftlog.broker.api.context import RequestContext
-from raftlog.broker.api.patience import seconds_of
+from raftlog.broker.api.request_timeouts import metadata_timeout_seconds
 from raftlog.metadata.commands import CreateTopics, NewTopic, TopicResult
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.create_topics import (
@@ -24,9 +24,9 @@ _CONFIGS_FROM = 5
 async def handle(context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
     """Each topic succeeds or fails on its own."""
     command = CreateTopics(tuple(map(_new_topic, request.topics)), validate_only=request.validate_only)
-    answer = await context.services.controller.execute(command, seconds_of(request.timeout_ms))
+    answer = await context.services.controller.execute(command, metadata_timeout_seconds(request.timeout_ms))
     made = [f"{r.name} partitions={r.num_partitions}" for r in answer.results if r.error is ErrorCode.NONE]
-    context.tell_change("topics created", [] if request.validate_only else made)
+    context.log_change("topics created", [] if request.validate_only else made)
     return CreateTopicsResponse(topics=[_result(context, result) for result in answer.results])
 
 

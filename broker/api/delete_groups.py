@@ -27,7 +27,7 @@ async def handle(context: RequestContext, request: DeleteGroupsRequest) -> Delet
         error = answer if isinstance(answer, ErrorCode) else await answer
         results.append(DeletableGroupResult(group_id=group_id, error_code=error))
     gone = [repr(r.group_id[:NAME_LENGTH_IN_LOGS_MAX]) for r in results if r.error_code == ErrorCode.NONE]
-    context.tell_change("groups deleted", gone)
+    context.log_change("groups deleted", gone)
     return DeleteGroupsResponse(results=results)
 
 

@@ -48,7 +48,7 @@ def handle(
         for partition in topic.partitions
         if partition.error_code == ErrorCode.NONE
     ]
-    context.tell_change("records deleted", gone)
+    context.log_change("records deleted", gone)
     return _when_all_have(waiting, request.timeout_ms, response) if waiting else response
 
 

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from raftlog.broker.api.context import RequestContext
-from raftlog.broker.api.patience import seconds_of
+from raftlog.broker.api.request_timeouts import metadata_timeout_seconds
 from raftlog.metadata.commands import DeleteTopics
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.delete_topics import (
@@ -43,8 +43,9 @@ async def handle(context: RequestContext, request: DeleteTopicsRequest) -> Delet
             )
         else:
             accepted.append(state.name if state.name is not None else state.topic_id)
-    answer = await context.services.controller.execute(DeleteTopics(tuple(accepted)), seconds_of(request.timeout_ms))
-    context.tell_change("topics deleted", [r.name or "" for r in answer.results if r.error is ErrorCode.NONE])
+    seconds = metadata_timeout_seconds(request.timeout_ms)
+    answer = await context.services.controller.execute(DeleteTopics(tuple(accepted)), seconds)
+    context.log_change("topics deleted", [r.name or "" for r in answer.results if r.error is ErrorCode.NONE])
     results = [_result(r.name, r.topic_id, r.error, r.message) for r in answer.results]
     return DeleteTopicsResponse(responses=[*refused.values(), *results])
 

@@ -7,7 +7,7 @@ broker that is asked becomes the leader of the quorum: that is how `raftlog quor
 from __future__ import annotations
 
 from raftlog.broker.api.context import RequestContext
-from raftlog.broker.api.patience import seconds_of
+from raftlog.broker.api.request_timeouts import metadata_timeout_seconds
 from raftlog.metadata.cluster_commands import ElectionType, ElectLeaders, LeadersElected
 from raftlog.raft.seam import ProposalFailed
 from raftlog.wire.errors import ErrorCode
@@ -32,7 +32,7 @@ async def handle(context: RequestContext, request: ElectLeadersRequest) -> Elect
         return await _take_over_quorum(context)
     partitions = _ALL if wanted is None else tuple((each.topic, index) for each in wanted for index in each.partitions)
     command = ElectLeaders(ElectionType(request.election_type), partitions)
-    answer = await context.services.controller.execute(command, seconds_of(request.timeout_ms))
+    answer = await context.services.controller.execute(command, metadata_timeout_seconds(request.timeout_ms))
     if answer.error is not ErrorCode.NONE:
         return _failed(context, answer.error)
     return _described(answer)

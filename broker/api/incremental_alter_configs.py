@@ -4,8 +4,8 @@
 
 from __future__ import annotations
 
+from raftlog.broker.api.config_audit import log_config_changes
 from raftlog.broker.api.context import RequestContext
-from raftlog.broker.api.settings_told import tell_settings
 from raftlog.metadata.commands import AlterConfigs, AlterResource, ConfigChange
 from raftlog.wire.messages.incremental_alter_configs import (
     AlterConfigsResource,
@@ -19,7 +19,7 @@ async def handle(context: RequestContext, request: IncrementalAlterConfigsReques
     """Each resource changes as a whole or not at all."""
     command = AlterConfigs(tuple(map(_resource, request.resources)), validate_only=request.validate_only)
     answer = await context.services.controller.execute(command)
-    tell_settings(context, command, answer)
+    log_config_changes(context, command, answer)
     return IncrementalAlterConfigsResponse(
         responses=[
             AlterConfigsResourceResponse(

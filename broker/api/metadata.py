@@ -88,7 +88,7 @@ async def _created(
 ) -> bytes:
     results = await context.services.controller.create_automatically(missing)
     made = [f"{r.name} partitions={r.num_partitions}" for r in results if r.error is ErrorCode.NONE]
-    context.tell_change("topics created on first use", made)
+    context.log_change("topics created on first use", made)
     return _by_name(context, request, names, {result.name: result.error for result in results})
 
 

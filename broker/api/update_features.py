@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from raftlog.broker.api.context import RequestContext
-from raftlog.broker.api.patience import seconds_of
+from raftlog.broker.api.request_timeouts import metadata_timeout_seconds
 from raftlog.metadata.cluster_commands import FeatureUpdate, UpdateFeatures, UpgradeType
 from raftlog.wire.messages.update_features import (
     FeatureUpdateKey,
@@ -19,7 +19,7 @@ async def handle(context: RequestContext, request: UpdateFeaturesRequest) -> Upd
     """The answer comes when the levels are committed; an older client is told about each feature."""
     updates = tuple(_update(context, each) for each in request.feature_updates)
     command = UpdateFeatures(updates, request.validate_only)
-    answer = await context.services.controller.execute(command, seconds_of(request.timeout_ms))
+    answer = await context.services.controller.execute(command, metadata_timeout_seconds(request.timeout_ms))
     return UpdateFeaturesResponse(
         error_code=answer.error,
         error_message=answer.message,

@@ -29,14 +29,14 @@ class FullDisk:
     """`wants_fence` is asked with every heartbeat."""
 
     def __init__(
-        self, logs: LogManager, others_can_lead: Callable[[ManagedLog], bool], hurry: Callable[[], None]
+        self, logs: LogManager, others_can_lead: Callable[[ManagedLog], bool], heartbeat_now: Callable[[], None]
     ) -> None:
-        """`others_can_lead`: whether this broker leads the log's partition and another replica is in sync; `hurry` has
-        the next heartbeat sent now.
+        """`others_can_lead`: whether this broker leads the log's partition and another replica is in sync;
+        `heartbeat_now` has the next heartbeat sent now.
         """
         self._logs = logs
         self._others_can_lead = others_can_lead
-        self._hurry = hurry
+        self._heartbeat_now = heartbeat_now
         self._yielding = False
 
     def log_full(self, full: ManagedLog, reason: str) -> None:
@@ -48,7 +48,7 @@ class FullDisk:
             return
         log.error("the disk is full: others lead, and this broker is out of every ISR, until there is room: %s", reason)
         self._yielding = True
-        self._hurry()
+        self._heartbeat_now()
 
     def wants_fence(self) -> bool:
         """Whether the broker should lead nothing now."""

@@ -45,7 +45,7 @@ class LeaderCheck:
         self._own = own
         self._leaders = leaders
         self._steady = steady
-        self._told_of_min_isr = 0
+        self._warned_of_min_isr = 0
 
     async def run(self) -> None:
         """For as long as the broker runs."""
@@ -79,9 +79,9 @@ class LeaderCheck:
 
     def _compare_min_isr(self, own: NodeFacts, theirs: NodeFacts) -> None:
         wanted = theirs.min_insync_replicas
-        if 0 in (wanted, own.min_insync_replicas) or wanted in (own.min_insync_replicas, self._told_of_min_isr):
+        if 0 in (wanted, own.min_insync_replicas) or wanted in (own.min_insync_replicas, self._warned_of_min_isr):
             return
-        self._told_of_min_isr = wanted
+        self._warned_of_min_isr = wanted
         log.warning(
             "min.insync.replicas is %d in the settings of this broker and %d in those of broker %d, which leads the"
             " quorum: give all brokers the same, or set it for the cluster with `raftlog config set --broker default`",

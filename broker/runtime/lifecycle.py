@@ -190,7 +190,7 @@ class BrokerLifecycle:
         self._wake.clear()
         timer.cancel()
 
-    def hurry(self) -> None:
+    def heartbeat_now(self) -> None:
         """Send the next heartbeat now: a directory failed, or the broker is to leave."""
         self._wake.set()
 
@@ -201,7 +201,7 @@ class BrokerLifecycle:
         if self.state not in (State.SERVING, State.FENCED) or self._task is None:
             return False
         self.state = State.LEAVING
-        self.hurry()
+        self.heartbeat_now()
         done, _ = await asyncio.wait([self._left], timeout=seconds_max)
         if not done:
             log.warning("leaders could not be handed over in %.1f s: nobody leads the quorum", seconds_max)

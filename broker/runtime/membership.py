@@ -110,7 +110,7 @@ class Membership:
         heartbeat = LifecycleSettings(config["broker.heartbeat.interval.ms"] / 1000)
         self._lifecycle = BrokerLifecycle(self._controller, registration, heartbeat, self._offline_directories)
         self._lifecycle.on_registered = self._remember
-        full_disk = FullDisk(logs, self._broker.partitions.others_can_lead, self._lifecycle.hurry)
+        full_disk = FullDisk(logs, self._broker.partitions.others_can_lead, self._lifecycle.heartbeat_now)
         self._lifecycle.wants_fence = full_disk.wants_fence
         logs.store.on_full = full_disk.log_full
         await self._lifecycle.register()
@@ -180,7 +180,7 @@ class Membership:
             self._distrusted = True
             self._remember(NO_EPOCH)
         if self._lifecycle is not None:
-            self._lifecycle.hurry()
+            self._lifecycle.heartbeat_now()
 
     # -- leaving -----------------------------------------------------------------------------------
 

@@ -170,7 +170,7 @@ async def test_a_directory_that_fails_takes_only_its_own_replicas(tmp_path: Path
         await until(lambda: all(world.partition(broker, name).directories for name in ("a", "b")), "both are told")
         broker.offline = (one,)
         assert broker.lifecycle is not None
-        broker.lifecycle.hurry()
+        broker.lifecycle.heartbeat_now()
         await until(lambda: world.partition(broker, "a").leader == 1, "somebody else leads")
         assert world.partition(broker, "b").leader == 4
         assert not broker.image.brokers[4].fenced

@@ -11,6 +11,6 @@ SECONDS_MIN = 1.0
 SECONDS_MAX = 15.0
 
 
-def seconds_of(timeout_ms: int) -> float:
+def metadata_timeout_seconds(timeout_ms: int) -> float:
     """For how long to try."""
     return min(SECONDS_MAX, max(SECONDS_MIN, timeout_ms / 1000 * SHARE))

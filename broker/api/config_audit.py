@@ -1,4 +1,4 @@
-"""Changed settings as the log tells them: of whom, and which; for AlterConfigs and IncrementalAlterConfigs.
+"""One log line for each change of settings: who changed which, for AlterConfigs and IncrementalAlterConfigs.
 
 A value may be as long as a request; the beginning of it says enough.
 """
@@ -12,15 +12,15 @@ from raftlog.metadata.records import ResourceType
 from raftlog.wire.errors import ErrorCode
 
 
-def tell_settings(context: RequestContext, command: AlterConfigs, answer: ConfigsAltered) -> None:
+def log_config_changes(context: RequestContext, command: AlterConfigs, answer: ConfigsAltered) -> None:
     """Log the resources whose settings this command has changed."""
     if not command.validate_only:
         results = zip(command.resources, answer.results, strict=True)
-        changed = [_told(resource) for resource, (_, _, error, _) in results if error is ErrorCode.NONE]
-        context.tell_change("settings changed", changed)
+        changed = [_changed(resource) for resource, (_, _, error, _) in results if error is ErrorCode.NONE]
+        context.log_change("settings changed", changed)
 
 
-def _told(resource: AlterResource) -> str:
+def _changed(resource: AlterResource) -> str:
     kind = ResourceType(resource.resource_type).name.lower()
     settings = " ".join(map(_setting, resource.changes))
     return f"{kind} {resource.name or 'defaults'}: {settings or 'all as by default'}"
