@@ -31,7 +31,7 @@ compiled: $(READY)
 	@$(BIN)/python -m compileall -q raftlog metadata broker client pipeline linearizability
 
 demo: compiled
-	$(BIN)/python -m raftlog.pipeline.jobs.demo
+	$(BIN)/raftlog demo
 
 lint: $(READY)
 	$(BIN)/ruff check .

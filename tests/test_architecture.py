@@ -23,6 +23,7 @@ FLOORS: dict[str, int] = {
     "raftlog.pipeline": 4,
     "raftlog.linearizability": 4,
     "raftlog.cli": 4,
+    "raftlog.demo": 4,
     "raftlog.testing": 4,
     "raftlog.__main__": 4,
     "benchmarks": 4,

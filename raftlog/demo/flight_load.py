@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from raftlog.pipeline.jobs.flights import Flight
-from raftlog.pipeline.jobs.group_reader import CLIENT
+from raftlog.demo.flights import Flight
+from raftlog.demo.group_reader import CLIENT
 
 
 class Load:

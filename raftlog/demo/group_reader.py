@@ -11,7 +11,7 @@ from collections.abc import Callable
 from multiprocessing.context import SpawnContext, SpawnProcess
 from typing import Any
 
-from raftlog.pipeline.jobs.flights import row_of
+from raftlog.demo.flights import row_of
 
 BATCH = 2000
 POLL_SECONDS = 0.1

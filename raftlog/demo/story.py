@@ -1,34 +1,29 @@
-"""`make demo`: a year of flights through three brokers whose leaders are killed, and the books balanced afterwards.
+"""The demo from start to end: produce, kill the leaders, drain, and balance the books.
 
 Everything is done with unmodified confluent-kafka: an idempotent producer, a group of two consumer processes that
 commit, and at the end a reader of the whole log.
-
-Exit code 0 only when nothing that was acknowledged is missing and nothing is in the log twice.
 """
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
-import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from raftlog.pipeline.jobs.accounts import Accounts, Kill, report
-from raftlog.pipeline.jobs.display import Display
-from raftlog.pipeline.jobs.flight_load import Load
-from raftlog.pipeline.jobs.flights import Flight, load, row_of
-from raftlog.pipeline.jobs.group_reader import CLIENT, GroupReader
-from raftlog.testing import BrokerDied, BrokerProcess, Cluster, cluster
+from raftlog.demo.accounts import Accounts, Kill
+from raftlog.demo.display import Display
+from raftlog.demo.flight_load import Load
+from raftlog.demo.flights import Flight, row_of
+from raftlog.demo.group_reader import CLIENT, GroupReader
+from raftlog.testing import BrokerDied, BrokerProcess, Cluster
 
 TOPIC = "flights"
 GROUP = "arrivals-board"
 PARTITIONS = 6
 READERS = 2
-BROKERS = 3
 REPLICAS_MAX = 3
 KILLS_IN_A_CLUSTER = 2
 TICK_SECONDS = 0.05
@@ -290,38 +285,3 @@ def read_back(bootstrap: str, deadline: Deadline) -> tuple[Counter[int], int]:
         rows.update(row_of(message.value() or b"") for message in messages if message.error() is None)
     consumer.close()
     return rows, committed
-
-
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--timeout", type=float, default=180.0, metavar="SECONDS", help="give up after (default 180)")
-    parser.add_argument("--rows", type=int, metavar="N", help="only the first N flights")
-    parser.add_argument("--brokers", type=int, default=BROKERS, metavar="N", help=f"how many (default {BROKERS})")
-    options = parser.parse_args(arguments)
-    deadline = Deadline(options.timeout)
-    print("reading the flights ...", flush=True)
-    try:
-        flights = load(options.rows)
-        began = time.monotonic()
-        with cluster(options.brokers) as brokers:
-            started = time.monotonic() - began
-            with Display(["produced", "consumed"], len(flights)) as display:
-                them = "broker" if options.brokers == 1 else f"{options.brokers} brokers"
-                where = f"{them} at {brokers.bootstrap_servers}, ready {started * 1000:,.0f} ms after the start"
-                display.say(f"{len(flights):,} flights; {where}")
-                story = Story(flights, brokers, deadline, display.say)
-                story.accounts.start = started
-                story.run(display)
-    except ImportError as error:
-        print(f"demo: {error}; pip install 'raftlog[demo]' brings what it needs", file=sys.stderr)
-        return 2
-    except (BrokerDied, Overdue) as error:
-        print(f"demo: {error}", file=sys.stderr)
-        return 1
-    print(report(story.accounts))
-    print("nothing was lost" if story.accounts.balanced else "THE BOOKS DO NOT BALANCE")
-    return 0 if story.accounts.balanced else 1
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

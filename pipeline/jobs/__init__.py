@@ -1,1 +1,0 @@
-"""Programs that use the log as a user would."""
