@@ -37,7 +37,7 @@ GROUPS: tuple[tuple[str, dict[str, Command]], ...] = (
                 "raftlog.cli.dev", "start brokers for development, on free ports, in a throw-away directory"
             ),
             "broker": Command("raftlog.cli.broker", "run one broker until it is told to stop"),
-            "demo": Command("raftlog.cli.demo", "send real data through three brokers, kill their leaders, count the losses"),
+            "demo": Command("raftlog.cli.demo", "real data through brokers whose leaders are killed, and a count"),
         },
     ),
     (

@@ -178,7 +178,8 @@ class Story:
         self.accounts.produce_seconds = time.monotonic() - self._began
         while not self._is_well():
             self._tick("every replica to be in sync again")
-        self.accounts.kills[-1].pause = self._load.pause_since_mark
+        if self.accounts.kills:  # few rows may all be acknowledged before one was consumed
+            self.accounts.kills[-1].pause = self._load.pause_since_mark
 
     def _chunk(self, sent: int) -> int:
         """How many rows to send now: a trickle when the next kill is due and cannot be yet."""

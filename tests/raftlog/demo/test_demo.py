@@ -43,6 +43,13 @@ def test_nothing_is_lost_when_leaders_are_killed_in_the_middle(
     assert out.endswith("nothing was lost\n")
 
 
+def test_a_handful_of_rows_is_enough(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("confluent_kafka")
+    monkeypatch.setattr(demo, "load", some_flights)
+    assert main(["demo", "--rows", "3", "--brokers", "1"]) == 0
+    assert capsys.readouterr().out.endswith("nothing was lost\n")
+
+
 def test_the_time_is_bounded_and_the_message_says_what_was_waited_for(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
