@@ -1,7 +1,7 @@
 """DescribeLogDirs (key 35), v1 to v5 (KIP-113; sizes of the volume: KIP-827, v4).
 
-The data directories, and the bytes that each partition takes there. There are no future replicas, and no
-directory is cordoned (KIP-1066, v5).
+The data directories, and the bytes that each partition takes there: 0 for one that nobody has used yet. There are no
+future replicas, and no directory is cordoned (KIP-1066, v5).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def handle(context: RequestContext, request: DescribeLogDirsRequest) -> Describe
     if request.topics is not None:
         wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
     results = []
-    for directory in context.services.logs.describe():
+    for directory in context.services.logs.describe(context.services.partitions.unwritten()):
         topics: dict[str, list[DescribeLogDirsPartition]] = {}
         for topic, index, size in directory.partitions:
             if wanted is None or (topic, index) in wanted:

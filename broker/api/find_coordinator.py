@@ -76,7 +76,8 @@ def _answer(
         place = where if isinstance(where, _Place) else _locate(context, where, request.key)
         return FindCoordinatorResponse(
             error_code=place.error,
-            error_message=place.message,
+            # Kafka's clients were written against this word; with several keys it is an empty text.
+            error_message=place.message or ErrorCode.NONE.name,
             node_id=place.node_id,
             host=place.host,
             port=place.port,

@@ -170,6 +170,17 @@ class PartitionManager:
         """Whether the partition has a log in a directory of ours. One that has none yet is empty."""
         return self._logs.get(name, index) is not None
 
+    def unwritten(self) -> Iterator[tuple[str, int]]:
+        """Topic and number of each partition of this broker that has no log yet, because nobody has used it."""
+        for topic in self._image.topics.values() if self._image is not None else ():
+            for state in topic.partitions:
+                if self._is_hosted(state) and not self.is_on_disk(topic.name, state.index):
+                    yield topic.name, state.index
+
+    def _is_hosted(self, state: PartitionState) -> bool:
+        # The only replica may lie in a directory that is missing now: it must not be begun anew in another one.
+        return self._node_id in state.replicas and (state.leader == self._node_id or len(state.replicas) > 1)
+
     def open_partitions(self) -> Iterator[Partition]:
         """Those that are open, in the order in which they were opened, by topic."""
         for topic in self._by_name.values():
@@ -186,8 +197,7 @@ class PartitionManager:
         if not 0 <= index < len(image.partitions):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         state = image.partitions[index]
-        if self._node_id not in state.replicas or (state.leader != self._node_id and len(state.replicas) == 1):
-            # The only replica may lie in a directory that is missing now: it must not be begun anew in another one.
+        if not self._is_hosted(state):
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         config = topic.config
         try:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
@@ -118,6 +118,8 @@ class LogManager:
         self.directories = [DataDirectory(self.store, path) for path in data_directories]
         self._logs: dict[tuple[str, int], PartitionLog] = {}
         self._homes: dict[tuple[str, int], DataDirectory] = {}
+        # Where logs will be made that are not there yet, once somebody was told so.
+        self._planned: dict[tuple[str, int], DataDirectory] = {}
         self._flushing: dict[ManagedLog, asyncio.Task[None]] = {}
         self._threads: ThreadPoolExecutor | None = None
         self._unrecovered: list[DataDirectory] = []
@@ -322,10 +324,11 @@ class LogManager:
                     log.fail(error)
 
     def _create(self, key: tuple[str, int], topic_id: bytes, config: LogConfig) -> PartitionLog:
-        """In the directory with the fewest partitions, or the next one if that has no room."""
+        """In the planned directory, or that with the fewest partitions; in the next one if there is no room."""
         usable = [directory for directory in self.directories if directory.offline_reason is None]
+        planned = self._planned.pop(key, None)
         failure = "every data directory is offline"
-        for directory in sorted(usable, key=lambda directory: len(directory.logs)):
+        for directory in sorted(usable, key=lambda directory: (directory is not planned, len(directory.logs))):
             path = directory.partition_path(*key)
             try:
                 for known in usable:
@@ -385,8 +388,25 @@ class LogManager:
         for name in (RECOVERY_POINTS, LOG_STARTS, CLEANED_OFFSETS):
             directory.write_checkpoint(directory.checkpoint(name))
 
-    def describe(self) -> list[DirectoryDescription]:
-        """Each data directory with the sizes of its partitions, for DescribeLogDirs."""
+    def plan(self, topic: str, index: int, path: str) -> None:
+        """Make the log of a partition, which has none yet, in the data directory at `path`."""
+        self._planned[topic, index] = next(directory for directory in self.directories if directory.path == path)
+
+    def _plan_all(self, unwritten: Iterable[tuple[str, int]]) -> None:
+        counts = {each: len(each.logs) for each in self.directories if each.offline_reason is None}
+        known, self._planned = self._planned, {}
+        for key in unwritten if counts else ():
+            home = known.get(key)
+            if home not in counts:
+                home = min(counts, key=counts.__getitem__)
+            counts[home] += 1
+            self._planned[key] = home
+
+    def describe(self, unwritten: Iterable[tuple[str, int]] = ()) -> list[DirectoryDescription]:
+        """Each data directory with the sizes of its partitions, for DescribeLogDirs. `unwritten`: partitions that have
+        no log yet; each is told with 0 bytes in the directory where its log will be made.
+        """
+        self._plan_all(unwritten)
         described = []
         for directory in self.directories:
             partitions = []
@@ -395,6 +415,7 @@ class LogManager:
                 if directory.offline_reason is None:
                     total, usable = self.store.disk.usage(directory.path)
                     partitions = [(*key, log.stored_bytes()) for key, log in directory.logs.items()]
+                    partitions += [(*key, 0) for key, home in self._planned.items() if home is directory]
             except OSError as error:
                 logger.warning("directory=%s cannot be described: %s", directory.path, error)
             described.append(DirectoryDescription(directory.path, directory.offline_reason, total, usable, partitions))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-from raftlog.broker.api import alter_replica_log_dirs
+from raftlog.broker.core.log.config import LogConfig
+from raftlog.broker.runtime.partition import Partition
+from raftlog.broker.runtime.partition_manager import PartitionManager
+from raftlog.broker.store.log_manager import LogManager
 from raftlog.metadata.commands import NewTopic
 from raftlog.wire.apis import ApiKey
 from raftlog.wire.errors import ErrorCode
@@ -19,7 +20,9 @@ from raftlog.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
 )
+from raftlog.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 from raftlog.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from raftlog.wire.messages.find_coordinator import FindCoordinatorRequest
 from raftlog.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsTopics,
@@ -28,6 +31,7 @@ from raftlog.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
 from raftlog.wire.messages.unregister_broker import UnregisterBrokerRequest
 from raftlog.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from tests.broker.runtime.admin_world import CLUSTER_ID, AdminWorld, versions
+from tests.broker.store.log_world import FakeClock
 
 
 def reassign(topic: str, *replicas: list[int] | None) -> reassignments.AlterPartitionReassignmentsRequest:
@@ -148,22 +152,87 @@ async def test_a_voter_that_cannot_be_removed_stays(
         assert answer.error_code == expected and answer.error_message
 
 
-def test_replicas_are_not_moved_between_directories_and_the_answer_says_why() -> None:
-    directories = [
-        SimpleNamespace(path="/a", offline_reason=None, partitions=[("t", 0, 10)]),
-        SimpleNamespace(path="/b", offline_reason=None, partitions=[]),
-        SimpleNamespace(path="/c", offline_reason="it failed", partitions=[]),
-    ]
-    context: Any = SimpleNamespace(services=SimpleNamespace(logs=SimpleNamespace(describe=lambda: directories)))
+class DirectoryWorld(AdminWorld):
+    """A broker with two data directories and another one in the metadata."""
 
-    def ask(path: str, index: int = 0) -> ErrorCode:
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.paths = [f"{directory}/{name}" for name in "ab"]
+        self.logs = LogManager(self.paths, FakeClock(), node_id=1, cluster_id=CLUSTER_ID)
+        self.partitions = PartitionManager(1, self.logs, lambda _: LogConfig())
+        self.services.update(logs=self.logs, partitions=self.partitions)
+
+    async def __aenter__(self) -> DirectoryWorld:
+        await super().__aenter__()
+        for path in self.paths:
+            Path(path).mkdir()
+        self.logs.start()
+        await self.add_broker(2)
+        await self.create(NewTopic("t", assignments=((0, (1,)), (1, (1,)), (2, (2,)))))
+        self.controller.subscribe(self.partitions.publish)
+        return self
+
+    async def __aexit__(self, *raised: object) -> None:
+        await self.logs.close()
+        await super().__aexit__(*raised)
+
+    async def where(self, version: int = 4) -> dict[tuple[str, int], int]:
+        """In which of the two directories DescribeLogDirs tells each partition."""
+        answer = await self.call(ApiKey.DESCRIBE_LOG_DIRS, DescribeLogDirsRequest(topics=None), version)
+        assert [each.log_dir for each in answer.results] == self.paths
+        return {
+            (topic.name, partition.partition_index): number
+            for number, each in enumerate(answer.results)
+            for topic in each.topics
+            for partition in topic.partitions
+        }
+
+    async def move(self, index: int, path: str) -> ErrorCode:
         topic = AlterReplicaLogDirTopic(name="t", partitions=[index])
         request = AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path=path, topics=[topic])])
-        ((result,),) = [each.partitions for each in alter_replica_log_dirs.handle(context, request).results]
+        answer = await self.call(ApiKey.ALTER_REPLICA_LOG_DIRS, request, 2)
+        ((result,),) = [each.partitions for each in answer.results]
         return ErrorCode(result.error_code)
 
-    assert ask("/a") == ErrorCode.NONE
-    assert ask("/b") == ErrorCode.POLICY_VIOLATION
-    assert ask("/c") == ErrorCode.KAFKA_STORAGE_ERROR
-    assert ask("/d") == ErrorCode.LOG_DIR_NOT_FOUND
-    assert ask("/a", 1) == ErrorCode.REPLICA_NOT_AVAILABLE
+
+@pytest.mark.parametrize("version", versions(ApiKey.DESCRIBE_LOG_DIRS))
+async def test_a_partition_that_was_never_written_is_told_where_it_will_lie(tmp_path: Path, version: int) -> None:
+    async with DirectoryWorld(tmp_path) as world:
+        told = await world.where(version)
+        assert sorted(told) == [("t", 0), ("t", 1)] and set(told.values()) == {0, 1}
+        assert await world.where(version) == told
+        for index in (1, 0):
+            assert isinstance(world.partitions.find_by_name(b"t", index), Partition)
+        assert await world.where(version) == told
+
+
+async def test_a_partition_that_was_never_written_goes_to_the_directory_that_is_asked_for(tmp_path: Path) -> None:
+    async with DirectoryWorld(tmp_path) as world:
+        for index in (0, 1):
+            assert await world.move(index, world.paths[1]) == ErrorCode.NONE
+        assert await world.where() == {("t", 0): 1, ("t", 1): 1}
+        assert isinstance(world.partitions.find_by_name(b"t", 0), Partition)
+        assert await world.where() == {("t", 0): 1, ("t", 1): 1}
+
+
+async def test_replicas_with_a_log_are_not_moved_and_the_answer_says_why(tmp_path: Path) -> None:
+    async with DirectoryWorld(tmp_path) as world:
+        assert await world.move(0, world.paths[0]) == ErrorCode.NONE
+        assert isinstance(world.partitions.find_by_name(b"t", 0), Partition)
+        assert await world.move(0, world.paths[0]) == ErrorCode.NONE
+        assert await world.move(0, world.paths[1]) == ErrorCode.POLICY_VIOLATION
+        assert await world.move(0, "/nowhere") == ErrorCode.LOG_DIR_NOT_FOUND
+        assert await world.move(2, world.paths[0]) == ErrorCode.REPLICA_NOT_AVAILABLE
+        assert await world.move(7, world.paths[0]) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        world.logs.directories[1].offline_reason = "it failed"
+        assert await world.move(1, world.paths[1]) == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.FIND_COORDINATOR))
+async def test_a_coordinator_that_was_found_comes_with_the_word_that_kafka_sends(tmp_path: Path, version: int) -> None:
+    async with AdminWorld(tmp_path) as world:
+        request = FindCoordinatorRequest(key="g") if version < 4 else FindCoordinatorRequest(coordinator_keys=["g"])
+        answer = await world.call(ApiKey.FIND_COORDINATOR, request, version)
+        (found,) = (answer,) if version < 4 else answer.coordinators
+        assert (found.error_code, found.node_id) == (ErrorCode.NONE, 1)
+        assert found.error_message == ("NONE" if 1 <= version < 4 else "")

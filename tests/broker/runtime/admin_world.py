@@ -36,6 +36,7 @@ class AdminWorld:
         self.config = BrokerConfig(given)
         self.suspects = Suspects(lambda: 0.0)
         self.controller: Controller = open_controller(self.config)
+        self.services: dict[str, Any] = {}
 
     async def __aenter__(self) -> AdminWorld:
         await self.controller.start()
@@ -74,6 +75,7 @@ class AdminWorld:
             config=self.config,
             controller=self.controller,
             suspects=self.suspects,
+            **self.services,
         )
         context = RequestContext(
             services=cast(Any, services),
