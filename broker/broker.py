@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from raftlog.broker.api.context import Services
+from raftlog.broker.api.dispatcher import Dispatcher
 from raftlog.broker.core.fetch.session import FetchSessions
 from raftlog.broker.core.log.config import LogConfig
 from raftlog.broker.runtime.contact import QuorumWatch, Suspects
@@ -20,10 +21,9 @@ from raftlog.broker.runtime.failures import CannotStart
 from raftlog.broker.runtime.fetching import FetchService
 from raftlog.broker.runtime.group_coordinator import GroupCoordinator
 from raftlog.broker.runtime.leader_check import LeaderCheck, NodeFacts
-from raftlog.broker.runtime.listeners import KafkaListeners, Listeners
 from raftlog.broker.runtime.opening import open_controller, random_id
 from raftlog.broker.runtime.partition_manager import PartitionManager
-from raftlog.broker.server.dispatcher import Dispatcher
+from raftlog.broker.server.listeners import KafkaListeners, Listeners
 from raftlog.broker.store.log_manager import LogManager, LogManagerSettings
 from raftlog.metadata.broker_configs import RACK_AWARE_SELECTOR
 from raftlog.metadata.codec import UnsupportedRecord

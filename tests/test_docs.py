@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from raftlog.broker.server.dispatcher import HANDLERS, served_apis
+from raftlog.broker.api.handlers import HANDLERS, served_apis
 from tests.paths import ROOT
 
 DOCS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])

@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping
 
 from raftlog.broker.api.context import RequestContext
+from raftlog.broker.api.handlers import served_apis
 from raftlog.metadata.feature_levels import SUPPORTED_FEATURES
 from raftlog.metadata.image import MetadataImage
 from raftlog.wire.codec import encode
@@ -47,8 +48,6 @@ def unsupported_version() -> bytes:
 
 @functools.cache
 def _keys() -> list[ApiVersion]:
-    from raftlog.broker.server.dispatcher import served_apis
-
     return [
         ApiVersion(api_key=api.key, min_version=api.advertised_min, max_version=api.max_version)
         for api in served_apis()

@@ -117,7 +117,7 @@ def _serve_unchanged(services: Services, raw: RawRequest) -> bool:
     terms = _shared_terms(wait_ms / 1000, bytes_min, bytes_max, isolation == _READ_COMMITTED, False, True)
     answer = _fetch(services, raw, session, terms)
     if answer is not None:
-        answer.expect_again(raw, offset + _EPOCH_OFFSET)
+        answer.arm(raw, offset + _EPOCH_OFFSET)
     return True
 
 
@@ -219,7 +219,7 @@ class _Answer(PendingReply):
         leaders = [read.leader[0] for read in told if read.leader is not None]
         return told, addresses_of(services, self._client, leaders)
 
-    def expect_again(self, raw: RawRequest, epoch_offset: int) -> None:
+    def arm(self, raw: RawRequest, epoch_offset: int) -> None:
         """The next request of the connection may be this one again. `epoch_offset`: where its session epoch is."""
         request = _INT32.pack(len(raw.frame)) + raw.frame
         if len(request) > REMEMBERED_POLL_BYTES_MAX:
@@ -229,10 +229,10 @@ class _Answer(PendingReply):
         self._layout = layout = _poll_layout(epoch_at - terms_at, len(request) - rest_at)
         before, _, terms, _, rest = layout.unpack(request)
         self._expected = before + terms + rest
-        raw.connection.recogniser = self
+        raw.connection.repeat_matcher = self
 
-    def recognise(self, received: memoryview, count: int) -> PendingReply | None:
-        """See Recogniser."""
+    def serve_repeat(self, received: memoryview, count: int) -> PendingReply | None:
+        """See RepeatMatcher."""
         layout = self._layout
         if layout is None or count != layout.size:
             return None
@@ -246,12 +246,12 @@ class _Answer(PendingReply):
         self.pieces = None
         return self
 
-    def gone(self) -> None:
-        """See Recogniser."""
+    def disconnected(self) -> None:
+        """See RepeatMatcher."""
         if self._session.parked is None:
             self._services.fetches.sessions.leave(self._session)
 
-    def hurry(self) -> None:
+    def complete_early(self) -> None:
         """See PendingReply. Metadata, offsets and coordinators that a consumer asks for while it polls for records
         would otherwise reach it only when the poll is over, half a second later with most clients."""
         if self.parked is not None:

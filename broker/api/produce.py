@@ -50,9 +50,9 @@ _NONE = ErrorCode.NONE
 def serve(services: Services, raw: RawRequest) -> None:
     """Append to each partition's log and answer as acks asks."""
     version = raw.version
-    known = raw.connection.remembered
+    known = raw.connection.produce_templates
     if not isinstance(known, Known):
-        known = raw.connection.remembered = Known()
+        known = raw.connection.produce_templates = Known()
     try:
         again = known.find(raw.frame, raw.offset, version)
         if again is None:

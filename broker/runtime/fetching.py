@@ -12,7 +12,6 @@ from raftlog.broker.core.replica.following import diverging
 from raftlog.broker.runtime.deadlines import LAZY_FROM_SECONDS, Deadlines
 from raftlog.broker.runtime.partition_read import Entry, PartitionRead
 from raftlog.broker.runtime.replica_fetching import awaits_opening, read_for_replica
-from raftlog.broker.server.limits import PARKED_FETCHES_MAX
 from raftlog.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -21,6 +20,10 @@ if TYPE_CHECKING:
     from raftlog.broker.store.partition_log import AbortedTransaction
 
 Session: TypeAlias = "FetchSession[Partition]"
+
+PARKED_FETCHES_MAX = 100_000
+"""Fetches waiting for data over all connections. Beyond it a fetch is answered at once with what is there, which is
+always a legal answer."""
 
 
 class FetchTerms(NamedTuple):

@@ -24,7 +24,7 @@ from raftlog.broker.server.limits import (
     SEND_BYTES_PER_TURN,
     UNSENT_BYTES_PER_CONNECTION_MAX,
 )
-from raftlog.broker.server.reply import Buffer, PendingReply, Piece, Recogniser
+from raftlog.broker.server.reply import Buffer, PendingReply, Piece, RepeatMatcher
 from raftlog.wire.errors import InvariantViolation, RemoteProtocolError
 
 if TYPE_CHECKING:
@@ -77,8 +77,8 @@ class Connection:
         "local_address",
         "peer_host",
         "peer_port",
-        "recogniser",
-        "remembered",
+        "produce_templates",
+        "repeat_matcher",
     )
 
     def __init__(self, sock: socket.socket, peer: tuple[str, int], local: tuple[str, int], server: Server) -> None:
@@ -96,9 +96,9 @@ class Connection:
         # What a client said about itself (client software), by name.
         self.facts: dict[str, str] = {}
         # Asked first about what is received while nothing else is under way.
-        self.recogniser: Recogniser | None = None
+        self.repeat_matcher: RepeatMatcher | None = None
         # What a handler wants to find again when the next request comes.
-        self.remembered: object = None
+        self.produce_templates: object = None
         self._stash = b""
         self._arriving: bytearray | None = None
         self._arriving_size = 0
@@ -169,9 +169,9 @@ class Connection:
             elif self._arriving_filled == self._arriving_end:
                 self._grow(arriving)
             return
-        recogniser = self.recogniser
-        if recogniser is not None and not (self.arriving_since or self._places or self._writer):
-            place = recogniser.recognise(server.receive_view, count)
+        repeat_matcher = self.repeat_matcher
+        if repeat_matcher is not None and not (self.arriving_since or self._places or self._writer):
+            place = repeat_matcher.serve_repeat(server.receive_view, count)
             if place is not None:
                 self._places.append(place)
                 return
@@ -308,7 +308,7 @@ class Connection:
             place = PendingReply(self)
             place.pieces = pieces
             self._places.append(place)
-            self._hurry()
+            self._complete_early()
         else:
             self._out.extend(pieces)
             if not self._corked:
@@ -337,7 +337,7 @@ class Connection:
         if self.closed or not places:
             return
         if places[0].pieces is None:
-            self._hurry()
+            self._complete_early()
             return
         while places and (head := places[0].pieces) is not None:
             self._out.extend(head)
@@ -347,12 +347,12 @@ class Connection:
             if self._paused and not self._out:
                 self._server.loop.call_soon(self.resume)
 
-    def _hurry(self) -> None:
+    def _complete_early(self) -> None:
         """A reply is known before others that it waits for: none of those shall wait without need."""
         known = max((at for at, place in enumerate(self._places) if place.pieces is not None), default=0)
         for place in self._places[:known]:
             if place.pieces is None:
-                place.hurry()
+                place.complete_early()
 
     def _send_alone(self, piece: Buffer) -> None:
         """Send the only reply that is outstanding; the queue is for what the socket does not take."""
@@ -473,14 +473,14 @@ class Connection:
         places, self._places = self._places, []
         self._out.clear()
         self._stash = b""
-        recogniser, self.recogniser = self.recogniser, None
+        repeat_matcher, self.repeat_matcher = self.repeat_matcher, None
         self._socket.close()
         log.log(level, "connection=%r closed reason=%r", self, reason)
         self._server.forget(self)
         for place in places:
             place.abandon()
-        if recogniser is not None:
-            recogniser.gone()
+        if repeat_matcher is not None:
+            repeat_matcher.disconnected()
 
     @property
     def is_idle(self) -> bool:

@@ -65,10 +65,6 @@ ACCEPTS_PER_TURN = 64
 # An idle consumer's poll that each connection remembers, to know the next one again: it has a hundred bytes or so.
 REMEMBERED_POLL_BYTES_MAX = 1 * KIB
 
-# Fetches waiting for data over all connections. Beyond it a fetch is answered at once with what is there,
-# which is always a legal answer.
-PARKED_FETCHES_MAX = 100_000
-
 # A client id or software name that is longer is cut in log lines.
 NAME_LENGTH_IN_LOGS_MAX = 80
 

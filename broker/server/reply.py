@@ -38,14 +38,14 @@ class ReplySink(Protocol):
     def reply_ready(self, pieces: Sequence[Piece]) -> None: ...
 
 
-class Recogniser(Protocol):
+class RepeatMatcher(Protocol):
     """Who knows what request its connection will probably bring next."""
 
-    def recognise(self, received: memoryview, count: int) -> PendingReply | None:
+    def serve_repeat(self, received: memoryview, count: int) -> PendingReply | None:
         """Serve what was received, `count` bytes, if it is that one request; gives the place of the reply, which comes
         later. Otherwise nothing is changed, and None."""
 
-    def gone(self) -> None:
+    def disconnected(self) -> None:
         """The connection has ended."""
 
 
@@ -53,7 +53,7 @@ class PendingReply:
     """The place of a reply that is not there yet; later replies of the connection wait behind it.
 
     `pieces` is None until the reply is known; an empty one means that the request gets no reply. Who has to forget
-    something when the connection goes away before extends `abandon`, who waits without need extends `hurry`.
+    something when the connection goes away before extends `abandon`, who waits without need extends `complete_early`.
     """
 
     __slots__ = ("_connection", "pieces")
@@ -70,7 +70,7 @@ class PendingReply:
         self.pieces = pieces
         connection.reply_ready(pieces)
 
-    def hurry(self) -> None:
+    def complete_early(self) -> None:
         """A later reply is known and waits behind this one. Who only waits for more to say answers now."""
 
     def abandon(self) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Any
 
-from raftlog.broker.server.reply import PendingReply, Piece, Recogniser
+from raftlog.broker.server.reply import PendingReply, Piece, RepeatMatcher
 from raftlog.linearizability.simulator.disk import FaultyDisk
 from raftlog.linearizability.simulator.loop import SimulatedLoop
 from raftlog.wire.apis import APIS
@@ -68,8 +68,8 @@ class KafkaConnection(asyncio.Protocol):
         self.listener_name = "PLAINTEXT"
         self.closed = False
         self.facts: dict[str, str] = {}
-        self.recogniser: Recogniser | None = None
-        self.remembered: object = None
+        self.repeat_matcher: RepeatMatcher | None = None
+        self.produce_templates: object = None
         self.is_unread = False
 
     def __repr__(self) -> str:
@@ -89,8 +89,8 @@ class KafkaConnection(asyncio.Protocol):
                 if self.closed:
                     return
                 whole = memoryview(_SIZE.pack(len(frame)) + frame)
-                recogniser = self.recogniser if self.is_idle else None
-                place = recogniser.recognise(whole, len(whole)) if recogniser is not None else None
+                repeat_matcher = self.repeat_matcher if self.is_idle else None
+                place = repeat_matcher.serve_repeat(whole, len(whole)) if repeat_matcher is not None else None
                 if place is not None:
                     self._places.append(place)
                 else:
@@ -150,13 +150,13 @@ class KafkaConnection(asyncio.Protocol):
         if self.closed:
             return
         self.closed = True
-        recogniser, self.recogniser = self.recogniser, None
+        repeat_matcher, self.repeat_matcher = self.repeat_matcher, None
         self._transport.close()
         places, self._places = self._places, deque()
         for place in places:
             place.abandon()
-        if recogniser is not None:
-            recogniser.gone()
+        if repeat_matcher is not None:
+            repeat_matcher.disconnected()
 
 
 class Unanswered(Exception):

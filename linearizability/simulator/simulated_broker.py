@@ -11,7 +11,7 @@ from typing import Any
 from raftlog.broker.broker import Broker
 from raftlog.broker.config import BrokerConfig
 from raftlog.broker.platform import Platform
-from raftlog.broker.runtime.listeners import Dispatch
+from raftlog.broker.server.listeners import Dispatch
 from raftlog.broker.store.log_manager import LogManager
 from raftlog.linearizability.simulator.hazards import instead
 from raftlog.linearizability.simulator.kafka_port import KafkaConnection

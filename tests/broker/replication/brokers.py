@@ -15,6 +15,7 @@ from typing import Any, TypeVar, cast
 import uvloop
 
 from raftlog.broker.api.context import Services
+from raftlog.broker.api.dispatcher import Dispatcher
 from raftlog.broker.config import BrokerConfig
 from raftlog.broker.core.fetch.session import FetchSessions
 from raftlog.broker.core.log.config import LogConfig
@@ -24,7 +25,6 @@ from raftlog.broker.runtime.partition import Partition
 from raftlog.broker.runtime.partition_manager import PartitionManager
 from raftlog.broker.runtime.replication.fetch_codec import FetcherSettings
 from raftlog.broker.runtime.replication.replication import Replication, ReplicationSettings
-from raftlog.broker.server.dispatcher import Dispatcher
 from raftlog.broker.server.limits import ServerLimits
 from raftlog.broker.server.listener import Server
 from raftlog.broker.store.log_manager import LogManager

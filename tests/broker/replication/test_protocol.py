@@ -242,7 +242,7 @@ def test_a_poll_with_much_behind_it_is_answered_and_not_remembered(tmp_path: Pat
                 await client.send(poll, 13, bytes(behind))
                 answer = await client.receive(poll, 13)
                 assert (answer.error_code, answer.session_id, answer.responses) == (ErrorCode.NONE, session_id, [])
-                assert (connection.recogniser is not None) is remembered
+                assert (connection.repeat_matcher is not None) is remembered
 
     run(story)
 

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from raftlog.broker.server.dispatcher import served_apis
+from raftlog.broker.api.handlers import served_apis
 from raftlog.wire.apis import Api, ApiKey
 from raftlog.wire.batch import HEADER_SIZE, Record, assemble_batch, encode_batch, parse_header
 from raftlog.wire.codec import encode

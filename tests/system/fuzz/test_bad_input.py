@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from raftlog.broker.server.dispatcher import served_apis
+from raftlog.broker.api.handlers import served_apis
 from raftlog.broker.server.limits import ARRIVING_BYTES_MAX, DECODED_REQUEST_BYTES_MAX
 from raftlog.testing import Cluster, cluster
 from raftlog.wire.apis import Api, ApiKey

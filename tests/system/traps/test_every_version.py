@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from kio.serial import entity_reader
 
-from raftlog.broker.server.dispatcher import served_apis
+from raftlog.broker.api.handlers import served_apis
 from raftlog.wire.apis import Api, ApiKey
 from raftlog.wire.codec import decode, encode
 from raftlog.wire.errors import ErrorCode

@@ -9,7 +9,7 @@ import struct
 
 import pytest
 
-from raftlog.broker.server.dispatcher import HANDLERS
+from raftlog.broker.api.handlers import HANDLERS
 from raftlog.wire.apis import ApiKey
 from raftlog.wire.codec import decode, encode
 from raftlog.wire.errors import ErrorCode

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from raftlog.broker.server.dispatcher import served_apis
+from raftlog.broker.api.handlers import served_apis
 from raftlog.wire.apis import Api
 from raftlog.wire.schema import Kind, Struct
 from tests.conftest import Broker
