@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 WORKERS ?= 2
 
-.PHONY: help demo test check lint format bench bench-cluster fuzz check-deep sim sim-swarm sim-board clean
+.PHONY: help demo test check lint format bench bench-cluster fuzz check-deep sim sim-swarm sim-mutants clean
 
 help:
 	@echo "make demo        three brokers, the main job on real data, their leaders killed with -9 twice, and a count"
@@ -16,7 +16,7 @@ help:
 	@echo "make fuzz        a million mutated frames against a broker"
 	@echo "make sim SEED=n  one simulated run of each kind from a seed, twice"
 	@echo "make sim-swarm MINUTES=n  simulated runs on all cores; failing seeds are told and shortened"
-	@echo "make sim-board   each hazard put back into the code, and after how many seeds it is noticed"
+	@echo "make sim-mutants each known fault put into the code, and after how many seeds it is noticed"
 	@echo "make check-deep  the checker against brute force, 100,000 histories a model"
 
 $(READY): pyproject.toml
@@ -70,8 +70,8 @@ sim: compiled
 sim-swarm: compiled
 	$(SIMULATOR) swarm --minutes $(MINUTES) $(PARTS)
 
-sim-board: compiled
-	$(SIMULATOR) board $(PARTS)
+sim-mutants: compiled
+	$(SIMULATOR) mutants $(PARTS)
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,4 +1,4 @@
-"""The simulator from the command line: one seed, many seeds, or the board of hazards."""
+"""The simulator from the command line: one seed, many seeds, or the mutation report."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
-from raftlog.linearizability.simulator.board import SEEDS_MAX, board
-from raftlog.linearizability.simulator.catalogue import PARTS, hazards, maker
+from raftlog.linearizability.simulator.catalogue import PARTS, maker, mutants
 from raftlog.linearizability.simulator.faults import printed, read_schedule
+from raftlog.linearizability.simulator.mutation_report import SEEDS_MAX, mutation_report
 from raftlog.linearizability.simulator.runs import execute
 from raftlog.linearizability.simulator.swarm import campaign, shortened
 from raftlog.linearizability.simulator.violation import RunResult
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0 when all is well, 1 when an invariant failed or a hazard was missed."""
+    """0 when all is well, 1 when an invariant failed or a mutant was not noticed."""
     options = _parser().parse_args(arguments)
     parts = options.part or list(PARTS)
     status: int = options.run(options, parts)
@@ -29,7 +29,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True)
     run = commands.add_parser("run", help="one seed, twice, and whether both runs were the same")
     run.add_argument("seed", type=int)
-    run.add_argument("--hazard", default="", choices=["", *hazards()])
+    run.add_argument("--mutant", default="", choices=["", *mutants()])
     run.add_argument("--trace", type=Path, help="write every step to this file")
     run.add_argument("--schedule", type=Path, help="faults from this file in place of the seed's own")
     run.add_argument("--shrink", action="store_true", help="shorten the schedule of faults when the run fails")
@@ -39,10 +39,10 @@ def _parser() -> argparse.ArgumentParser:
     swarm.add_argument("--seeds", type=int)
     swarm.add_argument("--first", type=int, default=0)
     swarm.set_defaults(run=_swarm)
-    hazard_board = commands.add_parser("board", help="put each hazard back and see that it is noticed")
-    hazard_board.add_argument("--seeds", type=int, help=f"of each kind of run {dict(SEEDS_MAX)}")
-    hazard_board.set_defaults(run=_board)
-    for command in (run, swarm, hazard_board):
+    report = commands.add_parser("mutants", help="put each known fault into the code and see that it is noticed")
+    report.add_argument("--seeds", type=int, help=f"of each kind of run {dict(SEEDS_MAX)}")
+    report.set_defaults(run=_mutation_report)
+    for command in (run, swarm, report):
         command.add_argument("--part", action="append", choices=list(PARTS), help="this kind of run; may be repeated")
     return parser
 
@@ -55,10 +55,10 @@ def _tell(line: str) -> None:
 def _run(options: argparse.Namespace, parts: Sequence[str]) -> int:
     failed = False
     for part in parts:
-        if options.hazard and part not in hazards()[options.hazard].parts:
+        if options.mutant and part not in mutants()[options.mutant].parts:
             continue
         faults = read_schedule(options.schedule.read_text().splitlines()) if options.schedule else None
-        with hazards()[options.hazard].apply() if options.hazard else nullcontext():
+        with mutants()[options.mutant].apply() if options.mutant else nullcontext():
             first = execute(maker(part), options.seed, faults, kept_lines=None if options.trace else 0)
             second = execute(maker(part), options.seed, faults)
         _describe(first)
@@ -70,7 +70,7 @@ def _run(options: argparse.Namespace, parts: Sequence[str]) -> int:
         if first.failed:
             failed = True
             if options.shrink:
-                kept, again, runs = shortened(part, options.seed, options.hazard)
+                kept, again, runs = shortened(part, options.seed, options.mutant)
                 _tell(f"{len(kept)} of {len(first.faults)} faults are enough (after {runs} runs):\n{printed(kept)}")
                 _tell(f"{again.invariant}: {again.violation}")
     return 1 if failed else 0
@@ -95,9 +95,9 @@ def _swarm(options: argparse.Namespace, parts: Sequence[str]) -> int:
     return 1 if failing else 0
 
 
-def _board(options: argparse.Namespace, parts: Sequence[str]) -> int:
+def _mutation_report(options: argparse.Namespace, parts: Sequence[str]) -> int:
     seeds_max = SEEDS_MAX if options.seeds is None else dict.fromkeys(PARTS, options.seeds)
-    return 1 if board(parts, seeds_max, _tell) else 0
+    return 1 if mutation_report(parts, seeds_max, _tell) else 0
 
 
 if __name__ == "__main__":

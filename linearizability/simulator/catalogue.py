@@ -1,11 +1,11 @@
-"""The kinds of run and the hazards, by name. Knows names only; what is named is loaded when it is asked for."""
+"""The kinds of run and the mutants, by name. Knows names only; what is named is loaded when it is asked for."""
 
 from __future__ import annotations
 
 import importlib
 from typing import cast
 
-from raftlog.linearizability.simulator.hazards import RAFT_HAZARDS, Hazard
+from raftlog.linearizability.simulator.mutants import RAFT_MUTANTS, Mutant
 from raftlog.linearizability.simulator.runs import SimulationMaker
 
 _PACKAGE = "raftlog.linearizability.simulator"
@@ -23,8 +23,8 @@ def maker(part: str) -> SimulationMaker:
     return cast(SimulationMaker, getattr(importlib.import_module(f"{_PACKAGE}.{module}"), name))
 
 
-def hazards() -> dict[str, Hazard]:
-    """All hazards by name."""
-    from raftlog.linearizability.simulator.cluster_hazards import CLUSTER_HAZARDS  # loads the broker
+def mutants() -> dict[str, Mutant]:
+    """All mutants by name."""
+    from raftlog.linearizability.simulator.cluster_mutants import CLUSTER_MUTANTS  # loads the broker
 
-    return {hazard.name: hazard for hazard in (*RAFT_HAZARDS, *CLUSTER_HAZARDS)}
+    return {mutant.name: mutant for mutant in (*RAFT_MUTANTS, *CLUSTER_MUTANTS)}

@@ -1,4 +1,4 @@
-"""What can happen to a cluster that cannot happen to a quorum alone: works that begin, and disks with data that fail.
+"""What can happen to a cluster and not to a quorum alone: workloads that begin, and disks with data that fail.
 
 One bad disk at a time: what is acknowledged is on several, and on none for sure. It is bad until an operator has
 exchanged it.
@@ -24,7 +24,7 @@ FAILING = (("sync",), ("write",), ("sync", "write", "sync_directory", "rename"))
 
 
 class ClusterInjector(Injector):
-    """As Injector. `begin`: what begins a work, by its kind. `directories`: the data directories of each broker.
+    """As Injector. `begin`: what begins a workload, by its kind. `directories`: the data directories of each broker.
     `clients`: the node that clients run on.
     """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 
-from raftlog.linearizability.simulator.cluster_works import Site, Work, name_of
+from raftlog.linearizability.simulator.cluster_workloads import Workload, WorkloadContext, name_of
 from raftlog.metadata.records import PartitionState
 from raftlog.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -22,21 +22,21 @@ LATER = {"NOT_ANSWERED", "REQUEST_TIMED_OUT", "NOT_CONTROLLER", "INVALID_REPLICA
 """A quorum without a leader, or a move that cannot be called off yet because only new replicas have the data."""
 
 
-class Moves(Work):
+class Moves(Workload):
     """Whatever was asked for last is what is there in the end: the replicas asked for, or those from before."""
 
     kind = "moves"
 
-    def __init__(self, site: Site, number: int) -> None:
-        super().__init__(site, number)
+    def __init__(self, context: WorkloadContext, number: int) -> None:
+        super().__init__(context, number)
         self.wanted: list[set[int]] = []
         self.unsure = False
 
     async def run(self) -> None:
-        """See Work."""
-        site, random = self.site, self.random
-        while not site.calm():
-            partition = random.randrange(site.partitions)
+        """See Workload."""
+        context, random = self.context, self.random
+        while not context.calm():
+            partition = random.randrange(context.partitions)
             rng = random.random()
             if rng < 0.5:
                 await self._move(partition, self._target())
@@ -47,16 +47,16 @@ class Moves(Work):
             await asyncio.sleep(0.02 + random.choice((0.1, 0.6)) * random.random())
         # What was given up may still be carried out for so long.
         await asyncio.sleep(PATIENCE_MS / 1000 if self.unsure else 0)
-        self.wanted = [await self._last(partition) for partition in range(site.partitions)]
+        self.wanted = [await self._last(partition) for partition in range(context.partitions)]
 
     def _target(self) -> tuple[int, ...]:
-        nodes = self.site.nodes
+        nodes = self.context.nodes
         return tuple(self.random.sample(nodes, min(len(nodes), self.random.choice(REPLICAS))))
 
     async def _move(self, partition: int, replicas: tuple[int, ...] | None) -> str:
         wanted = ReassignablePartition(partition_index=partition, replicas=None if replicas is None else list(replicas))
         request = AlterPartitionReassignmentsRequest(
-            timeout_ms=PATIENCE_MS, topics=[ReassignableTopic(name=self.site.topic, partitions=[wanted])]
+            timeout_ms=PATIENCE_MS, topics=[ReassignableTopic(name=self.context.topic, partitions=[wanted])]
         )
         answer = await self.ask(request, REASSIGN_VERSION)
         if answer is None or answer.error_code or not answer.responses:
@@ -68,7 +68,7 @@ class Moves(Work):
         return code
 
     async def _elect(self, partition: int) -> None:
-        topics = [TopicPartitions(topic=self.site.topic, partitions=[partition])]
+        topics = [TopicPartitions(topic=self.context.topic, partitions=[partition])]
         answer = await self.ask(
             ElectLeadersRequest(election_type=0, topic_partitions=topics, timeout_ms=PATIENCE_MS), ELECT_VERSION
         )
@@ -96,11 +96,11 @@ class Moves(Work):
 
     def state(self, partition: int) -> PartitionState:
         """As the newest metadata have it."""
-        newest = self.site.invariants.newest
-        return next(state for key, state in newest.items() if key[:2] == (self.site.topic, partition))
+        newest = self.context.invariants.newest
+        return next(state for key, state in newest.items() if key[:2] == (self.context.topic, partition))
 
     def judge(self) -> None:
-        """See Work."""
+        """See Workload."""
         for partition, wanted in enumerate(self.wanted):
             state = self.state(partition)
             if state.adding_replicas or state.removing_replicas:

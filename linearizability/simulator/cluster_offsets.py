@@ -9,7 +9,7 @@ from raftlog.linearizability.checker.history import FAIL, INFO, OK, Operation
 from raftlog.linearizability.checker.models.offsets import ConsumerOffsets
 from raftlog.linearizability.checker.verdict import Invalid
 from raftlog.linearizability.simulator.cluster_client import Connections
-from raftlog.linearizability.simulator.cluster_works import Site, Work, name_of
+from raftlog.linearizability.simulator.cluster_workloads import Workload, WorkloadContext, name_of
 from raftlog.linearizability.simulator.kafka_port import KafkaClient
 from raftlog.wire.messages.find_coordinator import FindCoordinatorRequest
 from raftlog.wire.messages.offset_commit import (
@@ -29,7 +29,7 @@ CLIENTS = 2
 REFUSED = ("COORDINATOR_LOAD_IN_PROGRESS", "UNKNOWN_TOPIC_OR_PARTITION")
 
 
-class Offsets(Work):
+class Offsets(Workload):
     """What is fetched in the end is the last commit that was acknowledged, or one whose outcome is not known.
 
     A coordinator that is cut off may answer fetches with what was there before, for a while, as in Kafka: what is
@@ -38,23 +38,23 @@ class Offsets(Work):
 
     kind = "offsets"
 
-    def __init__(self, site: Site, number: int) -> None:
-        super().__init__(site, number)
+    def __init__(self, context: WorkloadContext, number: int) -> None:
+        super().__init__(context, number)
         self.group = f"group{number}"
         self._coordinator: tuple[str, int] | None = None
         self._operations: list[Operation] = []
         self._calm_since = 0
 
     async def run(self) -> None:
-        """See Work."""
-        ways = [self.site.ways(f"{self.group}.{number}") for number in range(CLIENTS)]
+        """See Workload."""
+        ways = [self.context.ways(f"{self.group}.{number}") for number in range(CLIENTS)]
         await asyncio.gather(*[self._work(each) for each in ways])
-        self._calm_since = self.site.history.now()
+        self._calm_since = self.context.history.now()
         while (await self._fetch(self.ways)).outcome is not OK:
             await asyncio.sleep(0.1)
 
     async def _work(self, ways: Connections) -> None:
-        while not self.site.calm():
+        while not self.context.calm():
             if ways.random.random() < 0.7:
                 await self._commit(ways)
             else:
@@ -72,45 +72,45 @@ class Offsets(Work):
         return await self.connected(ways, self._coordinator)
 
     def _begin(self, ways: Connections, function: str, given: object) -> Operation:
-        operation = self.site.history.begin(ways.name, function, self.group, given)
+        operation = self.context.history.begin(ways.name, function, self.group, given)
         self._operations.append(operation)
         return operation
 
     async def _commit(self, ways: Connections) -> None:
-        (offset,) = self.site.history.values(1)
+        (offset,) = self.context.history.values(1)
         operation = self._begin(ways, "commit", {"offset": offset})
         partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")
         request = OffsetCommitRequest(
-            group_id=self.group, topics=[OffsetCommitRequestTopic(name=self.site.topic, partitions=[partition])]
+            group_id=self.group, topics=[OffsetCommitRequestTopic(name=self.context.topic, partitions=[partition])]
         )
         client = await self._at(ways)
         answer = await self.ask(request, COMMIT_VERSION, client) if client is not None else None
         code = name_of(answer.topics[0].partitions[0].error_code if answer is not None else None)
         if code == "NONE":
             self.count("committed offsets")
-            self.site.history.end(operation, OK, True)
+            self.context.history.end(operation, OK, True)
             return
         self._coordinator = None
-        self.site.history.end(operation, FAIL if client is None or code in REFUSED else INFO, None, code)
+        self.context.history.end(operation, FAIL if client is None or code in REFUSED else INFO, None, code)
 
     async def _fetch(self, ways: Connections) -> Operation:
         operation = self._begin(ways, "fetch", None)
-        topics = [OffsetFetchRequestTopics(name=self.site.topic, partition_indexes=[0])]
+        topics = [OffsetFetchRequestTopics(name=self.context.topic, partition_indexes=[0])]
         request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=self.group, topics=topics)])
         client = await self._at(ways)
         answer = await self.ask(request, FETCH_VERSION, client) if client is not None else None
         group = answer.groups[0] if answer is not None else None
         if group is None or group.error_code or group.topics[0].partitions[0].error_code:
             self._coordinator = None
-            self.site.history.end(operation, INFO, None, name_of(group.error_code if group is not None else None))
+            self.context.history.end(operation, INFO, None, name_of(group.error_code if group is not None else None))
             return operation
         offset = group.topics[0].partitions[0].committed_offset
         self.count("fetched offsets")
-        self.site.history.end(operation, OK, None if offset < 0 else offset)
+        self.context.history.end(operation, OK, None if offset < 0 else offset)
         return operation
 
     def judge(self) -> None:
-        """See Work."""
+        """See Workload."""
         tried = {op.input["offset"] for op in self._operations if op.function == "commit" and op.outcome is not FAIL}
         fetches = [op for op in self._operations if op.function == "fetch" and op.outcome is OK]
         for operation in fetches:

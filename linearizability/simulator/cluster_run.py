@@ -16,7 +16,7 @@ from raftlog.linearizability.simulator.cluster_faults import DATA_KINDS, DETAILE
 from raftlog.linearizability.simulator.cluster_invariants import ClusterInvariants
 from raftlog.linearizability.simulator.cluster_moves import Moves
 from raftlog.linearizability.simulator.cluster_offsets import Offsets
-from raftlog.linearizability.simulator.cluster_works import Site, Work, WorkMaker
+from raftlog.linearizability.simulator.cluster_workloads import Workload, WorkloadContext, WorkloadMaker
 from raftlog.linearizability.simulator.faults import Fault, Plan, schedule
 from raftlog.linearizability.simulator.kafka_port import Unanswered
 from raftlog.linearizability.simulator.runs import BaseSimulation
@@ -45,9 +45,9 @@ KINDS = (
     "kill", "power", "tear", "freeze", "cut", "deaf", "isolate", "split", "reset", "slow-disk", "full-disk", "clock",
     "stop", "unreachable",
 )  # fmt: skip
-WORKS: dict[str, WorkMaker] = {work.kind: work for work in (Moves, Offsets)}
-WORK_CHANCE = 0.3
-"""How likely each work is part of a run."""
+WORKLOADS: dict[str, WorkloadMaker] = {workload.kind: workload for workload in (Moves, Offsets)}
+WORKLOAD_CHANCE = 0.3
+"""How likely each workload is part of a run."""
 
 STUBBORN_CHANCE = 0.1
 """How likely a client does not believe what it is told of leaders."""
@@ -78,7 +78,7 @@ class ClusterRun(BaseSimulation):
         self.settings |= where
         # Where the metadata lie with the data, their disk is none that may fail.
         plan = Plan(self.size, 0.0, FAULT_SECONDS, 1, 7, (*KINDS, *(DATA_KINDS if where else ())), 0)
-        self.faults = [*_works(seed), *_detailed(seed, schedule(random, plan))] if faults is None else list(faults)
+        self.faults = [*_workloads(seed), *_detailed(seed, schedule(random, plan))] if faults is None else list(faults)
         self.nodes = list(range(1, self.size + 1))
         for node in self.nodes:
             self.world.add_machine(node, host_of(node))
@@ -86,7 +86,7 @@ class ClusterRun(BaseSimulation):
         self.invariants = ClusterInvariants(self.world, self.nodes, self.failed)
         self.injector = ClusterInjector(self.world, self.nodes, self._leader, self.invariants, self.directories)
         self.injector.clients = CLIENTS
-        self.injector.begin = dict.fromkeys(WORKS, self._begin)
+        self.injector.begin = dict.fromkeys(WORKLOADS, self._begin)
         self.injector.may_cut_power = self._may_cut_power
         self.injector.stop = self._stop
         self.injector.restarts_after_full_disk = True
@@ -97,7 +97,7 @@ class ClusterRun(BaseSimulation):
         self._choice = Random(f"{seed} leaders")
         self._ready = False
         self._working = True
-        self._works: list[Work] = []
+        self._workloads: list[Workload] = []
         self._at_work: list[asyncio.Task[None]] = []
 
     # Brokers -----------------------------------------------------------------------------------------------------
@@ -167,9 +167,9 @@ class ClusterRun(BaseSimulation):
         await asyncio.gather(*self._at_work)
 
     def _begin(self, fault: Fault) -> bool:
-        """A work of the schedule begins."""
+        """A workload of the schedule begins."""
         assert self.history is not None
-        site = Site(
+        context = WorkloadContext(
             nodes=self.nodes,
             topic=TOPIC,
             partitions=self.partitions,
@@ -179,9 +179,9 @@ class ClusterRun(BaseSimulation):
             calm=lambda: self.injector.over,
             working=lambda: self._working,
         )
-        work = WORKS[fault.kind](site, len(self._works))
-        self._works.append(work)
-        self._at_work.append(self.clients.loop.create_task(work.run()))
+        workload = WORKLOADS[fault.kind](context, len(self._workloads))
+        self._workloads.append(workload)
+        self._at_work.append(self.clients.loop.create_task(workload.run()))
         return True
 
     async def _create_topic(self) -> None:
@@ -255,7 +255,7 @@ class ClusterRun(BaseSimulation):
 
     def _settle(self) -> None:
         """All is well: every partition has its leader and all replicas in sync, and takes records."""
-        self._until(self._works_done, SETTLE_SECONDS, "works come to their end")
+        self._until(self._workloads_done, SETTLE_SECONDS, "workloads come to their end")
         before = self._acknowledged()
         self._until(lambda: self._acknowledged() >= before + 3, SETTLE_SECONDS, "records are taken again")
         self._until(self.invariants.all_in_sync, SETTLE_SECONDS, "all replicas are in sync again")
@@ -263,7 +263,7 @@ class ClusterRun(BaseSimulation):
         self._until(self._clients_done, 20.0, "clients end")
         self._until(self.invariants.all_equal, 20.0, "all replicas have the same records")
 
-    def _works_done(self) -> bool:
+    def _workloads_done(self) -> bool:
         for task in self._at_work:
             if task.done() and (error := task.exception()) is not None:
                 raise error
@@ -275,8 +275,8 @@ class ClusterRun(BaseSimulation):
     def _judge(self) -> None:
         assert self.history is not None
         self.invariants.compare_logs()
-        for work in self._works:
-            work.judge()
+        for workload in self._workloads:
+            workload.judge()
         for partition in range(self.partitions):
             operations = [operation for operation in self.history.operations if operation.key == partition]
             values = self.invariants.values(TOPIC, partition)
@@ -296,7 +296,7 @@ class ClusterRun(BaseSimulation):
             "unknown": sum(op.outcome is INFO and op.function == "append" for op in operations),
             "reads": sum(op.outcome is OK and op.function == "read" for op in operations),
             "leaders": self.invariants.elections,
-            **{what: count for work in self._works for what, count in work.counts.items()},
+            **{what: count for workload in self._workloads for what, count in workload.counts.items()},
         }
 
     def done(self) -> dict[str, int]:
@@ -328,9 +328,9 @@ def _detailed(seed: int, faults: Sequence[Fault]) -> list[Fault]:
     return [replace(fault, amount=random.randrange(6)) if fault.kind in DETAILED_KINDS else fault for fault in faults]
 
 
-def _works(seed: int) -> list[Fault]:
+def _workloads(seed: int) -> list[Fault]:
     random = Random(f"{seed} works")
-    return [Fault(0.0, kind, 1) for kind in WORKS if random.random() < WORK_CHANCE]
+    return [Fault(0.0, kind, 1) for kind in WORKLOADS if random.random() < WORKLOAD_CHANCE]
 
 
 def _shifted(faults: Sequence[Fault], seconds: float) -> Iterator[Fault]:

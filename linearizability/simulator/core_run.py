@@ -18,17 +18,17 @@ from raftlog.linearizability.simulator.injector import Injector
 from raftlog.linearizability.simulator.journals import Mirror, WatchedFiles
 from raftlog.linearizability.simulator.loop import Timer
 from raftlog.linearizability.simulator.message_sizes import SIZES, small_messages
-from raftlog.linearizability.simulator.orders import ECHO_SECONDS, ECHOES, ordered
 from raftlog.linearizability.simulator.raft_invariants import RaftInvariants
 from raftlog.linearizability.simulator.runs import BaseSimulation
+from raftlog.linearizability.simulator.scenarios import ECHO_SECONDS, ECHOES, scenario_of
 from raftlog.linearizability.simulator.violation import Violation
 from raftlog.linearizability.simulator.world import Machine
 from raftlog.raft.core.configuration import Configuration
 from raftlog.raft.core.entries import Entry, Kind, application_data, kind_of
-from raftlog.raft.core.leadership import Own, Peer
+from raftlog.raft.core.leadership import LocalNode, Peer
 from raftlog.raft.core.log import Base, RaftLog
-from raftlog.raft.core.messages import AppendReply, Message, to_wire
-from raftlog.raft.core.progress import Outgoing
+from raftlog.raft.core.messages import AppendEntriesReply, Message, to_wire
+from raftlog.raft.core.progress import OutgoingSnapshot
 from raftlog.raft.core.raft import Raft
 from raftlog.raft.core.snapshot import SnapshotContent
 from raftlog.raft.core.state import HardState, Role, Timing, Writes
@@ -38,9 +38,9 @@ DIRECTORY = "/meta"
 SETTLE_SECONDS = 12.0
 """After the last fault a quorum must be well again within this time."""
 TIMINGS = (
-    Timing(heartbeat=0.1, election_min=0.4, election_max=0.8, hurry_min=0.005, hurry_max=0.05),
+    Timing(heartbeat=0.1, election_min=0.4, election_max=0.8, fast_election_min=0.005, fast_election_max=0.05),
     # Everybody stands at about the same moment, and votes are split.
-    Timing(heartbeat=0.1, election_min=0.3, election_max=0.31, hurry_min=0.005, hurry_max=0.006),
+    Timing(heartbeat=0.1, election_min=0.3, election_max=0.31, fast_election_min=0.005, fast_election_max=0.006),
 )
 
 KINDS = (
@@ -77,7 +77,7 @@ class CoreNode:
         entries = recovered.entries
         directory = b"%d" % self.node
         self.raft = Raft(
-            Own(self.node, Peer(directory, machine.host, 1)),
+            LocalNode(self.node, Peer(directory, machine.host, 1)),
             RaftLog(base, entries),
             HardState(recovered.term, recovered.voted_for),
             run.timing,
@@ -130,10 +130,10 @@ class CoreNode:
         self._send(raft.take_messages(self.loop.time()))
         if not self.writing:
             writes = raft.take_writes()
-            if writes.on_disk:
+            if writes.must_sync:
                 self.writing = True
                 self.loop.run_in_executor(None, self._write, writes).add_done_callback(partial(self._written, writes))
-            elif writes.held:
+            elif writes.messages_after_sync:
                 self._send(raft.written(writes, self.loop.time()))
         self._replay()
         self.run.looked_at(self)
@@ -149,14 +149,14 @@ class CoreNode:
         journal = self.journal
         if writes.snapshot is not None:
             base = writes.snapshot.base
-            if writes.cut_after and journal.last_index > base.index:
+            if writes.truncate_rest and journal.last_index > base.index:
                 journal.replace_from(base.index + 1, base.term, [])
             journal.save_snapshot(base.index, base.term, writes.snapshot.all_chunks())
         if writes.hard_state is not None:
             journal.vote(*writes.hard_state)
         entries = writes.entries
-        if writes.cut_from:
-            journal.replace_from(writes.cut_from, writes.cut_previous_term, entries)
+        if writes.truncate_from:
+            journal.replace_from(writes.truncate_from, writes.previous_term, entries)
         else:
             journal.append(entries)
 
@@ -211,10 +211,10 @@ class CoreNode:
             return
         raft.log.compact(index - 3)
         if raft.leadership is not None:
-            raft.leadership.offer_snapshot(Outgoing(index, term, content.encode()))
+            raft.leadership.offer_snapshot(OutgoingSnapshot(index, term, content.encode()))
 
 
-class Place:
+class NodeSlot:
     """Where a node is, whether or not it runs: what the invariants look at."""
 
     def __init__(self, run: CoreRun, node: int) -> None:
@@ -246,10 +246,10 @@ class CoreRun(BaseSimulation):
         seconds = 3.0 if self.size <= 3 else 2.5
         plan = Plan(self.size, 0.1, seconds, 3, 14, KINDS, (self.size - 1) // 2)
         own = schedule(random, plan)
-        order = ordered(seed, plan, self.size, loose=True)
-        self.echo = order.echo if order is not None else None
+        scenario = scenario_of(seed, plan, self.size, loose=True)
+        self.echo = scenario.echo if scenario is not None else None
         if faults is None:
-            faults = own if order is None else order.faults
+            faults = own if scenario is None else scenario.faults
         self.faults = list(faults)
         self.last_fault = seconds
         self.unreliable = Unreliable(
@@ -257,14 +257,14 @@ class CoreRun(BaseSimulation):
             doubled=random.choice((0.0, 0.0, 0.1, 0.3, 0.5)),
             delayed=random.choice((0.0, 0.0, 0.02, 0.1, 0.4)),
         )
-        if order is not None:
-            self.unreliable.doubled = max(self.unreliable.doubled, order.doubled)
+        if scenario is not None:
+            self.unreliable.doubled = max(self.unreliable.doubled, scenario.doubled)
         self.timing = random.choice((TIMINGS[0], TIMINGS[1], TIMINGS[1]))
         self.rng = Random(f"{seed} messages")
         self.configuration = Configuration.of_addresses({node: (f"host{node}", 1) for node in nodes})
         self.files: dict[int, WatchedFiles] = {}
-        self.places = [Place(self, node) for node in nodes]
-        self.invariants = RaftInvariants(self.places, self.failed)
+        self.slots = [NodeSlot(self, node) for node in nodes]
+        self.invariants = RaftInvariants(self.slots, self.failed)
         self.acknowledged: dict[int, int] = {}
         self._proposed: dict[tuple[int, int], bytes] = {}
         self.connected: dict[tuple[int, int], bool] = {}
@@ -286,13 +286,13 @@ class CoreRun(BaseSimulation):
     # Life of nodes ---------------------------------------------------------------------------------------------
 
     async def _program(self, machine: Machine) -> None:
-        place = self.places[machine.node - 1]
+        slot = self.slots[machine.node - 1]
         self.files[machine.node].begin(DIRECTORY)
         node = CoreNode(self, machine)
         self.files[machine.node].begin(DIRECTORY)
-        place.process = node
+        slot.process = node
         self.invariants.disk_settled(machine.node, self._copy(machine))
-        for other in self.places:
+        for other in self.slots:
             if other.process is not None and other.node != machine.node:
                 self._connect_later(machine.node, other.node)
         node.pump()
@@ -312,14 +312,14 @@ class CoreRun(BaseSimulation):
         machine.loop.call_later(0.005 + 0.05 * machine.random.random(), self._work, node)
 
     def _died(self, machine: Machine, power: bool) -> None:
-        place = self.places[machine.node - 1]
-        if place.process is None and not power:
+        slot = self.slots[machine.node - 1]
+        if slot.process is None and not power:
             return
-        place.process = None
+        slot.process = None
         if power:
             self.files[machine.node].begin(DIRECTORY)
             self.invariants.disk_settled(machine.node, self._copy(machine))
-        for other in self.places:
+        for other in self.slots:
             self._disconnect_later(other.node, machine.node, silent=power)
 
     def _refused(self, machine: Machine, error: BaseException) -> None:
@@ -340,7 +340,7 @@ class CoreRun(BaseSimulation):
         self.world.scheduler.at(self.world.now + delay, self._try_to_connect, a, b)
 
     def _try_to_connect(self, a: int, b: int) -> None:
-        first, second = self.places[a - 1].process, self.places[b - 1].process
+        first, second = self.slots[a - 1].process, self.slots[b - 1].process
         if first is None or second is None:
             return
         if self.world.network.blocked(a, b) or self.world.network.blocked(b, a):
@@ -358,7 +358,7 @@ class CoreRun(BaseSimulation):
             self.world.scheduler.at(self.world.now + 0.001, self._disconnect, node, lost)
 
     def _disconnect(self, node: int, lost: int) -> None:
-        process = self.places[node - 1].process
+        process = self.slots[node - 1].process
         if process is not None and self.connected.get((node, lost)):
             self.connected[node, lost] = False
             process.loop.call_soon(process.disconnected, lost)
@@ -385,7 +385,7 @@ class CoreRun(BaseSimulation):
             copies = 0
         if unreliable.doubled and rng.random() < unreliable.doubled:
             copies += 1
-        leaves = self.places[source - 1].process
+        leaves = self.slots[source - 1].process
         now = leaves.loop.time() if leaves is not None else world.now
         for copy in range(copies):
             delay = world.network.delays.draw(rng)
@@ -395,13 +395,13 @@ class CoreRun(BaseSimulation):
                 delay += 2.5 * rng.random() ** 3
             world.scheduler.at(now + delay, self._arrive, source, target, message)
         echo = self.echo
-        if echo is not None and source == echo.node and isinstance(message, AppendReply) and now <= echo.until:
+        if echo is not None and source == echo.node and isinstance(message, AppendEntriesReply) and now <= echo.until:
             for _ in range(ECHOES):
                 again = echo.until + ECHO_SECONDS * rng.random()
                 world.scheduler.at(again, self._arrive, source, target, message)
 
     def _arrive(self, source: int, target: int, message: Message) -> None:
-        process = self.places[target - 1].process
+        process = self.slots[target - 1].process
         if process is not None and not self.world.network.blocked(source, target):
             process.loop.call_soon(process.receive, source, message)
 
@@ -409,7 +409,7 @@ class CoreRun(BaseSimulation):
 
     def looked_at(self, node: CoreNode) -> None:
         """After each step of a node."""
-        self.invariants.check(self.places[node.node - 1])
+        self.invariants.check(self.slots[node.node - 1])
 
     def proposed(self, node: CoreNode, index: int) -> None:
         """A leader took an entry."""
@@ -422,14 +422,14 @@ class CoreRun(BaseSimulation):
 
     def _leader(self) -> int | None:
         leading = [
-            (place.raft.term, place.node)
-            for place in self.places
-            if place.raft is not None and place.raft.role is Role.LEADER
+            (slot.raft.term, slot.node)
+            for slot in self.slots
+            if slot.raft is not None and slot.raft.role is Role.LEADER
         ]
         return max(leading)[1] if leading else None
 
     def _transfer(self, machine: Machine, to: int) -> None:
-        process = self.places[machine.node - 1].process
+        process = self.slots[machine.node - 1].process
         if process is not None and process.raft.leadership is not None and to in process.raft.peers:
             raft, leadership = process.raft, process.raft.leadership
             leadership.hand_over(to, raft.committed, machine.loop.time())
@@ -464,13 +464,13 @@ class CoreRun(BaseSimulation):
         wanted = self.invariants.last_committed + 3
         while self.world.now < end:
             self.advance(self.world.now + 0.25)
-            alive = [place for place in self.places if place.node not in self.injector.damaged]
-            if all(place.process is not None and place.process.applied >= wanted for place in alive):
+            alive = [slot for slot in self.slots if slot.node not in self.injector.damaged]
+            if all(slot.process is not None and slot.process.applied >= wanted for slot in alive):
                 break
         else:
-            reached = {place.node: place.process.applied if place.process else None for place in self.places}
+            reached = {slot.node: slot.process.applied if slot.process else None for slot in self.slots}
             raise Violation("liveness", f"entry {wanted} is not replayed everywhere after all is well: {reached}")
-        self._check_states([place.process for place in alive if place.process is not None])
+        self._check_states([slot.process for slot in alive if slot.process is not None])
 
     def _check_states(self, processes: list[CoreNode]) -> None:
         longest = max((process.state for process in processes), key=len)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from raftlog.linearizability.simulator.disk import FaultyDisk, FilesOnDisk
 from raftlog.raft.frames import Frame, read_frames
-from raftlog.raft.journal import CUT, ENTRY, NOBODY, SEGMENT, VOTE
+from raftlog.raft.journal import ENTRY, NOBODY, SEGMENT, TRUNCATE, VOTE
 from raftlog.raft.snapshot_file import Snapshot, read_snapshot
 
 
@@ -54,7 +54,7 @@ class Mirror:
                 self.last = item[1]
             elif kind == VOTE:
                 self.term, self.voted_for = item[1], item[2]
-            elif kind == CUT:
+            elif kind == TRUNCATE:
                 self._cut(item[1])
             elif kind == SEGMENT:
                 self._cut(item[2])

@@ -17,9 +17,9 @@ from raftlog.linearizability.simulator.injector import Injector
 from raftlog.linearizability.simulator.journals import Mirror, WatchedFiles
 from raftlog.linearizability.simulator.loop import SimulatedLoop
 from raftlog.linearizability.simulator.message_sizes import SIZES, small_messages
-from raftlog.linearizability.simulator.orders import ordered
 from raftlog.linearizability.simulator.raft_invariants import RaftInvariants
 from raftlog.linearizability.simulator.runs import BaseSimulation
+from raftlog.linearizability.simulator.scenarios import scenario_of
 from raftlog.linearizability.simulator.violation import Violation
 from raftlog.linearizability.simulator.world import Machine
 from raftlog.raft.core.raft import Raft
@@ -134,7 +134,7 @@ class QuorumNode:
             self.run.end(operation, OK, index)
 
 
-class Place:
+class NodeSlot:
     """Where a node is, whether or not it runs."""
 
     def __init__(self, run: QuorumRun, node: int) -> None:
@@ -174,16 +174,16 @@ class QuorumRun(BaseSimulation):
         plan = Plan(self.size, 0.2, 2.5, 2, 9, kinds, (voting - 1) // 2)
         # Before the schedule is drawn: with the same faults out of a file they are the same.
         self.sizes = random.choice(SIZES)
-        order = ordered(seed, plan, voting, loose=False)
+        scenario = scenario_of(seed, plan, voting, loose=False)
         if faults is None:
-            faults = schedule(random, plan) if order is None else order.faults
+            faults = schedule(random, plan) if scenario is None else scenario.faults
         self.faults = list(faults)
         self.last_fault = plan.last
         self.operations: list[Operation] = []
         self.files: dict[int, WatchedFiles] = {}
-        self.places = {node: Place(self, node) for node in range(1, self.size + 1)}
-        self.invariants = RaftInvariants(list(self.places.values()), self.failed)
-        for node in self.places:
+        self.slots = {node: NodeSlot(self, node) for node in range(1, self.size + 1)}
+        self.invariants = RaftInvariants(list(self.slots.values()), self.failed)
+        for node in self.slots:
             machine = self.world.add_machine(node, f"host{node}")
             files = self.files[node] = WatchedFiles(machine.disk)
             files.on_frame = partial(self.invariants.wrote, node)
@@ -192,7 +192,7 @@ class QuorumRun(BaseSimulation):
         self.world.on_death = self._died
         self.world.on_refusal = self._refused
         self.world.scheduler.after_turn = self._after_turn
-        self.injector = Injector(self.world, list(self.places), self._leader)
+        self.injector = Injector(self.world, list(self.slots), self._leader)
         self.injector.rotten_part = DIRECTORY + "/"
         # A quorum that has never committed anything begins only with all of its voters.
         self.injector.may_damage = lambda: self.invariants.last_committed > 0
@@ -221,9 +221,9 @@ class QuorumRun(BaseSimulation):
     # Nodes ----------------------------------------------------------------------------------------------------
 
     async def _program(self, machine: Machine) -> None:
-        place = self.places[machine.node]
+        slot = self.slots[machine.node]
         node = QuorumNode(self, machine)
-        place.process = node
+        slot.process = node
         self.invariants.disk_settled(machine.node, self._copy(machine))
         await node.start()
         await node.work()
@@ -234,12 +234,12 @@ class QuorumRun(BaseSimulation):
         return watched.mirror
 
     def _after_turn(self, loop: SimulatedLoop) -> None:
-        place = self.places.get(loop.node)
-        if place is not None and place.process is not None:
-            self.invariants.check(place)
+        slot = self.slots.get(loop.node)
+        if slot is not None and slot.process is not None:
+            self.invariants.check(slot)
 
     def _died(self, machine: Machine, power: bool) -> None:
-        self.places[machine.node].process = None
+        self.slots[machine.node].process = None
         if power:
             self.files[machine.node].begin(DIRECTORY)
             self.invariants.disk_settled(machine.node, self._copy(machine))
@@ -262,14 +262,14 @@ class QuorumRun(BaseSimulation):
 
     def _leader(self) -> int | None:
         leading = [
-            (place.process.log.term, node)
-            for node, place in self.places.items()
-            if place.process is not None and place.process.log.is_leader
+            (slot.process.log.term, node)
+            for node, slot in self.slots.items()
+            if slot.process is not None and slot.process.log.is_leader
         ]
         return max(leading)[1] if leading else None
 
     def _transfer(self, machine: Machine, to: int) -> None:
-        process = self.places[machine.node].process
+        process = self.slots[machine.node].process
         if process is not None and machine.running and not machine.loop.frozen:
             machine.loop.call_soon(self._spawn, process, process.log.transfer_leadership(to))
 
@@ -282,7 +282,7 @@ class QuorumRun(BaseSimulation):
             return
         leader = self._leader()
         if leader is not None:
-            process = self.places[leader].process
+            process = self.slots[leader].process
             assert process is not None and process.log.raft is not None
             node = self._rng.randint(1, self.size)
             ids = process.log.raft.configuration.ids
@@ -313,9 +313,9 @@ class QuorumRun(BaseSimulation):
 
     def _restart_failed(self) -> None:
         """As an operator does with a node that left the quorum because of its disk."""
-        for place in self.places.values():
-            if place.process is not None and place.process.log._failed is not None:
-                machine = place.process.machine
+        for slot in self.slots.values():
+            if slot.process is not None and slot.process.log._failed is not None:
+                machine = slot.process.machine
                 machine.kill()
                 self.injector.restart(machine)
 
@@ -326,17 +326,17 @@ class QuorumRun(BaseSimulation):
             self.advance(self.world.now + 0.25)
             members = self._members()
             now = sum(op.outcome is OK and op.function == "append" for op in self.operations)
-            states = [len(place.process.state) for place in members if place.process is not None]
+            states = [len(slot.process.state) for slot in members if slot.process is not None]
             if now > acknowledged + 3 and len(states) == len(members) and max(states) - min(states) < 20:
                 return
-        reached = {place.node: len(place.process.state) if place.process else None for place in members}
+        reached = {slot.node: len(slot.process.state) if slot.process else None for slot in members}
         raise Violation("liveness", f"{now - acknowledged} appends since all is well, entries replayed: {reached}")
 
-    def _members(self) -> list[Place]:
-        return [place for place in self.places.values() if place.node not in self.injector.damaged]
+    def _members(self) -> list[NodeSlot]:
+        return [slot for slot in self.slots.values() if slot.node not in self.injector.damaged]
 
     def _judge(self) -> None:
-        states = [place.process.state for place in self._members() if place.process is not None]
+        states = [slot.process.state for slot in self._members() if slot.process is not None]
         longest = max(states, key=len)
         if any(state != longest[: len(state)] for state in states):
             raise Violation("state machine safety", "two nodes replayed different entries")

@@ -14,10 +14,10 @@ from zlib import crc32
 from raftlog.linearizability.simulator.journals import Mirror
 from raftlog.linearizability.simulator.violation import Violation
 from raftlog.raft.core.configuration import Configuration
-from raftlog.raft.core.messages import Message, RequestVote, VoteReply
+from raftlog.raft.core.messages import Message, RequestVote, RequestVoteReply
 from raftlog.raft.core.raft import Raft
 from raftlog.raft.core.state import Role
-from raftlog.raft.journal import CUT, ENTRY, NOBODY, SEGMENT, VOTE
+from raftlog.raft.journal import ENTRY, NOBODY, SEGMENT, TRUNCATE, VOTE
 
 
 class Watched(Protocol):
@@ -168,13 +168,13 @@ class RaftInvariants:
             kind = item[0]
             if kind == ENTRY:
                 self._entry(node, mirror, item)
-            elif kind == CUT and item[1] <= self.last_committed and self._covers(mirror, item[1]):
+            elif kind == TRUNCATE and item[1] <= self.last_committed and self._covers(mirror, item[1]):
                 self._fail("durability", f"node {node} cuts its log at {item[1]}, below the committed entry")
             mirror.apply((item,))
 
     def said(self, node: int, to: int, message: Message) -> None:
         """A node sends a message: a vote that is out cannot be taken back."""
-        if isinstance(message, VoteReply) and message.granted and not message.pre:
+        if isinstance(message, RequestVoteReply) and message.granted and not message.pre:
             self._vote(node, message.for_term, to)
         elif isinstance(message, RequestVote) and not message.pre:
             self._vote(node, message.term, node)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from random import Random
 from typing import Any, Protocol
 
@@ -13,9 +13,6 @@ from raftlog.linearizability.simulator.machine_facts import replaced
 from raftlog.linearizability.simulator.network import Delays
 from raftlog.linearizability.simulator.violation import RunResult, Violation
 from raftlog.linearizability.simulator.world import Machine, World
-
-Hazard = Callable[[], Any]
-"""Makes a context manager in which the code has a fault put back."""
 
 
 class Simulation(Protocol):

@@ -13,8 +13,8 @@ from raftlog.broker.config import BrokerConfig
 from raftlog.broker.platform import Platform
 from raftlog.broker.server.listeners import Dispatch
 from raftlog.broker.store.log_manager import LogManager
-from raftlog.linearizability.simulator.hazards import instead
 from raftlog.linearizability.simulator.kafka_port import KafkaConnection
+from raftlog.linearizability.simulator.mutants import patch
 from raftlog.linearizability.simulator.network import SimulatedServer
 from raftlog.linearizability.simulator.world import Machine
 
@@ -130,5 +130,5 @@ class _AtOnce(Executor):
 def without_threads() -> Iterator[None]:
     """The one place of the broker that waits for threads by itself gets an executor that has none."""
     at_once = _AtOnce()
-    with instead(LogManager, "_pool", lambda self: at_once):
+    with patch(LogManager, "_pool", lambda self: at_once):
         yield

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 
-from raftlog.linearizability.simulator.catalogue import hazards, maker
+from raftlog.linearizability.simulator.catalogue import maker, mutants
 from raftlog.linearizability.simulator.faults import Fault
 from raftlog.linearizability.simulator.runs import execute
 from raftlog.linearizability.simulator.shrink import shrink
@@ -26,15 +26,15 @@ Batch = tuple[str, int, int]
 """(kind of run, first seed, seed behind the last)."""
 
 
-def run_seed(part: str, seed: int, hazard: str = "", *, faults: Sequence[Fault] | None = None) -> RunResult:
-    """One run, with a hazard put back if one is named."""
-    with hazards()[hazard].apply() if hazard else nullcontext():
+def run_seed(part: str, seed: int, mutant: str = "", *, faults: Sequence[Fault] | None = None) -> RunResult:
+    """One run, with a mutant put back if one is named."""
+    with mutants()[mutant].apply() if mutant else nullcontext():
         return execute(maker(part), seed, faults)
 
 
-def shortened(part: str, seed: int, hazard: str = "") -> tuple[list[Fault], RunResult, int]:
+def shortened(part: str, seed: int, mutant: str = "") -> tuple[list[Fault], RunResult, int]:
     """The shortest failing schedule found for a seed that fails, the run with it, and how many runs that took."""
-    with hazards()[hazard].apply() if hazard else nullcontext():
+    with mutants()[mutant].apply() if mutant else nullcontext():
         make = maker(part)
         first = execute(make, seed)
         kept, runs = shrink(first.faults, lambda faults: execute(make, seed, faults).failed)

@@ -53,7 +53,7 @@ class SimulatedClock:
 
 
 class Machine:
-    """A host with one disk and at most one process. States: running, frozen (a sort of running), down, dark (no power).
+    """A host with one disk and at most one process. States: running, frozen (a sort of running), down, powered off.
 
     `incarnation` counts starts of the process, `boots` those of the host; `parts` is what the
     present process made and others may look at.
@@ -75,7 +75,7 @@ class Machine:
         self.loop = new_loop(world.scheduler, world.network, node, f"{host}.0")
         self.loop.dead = True
         self.program: Program | None = None
-        self.dark = False
+        self.powered_off = False
         self.refused: BaseException | None = None
         self.disk.on_operation = self._on_disk
         self.disk.on_power_cut = self.power_cut
@@ -99,8 +99,8 @@ class Machine:
         self.program = program or self.program
         assert self.program is not None
         world = self.world
-        if self.dark:
-            self.dark = False
+        if self.powered_off:
+            self.powered_off = False
             self.boots += 1
             world.network.power(self.node, on=True)
         self.disk.off = False
@@ -140,7 +140,7 @@ class Machine:
         """The host goes: unsynced writes and names are lost, torn or kept, and nobody is told."""
         self.world.trace.add(self.world.scheduler.now, "power", self.node)
         self._die(power=True)
-        self.dark = True
+        self.powered_off = True
         self.disk.crash(self.world.disk_random)
         self.world.network.power(self.node, on=False)
 

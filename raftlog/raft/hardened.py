@@ -183,9 +183,9 @@ class HardenedSyncObj(SyncObj):  # type: ignore[misc]
         self._settle_promotions()
         self._apply()
 
-    def wrote(self, held: list[tuple[int, Message]]) -> None:
+    def wrote(self, messages: list[tuple[int, Message]]) -> None:
         """Send what waited for the disk."""
-        for node_id, message in held:
+        for node_id, message in messages:
             self._SyncObj__transport.send(Node(str(node_id)), message)
 
     def _SyncObj__onMessageReceived(self, node: Node, message: Message) -> None:

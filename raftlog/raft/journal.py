@@ -26,7 +26,7 @@ from raftlog.raft.frames import Damage, Frame, encode_frame, read_frames
 from raftlog.raft.snapshot_file import Snapshot, read_snapshot, snapshot_path, write_snapshot
 
 FORMAT = 1
-ENTRY, VOTE, CUT, SEGMENT = 1, 2, 3, 4
+ENTRY, VOTE, TRUNCATE, SEGMENT = 1, 2, 3, 4
 NOBODY = -1
 DEFAULT_SEGMENT_BYTES = 8 * 1024 * 1024
 _SUFFIX = ".journal"
@@ -100,7 +100,7 @@ class Recovered:
     voted_for: int = NOBODY
     snapshot: Snapshot | None = None
     entries: list[Entry] = field(default_factory=list)
-    cut_bytes: int = 0
+    truncated_bytes: int = 0
     on_other_branch: bool = False
     """Whether what follows the snapshot on the disk follows another entry than the snapshot's last one."""
 
@@ -209,7 +209,7 @@ class Journal:
             self._recover_frame(path, found, recovered, base)
             intact_end = found.end
         if is_last and intact_end < len(data):
-            recovered.cut_bytes = len(data) - intact_end
+            recovered.truncated_bytes = len(data) - intact_end
             self._files.truncate(path, intact_end)
         self._size = intact_end
 
@@ -225,7 +225,7 @@ class Journal:
             return
         if len(found) == 1 and recovered.snapshot is not None:
             raise JournalDamaged(path, 0, "no segment begins")
-        recovered.cut_bytes = len(data)
+        recovered.truncated_bytes = len(data)
         self._files.remove(path)
         self._files.sync_directory(self.directory)
         found.pop()
@@ -237,8 +237,8 @@ class Journal:
                 self._recover_entry(path, frame, Entry(item[1], item[2], item[3]), recovered, base)
             elif kind == VOTE:
                 recovered.term, recovered.voted_for = item[1], item[2]
-            elif kind == CUT:
-                self._recover_cut(item[1], item[2], recovered, base)
+            elif kind == TRUNCATE:
+                self._recover_truncation(item[1], item[2], recovered, base)
                 recovered.entries = [entry for entry in recovered.entries if entry.index < item[1]]
             elif kind == SEGMENT:
                 if item[1] > FORMAT:
@@ -250,7 +250,7 @@ class Journal:
                 # Its checksum is right: it was written so.
                 raise NewerVersion(f"an item of kind {kind} in the journal", path)
 
-    def _recover_cut(self, index: int, previous_term: int, recovered: Recovered, base: int) -> None:
+    def _recover_truncation(self, index: int, previous_term: int, recovered: Recovered, base: int) -> None:
         if index <= base:
             recovered.on_other_branch = False  # until the entry at `base` comes again and tells
         elif index == base + 1 and recovered.snapshot is not None:
@@ -335,26 +335,26 @@ class Journal:
 
         `previous_term`: the term of the entry before `index`.
         """
-        self.write([(CUT, index, previous_term), *((ENTRY, entry.index, entry.term, entry.data) for entry in entries)])
+        self.write([(TRUNCATE, index, previous_term), *((ENTRY, *entry) for entry in entries)])
         self._last_index, self._last_term = (
             (entries[-1].index, entries[-1].term) if entries else (index - 1, previous_term)
         )
 
-    def save(self, vote: tuple[int, int] | None, cut: tuple[int, int] | None, entries: Sequence[Entry]) -> None:
-        """Make (term, voted for), a cut (index, term of the entry before it) and entries durable, in one frame and
-        with one fsync. Raises JournalFailed.
+    def save(self, vote: tuple[int, int] | None, truncation: tuple[int, int] | None, entries: Sequence[Entry]) -> None:
+        """Make (term, voted for), a truncation (index, term of the entry before it) and entries durable, in one frame
+        and with one fsync. Raises JournalFailed.
         """
         items: list[Sequence[object]] = []
         if vote is not None:
             items.append((VOTE, *vote))
-        if cut is not None:
-            items.append((CUT, *cut))
+        if truncation is not None:
+            items.append((TRUNCATE, *truncation))
         items.extend((ENTRY, entry.index, entry.term, entry.data) for entry in entries)
         self.write(items)
         if vote is not None:
             self._term, self._voted_for = vote
-        if cut is not None:
-            self._last_index, self._last_term = cut[0] - 1, cut[1]
+        if truncation is not None:
+            self._last_index, self._last_term = truncation[0] - 1, truncation[1]
         if entries:
             self._last_index, self._last_term = entries[-1].index, entries[-1].term
 
@@ -440,9 +440,9 @@ class Journal:
             raise JournalDamaged(path, read.position, read.what)
         return read
 
-    def save_snapshot(self, index: int, term: int, chunks: Iterable[bytes], *, cut_after: bool = False) -> None:
-        """Make a snapshot of the state after entry `index` durable, then drop what it covers; with `cut_after` also
-        what follows it, which is of another branch. Raises JournalFailed.
+    def save_snapshot(self, index: int, term: int, chunks: Iterable[bytes], *, truncate_rest: bool = False) -> None:
+        """Make a snapshot of the state after entry `index` durable, then drop what it covers; with `truncate_rest`
+        also what follows it, which is of another branch. Raises JournalFailed.
 
         Nothing happens when a later one is there: it may have come from the leader while this one was being made.
         """
@@ -455,7 +455,7 @@ class Journal:
             # The old snapshot and all segments are still there: nothing is lost and writing may go on.
             raise JournalFailed(self._describe(error), on_disk_unknown=False) from error
         self._snapshot_index = index
-        if index <= self._last_index and (cut_after or (index == self._last_index and term != self._last_term)):
+        if index <= self._last_index and (truncate_rest or (index == self._last_index and term != self._last_term)):
             # A crash before this is on the disk: recovery sees that the entry at `index` is not the snapshot's.
             self.replace_from(index + 1, term, ())
         if index > self._last_index:
@@ -493,7 +493,7 @@ class Journal:
 def _uncovered(segments: Sequence[Segment], snapshot_index: int) -> list[Segment]:
     """The segments that a snapshot does not cover: the last one that begins within it, and those after that.
 
-    An entry in an earlier segment is either in the snapshot or was cut before that segment began.
+    An entry in an earlier segment is either in the snapshot or was truncated before that segment began.
     """
     starts = [place for place, segment in enumerate(segments) if segment.first_index <= snapshot_index + 1]
     return list(segments[starts[-1] :] if starts else segments)

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 from raftlog.raft.core.entries import MARK, Entry
-from raftlog.raft.disk import DiskSteps
+from raftlog.raft.disk_thread import DiskThread
 from raftlog.raft.files import Files
 from raftlog.raft.journal import DEFAULT_SEGMENT_BYTES, NOBODY, Journal, JournalFailed, JournalOfQuorum, Recovered
 from raftlog.raft.seam import (
@@ -68,7 +68,7 @@ class LocalLog:
         self._journal = Journal(directory, files, segment_bytes)
         self._node_id = node_id
         self._snapshot_bytes = snapshot_bytes
-        self._steps = DiskSteps(monotonic)
+        self._steps = DiskThread(monotonic)
         self._committed = 0
         self._last = 0
         self._bytes_since_snapshot = 0
@@ -120,11 +120,11 @@ class LocalLog:
         self._last = self._committed = recovered.last_index
         recovered.entries.clear()
         recovered.snapshot = None
-        if recovered.cut_bytes:
+        if recovered.truncated_bytes:
             logger.warning(
                 "metadata journal %s: cut %d bytes of a write that a crash interrupted, up to entry %d is there",
                 self._journal.directory,
-                recovered.cut_bytes,
+                recovered.truncated_bytes,
                 self._last,
             )
         if self._journal.voted_for == NOBODY:

@@ -36,7 +36,7 @@ class Members:
         if waiting is not None and not waiting.done():
             waiting.set_exception(ProposalFailed("this node stops", outcome_unknown=True))
 
-    def complain(self, now: float) -> None:
+    def warn_without_leader(self, now: float) -> None:
         """Say whom a quorum that has no leader is waiting for."""
         if self._quorum.raft.leader_id >= 0:
             self._next_complaint = now + FIRST_COMPLAINT_SECONDS
@@ -50,7 +50,7 @@ class Members:
         raft = self._quorum.raft
         return not raft.is_voter and raft.configuration.voter(raft.node_id) is not None
 
-    def introduce(self) -> None:
+    def warn_of_role(self) -> None:
         """Say what this node is in the quorum, where that is not what its command line says."""
         quorum, raft = self._quorum, self._quorum.raft
         if self._vote_is_elsewhere:
@@ -58,10 +58,10 @@ class Members:
             logger.warning(what, raft.node_id, quorum.opened.journal.directory)
         elif not raft.is_voter:
             logger.info("node %d has no vote in the metadata quorum: it follows as an observer", raft.node_id)
-        told, known = sorted(quorum.peers), sorted(raft.configuration.ids)
-        if raft.log.configuration_index > 0 and told != known:
+        named, known = sorted(quorum.peers), sorted(raft.configuration.ids)
+        if raft.log.configuration_index > 0 and named != known:
             what = "--peers names %s, and the voters in the metadata log are %s: the log counts, correct --peers"
-            logger.warning(what, told, known)
+            logger.warning(what, named, known)
 
     def _what_is_missing(self) -> str:
         raft = self._quorum.raft

@@ -36,7 +36,7 @@ class Opened(NamedTuple):
     log: RaftLog
     hard_state: HardState
     snapshot: SnapshotContent | None
-    cut_bytes: int
+    truncated_bytes: int
 
 
 def open_log(
@@ -60,7 +60,7 @@ def open_log(
         state = _hard_state(recovered, log)
         if log.last_index > 0 and log.configuration_index == 0 and bootstrap.ids != (node_id,):
             raise NotYetAQuorum(path, node_id)
-        opened = Opened(journal, _directory_id(path, files, rng), log, state, snapshot, recovered.cut_bytes)
+        opened = Opened(journal, _directory_id(path, files, rng), log, state, snapshot, recovered.truncated_bytes)
         recovered.entries = []
         recovered.snapshot = None
     except BaseException:

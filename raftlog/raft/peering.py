@@ -58,7 +58,7 @@ class Peering:
             self._hints.update({voter: (host, port) for voter, host, port in hello.voters if voter != quorum.node_id})
         quorum.raft.connected(node_id, Peer(hello.directory, hello.host, hello.port), self._now())
         quorum.sync.port.connected(node_id, votes=quorum.raft.configuration.voter(node_id) is not None)
-        self.call_all()
+        self.connect_to_voters()
         self._changed(node_id, True)
 
     def peer_lost(self, node_id: int) -> None:
@@ -72,9 +72,9 @@ class Peering:
     def _changed(self, node_id: int, connected: bool) -> None:
         if not self._quorum.takes_part:
             return
-        self._tell(node_id, connected)
+        self._announce(node_id, connected)
         self._quorum.requests.changed()
-        self._quorum.hurry()
+        self._quorum.rearm_timer()
         self._quorum.wake()
 
     def peer_frame(self, node_id: int, kind: int, values: Sequence[Any]) -> None:
@@ -89,7 +89,7 @@ class Peering:
                 quorum.fail(error)
                 return
             if quorum.raft.role in (Role.PRE_CANDIDATE, Role.CANDIDATE):
-                quorum.hurry()
+                quorum.rearm_timer()
             quorum.wake()
         elif kind == Kind.REQUEST:
             quorum.requests.on_request(node_id, values)
@@ -100,7 +100,7 @@ class Peering:
 
     # -- whom to call, whom to tell ------------------------------------------------------------------
 
-    def call_all(self) -> None:
+    def connect_to_voters(self) -> None:
         """Call all voters, at the addresses that the log, the command line and other nodes give."""
         quorum = self._quorum
         if not quorum.takes_part:
@@ -116,12 +116,12 @@ class Peering:
                 targets[node_id] = (address,)
         self.transport.call(targets)
 
-    def _tell(self, node_id: int, connected: bool) -> None:
+    def _announce(self, node_id: int, connected: bool) -> None:
         for listener in self.listeners:
             listener(node_id, connected)
 
-    def tell_of_all(self) -> None:
+    def announce_all(self) -> None:
         """Tell of every node anew."""
         raft = self._quorum.raft
         for node_id in sorted({*raft.configuration.ids, *raft.peers} - {raft.node_id}):
-            self._tell(node_id, node_id in raft.peers)
+            self._announce(node_id, node_id in raft.peers)

@@ -17,13 +17,13 @@ from raftlog.raft.core.configuration import Configuration
 from raftlog.raft.core.entries import Entry, command_of, kind_of
 from raftlog.raft.core.entries import Kind as EntryKind
 from raftlog.raft.core.errors import RaftViolation
-from raftlog.raft.core.leadership import Own, Peer
+from raftlog.raft.core.leadership import LocalNode, Peer
 from raftlog.raft.core.messages import Message, to_wire
 from raftlog.raft.core.raft import Raft
 from raftlog.raft.core.seen import SeenCommands
 from raftlog.raft.core.snapshot import SnapshotContent
 from raftlog.raft.core.state import NOBODY, Timing, Writes
-from raftlog.raft.disk import DiskSteps
+from raftlog.raft.disk_thread import DiskThread
 from raftlog.raft.files import Files, OsFiles
 from raftlog.raft.journal import DEFAULT_SEGMENT_BYTES, JournalFailed
 from raftlog.raft.members import Members
@@ -42,7 +42,7 @@ from raftlog.raft.seam import (
     SnapshotSource,
 )
 from raftlog.raft.snapshots import Snapshots
-from raftlog.raft.steady import BEAT_SECONDS, SteadyClock
+from raftlog.raft.stall_free_clock import BEAT_SECONDS, StallFreeClock
 from raftlog.raft.transport import Address
 
 if TYPE_CHECKING:
@@ -102,8 +102,8 @@ class QuorumLog:
         )
         self._journal = self.opened.journal
         self.advertised = self.peers.get(node_id) or (listen if listen is not None else ("", 0))
-        self._clock = SteadyClock(monotonic)
-        self._disk = DiskSteps(monotonic)
+        self._clock = StallFreeClock(monotonic)
+        self._disk = DiskThread(monotonic)
         self._seen = SeenCommands()
         self._committed_index = 0
         self._is_leader = False
@@ -185,19 +185,19 @@ class QuorumLog:
             await self.peering.transport.listen(*self._listen)
             if self.advertised[1] == 0:
                 self.advertised = (self.advertised[0], self.peering.transport.port)
-        own = Own(self._node_id, Peer(opened.directory, *self.advertised))
+        own = LocalNode(self._node_id, Peer(opened.directory, *self.advertised))
         self.raft = Raft(own, opened.log, opened.hard_state, self._timing, self._rng.random, now=self._clock.now())
         self.sync: HardenedSyncObj = HardenedSyncObj(self.raft, self._clock.now, self._replay_entry, self._send)
         self._snapshots.open(self._journal, snapshot)
-        self.members.introduce()
-        if opened.cut_bytes:
+        self.members.warn_of_role()
+        if opened.truncated_bytes:
             what = "metadata journal %s: cut %d bytes of a write that a crash interrupted, up to entry %d is there"
-            logger.warning(what, self._journal.directory, opened.cut_bytes, opened.log.last_index)
+            logger.warning(what, self._journal.directory, opened.truncated_bytes, opened.log.last_index)
         if opened.snapshot is not None:
             self._restore_from(opened.snapshot)
         self._started = True
         self.peering.transport.start()
-        self.peering.call_all()
+        self.peering.connect_to_voters()
         self._beat()
 
     async def close(self) -> None:
@@ -267,7 +267,7 @@ class QuorumLog:
             logger.warning("node %d stood still for %.1f s", self._node_id, stall)
         if self._disk.busy_for() > self._timing.election_max:
             self.raft.step_down(self._clock.now())  # its disk hangs: who leads must be able to write
-        self.members.complain(self._clock.now())
+        self.members.warn_without_leader(self._clock.now())
         self._turn_now_and_arm()
 
     def _turn_now_and_arm(self) -> None:
@@ -276,7 +276,7 @@ class QuorumLog:
         self._beat_at = loop.time() + BEAT_SECONDS
         self._timer = loop.call_at(self._beat_at, self._beat)
 
-    def hurry(self) -> None:
+    def rearm_timer(self) -> None:
         """The core's deadline may have come closer than the next beat."""
         delay = self.raft.deadline - self._clock.now()
         if delay < BEAT_SECONDS:
@@ -295,7 +295,7 @@ class QuorumLog:
             self._was = (raft.leader_id, raft.term)
             self._reads.fail()
             self._proposals.fail()
-            self.peering.call_all()
+            self.peering.connect_to_voters()
             self.requests.changed()
             self.members.changed()
             leader = f"node {raft.leader_id} leads" if raft.leader_id != NOBODY else "no leader"
@@ -316,7 +316,7 @@ class QuorumLog:
         for listener in self._leadership_listeners:
             listener(leads)
         if leads:
-            self.peering.tell_of_all()
+            self.peering.announce_all()
         self.requests.changed()
 
     # -- the disk ------------------------------------------------------------------------------------
@@ -325,8 +325,8 @@ class QuorumLog:
         if self._writing is not None:
             return
         writes = self.raft.take_writes()
-        if not writes.on_disk:
-            if writes.held:
+        if not writes.must_sync:
+            if writes.messages_after_sync:
                 self.sync.wrote(self.raft.written(writes, self._clock.now()))
             return
         self._writing = writes
@@ -341,11 +341,11 @@ class QuorumLog:
     def _save(self, writes: Writes) -> None:
         snapshot = writes.snapshot
         if snapshot is not None:
-            base = snapshot.base
-            self._journal.save_snapshot(base.index, base.term, snapshot.all_chunks(), cut_after=writes.cut_after)
-        cut = (writes.cut_from, writes.cut_previous_term) if writes.cut_from else None
-        if writes.hard_state or cut or writes.entries:
-            self._journal.save(writes.hard_state, cut, writes.entries)
+            index, term = snapshot.base.index, snapshot.base.term
+            self._journal.save_snapshot(index, term, snapshot.all_chunks(), truncate_rest=writes.truncate_rest)
+        truncation = (writes.truncate_from, writes.previous_term) if writes.truncate_from else None
+        if writes.hard_state or truncation or writes.entries:
+            self._journal.save(writes.hard_state, truncation, writes.entries)
 
     def _written(self, error: BaseException | None) -> None:
         writes = self._writing
@@ -354,7 +354,7 @@ class QuorumLog:
             self._not_written(writes, error)
             return
         self._writing = None
-        self.raft.able = True
+        self.raft.can_lead = True
         if self._closing or self._failed is not None:
             return
         try:
@@ -371,17 +371,17 @@ class QuorumLog:
         if self._closing or self._failed is not None:
             self._writing = None
         elif isinstance(error, JournalFailed) and not error.on_disk_unknown:
-            if self.raft.able:
+            if self.raft.can_lead:
                 logger.error("node %d cannot write its metadata journal and does not lead meanwhile: %s",
                              self._node_id, error)  # fmt: skip
-            self.raft.able = False
+            self.raft.can_lead = False
             self.raft.step_down(self._clock.now())
             self.wake()
             asyncio.get_running_loop().call_later(DISK_RETRY_SECONDS, self._submit, writes)
         else:
             self.fail(error)
 
-    def disk(self) -> DiskSteps:
+    def disk(self) -> DiskThread:
         """Where steps on the journal go."""
         return self._disk
 
@@ -398,7 +398,7 @@ class QuorumLog:
             if number == 0 or self._seen.is_new(proposer, number):
                 self._replay(index, payload)
         elif kind is EntryKind.CONFIGURATION:
-            self.peering.call_all()
+            self.peering.connect_to_voters()
         return index
 
     def _restore_from(self, content: SnapshotContent) -> None:
@@ -408,7 +408,7 @@ class QuorumLog:
         self._restore(self._committed_index, content.chunks)
         self.sync.restored(content)
         self._snapshots.restored()
-        self.peering.call_all()
+        self.peering.connect_to_voters()
 
     def encode_seen(self) -> bytes:
         """The memory of commands, for a snapshot."""

@@ -7,7 +7,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from raftlog.raft.core.log import Base
-from raftlog.raft.core.progress import Outgoing
+from raftlog.raft.core.progress import OutgoingSnapshot
 from raftlog.raft.core.snapshot import SnapshotContent
 from raftlog.raft.journal import Journal, JournalFailed
 from raftlog.raft.seam import ProposalFailed, SnapshotSource
@@ -121,13 +121,13 @@ class Snapshots:
         return index
 
     def _load(self) -> None:
-        found: list[Outgoing] = []
+        found: list[OutgoingSnapshot] = []
 
         def load() -> None:
             snapshot = self._journal.load_snapshot()
             if snapshot is not None:
                 content = SnapshotContent.of_chunks(*snapshot)
-                found.append(Outgoing(snapshot.index, snapshot.term, content.encode()))
+                found.append(OutgoingSnapshot(snapshot.index, snapshot.term, content.encode()))
 
         def loaded(error: BaseException | None) -> None:
             self._loading = False

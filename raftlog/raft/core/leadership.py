@@ -15,16 +15,16 @@ from raftlog.raft.core.entries import Entry, configuration_data
 from raftlog.raft.core.log import RaftLog
 from raftlog.raft.core.messages import (
     NO_REPLY,
-    Append,
-    AppendReply,
+    AppendEntries,
+    AppendEntriesReply,
     Heartbeat,
     HeartbeatReply,
+    InstallSnapshot,
+    InstallSnapshotReply,
     Message,
-    SnapshotReply,
-    SnapshotSlice,
     TimeoutNow,
 )
-from raftlog.raft.core.progress import NEVER, SLICE_BYTES, SLICES_INFLIGHT_MAX, Mode, Outgoing, Progress
+from raftlog.raft.core.progress import INSTALL_BYTES, INSTALLS_INFLIGHT_MAX, NEVER, Mode, OutgoingSnapshot, Progress
 
 APPEND_BYTES_MAX = 1024 * 1024
 """Entries in one message, unless a single one is larger."""
@@ -44,7 +44,7 @@ class Peer(NamedTuple):
     port: int
 
 
-class Own(NamedTuple):
+class LocalNode(NamedTuple):
     """This node: its id, and what it says of itself to others."""
 
     node_id: int
@@ -77,7 +77,7 @@ class Transfer:
 
     to: int
     deadline: float
-    told: bool = False
+    timeout_now_sent: bool = False
 
 
 class Outcome(NamedTuple):
@@ -95,7 +95,7 @@ class Leadership:
     most one configuration is uncommitted.
     """
 
-    def __init__(self, own: Own, term: int, log: RaftLog, election_timeout: float, now: float) -> None:
+    def __init__(self, own: LocalNode, term: int, log: RaftLog, election_timeout: float, now: float) -> None:
         self._own = own
         self._node_id = own.node_id
         self._term = term
@@ -115,7 +115,7 @@ class Leadership:
         self.snapshot_wanted = False
         self._sequence = 0
         self._began = now
-        self._contact: dict[int, float] = {}
+        self._last_contact: dict[int, float] = {}
         self._heartbeat_wanted = True
 
     # -- who is there ------------------------------------------------------------------------------
@@ -125,9 +125,9 @@ class Leadership:
         progress = self.progress.get(node_id)
         if progress is None:
             progress = self.progress[node_id] = Progress(self._log.last_index + 1)
-        progress.asked_sequence = self._sequence
+        progress.stale_sequence = self._sequence
         progress.probe(progress.match + 1 if progress.match else self._log.last_index + 1)
-        self._contact[node_id] = now
+        self._last_contact[node_id] = now
         self._heartbeat_wanted = True
 
     def disconnected(self, node_id: int) -> None:
@@ -148,7 +148,7 @@ class Leadership:
             voter.node_id
             for voter in self._log.configuration.voters
             if voter.node_id == self._node_id
-            or self._contact.get(voter.node_id, NEVER) >= oldest
+            or self._last_contact.get(voter.node_id, NEVER) >= oldest
         ]
         return now - self._began < self._election_timeout or self._log.configuration.is_majority(heard)
 
@@ -169,7 +169,7 @@ class Leadership:
 
     # -- answers -----------------------------------------------------------------------------------
 
-    def on_append_reply(self, sender: int, reply: AppendReply, committed: int, now: float) -> None:
+    def on_append_entries_reply(self, sender: int, reply: AppendEntriesReply, committed: int, now: float) -> None:
         """A node has entries, or says where its log may agree."""
         progress = self._heard(sender, reply.sequence, now)
         if progress is None:
@@ -190,19 +190,19 @@ class Leadership:
         if progress is not None and progress.match >= self._log.last_index:
             progress.caught_up_at = now
 
-    def on_snapshot_reply(self, sender: int, reply: SnapshotReply, now: float) -> None:
+    def on_install_snapshot_reply(self, sender: int, reply: InstallSnapshotReply, now: float) -> None:
         """A node has a part of a snapshot."""
         progress = self._heard(sender, reply.sequence, now)
         if progress is not None:
-            progress.slice_arrived(reply.index, reply.offset)
+            progress.snapshot_acknowledged(reply.index, reply.offset)
             progress.probe_at = now
 
     def _heard(self, sender: int, sequence: int, now: float) -> Progress | None:
         progress = self.progress.get(sender)
-        if progress is None or not progress.asked_sequence < sequence <= progress.sent_sequence:
+        if progress is None or not progress.stale_sequence < sequence <= progress.sent_sequence:
             return None  # an answer to nothing that was asked in this term over this connection
-        self._contact[sender] = now
-        progress.acked_sequence = max(progress.acked_sequence, sequence)
+        self._last_contact[sender] = now
+        progress.acknowledged_sequence = max(progress.acknowledged_sequence, sequence)
         return progress
 
     # -- sending -----------------------------------------------------------------------------------
@@ -231,50 +231,50 @@ class Leadership:
             if progress.mode is not Mode.SNAPSHOT and self._log.term_at(progress.next - 1) is None:
                 progress.send_snapshot()
             if progress.mode is Mode.SNAPSHOT:
-                self._send_slices(node_id, progress, now)
+                self._send_snapshot(node_id, progress, now)
             elif progress.mode is Mode.PROBE:
                 if not progress.probe_sequence:
-                    self._send_append(node_id, progress, committed, PROBE_BYTES_MAX)
+                    self._send_append_entries(node_id, progress, committed, PROBE_BYTES_MAX)
                     progress.probe_sequence, progress.probe_at = self._sequence, now
             else:
                 while progress.next <= self._log.last_index and progress.has_room():
-                    entries = self._send_append(node_id, progress, committed, APPEND_BYTES_MAX)
+                    entries = self._send_append_entries(node_id, progress, committed, APPEND_BYTES_MAX)
                     progress.sent(entries[-1].index, sum(len(entry.data) for entry in entries), now)
             known = min(committed, progress.match)
-            if known > progress.commit_told:
+            if known > progress.sent_commit:
                 # Else it would learn with the next entries, or the next heartbeat, that these may be replayed.
-                progress.commit_told = known
+                progress.sent_commit = known
                 self.messages.append((node_id, Heartbeat(self._term, NO_REPLY, known)))
 
-    def _send_append(self, node_id: int, progress: Progress, committed: int, size: int) -> Sequence[Entry]:
+    def _send_append_entries(self, node_id: int, progress: Progress, committed: int, size: int) -> Sequence[Entry]:
         previous = progress.next - 1
         previous_term = self._log.term_at(previous)
         assert previous_term is not None  # else the node gets a snapshot
         entries = self._log.up_to_bytes(progress.next, size)
         sequence = self._next_sequence()
-        message = Append(self._term, sequence, previous, previous_term, committed, tuple(entries))
+        message = AppendEntries(self._term, sequence, previous, previous_term, committed, tuple(entries))
         self._send(node_id, progress, message)
-        progress.commit_told = max(progress.commit_told, min(committed, progress.match))
+        progress.sent_commit = max(progress.sent_commit, min(committed, progress.match))
         return entries
 
-    def _send_slices(self, node_id: int, progress: Progress, now: float) -> None:
+    def _send_snapshot(self, node_id: int, progress: Progress, now: float) -> None:
         snapshot = progress.snapshot
         if snapshot is None:
             self.snapshot_wanted = True
             return
         total = len(snapshot.data)
-        while progress.offset_sent < total and (
-            progress.offset_sent - progress.offset_acked < SLICES_INFLIGHT_MAX * SLICE_BYTES
+        while progress.sent_offset < total and (
+            progress.sent_offset - progress.acknowledged_offset < INSTALLS_INFLIGHT_MAX * INSTALL_BYTES
         ):
-            start = progress.offset_sent
-            data = snapshot.data[start : start + SLICE_BYTES]
+            start = progress.sent_offset
+            data = snapshot.data[start : start + INSTALL_BYTES]
             sequence = self._next_sequence()
-            message = SnapshotSlice(self._term, sequence, snapshot.index, snapshot.term, total, start, data)
+            message = InstallSnapshot(self._term, sequence, snapshot.index, snapshot.term, total, start, data)
             self._send(node_id, progress, message)
-            progress.offset_sent += len(data)
+            progress.sent_offset += len(data)
             progress.probe_at = now
 
-    def offer_snapshot(self, snapshot: Outgoing) -> None:
+    def offer_snapshot(self, snapshot: OutgoingSnapshot) -> None:
         """The snapshot that was wanted."""
         self.snapshot_wanted = False
         for progress in self.progress.values():
@@ -295,16 +295,16 @@ class Leadership:
         configuration = self._log.configuration
         if not configuration.voters:
             return []
-        acked = configuration.reached(self._acked(voter) for voter in configuration.voters)
+        acked = configuration.reached(self._acknowledged(voter) for voter in configuration.voters)
         ready = [(read.token, read.index) for read in self.reads if read.sequence <= acked]
         self.reads = [read for read in self.reads if read.sequence > acked]
         return ready
 
-    def _acked(self, voter: Voter) -> float:
+    def _acknowledged(self, voter: Voter) -> float:
         if voter.node_id == self._node_id:
             return float("inf")
         progress = self.progress.get(voter.node_id)
-        return progress.acked_sequence if progress is not None and self.counts(voter) else 0
+        return progress.acknowledged_sequence if progress is not None and self.counts(voter) else 0
 
     # -- members -----------------------------------------------------------------------------------
 
@@ -334,7 +334,7 @@ class Leadership:
             self._look_after_promotion(self.promotion, committed, now)
         if self.may_change(committed) or self.promotion is not None:
             return
-        configuration = self._mended()
+        configuration = self._corrected_configuration()
         if configuration is not None:
             self.append_configuration(configuration)
             return
@@ -354,7 +354,7 @@ class Leadership:
         elif progress is not None:
             self._after_match(promotion.node_id, progress, committed, now)
 
-    def _mended(self) -> Configuration | None:
+    def _corrected_configuration(self) -> Configuration | None:
         """The configuration with one fault mended: a directory not known yet, a new address, a disk that is gone."""
         configuration = self._log.configuration
         for voter in configuration.voters:
@@ -375,8 +375,8 @@ class Leadership:
     def _after_match(self, node_id: int, progress: Progress, committed: int, now: float) -> None:
         transfer = self.transfer
         has_all = progress.match >= self._log.last_index
-        if transfer is not None and transfer.to == node_id and not transfer.told and has_all:
-            transfer.told = True
+        if transfer is not None and transfer.to == node_id and not transfer.timeout_now_sent and has_all:
+            transfer.timeout_now_sent = True
             self.messages.append((node_id, TimeoutNow(self._term)))
         promotion = self.promotion
         if promotion is None or promotion.node_id != node_id or progress.match < promotion.target:

@@ -1,7 +1,7 @@
 """The Raft log in memory: what follows the snapshot (and a little before it), and the rule for changing its end.
 
-Knows log matching (Raft §5.3): entries are appended after one that matches, and cut only where one conflicts. Keeps
-account of the configurations and of which entries are the application's.
+Log matching (Raft §5.3): entries are appended after one that matches, and truncated only where one conflicts. It
+also keeps account of the configurations and of which entries are the application's.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from raftlog.raft.core.errors import RaftViolation
 
 
 class Accepted(NamedTuple):
-    """Entries fit. `verified`: the log equals the leader's up to here. `cut_from`: entries from here on were removed
-    because they conflicted; 0: none.
+    """Entries fit. `verified`: the log equals the leader's up to here. `truncate_from`: entries from here on were
+    removed because they conflicted; 0: none.
     """
 
     verified: int
-    cut_from: int
+    truncate_from: int
 
 
 class Rejected(NamedTuple):
@@ -173,17 +173,17 @@ class RaftLog:
             own = self.term_at(entry.index)
             if own == entry.term:
                 continue
-            cut_from = 0
+            truncate_from = 0
             if own is not None:
                 if entry.index <= committed:
                     raise RaftViolation(f"the leader's entry {entry.index} differs from the committed one")
-                cut_from = entry.index
-                self.cut(cut_from)
+                truncate_from = entry.index
+                self.truncate(truncate_from)
             self.append(entries[position:])
-            return Accepted(verified, cut_from)
+            return Accepted(verified, truncate_from)
         return Accepted(verified, 0)
 
-    def cut(self, index: int) -> None:
+    def truncate(self, index: int) -> None:
         """Remove the entries from `index` on; configurations among them are taken back."""
         del self._entries[index - self.base.index - 1 :]
         while self._configurations and self._configurations[-1][0] >= index:

@@ -25,7 +25,7 @@ class RequestVote(NamedTuple):
     last_term: int
 
 
-class VoteReply(NamedTuple):
+class RequestVoteReply(NamedTuple):
     """`term`: the voter's own; `for_term`: the one that was asked for."""
 
     term: int
@@ -34,7 +34,7 @@ class VoteReply(NamedTuple):
     granted: bool
 
 
-class Append(NamedTuple):
+class AppendEntries(NamedTuple):
     """Entries after `previous_index`; none: a probe."""
 
     term: int
@@ -45,7 +45,7 @@ class Append(NamedTuple):
     entries: tuple[Entry, ...]
 
 
-class AppendReply(NamedTuple):
+class AppendEntriesReply(NamedTuple):
     """Success: durable and equal to the leader's log up to `index`. Else `index` and `hint_term` say where the logs
     may agree, and `previous_index` what did not fit.
     """
@@ -73,7 +73,7 @@ class HeartbeatReply(NamedTuple):
     sequence: int
 
 
-class SnapshotSlice(NamedTuple):
+class InstallSnapshot(NamedTuple):
     """Bytes of a snapshot from `offset` on, of `total`."""
 
     term: int
@@ -85,7 +85,7 @@ class SnapshotSlice(NamedTuple):
     data: bytes
 
 
-class SnapshotReply(NamedTuple):
+class InstallSnapshotReply(NamedTuple):
     """`offset` bytes of the snapshot at `index` have arrived."""
 
     term: int
@@ -102,25 +102,25 @@ class TimeoutNow(NamedTuple):
 
 Message = (
     RequestVote
-    | VoteReply
-    | Append
-    | AppendReply
+    | RequestVoteReply
+    | AppendEntries
+    | AppendEntriesReply
     | Heartbeat
     | HeartbeatReply
-    | SnapshotSlice
-    | SnapshotReply
+    | InstallSnapshot
+    | InstallSnapshotReply
     | TimeoutNow
 )
 
 _SHAPES: tuple[tuple[type[Any], tuple[type, ...]], ...] = (
     (RequestVote, (int, bool, int, int)),
-    (VoteReply, (int, int, bool, bool)),
-    (Append, (int, int, int, int, int, tuple)),
-    (AppendReply, (int, int, bool, int, int, int)),
+    (RequestVoteReply, (int, int, bool, bool)),
+    (AppendEntries, (int, int, int, int, int, tuple)),
+    (AppendEntriesReply, (int, int, bool, int, int, int)),
     (Heartbeat, (int, int, int)),
     (HeartbeatReply, (int, int)),
-    (SnapshotSlice, (int, int, int, int, int, int, bytes)),
-    (SnapshotReply, (int, int, int, int)),
+    (InstallSnapshot, (int, int, int, int, int, int, bytes)),
+    (InstallSnapshotReply, (int, int, int, int)),
     (TimeoutNow, (int,)),
 )
 """A message's number on the wire is its place here."""
@@ -129,8 +129,8 @@ _NUMBERS = {kind: number for number, (kind, _) in enumerate(_SHAPES)}
 
 def to_wire(message: Message) -> tuple[Any, ...]:
     """The message as a tuple of plain values. Entries go without their indexes: they follow `previous_index`."""
-    if isinstance(message, Append):
-        return (_NUMBERS[Append], *message[:-1], [(entry.term, entry.data) for entry in message.entries])
+    if isinstance(message, AppendEntries):
+        return (_NUMBERS[AppendEntries], *message[:-1], [(entry.term, entry.data) for entry in message.entries])
     return (_NUMBERS[type(message)], *message)
 
 
@@ -139,7 +139,7 @@ def from_wire(values: Sequence[Any]) -> Message:
     try:
         number, *fields = values
         kind, types = _SHAPES[number]
-        if kind is Append:
+        if kind is AppendEntries:
             fields[-1] = _entries(fields[2], fields[-1])
     except (TypeError, ValueError, IndexError) as error:
         raise PeerViolation(f"not a message: {str(values)[:100]}") from error

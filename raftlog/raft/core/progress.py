@@ -1,7 +1,7 @@
 """How far one node has followed its leader, and what may be sent to it next.
 
 Knows three modes: `PROBE` looks for where the logs agree, one message at a time; `REPLICATE` sends ahead of the
-answers, within a window; `SNAPSHOT` sends a snapshot in slices because the entries are gone.
+answers, within a window; `SNAPSHOT` sends a snapshot in pieces because the entries are gone.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import NamedTuple
 INFLIGHT_BYTES_MAX = 8 * 1024 * 1024
 """Entries sent to one node and not yet acknowledged: what a slow node may cost the leader in its socket's queue."""
 INFLIGHT_MESSAGES_MAX = 256
-SLICE_BYTES = 256 * 1024
-"""A snapshot goes in slices of this size, so that heartbeats and entries of others are never behind a large message."""
-SLICES_INFLIGHT_MAX = 4
+INSTALL_BYTES = 256 * 1024
+"""A snapshot goes in pieces of this size, so that heartbeats and entries of others are never behind a large message."""
+INSTALLS_INFLIGHT_MAX = 4
 NEVER = float("-inf")
 
 
@@ -27,7 +27,7 @@ class Mode(Enum):
     SNAPSHOT = "snapshot"
 
 
-class Outgoing(NamedTuple):
+class OutgoingSnapshot(NamedTuple):
     """A snapshot as bytes."""
 
     index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
@@ -50,33 +50,33 @@ class Progress:
     """
 
     __slots__ = (
-        "acked_sequence",
-        "asked_sequence",
+        "acknowledged_offset",
+        "acknowledged_sequence",
         "caught_up_at",
-        "commit_told",
         "inflight",
         "inflight_bytes",
         "match",
         "mode",
         "next",
-        "offset_acked",
-        "offset_sent",
         "probe_at",
         "probe_sequence",
+        "sent_commit",
+        "sent_offset",
         "sent_sequence",
         "snapshot",
+        "stale_sequence",
     )
 
     def __init__(self, next_index: int) -> None:
         self.match = 0
         self.next = next_index
-        self.commit_told = 0
+        self.sent_commit = 0
         self.caught_up_at = NEVER
-        self.asked_sequence = 0  # what was asked up to here went over an earlier connection
-        self.acked_sequence = 0
+        self.stale_sequence = 0  # what was asked up to here went over an earlier connection
+        self.acknowledged_sequence = 0
         self.sent_sequence = 0
         self.inflight: deque[Sent] = deque()
-        self.snapshot: Outgoing | None = None
+        self.snapshot: OutgoingSnapshot | None = None
         self.probe(next_index)
 
     # -- modes -------------------------------------------------------------------------------------
@@ -88,7 +88,7 @@ class Progress:
         self.probe_sequence = 0
         self.probe_at = NEVER
         self.snapshot = None
-        self.offset_sent = self.offset_acked = 0
+        self.sent_offset = self.acknowledged_offset = 0
         self.inflight.clear()
         self.inflight_bytes = 0
 
@@ -109,9 +109,8 @@ class Progress:
         self.inflight_bytes += size
         self.next = last_index + 1
 
-    def matched(self, index: int) -> bool:
-        """The node has everything up to `index`; whether that is news."""
-        news = index > self.match
+    def matched(self, index: int) -> None:
+        """The node has everything up to `index`."""
         self.match = max(self.match, index)
         while self.inflight and self.inflight[0].last_index <= self.match:
             self.inflight_bytes -= self.inflight.popleft().size
@@ -119,7 +118,6 @@ class Progress:
             self.probe(self.match + 1)
             self.mode = Mode.REPLICATE
         self.next = max(self.next, self.match + 1)
-        return news
 
     def rejected(self, sequence: int, previous_index: int, agreement: int) -> bool:
         """The logs agree at `agreement` at most; False when the rejection is an old one that says nothing now."""
@@ -130,11 +128,11 @@ class Progress:
         self.probe(min(agreement + 1, previous_index))
         return True
 
-    def slice_arrived(self, index: int, offset: int) -> None:
+    def snapshot_acknowledged(self, index: int, offset: int) -> None:
         """`offset` bytes of the snapshot are there."""
         if self.snapshot is not None and self.snapshot.index == index:
-            self.offset_acked = max(self.offset_acked, min(offset, len(self.snapshot.data)))
-            self.offset_sent = max(self.offset_sent, self.offset_acked)
+            self.acknowledged_offset = max(self.acknowledged_offset, min(offset, len(self.snapshot.data)))
+            self.sent_offset = max(self.sent_offset, self.acknowledged_offset)
 
     def retry(self, now: float, patience: float) -> None:
         """Send again what was not answered within `patience` seconds."""
@@ -142,4 +140,4 @@ class Progress:
             self.probe(self.match + 1)
         elif self.mode is not Mode.REPLICATE and self.probe_at < now - patience:
             self.probe_sequence = 0
-            self.offset_sent = self.offset_acked
+            self.sent_offset = self.acknowledged_offset

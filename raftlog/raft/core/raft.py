@@ -4,7 +4,8 @@ Knows Raft (Ongaro's thesis): terms, elections with pre-vote (§9.6), following,
 may be said. The leader's part is in `leadership`.
 
 How it is driven: any number of events, then `take_messages` (to be sent at once), then `take_writes` (to be written and
-synced; its `held` messages leave only after that, and `written` is told). Entries up to `appliable` may be replayed.
+synced; its `messages_after_sync` leave only after that, and `written` is called). Entries up to `appliable` may be
+replayed.
 """
 
 from __future__ import annotations
@@ -14,23 +15,23 @@ from collections.abc import Callable, Sequence
 from raftlog.raft.core.configuration import Configuration
 from raftlog.raft.core.entries import NEW_TERM_DATA, Entry, configuration_data
 from raftlog.raft.core.errors import PeerViolation, RaftViolation
-from raftlog.raft.core.leadership import Leadership, Own, Peer
+from raftlog.raft.core.leadership import Leadership, LocalNode, Peer
 from raftlog.raft.core.log import RaftLog, Rejected
 from raftlog.raft.core.messages import (
     NO_REPLY,
-    Append,
-    AppendReply,
+    AppendEntries,
+    AppendEntriesReply,
     Heartbeat,
     HeartbeatReply,
+    InstallSnapshot,
+    InstallSnapshotReply,
     Message,
     RequestVote,
-    SnapshotReply,
-    SnapshotSlice,
+    RequestVoteReply,
     TimeoutNow,
-    VoteReply,
 )
 from raftlog.raft.core.progress import NEVER
-from raftlog.raft.core.snapshot import Incoming, SnapshotContent
+from raftlog.raft.core.snapshot import IncomingSnapshot, SnapshotContent
 from raftlog.raft.core.state import FOREVER, NOBODY, HardState, Role, Timing, Writes
 
 
@@ -38,11 +39,18 @@ class Raft:
     """See the module.
 
     Invariants: `term`, `committed` and the log's committed part never go back; at most one vote a term; what is said
-    about the own log or vote is on the disk when it leaves (`Writes.held`).
+    about the own log or vote is on the disk when it leaves (`Writes.messages_after_sync`).
     """
 
     def __init__(
-        self, own: Own, log: RaftLog, hard_state: HardState, timing: Timing, rng: Callable[[], float], *, now: float
+        self,
+        own: LocalNode,
+        log: RaftLog,
+        hard_state: HardState,
+        timing: Timing,
+        rng: Callable[[], float],
+        *,
+        now: float,
     ) -> None:
         """`rng`: random numbers in [0, 1). The log and the hard state are those on the disk."""
         self.own = own
@@ -56,22 +64,22 @@ class Raft:
         self.committed = log.base.index
         self.stable = log.last_index
         self.peers: dict[int, Peer] = {}
-        self.able = True
+        self.can_lead = True
         """Whether this node may lead: false while its disk fails."""
         self.installed: SnapshotContent | None = None
         """A snapshot from the leader that is on the disk and is to be restored; the caller sets it to None."""
         self._rng = rng
         self._messages: list[tuple[int, Message]] = []
         self._writes = Writes()
-        self._handed = log.last_index
+        self._last_submitted = log.last_index
         self._votes: set[int] = set()
         self._attempt = 0
         self._leader_lost = False
-        self._contact = NEVER
+        self._last_contact = NEVER
         self._leader_of_term = NOBODY
         self._installing = False
         self._heartbeat_at = FOREVER
-        self._incoming: Incoming | None = None
+        self._incoming: IncomingSnapshot | None = None
         self._election_at = now + self._between(timing.election_min, timing.election_max)
 
     # -- what others see -----------------------------------------------------------------------------
@@ -109,7 +117,7 @@ class Raft:
             self.leadership.connected(node_id, now)
         elif self.leader_id == NOBODY and self._is_elected_by({*self.peers, self.node_id}):
             # Nobody is known to lead, and enough are here: no reason to wait for long.
-            self._hurry(now)
+            self._hasten_election(now)
 
     def disconnected(self, node_id: int, now: float) -> None:
         """A node's connection was lost."""
@@ -118,11 +126,11 @@ class Raft:
             self.leadership.disconnected(node_id)
         elif self.leader_id == node_id:
             self._leader_lost = True
-            self._hurry(now)
+            self._hasten_election(now)
 
-    def _hurry(self, now: float) -> None:
+    def _hasten_election(self, now: float) -> None:
         self._attempt = 0
-        soon = now + self._between(self.timing.hurry_min, self.timing.hurry_max)
+        soon = now + self._between(self.timing.fast_election_min, self.timing.fast_election_max)
         self._election_at = min(self._election_at, soon)
 
     # -- time ----------------------------------------------------------------------------------------
@@ -132,10 +140,10 @@ class Raft:
         leadership = self.leadership
         if leadership is None:
             if now >= self._election_at:
-                self._stand(now)
+                self._become_pre_candidate(now)
             return
         if not leadership.has_quorum(now):
-            self._follow(self.term, NOBODY, now)
+            self._become_follower(self.term, NOBODY, now)
             return
         if leadership.transfer is not None and now > leadership.transfer.deadline:
             leadership.transfer = None
@@ -146,9 +154,9 @@ class Raft:
 
     # -- elections -----------------------------------------------------------------------------------
 
-    def _stand(self, now: float) -> None:
+    def _become_pre_candidate(self, now: float) -> None:
         """Ask whether anybody would vote for this node."""
-        if not self.is_voter or not self.able:
+        if not self.is_voter or not self.can_lead:
             self._election_at = now + self.timing.election_max
             return
         self._retry_election_after(now)
@@ -159,7 +167,7 @@ class Raft:
 
     def _retry_election_after(self, now: float) -> None:
         """Twice the time with each attempt, so that a split vote is repeated at once, and slow networks get theirs."""
-        patience = self.timing.hurry_max * 2**self._attempt
+        patience = self.timing.fast_election_max * 2**self._attempt
         self._attempt += 1
         if patience < self.timing.election_min:
             self._election_at = now + self._between(patience / 2, patience * 1.5)
@@ -169,12 +177,12 @@ class Raft:
 
     def _ask_for_votes(self, term: int, *, pre: bool) -> None:
         request = RequestVote(term, pre, self.log.last_index, self.log.last_term)
-        target = self._messages if pre else self._writes.held
+        target = self._messages if pre else self._writes.messages_after_sync
         for voter in self.configuration.voters:
             if voter.node_id != self.node_id:
                 target.append((voter.node_id, request))
 
-    def _campaign(self, now: float) -> None:
+    def _become_candidate(self, now: float) -> None:
         """Stand for election in the next term."""
         self.role, self.leader_id = Role.CANDIDATE, NOBODY
         self._leader_lost = False
@@ -187,9 +195,9 @@ class Raft:
         if not self._is_elected_by(self._votes):
             return
         if self.role is Role.PRE_CANDIDATE:
-            self._campaign(now)
+            self._become_candidate(now)
         elif self.role is Role.CANDIDATE:
-            self._lead(now)
+            self._become_leader(now)
 
     def _is_elected_by(self, votes: set[int]) -> bool:
         """Whether these votes make a leader: a majority; but for the first leader of all, everybody.
@@ -211,30 +219,30 @@ class Raft:
         up_to_date = (request.last_term, request.last_index) >= (self.log.last_term, self.log.last_index)
         if request.pre:
             granted = request.term > self.term and up_to_date and self._is_leaderless(now)
-            self._messages.append((sender, VoteReply(self.term, request.term, True, granted)))
+            self._messages.append((sender, RequestVoteReply(self.term, request.term, True, granted)))
             return
         granted = request.term == self.term and up_to_date and self.voted_for in (NOBODY, sender)
         if granted and self.voted_for != sender:
             self._set_hard_state(HardState(self.term, sender))
             self.role = Role.FOLLOWER  # and no longer one that asks for the next term
             self._election_at = now + self._between(self.timing.election_min, self.timing.election_max)
-        self._writes.held.append((sender, VoteReply(self.term, request.term, False, granted)))
+        self._writes.messages_after_sync.append((sender, RequestVoteReply(self.term, request.term, False, granted)))
 
     def _is_leaderless(self, now: float) -> bool:
         if self.role is Role.LEADER:
             return False
-        return self.leader_id == NOBODY or self._leader_lost or now - self._contact >= self.timing.election_min
+        return self.leader_id == NOBODY or self._leader_lost or now - self._last_contact >= self.timing.election_min
 
-    def _on_vote_reply(self, sender: int, reply: VoteReply, now: float) -> None:
+    def _on_request_vote_reply(self, sender: int, reply: RequestVoteReply, now: float) -> None:
         expected = {Role.PRE_CANDIDATE: (True, self.term + 1), Role.CANDIDATE: (False, self.term)}.get(self.role)
         if reply.granted and (reply.pre, reply.for_term) == expected and self._may_vote_for(sender):
             self._votes.add(sender)
             self._count_votes(now)
 
     def _on_timeout_now(self, sender: int, now: float) -> None:
-        if sender == self.leader_id and self.is_voter and self.able:
+        if sender == self.leader_id and self.is_voter and self.can_lead:
             self._attempt = 0
-            self._campaign(now)
+            self._become_candidate(now)
 
     # -- changing roles --------------------------------------------------------------------------------
 
@@ -247,7 +255,7 @@ class Raft:
         self.term, self.voted_for = state
         self._writes.hard_state = state
 
-    def _follow(self, term: int, leader_id: int, now: float) -> None:
+    def _become_follower(self, term: int, leader_id: int, now: float) -> None:
         """Be a follower in a term, of a leader if one is known."""
         if term > self.term:
             self._set_hard_state(HardState(term, NOBODY))
@@ -256,14 +264,14 @@ class Raft:
         self.leadership = None
         self._heartbeat_at = FOREVER
         if leader_id != NOBODY:
-            self._contact = now
+            self._last_contact = now
             self._leader_lost = False
             self._attempt = 0
             self._election_at = now + self._between(self.timing.election_min, self.timing.election_max)
         elif led:
             self._election_at = now + self._between(self.timing.election_min, self.timing.election_max)
 
-    def _lead(self, now: float) -> None:
+    def _become_leader(self, now: float) -> None:
         self.role, self.leader_id, self._leader_of_term = Role.LEADER, self.node_id, self.node_id
         self._attempt = 0
         leadership = Leadership(self.own, self.term, self.log, self.timing.election_min, now)
@@ -287,7 +295,7 @@ class Raft:
                 configuration = configuration.with_voter(voter._replace(directory=peer.directory))
         return configuration
 
-    def _retire(self, now: float) -> None:
+    def _step_down_if_removed(self, now: float) -> None:
         """Stop leading when the members that are committed do not include this node."""
         leadership = self.leadership
         if leadership is None or self.log.configuration_index > self.committed or self.is_voter:
@@ -295,12 +303,12 @@ class Raft:
         successor = leadership.best_successor()
         if successor is not None:
             self._messages.append((successor, TimeoutNow(self.term)))
-        self._follow(self.term, NOBODY, now)
+        self._become_follower(self.term, NOBODY, now)
 
     def step_down(self, now: float) -> None:
         """Stop leading, for a reason of this node's own (its disk)."""
         if self.leadership is not None:
-            self._follow(self.term, NOBODY, now)
+            self._become_follower(self.term, NOBODY, now)
 
     # -- messages ------------------------------------------------------------------------------------
 
@@ -308,73 +316,75 @@ class Raft:
         """Take a message from a connected node. Raises PeerViolation, RaftViolation."""
         if sender not in self.peers:
             return
-        if message.term > self.term and not (isinstance(message, RequestVote | VoteReply) and message.pre):
-            self._follow(message.term, NOBODY, now)
-        elif isinstance(message, VoteReply) and message.term > self.term:
-            self._follow(message.term, NOBODY, now)  # a pre-vote was refused by somebody in a later term
+        if message.term > self.term and not (isinstance(message, RequestVote | RequestVoteReply) and message.pre):
+            self._become_follower(message.term, NOBODY, now)
+        elif isinstance(message, RequestVoteReply) and message.term > self.term:
+            self._become_follower(message.term, NOBODY, now)  # a pre-vote was refused by somebody in a later term
         match message:
             case RequestVote():
                 self._on_request_vote(sender, message, now)
-            case VoteReply():
-                self._on_vote_reply(sender, message, now)
-            case Append() | Heartbeat() | SnapshotSlice():
+            case RequestVoteReply():
+                self._on_request_vote_reply(sender, message, now)
+            case AppendEntries() | Heartbeat() | InstallSnapshot():
                 self._on_leader(sender, message, now)
             case TimeoutNow():
                 if message.term == self.term:
                     self._on_timeout_now(sender, now)
-            case AppendReply() | HeartbeatReply() | SnapshotReply():
+            case AppendEntriesReply() | HeartbeatReply() | InstallSnapshotReply():
                 if message.term == self.term and self.leadership is not None:
                     self._on_reply(sender, message, now)
 
-    def _on_reply(self, sender: int, reply: AppendReply | HeartbeatReply | SnapshotReply, now: float) -> None:
+    def _on_reply(
+        self, sender: int, reply: AppendEntriesReply | HeartbeatReply | InstallSnapshotReply, now: float
+    ) -> None:
         assert self.leadership is not None
         match reply:
-            case AppendReply():
-                self.leadership.on_append_reply(sender, reply, self.committed, now)
+            case AppendEntriesReply():
+                self.leadership.on_append_entries_reply(sender, reply, self.committed, now)
                 self._advance()
             case HeartbeatReply():
                 self.leadership.on_heartbeat_reply(sender, reply, now)
-            case SnapshotReply():
-                self.leadership.on_snapshot_reply(sender, reply, now)
+            case InstallSnapshotReply():
+                self.leadership.on_install_snapshot_reply(sender, reply, now)
 
-    def _on_leader(self, sender: int, message: Append | Heartbeat | SnapshotSlice, now: float) -> None:
+    def _on_leader(self, sender: int, message: AppendEntries | Heartbeat | InstallSnapshot, now: float) -> None:
         if message.term < self.term:
             # A leader of the past: it must learn that its time is over.
-            self._messages.append((sender, AppendReply(self.term, message.sequence, False, 0, 0, 0)))
+            self._messages.append((sender, AppendEntriesReply(self.term, message.sequence, False, 0, 0, 0)))
             return
         if self._leader_of_term not in (NOBODY, sender):
             raise PeerViolation(f"nodes {self._leader_of_term} and {sender} both lead term {self.term}")
         self._leader_of_term = sender
-        self._follow(self.term, sender, now)
-        if isinstance(message, Append):
-            self._on_append(sender, message)
-        elif isinstance(message, SnapshotSlice):
-            self._on_slice(sender, message)
+        self._become_follower(self.term, sender, now)
+        if isinstance(message, AppendEntries):
+            self._on_append_entries(sender, message)
+        elif isinstance(message, InstallSnapshot):
+            self._on_install_snapshot(sender, message)
         else:
             self._commit(min(message.committed, self.log.last_index))
             if message.sequence != NO_REPLY:
                 self._messages.append((sender, HeartbeatReply(self.term, message.sequence)))
 
-    def _on_append(self, sender: int, message: Append) -> None:
+    def _on_append_entries(self, sender: int, message: AppendEntries) -> None:
         previous = (message.previous_index, message.previous_term)
         result = self.log.accept(previous, message.entries, self.committed)
         if isinstance(result, Rejected):
             hint = (result.hint_index, result.hint_term)
             self._messages.append(
-                (sender, AppendReply(self.term, message.sequence, False, *hint, message.previous_index))
+                (sender, AppendEntriesReply(self.term, message.sequence, False, *hint, message.previous_index))
             )
             return
-        if result.cut_from:
-            self._note_cut(result.cut_from)
+        if result.truncate_from:
+            self._note_truncation(result.truncate_from)
         self._commit(min(message.committed, result.verified))
-        reply = AppendReply(self.term, message.sequence, True, result.verified, 0, message.previous_index)
-        self._writes.held.append((sender, reply))
+        reply = AppendEntriesReply(self.term, message.sequence, True, result.verified, 0, message.previous_index)
+        self._writes.messages_after_sync.append((sender, reply))
 
-    def _note_cut(self, index: int) -> None:
+    def _note_truncation(self, index: int) -> None:
         """Entries from `index` on are gone from the log; those that went to the disk must go there too."""
-        if index <= self._handed:
-            self._writes.cut_from = min(index, self._writes.cut_from or index)
-            self._handed = index - 1
+        if index <= self._last_submitted:
+            self._writes.truncate_from = min(index, self._writes.truncate_from or index)
+            self._last_submitted = index - 1
         self.stable = min(self.stable, index - 1)
 
     def _commit(self, index: int) -> None:
@@ -382,36 +392,36 @@ class Raft:
 
     # -- snapshots -----------------------------------------------------------------------------------
 
-    def _on_slice(self, sender: int, message: SnapshotSlice) -> None:
+    def _on_install_snapshot(self, sender: int, message: InstallSnapshot) -> None:
         if message.index <= self.committed:
-            reply = AppendReply(self.term, message.sequence, True, self.committed, 0, 0)
-            self._writes.held.append((sender, reply))
+            reply = AppendEntriesReply(self.term, message.sequence, True, self.committed, 0, 0)
+            self._writes.messages_after_sync.append((sender, reply))
             return
         if self._incoming is None or not self._incoming.is_of(message):
-            self._incoming = Incoming(message)
+            self._incoming = IncomingSnapshot(message)
         complete = self._incoming.add(message)
         self._messages.append(
-            (sender, SnapshotReply(self.term, message.sequence, message.index, len(self._incoming.data)))
+            (sender, InstallSnapshotReply(self.term, message.sequence, message.index, len(self._incoming.data)))
         )
         if complete:
             content = SnapshotContent.decode(message.index, message.index_term, bytes(self._incoming.data))
             self._incoming = None
             self._install(content)
-            reply = AppendReply(self.term, message.sequence, True, message.index, 0, 0)
-            self._writes.held.append((sender, reply))
+            reply = AppendEntriesReply(self.term, message.sequence, True, message.index, 0, 0)
+            self._writes.messages_after_sync.append((sender, reply))
 
     def _install(self, content: SnapshotContent) -> None:
         dropped = self.log.restore(content.base)
         self.committed = content.base.index
         writes = self._writes
-        stale = dropped or 0 < writes.cut_from <= content.base.index + 1
+        stale = dropped or 0 < writes.truncate_from <= content.base.index + 1
         if stale:
             # What the disk has behind the snapshot is of another branch; what is in memory there is written again.
-            writes.cut_from = 0
-            self._handed = content.base.index
-        writes.snapshot, writes.cut_after = content, writes.cut_after or stale
-        self._handed = max(min(self._handed, self.log.last_index), content.base.index)
-        self.stable = min(self.stable, self._handed)
+            writes.truncate_from = 0
+            self._last_submitted = content.base.index
+        writes.snapshot, writes.truncate_rest = content, writes.truncate_rest or stale
+        self._last_submitted = max(min(self._last_submitted, self.log.last_index), content.base.index)
+        self.stable = min(self.stable, self._last_submitted)
         self._installing = True
 
 
@@ -419,7 +429,7 @@ class Raft:
 
     def take_messages(self, now: float) -> list[tuple[int, Message]]:
         """(to whom, what) to be sent at once."""
-        self._retire(now)
+        self._step_down_if_removed(now)
         messages, self._messages = self._messages, []
         if self.leadership is not None:
             self.leadership.replicate(self.committed, now)
@@ -431,10 +441,10 @@ class Raft:
         """What is to be written next. Not to be called before the last one was `written`."""
         writes, self._writes = self._writes, Writes()
         writes.term = self.term
-        writes.entries = self.log.between(self._handed + 1, self.log.last_index)
-        if writes.cut_from:
-            writes.cut_previous_term = self.log.term_at(writes.cut_from - 1) or 0
-        self._handed = self.log.last_index
+        writes.entries = self.log.between(self._last_submitted + 1, self.log.last_index)
+        if writes.truncate_from:
+            writes.previous_term = self.log.term_at(writes.truncate_from - 1) or 0
+        self._last_submitted = self.log.last_index
         return writes
 
     def written(self, writes: Writes, now: float) -> list[tuple[int, Message]]:
@@ -443,9 +453,9 @@ class Raft:
             self.installed = writes.snapshot
             self.stable = max(self.stable, writes.snapshot.base.index)
             self._installing = self._writes.snapshot is not None
-        if writes.entries and not self._writes.cut_after:
+        if writes.entries and not self._writes.truncate_rest:
             # What was cut while it was being written does not count.
-            valid_end = self._writes.cut_from - 1 if self._writes.cut_from else self._handed
+            valid_end = self._writes.truncate_from - 1 if self._writes.truncate_from else self._last_submitted
             self.stable = max(self.stable, min(writes.entries[-1].index, valid_end))
         state = writes.hard_state
         if self.role is Role.CANDIDATE and state == HardState(self.term, self.node_id):
@@ -454,7 +464,7 @@ class Raft:
         if self.leadership is not None:
             self.leadership.stable = self.stable
             self._advance()
-        return writes.held if writes.term == self.term else []
+        return writes.messages_after_sync if writes.term == self.term else []
 
     def _advance(self) -> None:
         """Move the commit index of a leader."""

@@ -1,4 +1,4 @@
-"""A snapshot on its way between nodes: what it holds besides the application's chunks, and its slices put together."""
+"""A snapshot on its way between nodes: what it holds besides the application's chunks; the pieces it travels in."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from raftlog.raft.core.configuration import Configuration
 from raftlog.raft.core.entries import MARK
 from raftlog.raft.core.errors import NewerVersion, PeerViolation
 from raftlog.raft.core.log import Base
-from raftlog.raft.core.messages import SnapshotSlice
+from raftlog.raft.core.messages import InstallSnapshot
 
 FORMAT = 1
 SNAPSHOT_BYTES_MAX = 1024 * 1024 * 1024
@@ -38,7 +38,7 @@ class SnapshotContent:
         return [self.header(), *self.chunks]
 
     def encode(self) -> bytes:
-        """Everything as one piece, to be sent in slices."""
+        """Everything as one piece, to be sent in pieces."""
         return cast(bytes, msgpack.packb(self.all_chunks()))
 
     @classmethod
@@ -66,23 +66,23 @@ class SnapshotContent:
         return cls.of_chunks(index, term, chunks)
 
 
-class Incoming:
-    """A snapshot of which slices arrive, in order; what is late or twice is passed over."""
+class IncomingSnapshot:
+    """A snapshot of which pieces arrive, in order; what is late or twice is passed over."""
 
     __slots__ = ("_identity", "data")
 
-    def __init__(self, first: SnapshotSlice) -> None:
+    def __init__(self, first: InstallSnapshot) -> None:
         if first.total > SNAPSHOT_BYTES_MAX:
             raise PeerViolation(f"a snapshot of {first.total} bytes, and at most {SNAPSHOT_BYTES_MAX} are taken")
         self._identity = (first.term, first.index, first.index_term, first.total)
         self.data = bytearray()
 
-    def is_of(self, message: SnapshotSlice) -> bool:
-        """Whether the slice belongs to this snapshot, from the same leader."""
+    def is_of(self, message: InstallSnapshot) -> bool:
+        """Whether the piece belongs to this snapshot, from the same leader."""
         return self._identity == (message.term, message.index, message.index_term, message.total)
 
-    def add(self, message: SnapshotSlice) -> bool:
-        """Take a slice; whether the snapshot is complete with it."""
+    def add(self, message: InstallSnapshot) -> bool:
+        """Take a piece; whether the snapshot is complete with it."""
         if message.offset != len(self.data):
             return False
         self.data += message.data

@@ -26,15 +26,16 @@ class Role(Enum):
 @dataclass(frozen=True, slots=True)
 class Timing:
     """In seconds. A follower stands for election after `election_min` to `election_max` without its leader, and after
-    `hurry_min` to `hurry_max` when the connection says that the leader's process is gone. The former must be longer
-    than a leader may be busy with something else; only a leader that is stopped or cut off is noticed by it.
+    `fast_election_min` to `fast_election_max` when the connection says that the leader's process is gone. The former
+    must be longer than a leader may be busy with something else; only a leader that is stopped or cut off is noticed by
+    it.
     """
 
     heartbeat: float = 0.1
     election_min: float = 1.3
     election_max: float = 1.8
-    hurry_min: float = 0.005
-    hurry_max: float = 0.05
+    fast_election_min: float = 0.005
+    fast_election_max: float = 0.05
 
 
 class HardState(NamedTuple):
@@ -46,19 +47,19 @@ class HardState(NamedTuple):
 
 @dataclass(slots=True)
 class Writes:
-    """What is to be written, in this order and in one go, before `held` may be sent."""
+    """What is to be written, in this order and in one go, before `messages_after_sync` may be sent."""
 
     snapshot: SnapshotContent | None = None
-    """Replaces the log up to its index; `cut_after`: also what follows it."""
-    cut_after: bool = False
+    """Replaces the log up to its index; `truncate_rest`: also what follows it."""
+    truncate_rest: bool = False
     hard_state: HardState | None = None
-    cut_from: int = 0
-    cut_previous_term: int = 0
+    truncate_from: int = 0
+    previous_term: int = 0
     entries: list[Entry] = field(default_factory=list)
-    held: list[tuple[int, Message]] = field(default_factory=list)
+    messages_after_sync: list[tuple[int, Message]] = field(default_factory=list)
     term: int = 0
 
     @property
-    def on_disk(self) -> bool:
+    def must_sync(self) -> bool:
         """Whether there is anything for the disk."""
-        return bool(self.snapshot or self.hard_state or self.cut_from or self.entries)
+        return bool(self.snapshot or self.hard_state or self.truncate_from or self.entries)

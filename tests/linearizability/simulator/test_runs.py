@@ -10,14 +10,14 @@ from random import Random
 
 import pytest
 
-from raftlog.linearizability.simulator import board as board_of_hazards
+from raftlog.linearizability.simulator import mutation_report as mutation_report_module
 from raftlog.linearizability.simulator import swarm
-from raftlog.linearizability.simulator.board import board, try_cell
-from raftlog.linearizability.simulator.catalogue import PARTS, hazards, maker
+from raftlog.linearizability.simulator.catalogue import PARTS, maker, mutants
 from raftlog.linearizability.simulator.faults import KINDS, Fault, Plan, printed, read_schedule, schedule
-from raftlog.linearizability.simulator.hazards import Hazard
-from raftlog.linearizability.simulator.orders import minority, ordered, usurper
+from raftlog.linearizability.simulator.mutants import Mutant
+from raftlog.linearizability.simulator.mutation_report import mutation_report, try_cell
 from raftlog.linearizability.simulator.runs import execute
+from raftlog.linearizability.simulator.scenarios import minority, scenario_of, usurper
 from raftlog.linearizability.simulator.shrink import shrink
 from raftlog.linearizability.simulator.swarm import run_seed, shortened
 
@@ -161,9 +161,9 @@ QUICKLY_NOTICED = (
 
 
 @pytest.mark.parametrize("name", QUICKLY_NOTICED)
-def test_a_hazard_put_back_is_noticed(name: str) -> None:
-    hazard = hazards()[name]
-    assert any(run_seed(hazard.parts[0], seed, name).failed for seed in range(20))
+def test_a_mutant_is_noticed(name: str) -> None:
+    mutant = mutants()[name]
+    assert any(run_seed(mutant.parts[0], seed, name).failed for seed in range(20))
 
 
 def test_a_wiped_disk_that_votes_is_noticed_when_it_elects_one_who_was_left_behind() -> None:
@@ -178,29 +178,29 @@ def test_a_wiped_disk_that_votes_is_noticed_when_it_elects_one_who_was_left_behi
 
 
 def test_the_board_names_what_no_run_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    nothing = Hazard("nothing", ("core",), "No fault at all.", nullcontext)
-    two = {hazard.name: hazard for hazard in (hazards()["truncate-on-overlap"], nothing)}
-    monkeypatch.setattr(board_of_hazards, "hazards", lambda: two)
-    monkeypatch.setattr(swarm, "hazards", lambda: two)
+    nothing = Mutant("nothing", ("core",), "No fault at all.", nullcontext)
+    two = {mutant.name: mutant for mutant in (mutants()["truncate-on-overlap"], nothing)}
+    monkeypatch.setattr(mutation_report_module, "mutants", lambda: two)
+    monkeypatch.setattr(swarm, "mutants", lambda: two)
     told: list[str] = []
-    assert board(["core"], {"core": 2}, told.append) == ["nothing"]
+    assert mutation_report(["core"], {"core": 2}, told.append) == ["nothing"]
     assert "| truncate-on-overlap | 1, durability |" in told and "| nothing | > 2 |" in told
 
 
-def test_a_seed_that_fails_without_the_hazard_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_seed_that_fails_without_the_mutation_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     always = run_seed("core", 0, "truncate-on-overlap")
     assert always.failed and try_cell("truncate-on-overlap", "core", 1).noticed
-    monkeypatch.setattr(board_of_hazards, "run_seed", lambda *_: always)
+    monkeypatch.setattr(mutation_report_module, "run_seed", lambda *_: always)
     assert not try_cell("truncate-on-overlap", "core", 1).noticed
 
 
 def test_a_seed_has_an_order_of_faults_only_where_one_suits_its_run() -> None:
     plan = Plan(5, 0.1, 3.0, 3, 14, ("kill", "rot", "wipe"), 2)
     harmless = Plan(5, 0.1, 3.0, 3, 14, ("kill",), 2)
-    assert not any(ordered(seed, plan, 2, loose=True) for seed in range(50))
-    assert not any(ordered(seed, harmless, 5, loose=False) for seed in range(50))
-    assert all(order.doubled == 0 for seed in range(50) if (order := ordered(seed, plan, 5, loose=False)))
-    with_one = [seed for seed in range(300) if ordered(seed, plan, 5, loose=True)]
+    assert not any(scenario_of(seed, plan, 2, loose=True) for seed in range(50))
+    assert not any(scenario_of(seed, harmless, 5, loose=False) for seed in range(50))
+    assert all(scenario.doubled == 0 for seed in range(50) if (scenario := scenario_of(seed, plan, 5, loose=False)))
+    with_one = [seed for seed in range(300) if scenario_of(seed, plan, 5, loose=True)]
     assert 100 < len(with_one) < 200
 
 
@@ -214,7 +214,7 @@ def test_those_left_behind_and_the_harmed_are_a_majority_without_the_rest() -> N
         assert len({split.node, *split.others}) == 2
 
 
-def test_a_hazard_is_gone_after_its_run() -> None:
+def test_a_mutation_is_gone_after_its_run() -> None:
     assert run_seed("core", 0, "truncate-on-overlap").failed
     assert not run_seed("core", 0).failed
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from raftlog.raft.core.configuration import Configuration, Voter
 from raftlog.raft.core.entries import Entry, application_data, kind_of
 from raftlog.raft.core.entries import Kind as EntryKind
-from raftlog.raft.core.leadership import Own, Peer
+from raftlog.raft.core.leadership import LocalNode, Peer
 from raftlog.raft.core.log import Base, RaftLog
 from raftlog.raft.core.messages import Message, from_wire, to_wire
-from raftlog.raft.core.progress import Outgoing
+from raftlog.raft.core.progress import OutgoingSnapshot
 from raftlog.raft.core.raft import Raft
 from raftlog.raft.core.snapshot import SnapshotContent
 from raftlog.raft.core.state import NOBODY, HardState, Role, Timing, Writes
@@ -33,14 +33,14 @@ class Disk:
     def write(self, writes: Writes) -> None:
         if writes.snapshot is not None:
             base = writes.snapshot.base
-            if writes.cut_after:
+            if writes.truncate_rest:
                 self.entries = []
             self.snapshot = writes.snapshot
             self.entries = [entry for entry in self.entries if entry.index > base.index]
         if writes.hard_state is not None:
             self.hard_state = writes.hard_state
-        if writes.cut_from:
-            self.entries = [entry for entry in self.entries if entry.index < writes.cut_from]
+        if writes.truncate_from:
+            self.entries = [entry for entry in self.entries if entry.index < writes.truncate_from]
         for entry in writes.entries:
             assert entry.index == self.last_index + 1, "a gap on the disk"
             self.entries.append(entry)
@@ -79,7 +79,7 @@ class Node:
         self.applied = base.index
         self.writing = None
         self.raft = Raft(
-            Own(self.node_id, Peer(disk.directory, "h", 1)),
+            LocalNode(self.node_id, Peer(disk.directory, "h", 1)),
             RaftLog(base, disk.entries),
             disk.hard_state,
             TIMING,
@@ -93,13 +93,13 @@ class Node:
         world.send(self.node_id, self.raft.take_messages(world.now))
         if self.writing is None:
             self.writing = self.raft.take_writes()
-            if not self.writing.on_disk:
+            if not self.writing.must_sync:
                 self.wrote()
         self.apply()
         leadership = self.raft.leadership
         if leadership is not None and leadership.snapshot_wanted and self.disk.snapshot is not None:
             content = self.disk.snapshot
-            leadership.offer_snapshot(Outgoing(content.base.index, content.base.term, content.encode()))
+            leadership.offer_snapshot(OutgoingSnapshot(content.base.index, content.base.term, content.encode()))
 
     def wrote(self) -> None:
         writes, self.writing = self.writing, None

@@ -8,12 +8,12 @@ from raftlog.raft.core.entries import (
     application_data,
     configuration_data,
 )
-from raftlog.raft.core.leadership import Own, Peer
+from raftlog.raft.core.leadership import LocalNode, Peer
 from raftlog.raft.core.log import Base, RaftLog
 from raftlog.raft.core.messages import (
-    AppendReply,
+    AppendEntriesReply,
     Message,
-    VoteReply,
+    RequestVoteReply,
 )
 from raftlog.raft.core.raft import Raft
 from raftlog.raft.core.state import NOBODY, HardState, Role, Timing
@@ -42,7 +42,7 @@ class Lone:
         """`terms`: of the entries behind the first one."""
         entries = [members(voters)] + [entry(index, one) for index, one in enumerate(terms or [], 2)]
         state = HardState(entries[-1].term if term is None else term, NOBODY)
-        own = Own(1, Peer(DIRECTORIES[1], "h", 1))
+        own = LocalNode(1, Peer(DIRECTORIES[1], "h", 1))
         self.now = 0.0
         self.raft = Raft(own, RaftLog(Base(), entries), state, TIMING, lambda: 0.5, now=0.0)
         for other in range(2, voters + 1):
@@ -70,10 +70,10 @@ class Lone:
         self.wait(2.0)
         term = self.raft.term
         for voter in self.raft.configuration.ids[1:]:
-            self.hear(voter, VoteReply(term, term + 1, True, True))
+            self.hear(voter, RequestVoteReply(term, term + 1, True, True))
         for voter in self.raft.configuration.ids[1:]:
             if self.raft.role is not Role.LEADER:
-                self.hear(voter, VoteReply(term + 1, term + 1, False, True))
+                self.hear(voter, RequestVoteReply(term + 1, term + 1, False, True))
         assert self.raft.role is Role.LEADER
         return self
 
@@ -84,5 +84,5 @@ class Lone:
         for node in nodes:
             sequence = self.raft.leadership.progress[node].sent_sequence
             reached = self.raft.log.last_index if index is None else index
-            said += self.hear(node, AppendReply(self.raft.term, sequence, True, reached, 0, 0))
+            said += self.hear(node, AppendEntriesReply(self.raft.term, sequence, True, reached, 0, 0))
         return said

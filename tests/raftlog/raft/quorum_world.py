@@ -14,7 +14,7 @@ from raftlog.raft.quorum import QuorumLog
 from raftlog.testing.ports import ReservedPort
 from tests.waiting import until
 
-QUICK = Timing(heartbeat=0.03, election_min=0.25, election_max=0.4, hurry_min=0.002, hurry_max=0.03)
+QUICK = Timing(heartbeat=0.03, election_min=0.25, election_max=0.4, fast_election_min=0.002, fast_election_max=0.03)
 NEVER = Timing(election_min=20.0, election_max=30.0)
 """Time-outs that are over long after a test is: however slow the disk is, the leader stays."""
 

@@ -6,12 +6,12 @@ import pytest
 
 from raftlog.raft.core.configuration import Configuration
 from raftlog.raft.core.errors import PeerViolation
-from raftlog.raft.core.leadership import Own, Peer
+from raftlog.raft.core.leadership import LocalNode, Peer
 from raftlog.raft.core.log import Base, RaftLog
 from raftlog.raft.core.messages import (
     Heartbeat,
     RequestVote,
-    VoteReply,
+    RequestVoteReply,
 )
 from raftlog.raft.core.raft import Raft
 from raftlog.raft.core.state import NOBODY, HardState, Role
@@ -23,7 +23,7 @@ def test_a_node_asks_before_it_stands_and_stands_when_a_majority_would_vote() ->
     said = node.wait(2.0)
     assert said == [(2, RequestVote(2, True, 1, 1)), (3, RequestVote(2, True, 1, 1))]
     assert (node.raft.role, node.raft.term) == (Role.PRE_CANDIDATE, 1), "asking changes no term"
-    said = node.hear(3, VoteReply(1, 2, True, True))
+    said = node.hear(3, RequestVoteReply(1, 2, True, True))
     assert said == [(2, RequestVote(2, False, 1, 1)), (3, RequestVote(2, False, 1, 1))]
     assert (node.raft.role, node.raft.term) == (Role.CANDIDATE, 2)
 
@@ -31,12 +31,12 @@ def test_a_node_asks_before_it_stands_and_stands_when_a_majority_would_vote() ->
 def test_a_vote_is_asked_for_and_counted_only_when_the_own_one_is_on_the_disk() -> None:
     node = Lone()
     node.wait(2.0)
-    assert node.hear(3, VoteReply(1, 2, True, True), written=False) == []
-    node.raft.step(2, VoteReply(2, 2, False, True), 0.0)
+    assert node.hear(3, RequestVoteReply(1, 2, True, True), written=False) == []
+    node.raft.step(2, RequestVoteReply(2, 2, False, True), 0.0)
     assert node.raft.role is Role.CANDIDATE, "one vote of three, and the own is not safe yet"
     writes = node.raft.take_writes()
     assert writes.hard_state == HardState(2, 1)
-    assert len(writes.held) == 2
+    assert len(writes.messages_after_sync) == 2
     node.raft.written(writes, 0.0)
     assert node.raft.role is Role.LEADER
 
@@ -45,42 +45,43 @@ def test_a_vote_that_comes_twice_counts_once() -> None:
     node = Lone(voters=5)
     node.wait(2.0)
     for _ in range(3):
-        node.hear(2, VoteReply(1, 2, True, True))
+        node.hear(2, RequestVoteReply(1, 2, True, True))
     assert node.raft.role is Role.PRE_CANDIDATE
-    node.hear(3, VoteReply(1, 2, True, True))
+    node.hear(3, RequestVoteReply(1, 2, True, True))
     assert node.raft.role is Role.CANDIDATE
     for _ in range(3):
-        node.hear(2, VoteReply(2, 2, False, True))
+        node.hear(2, RequestVoteReply(2, 2, False, True))
     assert node.raft.role is Role.CANDIDATE
-    node.hear(4, VoteReply(2, 2, False, True))
+    node.hear(4, RequestVoteReply(2, 2, False, True))
     assert node.raft.role is Role.LEADER
 
 
 def test_votes_of_other_terms_rounds_strangers_and_swapped_disks_do_not_count() -> None:
     node = Lone()
     node.wait(2.0)
-    node.hear(2, VoteReply(1, 2, True, True))
-    for reply in (VoteReply(2, 1, False, True), VoteReply(1, 2, True, True), VoteReply(2, 2, False, False)):
+    node.hear(2, RequestVoteReply(1, 2, True, True))
+    old, pre_vote, refused = (2, 1, False, True), (1, 2, True, True), (2, 2, False, False)
+    for reply in (RequestVoteReply(*old), RequestVoteReply(*pre_vote), RequestVoteReply(*refused)):
         node.hear(3, reply)
     node.raft.connected(7, Peer(DIRECTORIES[7], "h", 1), 0.0)
-    node.hear(7, VoteReply(2, 2, False, True))
+    node.hear(7, RequestVoteReply(2, 2, False, True))
     node.raft.disconnected(3, 0.0)
-    node.hear(3, VoteReply(2, 2, False, True))
+    node.hear(3, RequestVoteReply(2, 2, False, True))
     node.raft.connected(3, Peer(b"another disk", "h", 1), 0.0)
-    node.hear(3, VoteReply(2, 2, False, True))
+    node.hear(3, RequestVoteReply(2, 2, False, True))
     assert node.raft.role is Role.CANDIDATE
-    node.hear(2, VoteReply(2, 2, False, True))
+    node.hear(2, RequestVoteReply(2, 2, False, True))
     assert node.raft.role is Role.LEADER
 
 
 def test_one_vote_a_term_and_it_is_on_the_disk_when_it_is_given() -> None:
     node = Lone()
     assert node.hear(2, RequestVote(2, False, 1, 1), written=False) == []
-    assert node.say() == [(2, VoteReply(2, 2, False, True))]
-    assert node.hear(3, RequestVote(2, False, 1, 1)) == [(3, VoteReply(2, 2, False, False))]
+    assert node.say() == [(2, RequestVoteReply(2, 2, False, True))]
+    assert node.hear(3, RequestVote(2, False, 1, 1)) == [(3, RequestVoteReply(2, 2, False, False))]
     again = node.hear(2, RequestVote(2, False, 1, 1))
-    assert again == [(2, VoteReply(2, 2, False, True))], "said again, not given twice"
-    assert node.hear(3, RequestVote(3, False, 1, 1)) == [(3, VoteReply(3, 3, False, True))]
+    assert again == [(2, RequestVoteReply(2, 2, False, True))], "said again, not given twice"
+    assert node.hear(3, RequestVote(3, False, 1, 1)) == [(3, RequestVoteReply(3, 3, False, True))]
 
 
 @pytest.mark.parametrize(
@@ -90,16 +91,16 @@ def test_only_a_log_that_is_as_good_gets_a_vote(last: tuple[int, int], granted: 
     node = Lone([1, 2, 2])
     for pre in (True, False):
         (reply,) = node.hear(2, RequestVote(5, pre, *last))
-        assert isinstance(reply[1], VoteReply) and reply[1].granted is granted
+        assert isinstance(reply[1], RequestVoteReply) and reply[1].granted is granted
 
 
 def test_who_hears_its_leader_would_vote_for_nobody_else() -> None:
     node = Lone()
     node.hear(2, Heartbeat(1, 1, 0))
-    assert node.hear(3, RequestVote(2, True, 9, 9)) == [(3, VoteReply(1, 2, True, False))]
+    assert node.hear(3, RequestVote(2, True, 9, 9)) == [(3, RequestVoteReply(1, 2, True, False))]
     assert node.raft.term == 1
     node.now += 1.5
-    assert node.hear(3, RequestVote(2, True, 9, 9)) == [(3, VoteReply(1, 2, True, True))]
+    assert node.hear(3, RequestVote(2, True, 9, 9)) == [(3, RequestVoteReply(1, 2, True, True))]
 
 
 def test_a_leader_whose_connection_is_gone_is_not_waited_for() -> None:
@@ -107,8 +108,8 @@ def test_a_leader_whose_connection_is_gone_is_not_waited_for() -> None:
     node.hear(2, Heartbeat(1, 1, 0))
     assert node.raft.deadline >= 1.0
     node.raft.disconnected(2, node.now)
-    assert node.raft.deadline <= node.now + TIMING.hurry_max
-    assert node.hear(3, RequestVote(2, True, 9, 9)) == [(3, VoteReply(1, 2, True, True))]
+    assert node.raft.deadline <= node.now + TIMING.fast_election_max
+    assert node.hear(3, RequestVote(2, True, 9, 9)) == [(3, RequestVoteReply(1, 2, True, True))]
 
 
 def test_a_split_vote_is_repeated_soon_and_then_less_soon() -> None:
@@ -122,19 +123,19 @@ def test_a_split_vote_is_repeated_soon_and_then_less_soon() -> None:
 
 
 def test_the_first_leader_of_all_needs_everybody() -> None:
-    own = Own(1, Peer(DIRECTORIES[1], "h", 1))
+    own = LocalNode(1, Peer(DIRECTORIES[1], "h", 1))
     bootstrap = Configuration.of_addresses(dict.fromkeys((1, 2, 3), ("h", 1)))
     node = Lone()
     node.raft = Raft(own, RaftLog(Base(configuration=bootstrap)), HardState(0, NOBODY), TIMING, lambda: 0.5, now=0.0)
     for other in (2, 3):
         node.raft.connected(other, Peer(DIRECTORIES[other], "h", 1), 0.0)
     node.wait(2.0)
-    node.hear(2, VoteReply(0, 1, True, True))
+    node.hear(2, RequestVoteReply(0, 1, True, True))
     assert node.raft.role is Role.PRE_CANDIDATE
-    node.hear(3, VoteReply(0, 1, True, True))
-    node.hear(2, VoteReply(1, 1, False, True))
+    node.hear(3, RequestVoteReply(0, 1, True, True))
+    node.hear(2, RequestVoteReply(1, 1, False, True))
     assert node.raft.role is Role.CANDIDATE
-    node.hear(3, VoteReply(1, 1, False, True))
+    node.hear(3, RequestVoteReply(1, 1, False, True))
     assert node.raft.role is Role.LEADER
     assert node.raft.log.entry(1).term == 1
     assert node.raft.configuration == configuration(), "with everybody's directory"

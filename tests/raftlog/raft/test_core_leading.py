@@ -8,11 +8,11 @@ from raftlog.raft.core.entries import (
     Entry,
     configuration_data,
 )
-from raftlog.raft.core.leadership import Own, Peer
+from raftlog.raft.core.leadership import LocalNode, Peer
 from raftlog.raft.core.messages import (
     NO_REPLY,
-    Append,
-    AppendReply,
+    AppendEntries,
+    AppendEntriesReply,
     Heartbeat,
     HeartbeatReply,
     RequestVote,
@@ -36,7 +36,7 @@ def test_the_leaders_own_disk_counts_like_any_other() -> None:
     node.raft.propose([b"x"])
     node.raft.take_messages(0.0)
     sequence = node.raft.leadership.progress[2].sent_sequence  # type: ignore[union-attr]
-    node.raft.step(2, AppendReply(2, sequence, True, 3, 0, 0), 0.0)
+    node.raft.step(2, AppendEntriesReply(2, sequence, True, 3, 0, 0), 0.0)
     assert node.raft.committed < 3, "one of three: the leader has not written it"
     node.raft.written(node.raft.take_writes(), 0.0)
     assert node.raft.committed == 3
@@ -46,7 +46,7 @@ def test_acknowledgements_of_other_terms_of_nothing_asked_and_of_other_disks_do_
     node = Lone().lead()
     node.say()
     for term, sequence in ((1, 1), (2, 999), (2, 0)):
-        node.hear(2, AppendReply(term, sequence, True, 2, 0, 0))
+        node.hear(2, AppendEntriesReply(term, sequence, True, 2, 0, 0))
         assert node.raft.committed == 0
     node.raft.disconnected(3, node.now)
     node.raft.connected(3, Peer(b"another disk", "h", 1), node.now)
@@ -55,7 +55,7 @@ def test_acknowledgements_of_other_terms_of_nothing_asked_and_of_other_disks_do_
     assert node.raft.committed == 0
     node.raft.disconnected(2, node.now)
     node.raft.connected(2, Peer(DIRECTORIES[2], "h", 1), node.now)
-    node.hear(2, AppendReply(2, 1, True, 2, 0, 0))
+    node.hear(2, AppendEntriesReply(2, 1, True, 2, 0, 0))
     assert node.raft.committed == 0, "asked over the earlier connection"
     node.acknowledge(2)
     assert node.raft.committed == 2
@@ -66,10 +66,10 @@ def test_what_is_proposed_in_one_turn_goes_out_in_one_message_ahead_of_the_answe
     node.acknowledge(2, 3)
     node.say()
     node.raft.propose([b"%d" % n for n in range(100)])
-    appends = [message for to, message in node.say() if to == 2 and isinstance(message, Append)]
+    appends = [message for to, message in node.say() if to == 2 and isinstance(message, AppendEntries)]
     assert [len(message.entries) for message in appends] == [100]
     node.raft.propose([b"more"])
-    appends = [message for to, message in node.say() if to == 2 and isinstance(message, Append)]
+    appends = [message for to, message in node.say() if to == 2 and isinstance(message, AppendEntries)]
     assert [(message.previous_index, len(message.entries)) for message in appends] == [(102, 1)]
 
 
@@ -159,9 +159,9 @@ def test_a_node_gets_its_vote_when_it_has_everything_and_one_change_at_a_time() 
 def test_a_change_of_the_members_that_is_cut_off_is_undone() -> None:
     node = Lone([1])
     more = configuration(3).with_voter(Voter(4, DIRECTORIES[4], "h", 1))
-    node.hear(2, Append(1, 1, 2, 1, 0, (Entry(3, 1, configuration_data(more.encode())),)))
+    node.hear(2, AppendEntries(1, 1, 2, 1, 0, (Entry(3, 1, configuration_data(more.encode())),)))
     assert node.raft.configuration.ids == (1, 2, 3, 4)
-    node.hear(3, Append(2, 1, 2, 1, 0, (entry(3, 2),)))
+    node.hear(3, AppendEntries(2, 1, 2, 1, 0, (entry(3, 2),)))
     assert node.raft.configuration.ids == (1, 2, 3)
 
 
@@ -184,7 +184,7 @@ def test_a_disk_that_was_swapped_loses_its_vote_and_gets_it_back_with_everything
 
 def test_a_node_whose_disk_is_not_the_one_with_the_vote_does_not_stand() -> None:
     node = Lone()
-    node.raft.own = Own(1, Peer(b"another disk", "h", 1))
+    node.raft.own = LocalNode(1, Peer(b"another disk", "h", 1))
     assert node.wait(3.0) == []
 
 

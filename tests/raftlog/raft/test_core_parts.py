@@ -16,15 +16,15 @@ from raftlog.raft.core.entries import Kind as EntryKind
 from raftlog.raft.core.errors import PeerViolation, RaftViolation
 from raftlog.raft.core.log import Accepted, Base, RaftLog, Rejected
 from raftlog.raft.core.messages import (
-    Append,
-    AppendReply,
+    AppendEntries,
+    AppendEntriesReply,
     Heartbeat,
     HeartbeatReply,
+    InstallSnapshot,
+    InstallSnapshotReply,
     RequestVote,
-    SnapshotReply,
-    SnapshotSlice,
+    RequestVoteReply,
     TimeoutNow,
-    VoteReply,
     from_wire,
     to_wire,
 )
@@ -35,9 +35,10 @@ from tests.raftlog.raft.lone_node import entry, members
 
 def test_messages_go_over_the_wire_and_what_is_none_is_refused() -> None:
     for message in (
-        RequestVote(1, True, 2, 3), VoteReply(1, 2, False, True), Append(1, 2, 3, 4, 5, (entry(4, 1), entry(5, 2))),
-        AppendReply(1, 2, True, 3, 4, 5), Heartbeat(1, 2, 3), HeartbeatReply(1, 2), TimeoutNow(4),
-        SnapshotSlice(1, 2, 3, 4, 5, 6, b"7"), SnapshotReply(1, 2, 3, 4),
+        RequestVote(1, True, 2, 3), RequestVoteReply(1, 2, False, True),
+        AppendEntries(1, 2, 3, 4, 5, (entry(4, 1), entry(5, 2))),
+        AppendEntriesReply(1, 2, True, 3, 4, 5), Heartbeat(1, 2, 3), HeartbeatReply(1, 2), TimeoutNow(4),
+        InstallSnapshot(1, 2, 3, 4, 5, 6, b"7"), InstallSnapshotReply(1, 2, 3, 4),
     ):  # fmt: skip
         assert from_wire(_tuples(to_wire(message))) == message
     entries_that_are_none = (2, 1, 1, 1, 1, 1, ((1, "x"),))
@@ -55,7 +56,7 @@ def test_the_log_knows_the_indexes_of_the_application() -> None:
     assert [log.application_index(index) for index in range(1, 6)] == [0, 1, 2, 2, 3]
     log.compact(4)
     assert (log.application_index(5), log.base.internal) == (3, 2)
-    log.cut(5)
+    log.truncate(5)
     assert log.application_index(4) == 2
     assert log.accept((2, 1), (entry(3, 1),), 4) == Accepted(4, 0)
     assert log.accept((9, 2), (), 4) == Rejected(4, 2)

@@ -82,7 +82,7 @@ def one_step(rng: random.Random, model: Model, journal: Journal, compacted: int)
         other = model.entries[compacted - 1].term + 100
         after.entries = [Entry(n, other, b"o%d" % rng.randrange(99)) for n in range(1, compacted + 1)]
         chunks = snapshot_chunks(after.entries)
-        step = (functools.partial(journal.save_snapshot, cut_after=True), (compacted, other, chunks))
+        step = (functools.partial(journal.save_snapshot, truncate_rest=True), (compacted, other, chunks))
     else:
         return after, compacted
     PENDING.append(after)
@@ -145,7 +145,7 @@ def test_a_torn_tail_is_cut_and_writing_goes_on(tmp_path: Path, cut: int) -> Non
     segment.write_bytes(whole[:-cut])
     journal = Journal(str(tmp_path))
     assert journal.last_index == 4
-    assert journal.recovered.cut_bytes > 0
+    assert journal.recovered.truncated_bytes > 0
     journal.append([Entry(5, 1, b"entry 5")])
     journal.close()
     assert segment.read_bytes() == whole
@@ -155,7 +155,7 @@ def test_zeros_at_the_end_are_a_torn_tail(tmp_path: Path) -> None:
     segment = written(tmp_path)
     segment.write_bytes(segment.read_bytes() + bytes(4096))
     journal = Journal(str(tmp_path))
-    assert (journal.last_index, journal.recovered.cut_bytes) == (5, 4096)
+    assert (journal.last_index, journal.recovered.truncated_bytes) == (5, 4096)
 
 
 def test_every_flipped_byte_before_the_last_frame_is_refused_with_file_position_and_advice(tmp_path: Path) -> None:
@@ -308,7 +308,7 @@ def test_entries_of_another_branch_behind_a_snapshot_are_dropped_when_a_crash_ca
 
     files.write = crash_after_snapshot  # type: ignore[method-assign]
     with pytest.raises(Crashed):
-        journal.save_snapshot(5, 2, [b"state"], cut_after=True)
+        journal.save_snapshot(5, 2, [b"state"], truncate_rest=True)
     again = Journal(DIRECTORY, files.reboot())
     assert (again.last_index, again.recovered.entries) == (5, [])
     again.append([Entry(6, 2, b"new")])

@@ -22,7 +22,7 @@ from pysyncobj.transport import Transport
 
 from raftlog.raft.core.entries import application_data
 from raftlog.raft.core.log import RaftLog
-from raftlog.raft.core.messages import Append
+from raftlog.raft.core.messages import AppendEntries
 from raftlog.raft.seam import ProposalFailed
 from tests.raftlog.raft.core_world import CoreWorld
 from tests.raftlog.raft.quorum_world import NEVER, World
@@ -143,7 +143,7 @@ def test_the_quorum_keeps_them_in_the_same_story() -> None:
     for number in range(COMMANDS):
         leader.raft.propose([application_data(9, number + 1, b"x" * 50)])
         leader.flush()
-    appends = [item for item in world.bag if item[1] == follower.node_id and isinstance(item[3], Append)]
+    appends = [item for item in world.bag if item[1] == follower.node_id and isinstance(item[3], AppendEntries)]
     world.settle()
     committed = leader.raft.committed
     assert len(leader.state) == COMMANDS, "acknowledged"

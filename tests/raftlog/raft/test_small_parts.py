@@ -12,16 +12,16 @@ import pytest
 
 from raftlog.raft.core.configuration import Configuration, Voter
 from raftlog.raft.core.errors import RaftViolation
-from raftlog.raft.disk import DiskSteps
+from raftlog.raft.disk_thread import DiskThread
 from raftlog.raft.files import OsFiles
 from raftlog.raft.journal import JournalDamaged, JournalFailed
 from raftlog.raft.opening import DIRECTORY_FILE, Opened, open_log
-from raftlog.raft.steady import BEAT_SECONDS, SLACK_SECONDS, SteadyClock
+from raftlog.raft.stall_free_clock import BEAT_SECONDS, SLACK_SECONDS, StallFreeClock
 
 
 def test_a_clock_that_is_not_looked_after_stands_still() -> None:
     actual = [100.0]
-    clock = SteadyClock(lambda: actual[0])
+    clock = StallFreeClock(lambda: actual[0])
     assert clock.now() == 0.0
     for _ in range(10):
         actual[0] += BEAT_SECONDS
@@ -37,7 +37,7 @@ def test_a_clock_that_is_not_looked_after_stands_still() -> None:
 
 
 async def test_steps_run_in_order_and_none_on_the_event_loop() -> None:
-    disk = DiskSteps(time.monotonic)
+    disk = DiskThread(time.monotonic)
     ran: list[tuple[int, bool]] = []
     ended: list[BaseException | None] = []
 
@@ -52,7 +52,7 @@ async def test_steps_run_in_order_and_none_on_the_event_loop() -> None:
 
 
 async def test_the_event_loop_turns_while_a_disk_stands_still() -> None:
-    disk = DiskSteps(time.monotonic)
+    disk = DiskThread(time.monotonic)
     goes_on = threading.Event()
     ended: list[BaseException | None] = []
 
@@ -68,7 +68,7 @@ async def test_the_event_loop_turns_while_a_disk_stands_still() -> None:
 
 
 async def test_a_step_that_fails_says_so_and_the_next_one_runs() -> None:
-    disk = DiskSteps(lambda: 0.0)
+    disk = DiskThread(lambda: 0.0)
     ended: list[BaseException | None] = []
 
     def fails() -> None:

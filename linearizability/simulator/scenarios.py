@@ -1,7 +1,7 @@
-"""Faults that do harm only in one order, which a mixture of faults meets once in hundreds of runs.
+"""Scenarios: faults that do harm only in one order, which a mixture of faults meets once in hundreds of runs.
 
-Each order is what a line of defence was put there for, with the times and the nodes left to chance; code that has the
-defence takes it like any other schedule.
+Each scenario is what a line of defence was put there for, with the times and the nodes left to chance; code that has
+the defence takes it like any other schedule.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from raftlog.linearizability.simulator.faults import BEFORE, LEADER, Fault, Plan
 
 CHANCE = 0.5
-"""How likely a run that suits an order has one."""
+"""How likely a run that suits a scenario has one."""
 
 
 ECHOES, ECHO_SECONDS = 4, 0.8
@@ -27,7 +27,7 @@ class Echo(NamedTuple):
     until: float
 
 
-class Order(NamedTuple):
+class Scenario(NamedTuple):
     """The faults, how many of the messages come twice at least, and what is heard again."""
 
     faults: list[Fault]
@@ -35,14 +35,14 @@ class Order(NamedTuple):
     echo: Echo | None = None
 
 
-def ordered(seed: int, plan: Plan, voters: int, *, loose: bool) -> Order | None:
-    """The order of a seed, or None for a schedule of another kind. `loose`: messages may come twice.
+def scenario_of(seed: int, plan: Plan, voters: int, *, loose: bool) -> Scenario | None:
+    """The scenario of a seed, or None for a schedule of another kind. `loose`: messages may come twice.
 
-    It takes nothing from the chance of the run, so that seeds without an order are what they would be without this.
+    It takes nothing from the chance of the run, so that seeds without a scenario are what they would be without this.
     """
     random = Random(f"{seed} order")
     harms = tuple(name for name in ("rot", "wipe") if name in plan.kinds)
-    fitting: list[Callable[[], Order]] = []
+    fitting: list[Callable[[], Scenario]] = []
     if harms and voters in (3, 5):
         fitting.append(lambda: usurper(random, voters, harms))
     if voters == 3:
@@ -56,7 +56,7 @@ def ordered(seed: int, plan: Plan, voters: int, *, loose: bool) -> Order | None:
     return random.choice(fitting)()
 
 
-def usurper(random: Random, voters: int, harms: tuple[str, ...]) -> Order:
+def usurper(random: Random, voters: int, harms: tuple[str, ...]) -> Scenario:
     """Some are left behind, a disk loses what it has, and these make a majority while all who know better are away.
 
     Those left behind may never have been there: then they have no more than an empty disk has. `voters` is odd.
@@ -69,7 +69,7 @@ def usurper(random: Random, voters: int, harms: tuple[str, ...]) -> Order:
     mended = 0.05 + 0.1 * random.random()
     gone = harmed_at + mended * random.random()
     back = gone + 0.1 * random.random()
-    return Order(
+    return Scenario(
         [
             _fault(at, "split", behind[0], back - at, behind[1:]),
             _fault(harmed_at, harm, harmed, mended),
@@ -78,14 +78,14 @@ def usurper(random: Random, voters: int, harms: tuple[str, ...]) -> Order:
     )
 
 
-def minority(random: Random, voters: int) -> Order:
+def minority(random: Random, voters: int) -> Scenario:
     """As many as are just no majority are by themselves for long, with the leader or without; all is said twice."""
     few = random.sample(range(1, voters + 1), voters // 2)
     faults = [_fault(0.3 + 0.4 * random.random(), "split", few[0], 1.2 + 0.8 * random.random(), few[1:])]
-    return Order(faults, doubled=0.5)
+    return Scenario(faults, doubled=0.5)
 
 
-def echoes(random: Random) -> Order:
+def echoes(random: Random) -> Scenario:
     """A leader of five is left with one follower, is deposed, and comes back at once, with less than it had before.
 
     That follower hears nothing any more, and what it has acknowledged before is heard again.
@@ -100,10 +100,10 @@ def echoes(random: Random) -> Order:
         _fault(back, "deaf", node, 1.0, [one for one in range(1, 6) if one != node]),
         _fault(back + 0.1 + 0.2 * random.random(), "split", LEADER, 0.3, [node, other]),
     ]
-    return Order(faults, echo=Echo(node, back))
+    return Scenario(faults, echo=Echo(node, back))
 
 
-def sides(random: Random, last: float) -> Order:
+def sides(random: Random, last: float) -> Scenario:
     """A leader of three is alone with what it takes, another leads; the first is back, and the third is gone.
 
     What the leader takes the first one to have is committed by it alone. Over and over until `last`.
@@ -122,7 +122,7 @@ def sides(random: Random, last: float) -> Order:
         at += alone
         faults.append(_fault(at - 0.02 * random.random(), "split", third, 0.3 + 0.3 * random.random()))
         at += 0.3
-    return Order(faults)
+    return Scenario(faults)
 
 
 def _fault(at: float, kind: str, node: int, seconds: float, others: list[int] | None = None) -> Fault:

@@ -1,7 +1,7 @@
-"""What goes on in a cluster beside producing and reading: each work is begun by an entry of the schedule, or is not.
+"""Workloads beside producing and reading. Each is begun by an entry of the schedule, or is not.
 
-A work runs among the clients, does what it does at random moments until the faults are over, brings it to an end, and
-is judged by itself.
+A workload runs among the clients, does what it does at random moments until the faults are over, brings it to an end,
+and is judged by itself.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ PATIENCE_SECONDS = 5.0
 
 
 @dataclass(slots=True)
-class Site:
-    """What a work finds: the cluster's brokers, ways to them, and what all observers know.
+class WorkloadContext:
+    """What a workload finds: the cluster's brokers, ways to them, and what all observers know.
 
     `calm()`: the faults are over. `working()`: clients go on.
     """
@@ -38,14 +38,14 @@ class Site:
     working: Callable[[], bool]
 
 
-class Work:
+class Workload:
     """One of them. `kind` is its name in schedules."""
 
     kind = ""
 
-    def __init__(self, site: Site, number: int) -> None:
-        self.site = site
-        self.ways = site.ways(f"{self.kind}{number}")
+    def __init__(self, context: WorkloadContext, number: int) -> None:
+        self.context = context
+        self.ways = context.ways(f"{self.kind}{number}")
         self.random: Random = self.ways.random
         self.counts: dict[str, int] = {}
 
@@ -85,4 +85,4 @@ def name_of(code: int | None) -> str:
     return "NOT_ANSWERED" if code is None else ErrorCode.of(code).name
 
 
-WorkMaker = Callable[[Site, int], Work]
+WorkloadMaker = Callable[[WorkloadContext, int], Workload]

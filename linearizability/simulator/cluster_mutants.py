@@ -1,4 +1,4 @@
-"""Faults put back into partitions, replicas and elections on purpose; see `hazards` for those of the consensus."""
+"""Faults put back into partitions, replicas and elections on purpose; see `mutants` for those of the consensus."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from raftlog.broker.runtime import membership
 from raftlog.broker.runtime.last_run import LastRun, read_last_run
 from raftlog.broker.runtime.partition import Partition
 from raftlog.broker.runtime.replication.followed import Followed
-from raftlog.linearizability.simulator.hazards import Hazard, instead
+from raftlog.linearizability.simulator.mutants import Mutant, patch
 from raftlog.metadata import elections
 from raftlog.raft.files import Files
 from raftlog.wire.errors import ErrorCode
@@ -33,7 +33,7 @@ def isr_of_one() -> Iterator[None]:
         self.isr_size = len(state.replicas)
 
     real_committed, real_take = Leadership.committed_end, Partition.take
-    with instead(Leadership, "committed_end", committed_end), instead(Partition, "take", take):
+    with patch(Leadership, "committed_end", committed_end), patch(Partition, "take", take):
         yield
 
 
@@ -43,7 +43,7 @@ def ack_before_replication() -> AbstractContextManager[None]:
     def when_committed(self: Partition, end_offset: int, callback: Callable[[ErrorCode], None]) -> None:
         callback(self.error)
 
-    return instead(Partition, "when_committed", when_committed)
+    return patch(Partition, "when_committed", when_committed)
 
 
 def election_outside_the_isr() -> AbstractContextManager[None]:
@@ -58,7 +58,7 @@ def election_outside_the_isr() -> AbstractContextManager[None]:
         return leader, isr, eligible, unclean
 
     real = elections._elect
-    return instead(elections, "_elect", elect)
+    return patch(elections, "_elect", elect)
 
 
 def lost_power_is_not_told() -> AbstractContextManager[None]:
@@ -68,7 +68,7 @@ def lost_power_is_not_told() -> AbstractContextManager[None]:
         found = read_last_run(files, directory)
         return found._replace(boot_id=_AnyBoot(found.boot_id)) if found.boot_id else found
 
-    return instead(membership, "read_last_run", read)
+    return patch(membership, "read_last_run", read)
 
 
 class _AnyBoot(str):
@@ -91,7 +91,7 @@ def truncation_to_the_high_watermark() -> AbstractContextManager[None]:
         real(self, partition, leader_id, leader_epoch, backoff)
 
     real = Followed.__init__
-    return instead(Followed, "__init__", made)
+    return patch(Followed, "__init__", made)
 
 
 @contextmanager
@@ -108,7 +108,7 @@ def truncation_by_a_stale_leader() -> Iterator[None]:
 
     from raftlog.broker.runtime import replica_fetching
 
-    with instead(Partition, "check_leader_epoch", same), instead(replica_fetching, "diverging", never):
+    with patch(Partition, "check_leader_epoch", same), patch(replica_fetching, "diverging", never):
         yield
 
 
@@ -121,7 +121,7 @@ def high_watermark_too_early() -> AbstractContextManager[None]:
             self.advance(self.log.log_end_offset)
 
     real = Partition.lead
-    return instead(Partition, "lead", lead)
+    return patch(Partition, "lead", lead)
 
 
 def sent_is_acknowledged() -> AbstractContextManager[None]:
@@ -134,7 +134,7 @@ def sent_is_acknowledged() -> AbstractContextManager[None]:
         follower.end_offset = leader_end
 
     real = Leadership.fetched
-    return instead(Leadership, "fetched", fetched)
+    return patch(Leadership, "fetched", fetched)
 
 
 def proposal_counts_at_once() -> AbstractContextManager[None]:
@@ -148,7 +148,7 @@ def proposal_counts_at_once() -> AbstractContextManager[None]:
         return proposal
 
     real = Leadership.shrink
-    return instead(Leadership, "shrink", shrink)
+    return patch(Leadership, "shrink", shrink)
 
 
 def overtaken_answers() -> AbstractContextManager[None]:
@@ -160,7 +160,7 @@ def overtaken_answers() -> AbstractContextManager[None]:
         return told
 
     real = Followed.wanted
-    return instead(Followed, "wanted", wanted)
+    return patch(Followed, "wanted", wanted)
 
 
 _ALL: tuple[tuple[str, Callable[[], AbstractContextManager[None]]], ...] = (
@@ -175,5 +175,5 @@ _ALL: tuple[tuple[str, Callable[[], AbstractContextManager[None]]], ...] = (
     ("proposal-counts-at-once", proposal_counts_at_once),
     ("overtaken-answers", overtaken_answers),
 )
-CLUSTER_HAZARDS: tuple[Hazard, ...] = tuple(Hazard(name, ("cluster",), str(put.__doc__), put) for name, put in _ALL)
+CLUSTER_MUTANTS: tuple[Mutant, ...] = tuple(Mutant(name, ("cluster",), str(put.__doc__), put) for name, put in _ALL)
 

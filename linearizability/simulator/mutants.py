@@ -1,7 +1,7 @@
-"""Faults put back into the code on purpose: what the simulator must notice, or its silence means nothing.
+"""Mutants: faults put into the code on purpose, which the simulator must notice, or its silence means nothing.
 
-Each hazard replaces a function of the product for the length of a run. Nothing in the product knows of them. Those of
-the consensus are here, those of partitions and replicas in `cluster_hazards`.
+Each mutant replaces a function of the product for the length of a run. Nothing in the product knows of them. Those of
+the consensus are here, those of partitions and replicas in `cluster_mutants`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from raftlog.raft import journal, proposals
 from raftlog.raft.core.entries import Entry
 from raftlog.raft.core.leadership import Leadership
 from raftlog.raft.core.log import Accepted, RaftLog, Rejected
-from raftlog.raft.core.messages import AppendReply, Message, VoteReply
+from raftlog.raft.core.messages import AppendEntriesReply, Message, RequestVoteReply
 from raftlog.raft.core.raft import Raft
 from raftlog.raft.core.state import NOBODY, HardState, Role
 from raftlog.raft.files import Files
@@ -27,8 +27,8 @@ from raftlog.raft.snapshot_file import write_snapshot
 
 
 @dataclass(frozen=True, slots=True)
-class Hazard:
-    """A fault to be put back: its name, in which kinds of run it shows, what it does, how to put it there."""
+class Mutant:
+    """A fault to put into the code: its name, in which kinds of run it shows, what it does, how to put it there."""
 
     name: str
     parts: tuple[str, ...]
@@ -37,7 +37,7 @@ class Hazard:
 
 
 @contextmanager
-def instead(owner: Any, name: str, value: object) -> Iterator[None]:
+def patch(owner: Any, name: str, value: object) -> Iterator[None]:
     """Replace one attribute for a while."""
     before = owner.__dict__[name]
     setattr(owner, name, value)
@@ -56,20 +56,20 @@ def truncate_on_overlap() -> AbstractContextManager[None]:
         index, term = previous
         if index < self.base.index or self.term_at(index) != term:
             return real(self, previous, entries, committed)
-        cut_from = index + 1 if self.last_index > index else 0
-        if cut_from:
-            self.cut(cut_from)
+        truncate_from = index + 1 if self.last_index > index else 0
+        if truncate_from:
+            self.truncate(truncate_from)
         self.append(entries)
-        return Accepted(entries[-1].index if entries else index, cut_from)
+        return Accepted(entries[-1].index if entries else index, truncate_from)
 
     real = RaftLog.accept
-    return instead(RaftLog, "accept", accept)
+    return patch(RaftLog, "accept", accept)
 
 
 def double_vote() -> AbstractContextManager[None]:
     """Votes are counted by message, so that one that comes twice counts twice."""
 
-    def on_vote_reply(self: Any, sender: int, reply: VoteReply, now: float) -> None:
+    def on_vote_reply(self: Any, sender: int, reply: RequestVoteReply, now: float) -> None:
         wanted = {Role.PRE_CANDIDATE: (True, self.term + 1), Role.CANDIDATE: (False, self.term)}.get(self.role)
         again = sender in self._votes and reply.granted and (reply.pre, reply.for_term) == wanted
         real(self, sender, reply, now)
@@ -77,8 +77,8 @@ def double_vote() -> AbstractContextManager[None]:
             self._votes.add(min(set(self.configuration.ids) - self._votes, default=sender))
             self._count_votes(now)
 
-    real = Raft._on_vote_reply
-    return instead(Raft, "_on_vote_reply", on_vote_reply)
+    real = Raft._on_request_vote_reply
+    return patch(Raft, "_on_request_vote_reply", on_vote_reply)
 
 
 def vote_twice() -> AbstractContextManager[None]:
@@ -90,7 +90,7 @@ def vote_twice() -> AbstractContextManager[None]:
         real(self, sender, request, now)
 
     real = Raft._on_request_vote
-    return instead(Raft, "_on_request_vote", on_request_vote)
+    return patch(Raft, "_on_request_vote", on_request_vote)
 
 
 @contextmanager
@@ -98,18 +98,18 @@ def late_ack() -> Iterator[None]:
     """Acknowledgements carry neither term nor sequence: one of an earlier term counts in this one."""
 
     def step(self: Raft, sender: int, message: Message, now: float) -> None:
-        if isinstance(message, AppendReply) and self.leadership is not None and message.term <= self.term:
+        if isinstance(message, AppendEntriesReply) and self.leadership is not None and message.term <= self.term:
             message = message._replace(term=self.term)
         real_step(self, sender, message, now)
 
     def heard(self: Any, sender: int, sequence: int, now: float) -> Any:
         progress = self.progress.get(sender)
         if progress is not None:
-            self._contact[sender] = now
+            self._last_contact[sender] = now
         return progress
 
     real_step = Raft.step
-    with instead(Raft, "step", step), instead(Leadership, "_heard", heard):
+    with patch(Raft, "step", step), patch(Leadership, "_heard", heard):
         yield
 
 
@@ -118,12 +118,12 @@ def ack_before_fsync() -> AbstractContextManager[None]:
 
     def take_messages(self: Any, now: float) -> list[tuple[int, Message]]:
         messages: list[tuple[int, Message]] = real(self, now)
-        messages += self._writes.held
-        self._writes.held = []
+        messages += self._writes.messages_after_sync
+        self._writes.messages_after_sync = []
         return messages
 
     real = Raft.take_messages
-    return instead(Raft, "take_messages", take_messages)
+    return patch(Raft, "take_messages", take_messages)
 
 
 def no_fsync() -> AbstractContextManager[None]:
@@ -132,7 +132,7 @@ def no_fsync() -> AbstractContextManager[None]:
     def sync(self: FaultyDisk, descriptor: int, /) -> None:
         self._opened(descriptor)
 
-    return instead(FaultyDisk, "sync", sync)
+    return patch(FaultyDisk, "sync", sync)
 
 
 def forgotten_vote() -> AbstractContextManager[None]:
@@ -142,7 +142,7 @@ def forgotten_vote() -> AbstractContextManager[None]:
         real(self, own, log, HardState(hard_state.term, NOBODY), *rest, **more)
 
     real = Raft.__init__
-    return instead(Raft, "__init__", begin)
+    return patch(Raft, "__init__", begin)
 
 
 def _agreement_further_back() -> AbstractContextManager[None]:
@@ -155,7 +155,7 @@ def _agreement_further_back() -> AbstractContextManager[None]:
         return (found, found_term) if earlier_term is None else (earlier, earlier_term)
 
     real = RaftLog.agreement_before
-    return instead(RaftLog, "agreement_before", agreement_before)
+    return patch(RaftLog, "agreement_before", agreement_before)
 
 
 @contextmanager
@@ -164,12 +164,12 @@ def acknowledge_more_than_was_verified() -> Iterator[None]:
 
     def on_append(self: Any, sender: int, message: Any) -> None:
         real(self, sender, message)
-        held = self._writes.held
-        if held and isinstance(held[-1][1], AppendReply) and held[-1][1].sequence == message.sequence:
+        held = self._writes.messages_after_sync
+        if held and isinstance(held[-1][1], AppendEntriesReply) and held[-1][1].sequence == message.sequence:
             held[-1] = (sender, held[-1][1]._replace(index=self.log.last_index))
 
-    real = Raft._on_append
-    with instead(Raft, "_on_append", on_append), _agreement_further_back():
+    real = Raft._on_append_entries
+    with patch(Raft, "_on_append_entries", on_append), _agreement_further_back():
         yield
 
 
@@ -178,13 +178,13 @@ def commit_more_than_was_verified() -> Iterator[None]:
     """A follower takes all that it has for committed, up to what the leader has committed."""
 
     def on_append(self: Any, sender: int, message: Any) -> None:
-        before = len(self._writes.held)
+        before = len(self._writes.messages_after_sync)
         real(self, sender, message)
-        if len(self._writes.held) > before:
+        if len(self._writes.messages_after_sync) > before:
             self._commit(min(message.committed, self.log.last_index))
 
-    real = Raft._on_append
-    with instead(Raft, "_on_append", on_append), _agreement_further_back():
+    real = Raft._on_append_entries
+    with patch(Raft, "_on_append_entries", on_append), _agreement_further_back():
         yield
 
 
@@ -195,7 +195,7 @@ def commit_of_an_earlier_term() -> AbstractContextManager[None]:
         configuration = self._log.configuration
         return int(configuration.reached(self._match(voter) for voter in configuration.voters))
 
-    return instead(Leadership, "committed", committed)
+    return patch(Leadership, "committed", committed)
 
 
 @contextmanager
@@ -212,9 +212,9 @@ def wiped_disk_votes() -> Iterator[None]:
         return self.configuration.voter(self.node_id) is not None
 
     with (
-        instead(Raft, "_may_vote_for", may_vote_for),
-        instead(Raft, "is_voter", property(is_voter)),
-        instead(Leadership, "counts", counts),
+        patch(Raft, "_may_vote_for", may_vote_for),
+        patch(Raft, "is_voter", property(is_voter)),
+        patch(Leadership, "counts", counts),
     ):
         yield
 
@@ -225,7 +225,7 @@ def majority_begins() -> AbstractContextManager[None]:
     def is_elected_by(self: Raft, votes: set[int]) -> bool:
         return self.configuration.is_majority(votes)
 
-    return instead(Raft, "_is_elected_by", is_elected_by)
+    return patch(Raft, "_is_elected_by", is_elected_by)
 
 
 def reads_without_a_majority() -> AbstractContextManager[None]:
@@ -235,7 +235,7 @@ def reads_without_a_majority() -> AbstractContextManager[None]:
         reads, self.reads = self.reads, []
         return [(read.token, read.index) for read in reads]
 
-    return instead(Leadership, "confirmed_reads", confirmed_reads)
+    return patch(Leadership, "confirmed_reads", confirmed_reads)
 
 
 def unknown_is_failed() -> AbstractContextManager[None]:
@@ -253,7 +253,7 @@ def unknown_is_failed() -> AbstractContextManager[None]:
         return settle
 
     real = proposals._settle
-    return instead(proposals, "_settle", settle_of)
+    return patch(proposals, "_settle", settle_of)
 
 
 def damage_is_a_torn_tail() -> AbstractContextManager[None]:
@@ -272,7 +272,7 @@ def damage_is_a_torn_tail() -> AbstractContextManager[None]:
                     self._files.remove(path)
 
     real = Journal._recover
-    return instead(Journal, "_recover", recover)
+    return patch(Journal, "_recover", recover)
 
 
 def snapshot_before_it_is_safe() -> AbstractContextManager[None]:
@@ -281,7 +281,7 @@ def snapshot_before_it_is_safe() -> AbstractContextManager[None]:
     def write(files: Files, directory: str, snapshot: Any) -> None:
         write_snapshot(cast(Files, _Unsynced(files)), directory, snapshot)
 
-    return instead(journal, "write_snapshot", write)
+    return patch(journal, "write_snapshot", write)
 
 
 class _Unsynced:
@@ -319,4 +319,4 @@ _ALL: tuple[tuple[str, tuple[str, ...], Callable[[], AbstractContextManager[None
     ("read-without-majority", ("quorum",), reads_without_a_majority),
     ("unknown-is-failed", ("quorum",), unknown_is_failed),
 )
-RAFT_HAZARDS: tuple[Hazard, ...] = tuple(Hazard(name, parts, str(put.__doc__), put) for name, parts, put in _ALL)
+RAFT_MUTANTS: tuple[Mutant, ...] = tuple(Mutant(name, parts, str(put.__doc__), put) for name, parts, put in _ALL)

@@ -13,7 +13,7 @@ SLACK_SECONDS = 0.03
 """How late a beat may be without being taken for a stall: timers are never exact."""
 
 
-class SteadyClock:
+class StallFreeClock:
     """Seconds since it was made, less the stalls. Never goes back, and at most `BEAT_SECONDS + SLACK_SECONDS` forward
     between two beats.
     """

@@ -16,7 +16,7 @@ Step: TypeAlias = Callable[[], None]
 Done: TypeAlias = Callable[[BaseException | None], None]
 
 
-class DiskSteps:
+class DiskThread:
     """Runs steps in the order in which they were given; `done` is told on the event loop how each ended."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:

@@ -1,0 +1,86 @@
+"""The mutation report: after how many seeds a run notices each mutant.
+
+A row is a mutant, a column a kind of run.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from raftlog.linearizability.simulator.catalogue import PARTS, mutants
+from raftlog.linearizability.simulator.swarm import run_seed
+
+SEEDS_MAX: Mapping[str, int] = {"core": 120, "quorum": 100, "cluster": 80}
+"""So many seeds, from 0 on, are tried of each kind of run: a mutant that needs more is as good as not noticed."""
+
+
+class Cell(NamedTuple):
+    """What became of one mutant in one kind of run.
+
+    `seeds`: how many were tried; `invariant`: the one that the last of them broke, or "" when none was broken;
+    `fails_anyway`: that seed fails without the mutant too, so it says nothing.
+    """
+
+    mutant: str
+    part: str
+    seeds: int
+    invariant: str
+    fails_anyway: bool = False
+
+    @property
+    def noticed(self) -> bool:
+        """Whether the mutant was."""
+        return bool(self.invariant) and not self.fails_anyway
+
+    def __str__(self) -> str:
+        return f"{self.seeds}, {self.invariant}" if self.noticed else f"> {self.seeds}"
+
+
+def try_cell(mutant: str, part: str, seeds_max: int) -> Cell:
+    """Run with a mutant until it is noticed, and that seed once more without it."""
+    for seed in range(seeds_max):
+        result = run_seed(part, seed, mutant)
+        if result.failed:
+            return Cell(mutant, part, seed + 1, result.invariant, run_seed(part, seed).failed)
+    return Cell(mutant, part, seeds_max, "")
+
+
+def mutation_report(parts: Sequence[str], seeds_max: Mapping[str, int], tell: Callable[[str], None]) -> list[str]:
+    """Fill the report on all cores and tell it; the names of the mutants that no kind of run noticed."""
+    began = time.monotonic()
+    wanted = [(mutant.name, part) for mutant in mutants().values() for part in mutant.parts if part in parts]
+    # What takes longest goes first, or one core would be left with it in the end.
+    wanted.sort(key=lambda cell: -list(PARTS).index(cell[1]))
+    cells: dict[tuple[str, str], Cell] = {}
+    with multiprocessing.get_context("fork").Pool(os.cpu_count()) as pool:
+        given = [(name, part, seeds_max[part]) for name, part in wanted]
+        for cell in pool.imap_unordered(_try, given):
+            cells[cell.mutant, cell.part] = cell
+            found = f"after {cell.seeds} seeds: {cell.invariant}" if cell.invariant else f"NOT after {cell.seeds} seeds"
+            anyway = ", AND WITHOUT THE MUTATION" if cell.fails_anyway else ""
+            tell(f"{time.monotonic() - began:6.0f} s  {cell.mutant:28} {cell.part:8} {found}{anyway}")
+    for line in table(list(cells.values()), parts):
+        tell(line)
+    names = [name for name in mutants() if any(cell.mutant == name for cell in cells.values())]
+    missed = [name for name in names if not any(cell.noticed for cell in cells.values() if cell.mutant == name)]
+    tell(f"{len(names)} mutants, not noticed: {', '.join(missed) or 'none'}; {time.monotonic() - began:.0f} s")
+    return missed
+
+
+def _try(given: tuple[str, str, int]) -> Cell:
+    return try_cell(*given)
+
+
+def table(cells: Sequence[Cell], parts: Sequence[str]) -> list[str]:
+    """The report as a table in Markdown: seeds until a mutant was noticed and by what, or "> n" when n did not."""
+    found = {(cell.mutant, cell.part): cell for cell in cells}
+    lines = [f"| mutant | {' | '.join(parts)} |", f"| --- |{' --- |' * len(parts)}"]
+    for name in mutants():
+        row = [str(found.get((name, part), "")) for part in parts]
+        if any(row):
+            lines.append(f"| {name} | {' | '.join(row)} |")
+    return lines
