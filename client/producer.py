@@ -1,7 +1,6 @@
 """Writing records: one batch at a time to each partition, each at most once (KIP-98), in order.
 
-Knows partitions, sequence numbers and what to do about a reply that never came. Blocking and without linger: the caller
-decides what makes a batch.
+Blocking and without linger: the caller decides what makes a batch.
 """
 
 from __future__ import annotations
@@ -24,6 +23,7 @@ from raftlog.wire.messages.produce import (
 
 ALL_REPLICAS = -1
 SEQUENCE_MASK = 0x7FFFFFFF
+EPOCH_MAX = 0x7FFF
 
 
 class Placed(NamedTuple):
@@ -36,7 +36,11 @@ class Placed(NamedTuple):
 
 
 class Producer:
-    """Idempotent: a batch that is sent again because the reply was lost is stored once."""
+    """Idempotent: a batch that is sent again because the reply was lost is stored once.
+
+    A send that failed may have been stored all the same. The records after it get a new producer epoch (KIP-360), and
+    never its sequence numbers: the broker would take them for what it has, and drop them without a word.
+    """
 
     def __init__(self, client: Client, *, compression: Compression = Compression.NONE) -> None:
         self._client = client
@@ -49,7 +53,8 @@ class Producer:
         return otherwise % partitions if key is None else partition_for_key(key, partitions)
 
     def send(self, topic: str, partition: int, records: list[Record]) -> list[Placed]:
-        """Append the records, in order, and return where they are. Raises ClientError; what came before stays.
+        """Append the records, in order, and return where they are. Raises ClientError; what came before stays, and
+        unless the broker refused them they may be stored, too.
 
         When they are too many for one batch of this topic they go as several.
         """
@@ -73,9 +78,22 @@ class Producer:
             producer_epoch=epoch,
             base_sequence=sequence,
         )
-        offset = self._client.retrying(lambda: self._append(topic, partition, batch))
+        try:
+            offset = self._client.retrying(lambda: self._append(topic, partition, batch))
+        except BaseException as error:
+            is_too_large = isinstance(error, Rejected) and error.code == ErrorCode.MESSAGE_TOO_LARGE
+            if not is_too_large:  # no attempt of what is too large was stored
+                self._end_epoch()
+            raise
         self._sequences[topic, partition] = sequence + len(records) & SEQUENCE_MASK
         return Placed(topic, partition, offset, len(records))
+
+    def _end_epoch(self) -> None:
+        """What comes next begins at sequence 0 of the next epoch; what is under way of this one comes too late."""
+        assert self._identity is not None
+        producer_id, epoch = self._identity
+        self._identity = (producer_id, epoch + 1) if epoch < EPOCH_MAX else None
+        self._sequences.clear()
 
     def _introduce(self) -> tuple[int, int]:
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
