@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from raftlog.broker.api.context import RequestContext
 from raftlog.broker.core.log.results import LogUnavailable
+from raftlog.broker.runtime.delayed_operation import Mark
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.delete_records import (
     DeleteRecordsPartition,
@@ -60,7 +61,7 @@ async def _when_all_have(
     futures = []
     for partition, answer in waiting:
         done: asyncio.Future[None] = loop.create_future()
-        partition.when_low_watermark(answer.low_watermark, partial(_finish, done))
+        partition.wait(Mark.LOW_WATERMARK, answer.low_watermark, partial(_finish, done))
         futures.append(done)
     await asyncio.wait(futures, timeout=max(timeout_ms, 0) / 1000)
     for (partition, answer), done in zip(waiting, futures, strict=True):
@@ -73,7 +74,7 @@ async def _when_all_have(
     return response
 
 
-def _finish(done: asyncio.Future[None]) -> None:
+def _finish(done: asyncio.Future[None], _: ErrorCode) -> None:
     if not done.done():
         done.set_result(None)
 
@@ -106,7 +107,7 @@ def _answer(
         log.delete_records_before(before)
     except LogUnavailable as failure:
         return refused(failure.error)
-    partition.notify()
+    partition.try_complete_delayed()
     answer = DeleteRecordsPartitionResult(
         partition_index=wanted.partition_index, low_watermark=log.log_start_offset, error_code=ErrorCode.NONE
     )

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from raftlog.broker.api.leader_hints import NodeAddress
-    from raftlog.broker.runtime.fetching import ParkedFetch, Session
+    from raftlog.broker.runtime.fetching import DelayedFetch, Session
 
 _READ_COMMITTED = 1
 _ISOLATION_LEVELS = (0, _READ_COMMITTED)
@@ -184,7 +184,7 @@ class _Answer(PendingReply):
         self._session = session
         self._layout: Struct | None = None
         self._expected = b""
-        self.parked: ParkedFetch | None = None
+        self.parked: DelayedFetch | None = None
 
     def finish(self, reads: list[PartitionRead]) -> None:
         """Answer with what was read."""

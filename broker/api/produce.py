@@ -30,6 +30,7 @@ from raftlog.broker.api.produce_encoding import (
 )
 from raftlog.broker.core.log.results import AppendResult
 from raftlog.broker.core.log.validation import MAX_RECORD_ERRORS, check_api_version, is_transactional
+from raftlog.broker.runtime.delayed_operation import Mark
 from raftlog.broker.server.reply import Piece, frame
 from raftlog.wire.errors import ErrorCode, RemoteProtocolError
 
@@ -213,10 +214,10 @@ class Produced:
                 self._finish()
 
         if self._acks == _ACKS_ALL or partition.leadership is None:
-            partition.when_committed(result.last_offset + 1, committed)
+            partition.wait(Mark.HIGH_WATERMARK, result.last_offset + 1, committed)
         else:
             # The leader's disk is enough, and the followers may take their time.
-            partition.when_flushed(lambda: committed(partition.error))
+            partition.wait(Mark.FLUSHED, result.last_offset + 1, committed)
 
     def expire(self) -> None:
         """The time-out has passed."""

@@ -10,6 +10,7 @@ from raftlog.broker.core.fetch.session import CONSUMER, NO_SESSION, FetchSession
 from raftlog.broker.core.log.results import LogUnavailable
 from raftlog.broker.core.replica.following import diverging
 from raftlog.broker.runtime.deadlines import LAZY_FROM_SECONDS, Deadlines
+from raftlog.broker.runtime.delayed_operation import Mark
 from raftlog.broker.runtime.partition_read import Entry, PartitionRead
 from raftlog.broker.runtime.replica_fetching import awaits_opening, read_for_replica
 from raftlog.wire.errors import ErrorCode
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from raftlog.broker.runtime.partition_manager import PartitionManager
     from raftlog.broker.store.partition_log import AbortedTransaction
 
-Session: TypeAlias = "FetchSession[Partition]"
+Session: TypeAlias = "FetchSession[PartitionWatch]"
 
 PARKED_FETCHES_MAX = 100_000
 """Fetches waiting for data over all connections. Beyond it a fetch is answered at once with what is there, which is
@@ -35,6 +36,35 @@ class FetchTerms(NamedTuple):
     read_committed: bool
     whole_answer: bool  # answer about every partition, not only those with news
     min_one: bool  # the first batch is sent whole even above the limit (since v3)
+
+
+class PartitionWatch:
+    """Tells a fetch session that one of its partitions has moved: a consumer's when more is committed, a follower's at
+    each append."""
+
+    __slots__ = ("_entry", "_session", "partition")
+
+    def __init__(self, entry: Entry, partition: Partition) -> None:
+        self._entry = entry
+        self._session = entry.session
+        self.partition = partition
+        partition.watch(Mark.HIGH_WATERMARK, self)
+        if self._session.replica_id != CONSUMER:
+            partition.watch(Mark.LOG_END, self)
+
+    def try_complete(self, mark: Mark) -> bool:
+        """See DelayedOperation: never complete, a session goes on."""
+        session = self._session
+        if mark is Mark.HIGH_WATERMARK and session.replica_id != CONSUMER:
+            session.mark_dirty(self._entry)
+        else:
+            session.mark_ready(self._entry)
+        return False
+
+    def end(self) -> None:
+        """Watch no more."""
+        self.partition.unwatch(Mark.HIGH_WATERMARK, self)
+        self.partition.unwatch(Mark.LOG_END, self)
 
 
 class Answer(Protocol):
@@ -53,7 +83,7 @@ class FetchService:
         self,
         loop: asyncio.AbstractEventLoop,
         partitions: PartitionManager,
-        sessions: FetchSessions[Partition],
+        sessions: FetchSessions[PartitionWatch],
         bytes_max: int,
     ) -> None:
         self.loop = loop
@@ -65,7 +95,7 @@ class FetchService:
         # Of followers: throttled, or not yet opened here. They are looked at again later.
         self.held_back: dict[Entry, None] = {}
         self.parked_count = 0
-        self.deadlines: Deadlines[ParkedFetch] = Deadlines(loop)
+        self.deadlines: Deadlines[DelayedFetch] = Deadlines(loop)
 
     def answer_all(self) -> None:
         """Answer every fetch that waits with what there is: the broker stops."""
@@ -73,12 +103,12 @@ class FetchService:
 
     def resolve(self, entry: Entry) -> Partition | None:
         """The partition to read from; sets `entry.error` when there is none, and watches it when there is."""
-        target = entry.target
+        watch = entry.target
         any_replica = entry.session.reads_replicas
-        if target is not None and (
-            target.error is ErrorCode.NONE or (any_replica and target.read_error is ErrorCode.NONE)
-        ):
-            return target
+        if watch is not None:
+            partition = watch.partition
+            if partition.error is ErrorCode.NONE or (any_replica and partition.read_error is ErrorCode.NONE):
+                return partition
         find = self.partitions.find_replica if any_replica else self.partitions.find
         found = find(entry.topic.name, entry.topic.topic_id, entry.index)
         if isinstance(found, ErrorCode):
@@ -86,19 +116,16 @@ class FetchService:
             self.release(entry)
             return None
         entry.error = ErrorCode.NONE
-        if found is not target:
+        if watch is None or found is not watch.partition:
             self.release(entry)
-            entry.target = found
-            watchers = found.watchers if entry.session.replica_id == CONSUMER else found.replica_watchers
-            watchers[entry] = None
+            entry.target = PartitionWatch(entry, found)
         return found
 
     @staticmethod
     def release(entry: Entry) -> None:
         """Stop watching."""
         if entry.target is not None:
-            entry.target.watchers.pop(entry, None)
-            entry.target.replica_watchers.pop(entry, None)
+            entry.target.end()
             entry.target = None
 
     def read_all(
@@ -221,7 +248,7 @@ class FetchService:
         own = rack_of(partition.leader_id)
         return closest_replica(leadership, entry.session.rack, entry.fetch_offset, leader_rack=own, rack_of=rack_of)
 
-    def fetch(self, session: Session, terms: FetchTerms, answer: Answer) -> ParkedFetch | None:
+    def fetch(self, session: Session, terms: FetchTerms, answer: Answer) -> DelayedFetch | None:
         """Answer through `answer` at once when there is enough; otherwise park, and return what is parked."""
         if session.parked is not None and session.replica_id != CONSUMER:
             session.parked.give_way()
@@ -230,14 +257,14 @@ class FetchService:
         if ends or urgent or total >= terms.bytes_min:
             answer.finish(reads)
             return None
-        return ParkedFetch(self, session, terms, answer)
+        return DelayedFetch(self, session, terms, answer)
 
 
 def _cannot_wait(read: PartitionRead) -> bool:
     return read.error is not ErrorCode.NONE or read.diverging is not None or read.preferred_replica >= 0
 
 
-class ParkedFetch:
+class DelayedFetch:
     """A fetch that waits for enough bytes or for its time. It ends once: by answering or by being cancelled.
 
     When its session asks the same again, it may be used again (`wait_again`): an idle consumer's polls then cost no

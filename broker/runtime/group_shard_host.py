@@ -20,6 +20,7 @@ from raftlog.broker.core.group.records import CoordinatorRecord, OffsetRecord, e
 from raftlog.broker.core.group.shard import GroupShard
 from raftlog.broker.core.group.state import Now
 from raftlog.broker.core.log.results import AppendResult
+from raftlog.broker.runtime.delayed_operation import Mark
 from raftlog.metadata.image import MetadataImage
 from raftlog.wire.batch import Record, encode_batch
 from raftlog.wire.errors import ErrorCode
@@ -63,8 +64,8 @@ class GroupPartition(Protocol):
     def append(self, records: bytes, now_ms: int) -> AppendResult:
         """Append one batch as leader."""
 
-    def when_committed(self, end_offset: int, callback: Callable[[ErrorCode], None]) -> None:
-        """Call back once the high watermark is at least `end_offset`, or with why it never will be."""
+    def wait(self, mark: Mark, offset: int, callback: Callable[[ErrorCode], None]) -> None:
+        """Call back once the mark is at least `offset`, or with why it never will be."""
 
 
 class _CommitWait:
@@ -175,7 +176,7 @@ class GroupShardHost:
             return
         wait = _CommitWait(callback, self._clock().monotonic_ms + self.shard.config.commit_timeout_ms)
         self._waits.append(wait)
-        self.partition.when_committed(self.partition.log.log_end_offset, wait.done)
+        self.partition.wait(Mark.HIGH_WATERMARK, self.partition.log.log_end_offset, wait.done)
 
     def next_look_ms(self) -> int:
         """When `tick` has something to do; NEVER if nothing."""

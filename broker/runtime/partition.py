@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from raftlog.broker.core.log.results import AppendOrigin, AppendResult
+from raftlog.broker.runtime.delayed_operation import DelayedOperation, Mark, OffsetWait
 from raftlog.metadata.records import NO_LEADER
 from raftlog.wire.errors import ErrorCode
 
@@ -20,17 +21,7 @@ if TYPE_CHECKING:
     from raftlog.metadata.records import PartitionState
 
 
-class Watcher(Protocol):
-    """Told that a partition's readable end, start or state may have changed."""
-
-    def on_progress(self) -> None: ...
-
-
-class ReplicaWatcher(Watcher, Protocol):
-    """A follower: told of every append by `on_progress`."""
-
-    def on_committed(self) -> None:
-        """The high watermark moved, which is no reason to wake a follower."""
+_MARKS = tuple(Mark)
 
 
 class PartitionOwner(Protocol):
@@ -55,11 +46,9 @@ class Partition:
     """
 
     __slots__ = (
-        "_commit_waiters",
-        "_flush_waiters",
-        "_low_waiters",
         "_owner",
         "_safe_end",
+        "_watchers",
         "error",
         "error_message",
         "flushing",
@@ -73,10 +62,8 @@ class Partition:
         "log",
         "min_isr",
         "read_error",
-        "replica_watchers",
         "topic",
         "topic_id",
-        "watchers",
     )
 
     def __init__(self, topic: str, topic_id: bytes, index: int, log: PartitionLog, owner: PartitionOwner) -> None:
@@ -97,13 +84,8 @@ class Partition:
         self.error = ErrorCode.NONE
         self.read_error = ErrorCode.NONE
         self.error_message: str | None = None
-        # Insertion-ordered, so that who waits longest is told first. Replicas are told of every append, the others of
-        # what is committed.
-        self.watchers: dict[Watcher, None] = {}
-        self.replica_watchers: dict[ReplicaWatcher, None] = {}
-        self._commit_waiters: list[tuple[int, Callable[[ErrorCode], None]]] = []
-        self._flush_waiters: list[Callable[[], None]] = []
-        self._low_waiters: list[tuple[int, Callable[[], None]]] = []
+        # By mark; in order, so that who waits longest is told first.
+        self._watchers: tuple[dict[DelayedOperation, None], ...] = ({}, {}, {}, {})
         # Below this our own copy counts: the log end, or what is on the disk while flush.messages asks for that.
         self._safe_end = log.log_end_offset
         self._owner = owner
@@ -152,9 +134,8 @@ class Partition:
         else:
             self._safe_end = log.log_end_offset
             if len(leadership.isr) == 1:
-                self.recount()
-        for watcher in self.replica_watchers:
-            watcher.on_progress()
+                self.maybe_advance_high_watermark()
+        self.try_complete_delayed(Mark.LOG_END)
 
     def flushed(self, recovery_point: int) -> None:
         """All below `recovery_point` is on the disk."""
@@ -165,24 +146,68 @@ class Partition:
             # What came during the last sync may be less than flush.messages asks to sync: it counts as it is.
             rest_counts = not self.flushing and not self.log.flush_due
             self._safe_end = self.log.log_end_offset if rest_counts else max(self._safe_end, recovery_point)
-            self.recount()
-        waiters, self._flush_waiters = self._flush_waiters, []
-        for callback in waiters:
-            callback()
+            self.maybe_advance_high_watermark()
+        self.try_complete_delayed(Mark.FLUSHED)
 
-    def when_flushed(self, callback: Callable[[], None]) -> None:
-        """Flush, and call back once that is done or has failed."""
-        self._flush_waiters.append(callback)
-        self._owner.flush(self)
+    # Waiting -----------------------------------------------------------------------------------------
+
+    def watch(self, mark: Mark, operation: DelayedOperation) -> None:
+        """Have `operation` tried each time that `mark` moves, until it is complete or `unwatch` is called."""
+        self._watchers[mark][operation] = None
+
+    def unwatch(self, mark: Mark, operation: DelayedOperation) -> None:
+        """No more."""
+        self._watchers[mark].pop(operation, None)
+
+    def watchers(self, mark: Mark) -> int:
+        """How many operations watch it."""
+        return len(self._watchers[mark])
+
+    def wait(self, mark: Mark, offset: int, callback: Callable[[ErrorCode], None]) -> None:
+        """Call back with NONE once `mark` is at least `offset`, or with why it never will be; at once if that is known.
+
+        Below min.insync.replicas nothing is committed, perhaps for long (KIP-966): a producer hears so at once.
+        """
+        if mark is Mark.FLUSHED:
+            self._owner.flush(self)
+        operation = OffsetWait(offset, self._reached, callback)
+        if not operation.try_complete(mark):
+            self._watchers[mark][operation] = None
+
+    def _reached(self, mark: Mark, offset: int) -> ErrorCode | None:
+        if mark is Mark.FLUSHED:
+            # Until all is on the disk: of what came during the last sync it may be less than flush.messages asks for.
+            is_over = not self.flushing or self.log.recovery_point >= offset or self.read_error is not ErrorCode.NONE
+            return self.error if is_over else None
+        if self.error is not ErrorCode.NONE:
+            return self.error
+        if mark is Mark.LOW_WATERMARK:
+            return ErrorCode.NONE if self.low_watermark >= offset else None
+        if self.isr_size < self.min_isr:
+            return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        return ErrorCode.NONE if self.log.high_watermark >= offset else None
+
+    def try_complete_delayed(self, mark: Mark = Mark.HIGH_WATERMARK) -> None:
+        """The mark may have moved: who waits for it may go on."""
+        watchers = self._watchers[mark]
+        if watchers:
+            for operation in list(watchers):
+                if operation.try_complete(mark):
+                    watchers.pop(operation, None)
+
+    def _try_complete_all(self) -> None:
+        """The role or the state has changed."""
+        for mark in _MARKS:
+            self.try_complete_delayed(mark)
 
     # Committing --------------------------------------------------------------------------------------
 
     def advance(self, committed_offset: int) -> None:
         """Move the high watermark to what is committed and tell who waits."""
         self.log.update_high_watermark(committed_offset)
-        self.notify()
+        self.try_complete_delayed()
 
-    def recount(self) -> None:
+    def maybe_advance_high_watermark(self) -> None:
         """Followers, the ISR or the own disk have moved: so may the high watermark."""
         leadership = self.leadership
         if leadership is not None:
@@ -190,56 +215,13 @@ class Partition:
             committed = leadership.committed_end(self._safe_end, high_watermark, self._owner.monotonic_ms())
             if committed > high_watermark:
                 self.advance(committed)
-                for watcher in self.replica_watchers:
-                    watcher.on_committed()
-        if self._low_waiters:
-            self._low_watermark_moved()
-
-    def notify(self) -> None:
-        """Something that readers or committers wait for has changed."""
-        if self._commit_waiters:
-            self._complete_commits()
-        if self.watchers:
-            for watcher in list(self.watchers):
-                watcher.on_progress()
-
-    def notify_all(self) -> None:
-        """As `notify`; replicas too."""
-        self.notify()
-        for watcher in list(self.replica_watchers):
-            watcher.on_progress()
-
-    def when_committed(self, end_offset: int, callback: Callable[[ErrorCode], None]) -> None:
-        """Call back with NONE once the high watermark is at least `end_offset`, or with why it never will be."""
-        if self.error is not ErrorCode.NONE:
-            callback(self.error)
-        elif self.log.high_watermark >= end_offset:
-            callback(self._verdict())
-        else:
-            self._commit_waiters.append((end_offset, callback))
-
-    def _verdict(self) -> ErrorCode:
-        """What is below the high watermark was replicated as often as was asked for, or not any more (KIP-966)."""
-        return ErrorCode.NONE if self.isr_size >= self.min_isr else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
-
-    def _complete_commits(self) -> None:
-        high_watermark = self.log.high_watermark
-        waiters, self._commit_waiters = self._commit_waiters, []
-        verdict = self._verdict()
-        for end_offset, callback in waiters:
-            if self.error is not ErrorCode.NONE:
-                callback(self.error)
-            elif high_watermark >= end_offset or verdict is not ErrorCode.NONE:
-                # Below min.insync.replicas nothing is committed, perhaps for long: the producer hears so at once.
-                callback(verdict)
-            else:
-                self._commit_waiters.append((end_offset, callback))
+        self.try_complete_delayed(Mark.LOW_WATERMARK)
 
     # Roles -------------------------------------------------------------------------------------------
 
-    def lead(self, state: PartitionState, leadership: Leadership | None) -> None:
+    def become_leader(self, state: PartitionState, leadership: Leadership | None) -> None:
         """Lead in a new epoch. `leadership` is None without followers."""
-        self.take(state)
+        self.apply_state(state)
         if self.log.offline_reason is not None:
             return
         self.leadership = leadership
@@ -251,22 +233,21 @@ class Partition:
         if leadership is None:
             self.advance(self._safe_end)
         else:
-            self.recount()
-        self.notify_all()
+            self.maybe_advance_high_watermark()
+        self._try_complete_all()
 
-    def be_led(self, state: PartitionState) -> None:
+    def become_follower(self, state: PartitionState) -> None:
         """Another broker leads, or none: who waits for a commit has to ask there."""
-        self.take(state)
+        self.apply_state(state)
         self.leadership = None
         if self.log.offline_reason is None:
             self.log.forget_empty_epoch()
             self.error = ErrorCode.NOT_LEADER_OR_FOLLOWER
             self.read_error = ErrorCode.NONE
             self.error_message = None
-        self._low_watermark_moved()
-        self.notify_all()
+        self._try_complete_all()
 
-    def take(self, state: PartitionState) -> None:
+    def apply_state(self, state: PartitionState) -> None:
         """The metadata have changed, and the role has not."""
         self.leader_epoch = state.leader_epoch
         self.leader_id = state.leader
@@ -278,8 +259,7 @@ class Partition:
         self.error = self.read_error = error
         self.error_message = message
         self.leadership = None
-        self._low_watermark_moved()
-        self.notify_all()
+        self._try_complete_all()
 
     @property
     def is_reestablishing(self) -> bool:
@@ -301,8 +281,8 @@ class Partition:
         assert leadership is not None
         log = self.log
         leadership.fetched(follower, offset, log_start_offset, log.log_end_offset, self._owner.monotonic_ms())
-        if offset > log.high_watermark or self._low_waiters:
-            self.recount()
+        if offset > log.high_watermark or self._watchers[Mark.LOW_WATERMARK]:
+            self.maybe_advance_high_watermark()
         if not follower.counts:
             proposal = leadership.expand(follower, log.high_watermark)
             if proposal is not None:
@@ -314,27 +294,11 @@ class Partition:
         leadership, start = self.leadership, self.log.log_start_offset
         return start if leadership is None else leadership.low_watermark(start)
 
-    def when_low_watermark(self, offset: int, callback: Callable[[], None]) -> None:
-        """Call back when no replica has records below `offset`, or this broker leads no more."""
-        self._low_waiters.append((offset, callback))
-        for watcher in self.replica_watchers:
-            watcher.on_committed()
-        self._low_watermark_moved()
-
-    def _low_watermark_moved(self) -> None:
-        waiters, self._low_waiters = self._low_waiters, []
-        for offset, callback in waiters:
-            if self.error is not ErrorCode.NONE or self.low_watermark >= offset:
-                callback()
-            else:
-                self._low_waiters.append((offset, callback))
-
     def follow_leader(self, high_watermark: int, log_start_offset: int) -> None:
         """Take over what the leader says of its log. Raises LogUnavailable."""
         log = self.log
         if high_watermark > log.high_watermark:
             log.update_high_watermark(high_watermark)
-            if self.watchers:
-                self.notify()
+            self.try_complete_delayed()
         if log_start_offset > log.log_start_offset:
             log.delete_records_before(min(log_start_offset, log.high_watermark))

@@ -233,13 +233,13 @@ class PartitionManager:
                 leadership = replication.lead(partition, state)
             elif replication is not None:
                 replication.forget(partition)
-            partition.lead(state, leadership)
+            partition.become_leader(state, leadership)
             if leadership is not None and replication is not None:
                 log.debug("partition=%r leads epoch=%d from=%d", partition, state.leader_epoch, leadership.start_offset)
                 self._gained += 1
                 replication.recover(partition)
         else:
-            partition.be_led(state)
+            partition.become_follower(state)
             if replication is not None and partition.log.offline_reason is None:
                 replication.follow(partition, state)
 
@@ -249,10 +249,10 @@ class PartitionManager:
             return
         leadership = partition.leadership
         if (leadership is None) is (state.leader != self._node_id or len(state.replicas) == 1):
-            partition.take(state)
+            partition.apply_state(state)
             if leadership is not None and leadership.change(state, self.monotonic_ms()):
-                partition.recount()
-                partition.notify()
+                partition.maybe_advance_high_watermark()
+                partition.try_complete_delayed()
         else:
             # The first follower was added, or the last one removed.
             self._take_role(partition, state)
@@ -433,8 +433,8 @@ class PartitionManager:
             partition.min_isr = min_isr
             if partition.leadership is not None:
                 partition.leadership.min_isr = min_isr
-                partition.recount()
-                partition.notify()
+                partition.maybe_advance_high_watermark()
+                partition.try_complete_delayed()
 
     # ── failures ──────────────────────────────────────────────────────────────────────────────────────────
 

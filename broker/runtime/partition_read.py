@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
     from raftlog.broker.core.fetch.session import FetchedPartition
-    from raftlog.broker.runtime.partition import Partition
+    from raftlog.broker.runtime.fetching import PartitionWatch
     from raftlog.broker.store.partition_log import AbortedTransaction, FileSlice
     from raftlog.wire.errors import ErrorCode
 
-Entry: TypeAlias = "FetchedPartition[Partition]"
+Entry: TypeAlias = "FetchedPartition[PartitionWatch]"
 
 
 class PartitionRead(NamedTuple):

@@ -8,6 +8,7 @@ from typing import Any
 
 from raftlog.broker.core.replica.leadership import Follower, Leadership
 from raftlog.broker.runtime import membership
+from raftlog.broker.runtime.delayed_operation import Mark
 from raftlog.broker.runtime.last_run import LastRun, read_last_run
 from raftlog.broker.runtime.partition import Partition
 from raftlog.broker.runtime.replication.followed import Followed
@@ -28,22 +29,22 @@ def isr_of_one() -> Iterator[None]:
         finally:
             self.min_isr = kept
 
-    def take(self: Partition, state: Any) -> None:
-        real_take(self, state)
+    def apply_state(self: Partition, state: Any) -> None:
+        real_apply(self, state)
         self.isr_size = len(state.replicas)
 
-    real_committed, real_take = Leadership.committed_end, Partition.take
-    with patch(Leadership, "committed_end", committed_end), patch(Partition, "take", take):
+    real_committed, real_apply = Leadership.committed_end, Partition.apply_state
+    with patch(Leadership, "committed_end", committed_end), patch(Partition, "apply_state", apply_state):
         yield
 
 
 def ack_before_replication() -> AbstractContextManager[None]:
     """acks=all is answered when the leader alone has the records."""
 
-    def when_committed(self: Partition, end_offset: int, callback: Callable[[ErrorCode], None]) -> None:
+    def wait(self: Partition, mark: Mark, offset: int, callback: Callable[[ErrorCode], None]) -> None:
         callback(self.error)
 
-    return patch(Partition, "when_committed", when_committed)
+    return patch(Partition, "wait", wait)
 
 
 def election_outside_the_isr() -> AbstractContextManager[None]:
@@ -115,13 +116,13 @@ def truncation_by_a_stale_leader() -> Iterator[None]:
 def high_watermark_too_early() -> AbstractContextManager[None]:
     """A new leader takes all that it has for committed, before its followers have said what they have."""
 
-    def lead(self: Partition, state: Any, leadership: Leadership | None) -> None:
+    def become_leader(self: Partition, state: Any, leadership: Leadership | None) -> None:
         real(self, state, leadership)
         if self.error is ErrorCode.NONE:
             self.advance(self.log.log_end_offset)
 
-    real = Partition.lead
-    return patch(Partition, "lead", lead)
+    real = Partition.become_leader
+    return patch(Partition, "become_leader", become_leader)
 
 
 def sent_is_acknowledged() -> AbstractContextManager[None]:

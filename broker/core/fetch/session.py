@@ -77,17 +77,6 @@ class FetchedPartition(Generic[P]):
         self.log_start_offset = -1
         self.acknowledged = False
 
-    def on_progress(self) -> None:
-        """The partition moved."""
-        self.session.mark_ready(self)
-
-    def on_committed(self) -> None:
-        """The high watermark moved: a follower hears of it with its next answer, and is seldom woken for that."""
-        session = self.session
-        session.news[self] = None
-        if session.wakes_for_news and session.parked is not None:
-            session.parked.wake()
-
 
 class Parked(Protocol):
     """A request that waits for its session's partitions to move."""
@@ -149,6 +138,12 @@ class FetchSession(Generic[P]):
         """Look at `partition` at the next read."""
         self.ready[partition] = None
         if self.parked is not None:
+            self.parked.wake()
+
+    def mark_dirty(self, partition: FetchedPartition[P]) -> None:
+        """The high watermark moved: a follower hears of it with its next answer, and is seldom woken for that."""
+        self.news[partition] = None
+        if self.wakes_for_news and self.parked is not None:
             self.parked.wake()
 
     def put(self, topic: TopicKey, index: int) -> FetchedPartition[P]:

@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from raftlog.broker.core.replica.following import Backoff, Follows
+from raftlog.broker.runtime.delayed_operation import Mark
 from raftlog.broker.runtime.replication.fetch_codec import (
     FetcherSettings,
     FetchTerms,
@@ -312,9 +313,10 @@ class Fetcher:
     def _hold_until_flushed(self, followed: Followed) -> None:
         """A fetch says that what is below its offset is safe: the next one waits for the disk, as in Kafka."""
         self._holds += 1
-        followed.partition.when_flushed(self._release)
+        partition = followed.partition
+        partition.wait(Mark.FLUSHED, partition.log.log_end_offset, self._release)
 
-    def _release(self) -> None:
+    def _release(self, _: ErrorCode) -> None:
         self._holds -= 1
         self._pump()
 

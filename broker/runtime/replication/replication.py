@@ -212,8 +212,8 @@ class Replication:
         leadership = partition.leadership
         if leadership is not None:
             partition.isr_size = len(leadership.isr)
-            partition.recount()
-            partition.notify()
+            partition.maybe_advance_high_watermark()
+            partition.try_complete_delayed()
             if not refused:
                 self._expand(partition, leadership)
 
@@ -261,7 +261,7 @@ class Replication:
         for partition, leadership in self._leaderships():
             if len(leadership.isr) <= len(leadership.followers):
                 # Who is not eligible any more is not waited for any more.
-                partition.recount()
+                partition.maybe_advance_high_watermark()
                 self._expand(partition, leadership)
 
     def _leaderships(self) -> Iterator[tuple[Partition, Leadership]]:

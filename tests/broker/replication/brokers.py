@@ -20,7 +20,7 @@ from raftlog.broker.config import BrokerConfig
 from raftlog.broker.core.fetch.session import FetchSessions
 from raftlog.broker.core.log.config import LogConfig
 from raftlog.broker.main import SystemClock
-from raftlog.broker.runtime.fetching import FetchService
+from raftlog.broker.runtime.fetching import FetchService, PartitionWatch
 from raftlog.broker.runtime.partition import Partition
 from raftlog.broker.runtime.partition_manager import PartitionManager
 from raftlog.broker.runtime.replication.fetch_codec import FetcherSettings
@@ -103,7 +103,7 @@ class Broker:
             loop, self.node_id, self.cluster.settings, self._alter, registered_epoch=self._registered_epoch
         )
         self.partitions = PartitionManager(self.node_id, self.logs, self.topic_config, self.replication)
-        sessions: FetchSessions[Partition] = FetchSessions(1000, self.cluster.next_session, FetchService.release)
+        sessions: FetchSessions[PartitionWatch] = FetchSessions(1000, self.cluster.next_session, FetchService.release)
         self.fetches = FetchService(loop, self.partitions, sessions, 55 << 20)
         controller = SimpleNamespace(image=self.image, controller_id=-1)
         self.controller = controller

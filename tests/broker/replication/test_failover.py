@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from raftlog.broker.runtime.delayed_operation import Mark
 from raftlog.wire.errors import ErrorCode
 from tests.broker.replication.brokers import Cluster, run
 from tests.waiting import until
@@ -45,7 +46,7 @@ def test_a_producer_hears_at_once_that_its_leader_leads_no_more(tmp_path: Path) 
             cluster[2].replication.close()
             answers: list[ErrorCode] = []
             offset = cluster[1].append("y")
-            cluster[1].partition().when_committed(offset + 1, answers.append)
+            cluster[1].partition().wait(Mark.HIGH_WATERMARK, offset + 1, answers.append)
             cluster.set_state(leader=2)
             assert answers == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
 

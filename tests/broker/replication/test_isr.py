@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+from raftlog.broker.runtime.delayed_operation import Mark
 from raftlog.broker.store.managed_log import ManagedLog
 from raftlog.wire.errors import ErrorCode
 from tests.broker.replication.brokers import Cluster, run
@@ -20,7 +22,7 @@ def test_a_follower_that_stands_still_leaves_the_isr_and_comes_back(tmp_path: Pa
             cluster[3].replication.stop_following(cluster[3].partition())
             answers: list[ErrorCode] = []
             offset = cluster[1].append("b")
-            cluster[1].partition().when_committed(offset + 1, answers.append)
+            cluster[1].partition().wait(Mark.HIGH_WATERMARK, offset + 1, answers.append)
             await until(lambda: cluster.state().isr == (1, 2))
             assert answers == [ErrorCode.NONE]
             cluster[3].replication.follow(cluster[3].partition(), cluster.state())
@@ -80,7 +82,7 @@ def test_who_waits_for_a_commit_hears_when_too_few_replicas_are_left(tmp_path: P
                 cluster[node_id].replication.close()
             answers: list[ErrorCode] = []
             offset = cluster[1].append("b")
-            cluster[1].partition().when_committed(offset + 1, answers.append)
+            cluster[1].partition().wait(Mark.HIGH_WATERMARK, offset + 1, answers.append)
             cluster.kill(2)
             assert answers == []
             cluster.kill(3)
@@ -172,6 +174,30 @@ def test_what_arrives_as_a_flush_ends_is_committed_without_another_record(tmp_pa
             for number in range(3):
                 cluster[1].append(f"{number}")
             await until(lambda: cluster[1].partition().log.high_watermark == 4, "all is committed", 10)
+
+    run(story)
+
+
+def test_what_arrives_during_a_flush_waits_for_the_next_one(tmp_path: Path) -> None:
+    """acks=1 was answered when the records before it were on the disk."""
+
+    async def story() -> None:
+        async with Cluster(tmp_path, topic={"flush.messages": "1"}) as cluster:
+            cluster.create_topic((1, 2, 3))
+            logs, partition = cluster[1].logs, cluster[1].partition()
+            told: list[tuple[ErrorCode, int]] = []
+            in_thread = logs.in_thread
+
+            def in_thread_meanwhile(work: Any) -> Any:
+                if cluster[1].end() == 1:
+                    cluster[1].append("b")
+                    partition.wait(Mark.FLUSHED, 2, lambda error: told.append((error, partition.log.recovery_point)))
+                return in_thread(work)
+
+            logs.in_thread = in_thread_meanwhile  # type: ignore[method-assign]
+            cluster[1].append("a")
+            await until(lambda: bool(told))
+            assert told == [(ErrorCode.NONE, 2)]
 
     run(story)
 

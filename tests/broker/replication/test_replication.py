@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from raftlog.broker.runtime import partition_manager
+from raftlog.broker.runtime.delayed_operation import Mark
 from raftlog.broker.runtime.partition import Partition
 from raftlog.broker.runtime.replication.fetch_codec import FetcherSettings
 from raftlog.metadata.records import PartitionState
@@ -56,7 +57,7 @@ def test_a_commit_waits_for_all_in_sync_replicas(tmp_path: Path) -> None:
             await until(lambda: cluster[2].partition() and cluster[3].partition())
             answers: list[ErrorCode] = []
             offset = cluster[1].append("x")
-            cluster[1].partition().when_committed(offset + 1, answers.append)
+            cluster[1].partition().wait(Mark.HIGH_WATERMARK, offset + 1, answers.append)
             assert answers == []
             await until(lambda: answers)
             assert answers == [ErrorCode.NONE]
@@ -76,7 +77,7 @@ def test_an_acknowledgement_waits_for_no_timer(tmp_path: Path) -> None:
             for number in range(50):
                 done: asyncio.Future[ErrorCode] = loop.create_future()
                 offset = cluster[1].append(f"{number}")
-                cluster[1].partition().when_committed(offset + 1, done.set_result)
+                cluster[1].partition().wait(Mark.HIGH_WATERMARK, offset + 1, done.set_result)
                 assert await done is ErrorCode.NONE
             # Fetches are parked for half a second; fifty waits for that would take far longer.
             assert loop.time() - begin < 2.0
@@ -95,7 +96,7 @@ def test_a_follower_that_comes_again_leaves_no_session_behind(tmp_path: Path) ->
                 cluster.start(2)
             cluster[1].append("at last")
             await until(cluster.is_replicated)
-            assert len(cluster[1].partition().replica_watchers) == 1
+            assert cluster[1].partition().watchers(Mark.LOG_END) == 1
             assert len(cluster[1].fetches.sessions) == 1
 
     run(story)
@@ -135,7 +136,7 @@ def test_a_leader_that_comes_back_opens_what_its_followers_ask_for_in_slices(
             await until(lambda: all(cluster.is_replicated(index) for index in range(count)))
             assert cluster[1].fetches.held_back == {}
             # Each follower watches each partition once, and what it has is known.
-            assert all(len(cluster[1].partition(index).replica_watchers) == 2 for index in range(count))
+            assert all(cluster[1].partition(index).watchers(Mark.LOG_END) == 2 for index in range(count))
 
     run(story)
 

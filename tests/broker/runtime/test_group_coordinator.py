@@ -19,6 +19,7 @@ from raftlog.broker.core.group.placement import GROUP_TOPIC, group_partition
 from raftlog.broker.core.group.records import CommittedOffset, CoordinatorRecord, OffsetRecord
 from raftlog.broker.core.group.sync import heartbeat, sync
 from raftlog.broker.core.log.results import AppendResult
+from raftlog.broker.runtime.delayed_operation import Mark
 from raftlog.broker.runtime.group_coordinator import GroupCoordinator
 from raftlog.broker.runtime.group_shard_host import GroupShardHost
 from raftlog.metadata.delta import MetadataDelta
@@ -89,8 +90,8 @@ class MemoryPartition:
         for _, callback in waiters:
             callback(ErrorCode.NONE)
 
-    def when_committed(self, end_offset: int, callback: Callable[[ErrorCode], None]) -> None:
-        self._waiters.append((end_offset, callback))
+    def wait(self, mark: Mark, offset: int, callback: Callable[[ErrorCode], None]) -> None:
+        self._waiters.append((offset, callback))
 
 
 def offsets_topic(leaders: list[int], epoch: int = 0, topic_id: bytes = b"i" * 16) -> TopicImage:
