@@ -1,7 +1,7 @@
-"""The two brokers that are measured side by side: raftlog and Apache Kafka, each as processes of their own.
+"""What is measured side by side, as processes of their own: raftlog, and beside it Apache Kafka or another raftlog.
 
 Kafka comes from the folder of peers beside the checkout (or RAFTLOG_PEERS); without it, or without Java, only raftlog
-is measured.
+is measured. The other raftlog is a checkout with a virtual environment in `.venv` (`make test` makes one).
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PEERS = Path(os.environ.get("RAFTLOG_PEERS", ROOT.parent / "shared" / "peers"))
 KAFKA = PEERS / "kafka" / "kafka"
+OTHER = "other"
+"""The name of a raftlog of another checkout."""
 
 
 def free_port() -> int:
@@ -114,11 +116,12 @@ class Raftlog(Broker):
     """One raftlog broker."""
 
     name = "raftlog"
+    python: tuple[str, ...] = (sys.executable,)
 
     def command(self) -> list[str]:
         """What is executed, but for the settings and the descriptor that says ready."""
         port = int(self.bootstrap.rpartition(":")[2] or free_port())
-        command = [sys.executable, "-m", "raftlog", "broker", "--node-id", "1", "--data-dir", str(self.directory)]
+        command = [*self.python, "-m", "raftlog", "broker", "--node-id", "1", "--data-dir", str(self.directory)]
         return [*command, "--listen", f"127.0.0.1:{port}"]
 
     def start(self) -> None:
@@ -147,6 +150,11 @@ class Raftlog(Broker):
         self.process.wait(30)
 
 
+def python_of(tree: Path) -> tuple[str, ...]:
+    """The interpreter of another checkout; -P: what it runs is that checkout, and not the folder it is started in."""
+    return str(tree.resolve() / ".venv" / "bin" / "python"), "-P"
+
+
 class Kafka(Broker):
     """One Apache Kafka node, broker and controller in one."""
 
@@ -169,6 +177,13 @@ class Kafka(Broker):
 
     def stop(self) -> None:
         subprocess.run([str(KAFKA), "stop", "--dir", str(self.directory)], capture_output=True, timeout=60, check=True)
+
+
+def beside_raftlog(tree: str | None) -> list[type[Broker]]:
+    """What raftlog is measured beside: the raftlog of another checkout, Kafka, or nothing where Kafka is not there."""
+    if tree is not None:
+        return [type("OtherRaftlog", (Raftlog,), {"name": OTHER, "python": python_of(Path(tree))})]
+    return [Kafka] if kafka_is_here() else []
 
 
 def wait_for_topic(bootstrap: str, topic: str, seconds_max: float = 30) -> None:

@@ -1,6 +1,7 @@
 """What a cluster of three costs and gives, raftlog and Apache Kafka side by side, as one table.
 
     python -m benchmarks.cluster [--only failover,latency] [--rounds 3] [--scale 1.0] [--of raftlog] [--output FILE]
+                                [--against TREE]
 
 Replication factor 3, min.insync.replicas 2, acks=all, all on one machine: the clients and all brokers share its cores.
 """
@@ -13,11 +14,12 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from benchmarks import cluster_failover, cluster_fencing, java_clients, single_node
 from benchmarks.brokers import Broker, create_topic, kafka_is_here
-from benchmarks.cluster_brokers import BrokerSet, KafkaSet, RaftlogSet, admin
+from benchmarks.cluster_brokers import BrokerSet, KafkaSet, OtherRaftlogSet, RaftlogSet, admin
 from benchmarks.measure import Row, Sample, alternate, beside, progress
 from benchmarks.single_node import percentile, round_trip
 from benchmarks.table import run_chosen
@@ -43,7 +45,9 @@ def make_sets(options: argparse.Namespace, nodes: int) -> list[BrokerSet]:
     sets: list[BrokerSet] = []
     if "raftlog" in options.of:
         sets.append(RaftlogSet(nodes))
-    if "kafka" in options.of and kafka_is_here():
+    if options.against:
+        sets.append(OtherRaftlogSet(nodes, Path(options.against)))
+    elif "kafka" in options.of and kafka_is_here():
         sets.append(KafkaSet(nodes))
     return sets
 
@@ -225,6 +229,7 @@ def main() -> int:
     parser.add_argument("--output", help="write the table to this file too")
     parser.add_argument("--gigabytes", type=float, default=5.0, help="for resident memory after load")
     parser.add_argument("--minutes", type=float, default=10.0, help="how long the load of `fencing` lasts")
+    parser.add_argument("--against", metavar="TREE", help="another checkout of raftlog, in place of Kafka")
     options = parser.parse_args()
     rounds, scale = options.rounds, options.scale
 

@@ -8,12 +8,13 @@ import os
 import random
 import signal
 import subprocess
+import sys
 import time
 from abc import abstractmethod
 from pathlib import Path
 from typing import Any
 
-from benchmarks.brokers import KAFKA, Broker, is_free
+from benchmarks.brokers import KAFKA, OTHER, Broker, is_free, python_of
 from benchmarks.measure import progress
 from raftlog.testing import BrokerDied, Cluster
 
@@ -86,10 +87,11 @@ class RaftlogSet(BrokerSet):
     """raftlog brokers with a list of peers."""
 
     name = "raftlog"
+    python: tuple[str, ...] = (sys.executable,)
 
     def start(self) -> None:
         if not self.pids:
-            self.cluster = Cluster(self.nodes, self.directory, settings=self.settings)
+            self.cluster = Cluster(self.nodes, self.directory, settings=self.settings, python=self.python)
         self.cluster.start()
         self.bootstrap = self.cluster.bootstrap_servers
         self.pids = {broker.node_id: broker.pid for broker in self.cluster.brokers}
@@ -112,6 +114,16 @@ class RaftlogSet(BrokerSet):
         broker.stop()
         broker.start()
         self.pids[node] = broker.pid
+
+
+class OtherRaftlogSet(RaftlogSet):
+    """The brokers of another checkout."""
+
+    name = OTHER
+
+    def __init__(self, nodes: int, tree: Path) -> None:
+        super().__init__(nodes)
+        self.python = python_of(tree)
 
 
 class KafkaSet(BrokerSet):

@@ -17,6 +17,7 @@ from benchmarks.brokers import Broker
 
 # A round in which the host took less than this share of the processors is as good as any.
 _STOLEN_MAX = 0.02
+OURS = "raftlog"
 
 
 @dataclass(slots=True)
@@ -41,14 +42,19 @@ class Row:
     higher_is_better: bool
     samples: dict[str, list[Sample]] = field(default_factory=dict)
 
+    @property
+    def other(self) -> str:
+        """What it was measured beside: Kafka, or another raftlog."""
+        return next((name for name in self.samples if name != OURS), "Kafka")
+
     def median(self, name: str) -> float:
         return statistics.median(sample.value for sample in self.samples[name])
 
     def ratios(self) -> list[float]:
-        """raftlog / Kafka, round by round; none where a difference of two measurements came out at or below zero."""
-        if set(self.samples) != {"raftlog", "Kafka"}:
+        """raftlog / the other, round by round; none where a difference of two measurements came out at zero or less."""
+        if len(self.samples) != 2:
             return []
-        pairs = zip(self.samples["raftlog"], self.samples["Kafka"], strict=True)
+        pairs = zip(self.samples[OURS], self.samples[self.other], strict=True)
         both = [(ours.value, theirs.value) for ours, theirs in pairs]
         return [ours / theirs for ours, theirs in both] if all(ours > 0 < theirs for ours, theirs in both) else []
 
@@ -57,16 +63,16 @@ class Row:
         return sum(s.cpu_seconds for s in self.samples[name]) / gigabytes if gigabytes else None
 
     def cells(self) -> list[str]:
-        """work | raftlog | Kafka | ratio (lowest to highest) | CPU s/GB of each."""
+        """work | raftlog | the other | ratio (lowest to highest) | CPU s/GB of each."""
         cells = [self.work]
-        for name in ("raftlog", "Kafka"):
+        for name in (OURS, self.other):
             cells.append(f"{_short(self.median(name))} {self.unit}" if name in self.samples else "")
         ratios = self.ratios()
         if ratios:
             cells.append(f"**{statistics.median(ratios):.2f}** ({min(ratios):.2f} to {max(ratios):.2f})")
         else:
             cells.append("")
-        loads = [self.cpu_per_gigabyte(name) for name in ("raftlog", "Kafka") if name in self.samples]
+        loads = [self.cpu_per_gigabyte(name) for name in (OURS, self.other) if name in self.samples]
         cells.append(" / ".join(f"{load:.2f}" for load in loads if load is not None))
         return cells
 
@@ -133,8 +139,9 @@ def progress(text: str) -> None:
 
 def table(rows: Sequence[Row]) -> str:
     """A Markdown table."""
+    other = next((row.other for row in rows if len(row.samples) > 1), "Kafka")
     lines = [
-        "| work | raftlog | Kafka | raftlog ÷ Kafka (spread) | broker CPU s/GB, raftlog / Kafka |",
+        f"| work | raftlog | {other} | raftlog ÷ {other} (spread) | broker CPU s/GB, raftlog / {other} |",
         "| --- | --- | --- | --- | --- |",
     ]
     lines += ["| " + " | ".join(row.cells()) + " |" for row in rows]

@@ -1,6 +1,8 @@
 """What one request costs the broker: CPU microseconds per request, and a profile of where they go.
 
-    python -m benchmarks.request_cost [--requests 40000] [--profile]
+    python -m benchmarks.request_cost [--requests 40000] [--rounds 1] [--against TREE] [--profile]
+
+With --against TREE another checkout of raftlog is measured beside, in turns: old and new code.
 """
 
 from __future__ import annotations
@@ -15,7 +17,9 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks.brokers import Broker, Raftlog, create_topic
+from benchmarks.brokers import Broker, Raftlog, beside_raftlog, create_topic
+from benchmarks.measure import Row, Sample, alternate, table
+from benchmarks.table import together
 from raftlog.wire.apis import ApiKey
 from raftlog.wire.batch import Record, encode_batch
 from raftlog.wire.codec import encode
@@ -80,10 +84,27 @@ def measure(broker: Broker, request: bytes, count: int) -> float:
     return (broker.cpu_seconds() - before) / (count // DEPTH * DEPTH) * 1e6
 
 
+def rows(brokers: list[Broker], kinds: dict[str, bytes], rounds: int, count: int) -> list[Row]:
+    """One row for each kind of request."""
+    for broker in brokers:
+        create_topic(broker.bootstrap, "cost")
+    return [
+        alternate(
+            Row(name, "µs of CPU", higher_is_better=False),
+            brokers,
+            lambda broker, _, request=request: Sample(measure(broker, request, count)),  # type: ignore[misc]
+            rounds=rounds,
+        )
+        for name, request in kinds.items()
+    ]
+
+
 def main() -> int:
     """Print one line per kind of request, then the profile if it is asked for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--requests", type=int, default=40_000)
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--against", metavar="TREE", help="another checkout of raftlog, measured beside")
     parser.add_argument("--profile", action="store_true", help="of small produce requests")
     options = parser.parse_args()
     metadata = MetadataRequest(topics=[MetadataRequestTopic(name="cost")])
@@ -100,11 +121,8 @@ def main() -> int:
             ApiKey.API_VERSIONS, 3, ApiVersionsRequest(client_software_name="cost", client_software_version="1")
         ),
     }
-    with Raftlog() as broker:
-        create_topic(broker.bootstrap, "cost")
-        print("| request | broker CPU µs |\n| --- | --- |")
-        for name, request in kinds.items():
-            print(f"| {name} | {measure(broker, request, options.requests):.0f} |", flush=True)
+    others = beside_raftlog(options.against) if options.against else []
+    print(table(together(lambda brokers: rows(brokers, kinds, options.rounds, options.requests), others)))
     if options.profile:
         with Profiled() as broker:
             create_topic(broker.bootstrap, "cost")

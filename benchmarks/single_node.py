@@ -86,10 +86,10 @@ def round_trip(bootstrap: str, topic: str = "first") -> None:
         raise RuntimeError("the first record did not come back")
 
 
-def start(rounds: int, with_kafka: bool) -> Row:
+def start(rounds: int, others: list[type[Broker]]) -> Row:
     """Seconds from exec until the first record has been produced and consumed back."""
     row = Row("exec to first record produced and consumed", "s", higher_is_better=False)
-    kinds: list[type[Broker]] = [Raftlog, Kafka] if with_kafka else [Raftlog]
+    kinds: list[type[Broker]] = [Raftlog, *others]
     round_trip_warm = False
     for number in range(rounds):
         for kind in kinds if number % 2 == 0 else reversed(kinds):

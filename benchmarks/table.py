@@ -1,6 +1,9 @@
 """`make bench`: every figure of README.md in one table, raftlog and Apache Kafka side by side in one run.
 
     python -m benchmarks.table [--only producer-perf,latency] [--rounds 3] [--scale 1.0] [--output FILE]
+                              [--against TREE]
+
+With --against TREE another checkout of raftlog takes the place of Kafka: old and new code in turns.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from benchmarks import idle_consumers, java_clients, librdkafka, scaling, single_node
-from benchmarks.brokers import ROOT, Broker, Kafka, Raftlog, kafka_is_here
+from benchmarks.brokers import ROOT, Broker, Raftlog, beside_raftlog
 from benchmarks.measure import Row, progress, table
 
 
@@ -33,11 +36,9 @@ def machine() -> str:
     )
 
 
-def together(work: Callable[[list[Broker]], list[Row]], with_kafka: bool) -> list[Row]:
-    """Run with both brokers up."""
-    brokers: list[Broker] = [Raftlog()]
-    if with_kafka:
-        brokers.append(Kafka())
+def together(work: Callable[[list[Broker]], list[Row]], others: list[type[Broker]]) -> list[Row]:
+    """Run with all brokers up."""
+    brokers: list[Broker] = [Raftlog(), *(kind() for kind in others)]
     try:
         for broker in brokers:
             broker.start()
@@ -80,22 +81,23 @@ def main() -> int:
     parser.add_argument("--only", default="", help="comma-separated names")
     parser.add_argument("--output", help="write the table to this file too")
     parser.add_argument("--gigabytes", type=float, default=5.0, help="for resident memory after load")
+    parser.add_argument("--against", metavar="TREE", help="another checkout of raftlog, in place of Kafka")
     options = parser.parse_args()
-    kafka = kafka_is_here()
-    if not kafka:
+    others = beside_raftlog(options.against)
+    if not others:
         progress("Kafka's folder or Java is not there: raftlog is measured alone")
     rounds, scale = options.rounds, options.scale
     works: dict[str, Callable[[], list[Row]]] = {
-        "start": lambda: [single_node.start(rounds, kafka)],
-        "producer-perf": lambda: together(lambda b: java_clients.producing(b, rounds, scale), kafka),
-        "consumer-perf": lambda: together(lambda b: java_clients.consuming(b, rounds, scale), kafka),
-        "librdkafka": lambda: together(lambda b: librdkafka.rows(b, rounds, scale), kafka),
-        "latency": lambda: together(lambda b: single_node.latency(b, rounds), kafka),
-        "memory": lambda: together(lambda b: single_node.memory(b, options.gigabytes), kafka),
+        "start": lambda: [single_node.start(rounds, others)],
+        "producer-perf": lambda: together(lambda b: java_clients.producing(b, rounds, scale), others),
+        "consumer-perf": lambda: together(lambda b: java_clients.consuming(b, rounds, scale), others),
+        "librdkafka": lambda: together(lambda b: librdkafka.rows(b, rounds, scale), others),
+        "latency": lambda: together(lambda b: single_node.latency(b, rounds), others),
+        "memory": lambda: together(lambda b: single_node.memory(b, options.gigabytes), others),
         "many-partitions": single_node.many_partitions,
-        "idle-consumers": lambda: together(lambda b: idle_consumers.rows(b, rounds), kafka),
-        "partitions": lambda: together(lambda b: scaling.partitions(b, rounds, scale), kafka),
-        "connections": lambda: together(lambda b: scaling.connections(b, rounds, scale), kafka),
+        "idle-consumers": lambda: together(lambda b: idle_consumers.rows(b, rounds), others),
+        "partitions": lambda: together(lambda b: scaling.partitions(b, rounds, scale), others),
+        "connections": lambda: together(lambda b: scaling.connections(b, rounds, scale), others),
     }
     return run_chosen(parser, options, works)
 

@@ -1,8 +1,11 @@
-"""How a row's rounds are chosen: by what the machine's host took, never by what came out."""
+"""How rounds of a row are chosen (by what the host took, never by what came out), and what stands beside raftlog."""
 
 from __future__ import annotations
 
-from benchmarks.measure import Sample, quietest
+from pathlib import Path
+
+from benchmarks.brokers import Kafka, beside_raftlog
+from benchmarks.measure import Row, Sample, quietest, table
 
 
 def test_of_more_rounds_than_asked_for_those_with_the_least_stolen_count_in_their_order() -> None:
@@ -19,3 +22,18 @@ def test_among_rounds_that_were_quiet_enough_the_first_ones_count() -> None:
     chosen = [round_["raftlog"].value for round_ in quietest(rounds, 2)]
 
     assert chosen == [0, 1]
+
+
+def test_another_checkout_takes_the_place_of_kafka_and_runs_its_own_code(tmp_path: Path) -> None:
+    (kind,) = beside_raftlog(str(tmp_path))
+    broker = kind(directory=tmp_path)
+
+    assert kind is not Kafka
+    assert broker.command()[:4] == [str(tmp_path / ".venv" / "bin" / "python"), "-P", "-m", "raftlog"]  # type: ignore[attr-defined]
+
+
+def test_a_row_names_what_it_was_measured_beside() -> None:
+    row = Row("work", "s", higher_is_better=False, samples={"raftlog": [Sample(1.0)], "other": [Sample(2.0)]})
+
+    assert "raftlog ÷ other" in table([row])
+    assert row.ratios() == [0.5]

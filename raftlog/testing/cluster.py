@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -52,10 +53,11 @@ class Cluster:
         settings: Mapping[str, str] | None = None,
         log_to_stderr: bool = False,
         extra_arguments: Sequence[str] = (),
+        python: Sequence[str] = (sys.executable,),
     ) -> None:
         """`port` is the first broker's, the others' follow it; 0 lets the operating system choose. `settings` are added
         to `development_settings(n)`. Raises ValueError for a number of brokers that cannot be, OSError for a port
-        that is taken."""
+        that is taken. `python` is the interpreter that runs the brokers."""
         if not 1 <= n <= BROKERS_MAX:
             raise ValueError(f"{n} brokers: 1 to {BROKERS_MAX} can run together")
         self.directory = Path(directory)
@@ -73,6 +75,7 @@ class Cluster:
                 settings={**development_settings(n), **(settings or {})},
                 log_file=None if log_to_stderr else self.directory / f"broker-{node_id}.log",
                 extra_arguments=extra_arguments,
+                python=python,
             )
             for node_id in range(1, n + 1)
         ]

@@ -43,8 +43,10 @@ class BrokerProcess:
         settings: Mapping[str, str] | None = None,
         log_file: Path | str | None = None,
         extra_arguments: Sequence[str] = (),
+        python: Sequence[str] = (sys.executable,),
     ) -> None:
-        """`settings` are Kafka's broker configs; `log_file` gets what the broker logs (None: our standard error)."""
+        """`settings` are Kafka's broker configs; `log_file` gets what the broker logs (None: our standard error);
+        `python` is the interpreter that runs it."""
         self.node_id = node_id
         self.data_dir = Path(data_dir)
         self.host = host
@@ -52,6 +54,7 @@ class BrokerProcess:
         self.settings = dict(settings or {})
         self.log_file = Path(log_file) if log_file is not None else None
         self.extra_arguments = tuple(extra_arguments)
+        self._python = tuple(python)
         self._process: subprocess.Popen[bytes] | None = None
         self._ready: int | None = None
         self._lifeline: int | None = None
@@ -87,7 +90,7 @@ class BrokerProcess:
     @property
     def command(self) -> list[str]:
         """What to type to run the same broker by hand."""
-        command = [sys.executable, "-m", "raftlog", "broker", "--node-id", str(self.node_id)]
+        command = [*self._python, "-m", "raftlog", "broker", "--node-id", str(self.node_id)]
         command += ["--data-dir", str(self.data_dir), "--listen", self.address]
         for key, value in self.settings.items():
             command += ["--set", f"{key}={value}"]
