@@ -28,6 +28,7 @@ from raftlog.broker.store.log_manager import LogManager, LogManagerSettings
 from raftlog.metadata.broker_configs import RACK_AWARE_SELECTOR
 from raftlog.metadata.codec import UnsupportedRecord
 from raftlog.metadata.commands import NO_EPOCH, RegisterBroker
+from raftlog.metadata.configs import MIN_ISR
 from raftlog.metadata.feature_levels import unsupported_features
 from raftlog.metadata.records import ResourceType
 from raftlog.wire.errors import ErrorCode
@@ -45,7 +46,6 @@ log = logging.getLogger("raftlog.broker")
 
 # How long replies that are under way may take to leave after SIGTERM.
 DRAIN_SECONDS_MAX = 2.0
-MIN_ISR = "min.insync.replicas"
 
 
 class Broker:
@@ -96,6 +96,7 @@ class Broker:
         self.cluster_id = await self._find_cluster_id()
         if unsupported := unsupported_features(self.controller.image.features):
             raise UnsupportedRecord(f"{', '.join(unsupported)} in the metadata log")
+        self._warn_of_another_min_isr()
         self._build()
         self._has_logs = True
         self.logs.start()
@@ -128,10 +129,17 @@ class Broker:
             self._leader_check = self.loop.create_task(check.run())
 
     def _facts(self) -> NodeFacts:
-        for_all = self.controller.image.configs.get((ResourceType.BROKER, ""), {})
-        # A setting of the cluster takes the place of the one in the file.
-        min_isr = 0 if MIN_ISR in for_all else self.config[MIN_ISR]
-        return NodeFacts(self.config.node_id, self.clock.now_ms(), min_isr)
+        return NodeFacts(self.config.node_id, self.clock.now_ms())
+
+    def _warn_of_another_min_isr(self) -> None:
+        of_cluster = self.config.resolver.broker_value(self.controller.image, MIN_ISR)
+        if self.config.is_given(MIN_ISR) and self.config[MIN_ISR] != of_cluster:
+            log.warning(
+                "min.insync.replicas is %s in the settings of this broker and %s in those of the cluster, which count:"
+                " change them with `raftlog config set --broker default min.insync.replicas=…`",
+                self.config[MIN_ISR],
+                of_cluster,
+            )
 
     async def _open_health(self, address: str) -> None:
         from raftlog.broker.runtime.readiness import Readiness

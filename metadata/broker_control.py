@@ -14,16 +14,20 @@ from raftlog.metadata.commands import (
     ProducerIdsAllocated,
     RegisterBroker,
 )
+from raftlog.metadata.config_definition import value_text
+from raftlog.metadata.configs import DEFAULT_BROKER, MIN_ISR
 from raftlog.metadata.decision import Decision, Environment
 from raftlog.metadata.delta import registered_broker
 from raftlog.metadata.image import BrokerImage, MetadataImage
 from raftlog.metadata.records import (
     ClusterRecord,
+    ConfigRecord,
     FeatureLevelRecord,
     NewLeaderEpochsRecord,
     ProducerIdsRecord,
     Record,
     RegisterBrokerRecord,
+    ResourceType,
 )
 from raftlog.wire.errors import ErrorCode
 
@@ -33,12 +37,30 @@ PRODUCER_IDS_PER_BLOCK = 1000
 LAST_PRODUCER_ID = 2**63 - 1
 
 
-def initialize_cluster(image: MetadataImage, command: InitializeCluster) -> Decision[ClusterInitialized]:
-    """Decide InitializeCluster: the first one wins."""
+def initialize_cluster(
+    image: MetadataImage, command: InitializeCluster, environment: Environment
+) -> Decision[ClusterInitialized]:
+    """Decide InitializeCluster: the first one wins. A cluster of an earlier version gets what it has not."""
+    shared = shared_min_isr(image, environment)
     if image.cluster_id:
-        return Decision((), ClusterInitialized(image.cluster_id))
+        return Decision(shared, ClusterInitialized(image.cluster_id))
     levels = tuple(FeatureLevelRecord(name, level) for name, level in sorted(command.features.items()))
-    return Decision((ClusterRecord(command.cluster_id), *levels), ClusterInitialized(command.cluster_id))
+    return Decision((ClusterRecord(command.cluster_id), *levels, *shared), ClusterInitialized(command.cluster_id))
+
+
+def shared_min_isr(image: MetadataImage, environment: Environment) -> tuple[ConfigRecord, ...]:
+    """What makes `min.insync.replicas` one for all brokers: who may be elected, and what is committed, both hang on it
+    (KIP-966). As in Kafka, the value of the node that decides becomes that of the cluster, and no broker has its own.
+    """
+    if MIN_ISR in image.configs_of(ResourceType.BROKER, DEFAULT_BROKER):
+        return ()
+    value = value_text(environment.resolver.broker_value(image, MIN_ISR))
+    brokers = {name: values for (kind, name), values in image.configs.items() if kind is ResourceType.BROKER}
+    own = sorted(name for name, values in brokers.items() if MIN_ISR in values)
+    return (
+        ConfigRecord(ResourceType.BROKER, DEFAULT_BROKER, {MIN_ISR: value}),
+        *(ConfigRecord(ResourceType.BROKER, name, {MIN_ISR: None}) for name in own),
+    )
 
 
 def register_broker(

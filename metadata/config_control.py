@@ -16,6 +16,7 @@ from raftlog.metadata.commands import (
 )
 from raftlog.metadata.configs import (
     DEFAULT_BROKER,
+    MIN_ISR,
     SUPPORTED_BROKER_CONFIGS,
     TOPIC_CONFIGS,
     ConfigType,
@@ -30,7 +31,7 @@ from raftlog.metadata.topic_control import Refused
 from raftlog.metadata.topic_names import topic_name_error
 from raftlog.wire.errors import ErrorCode
 
-ELECTORAL = frozenset({"min.insync.replicas", "unclean.leader.election.enable"})
+ELECTORAL = frozenset({MIN_ISR, "unclean.leader.election.enable"})
 """Settings that may change who leads, or who may."""
 
 
@@ -99,6 +100,8 @@ def _alter_resource(image: MetadataImage, resource: AlterResource, environment: 
         else:
             wanted[change.name] = value
     _check_values(kind, wanted, named)
+    if kind is ResourceType.BROKER:
+        _check_shared(resource.name, current, wanted, named)
     changes: dict[str, str | None] = {name: None for name in current if name not in wanted}
     changes.update({name: value for name, value in wanted.items() if current.get(name) != value})
     return ConfigRecord(kind, resource.name, changes) if changes else None
@@ -181,6 +184,16 @@ def _inherited(image: MetadataImage, kind: ResourceType, name: str, environment:
     else:
         value = resolver.broker_value(image, name)
     return list(value) if isinstance(value, tuple) else []
+
+
+def _check_shared(name: str, current: Mapping[str, str], wanted: Mapping[str, str], named: set[str]) -> None:
+    if name != DEFAULT_BROKER and MIN_ISR in named:
+        message = f"Broker-level {MIN_ISR} cannot be altered while ELR is enabled."
+    elif name == DEFAULT_BROKER and MIN_ISR in current and MIN_ISR not in wanted:
+        message = f"Cluster-level {MIN_ISR} cannot be removed while ELR is enabled."
+    else:
+        return
+    raise Refused(ErrorCode.INVALID_CONFIG, message)
 
 
 def _check_values(kind: ResourceType, wanted: Mapping[str, str], named: set[str]) -> None:

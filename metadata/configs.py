@@ -30,6 +30,7 @@ from raftlog.metadata.topic_configs import SYNONYMS, TOPIC_CONFIGS, Synonym, che
 __all__ = [
     "DEFAULT_BROKER",
     "DIFFERENT_DEFAULTS",
+    "MIN_ISR",
     "SUPPORTED_BROKER_CONFIGS",
     "TOPIC_CONFIGS",
     "ConfigDefinition",
@@ -46,6 +47,10 @@ __all__ = [
 
 DEFAULT_BROKER = ""
 """The resource name of the settings that all brokers share."""
+
+
+MIN_ISR = "min.insync.replicas"
+"""A setting that all brokers share: of topics and of the cluster, never of one broker."""
 
 
 class ConfigSource(IntEnum):

@@ -60,7 +60,7 @@ def _decide(image: MetadataImage, command: Command[Any], environment: Environmen
         case RegisterBroker():
             return broker_control.register_broker(image, command, environment)
         case InitializeCluster():
-            return broker_control.initialize_cluster(image, command)
+            return broker_control.initialize_cluster(image, command, environment)
         case _:
             # Imported here: a broker that is the whole cluster starts without what only several brokers need.
             from raftlog.metadata.cluster_control import decide_about_cluster

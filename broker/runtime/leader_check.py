@@ -1,10 +1,8 @@
-"""Whether this broker has what all have to have alike as the broker has it that leads the quorum.
+"""Whether this machine's clock is that of the broker that leads the quorum.
 
-*The clock*: retention, time-outs of transactions and the times of records go by each broker's own: one that is an hour
-off deletes an hour too early, or stamps records with a time that has not come. *min.insync.replicas* in a broker's
-file: the leader of the quorum counts by its own who may be elected, a partition's leader commits by its own.
-
-Nothing in the cluster's own workings stops for either, so it is told and not refused.
+Retention and the times of records go by each broker's own clock: one that is an hour off deletes an hour too early, or
+stamps records with a time that has not come. Nothing in the cluster's own workings stops for that, so it is logged and
+not refused.
 """
 
 from __future__ import annotations
@@ -25,11 +23,10 @@ CHECK_SECONDS = 600.0
 
 
 class NodeFacts(NamedTuple):
-    """What a broker says of itself: its clock in milliseconds, min.insync.replicas in its file (0: not told)."""
+    """What a broker says of itself: its clock in milliseconds."""
 
     node_id: int
     now_ms: int
-    min_insync_replicas: int = 0
 
 
 class LeaderCheck:
@@ -45,7 +42,6 @@ class LeaderCheck:
         self._own = own
         self._leaders = leaders
         self._steady = steady
-        self._warned_of_min_isr = 0
 
     async def run(self) -> None:
         """For as long as the broker runs."""
@@ -62,7 +58,6 @@ class LeaderCheck:
             return
         own = self._own()
         self._compare_clocks(own, theirs, self._steady() - began)
-        self._compare_min_isr(own, theirs)
 
     def _compare_clocks(self, own: NodeFacts, theirs: NodeFacts, seconds: float) -> None:
         # The leader looked at its clock at some moment between question and answer.
@@ -76,16 +71,3 @@ class LeaderCheck:
                 "ahead of" if ahead > 0 else "behind",
                 theirs.node_id,
             )
-
-    def _compare_min_isr(self, own: NodeFacts, theirs: NodeFacts) -> None:
-        wanted = theirs.min_insync_replicas
-        if 0 in (wanted, own.min_insync_replicas) or wanted in (own.min_insync_replicas, self._warned_of_min_isr):
-            return
-        self._warned_of_min_isr = wanted
-        log.warning(
-            "min.insync.replicas is %d in the settings of this broker and %d in those of broker %d, which leads the"
-            " quorum: give all brokers the same, or set it for the cluster with `raftlog config set --broker default`",
-            own.min_insync_replicas,
-            wanted,
-            theirs.node_id,
-        )

@@ -9,7 +9,9 @@ from raftlog.metadata.commands import (
     NewTopic,
     RegisterBroker,
 )
-from raftlog.metadata.records import NO_LEADER
+from raftlog.metadata.configs import MIN_ISR
+from raftlog.metadata.delta import MetadataDelta
+from raftlog.metadata.records import NO_LEADER, ConfigRecord, ResourceType
 from raftlog.wire.errors import ErrorCode
 from tests.metadata.world import World
 
@@ -20,6 +22,17 @@ def test_the_first_cluster_id_stays() -> None:
     assert world.execute(InitializeCluster("second", {})).cluster_id == "first"
     assert world.image.cluster_id == "first"
     assert world.image.features == {"raftlog.metadata.version": 1}
+
+
+def test_min_insync_replicas_is_one_for_all_brokers_from_the_beginning() -> None:
+    world = World(min_insync_replicas="2")
+    # A cluster of an earlier version: each broker had its own.
+    delta = MetadataDelta(world.image)
+    delta.replay(ConfigRecord(ResourceType.BROKER, "7", {MIN_ISR: "3"}))
+    world.image = delta.apply(1)
+    for _ in range(2):
+        world.execute(InitializeCluster("c", {}))
+        assert world.image.configs == {(ResourceType.BROKER, ""): {MIN_ISR: "2"}}
 
 
 def test_every_registration_has_a_higher_epoch_and_a_repetition_has_the_same() -> None:

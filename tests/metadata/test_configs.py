@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from raftlog.metadata.broker_configs import BROKER_SYNONYMS
-from raftlog.metadata.commands import AlterConfigs, AlterResource, ConfigChange
+from raftlog.metadata.commands import AlterConfigs, AlterResource, ConfigChange, InitializeCluster
 from raftlog.metadata.config_definition import ConfigDefinition, UpdateMode
 from raftlog.metadata.configs import (
     DIFFERENT_DEFAULTS,
+    MIN_ISR,
     SUPPORTED_BROKER_CONFIGS,
     TOPIC_CONFIGS,
     ConfigSource,
@@ -229,6 +230,20 @@ def test_topics_without_overrides_share_their_values() -> None:
     world.alter(BROKER, "1", ("log.segment.bytes", SET, "2000000"))
     assert world.resolver.topic_values(world.image, "b")["segment.bytes"] == 2_000_000
     assert first["segment.bytes"] == 1 << 30
+
+
+def test_min_insync_replicas_belongs_to_the_cluster_and_to_topics_and_to_no_broker() -> None:
+    """Held against Kafka 4.3.1 with eligible leader replicas."""
+    world = World()
+    world.execute(InitializeCluster("c", {}))
+    own = (ErrorCode.INVALID_CONFIG, "Broker-level min.insync.replicas cannot be altered while ELR is enabled.")
+    shared = (ErrorCode.INVALID_CONFIG, "Cluster-level min.insync.replicas cannot be removed while ELR is enabled.")
+    assert world.alter(BROKER, "1", (MIN_ISR, SET, "1")) == own
+    assert world.alter(BROKER, "1", (MIN_ISR, DELETE, None)) == own
+    assert world.alter(BROKER, "", (MIN_ISR, DELETE, None)) == shared
+    assert world.alter(BROKER, "", ("log.retention.ms", SET, "30"), replace=True) == shared
+    assert world.alter(BROKER, "", (MIN_ISR, SET, "3")) == (ErrorCode.NONE, None)
+    assert world.resolver.topic_values(world.image, "t")[MIN_ISR] == 3
 
 
 def test_a_topics_settings_are_described_with_all_their_sources() -> None:

@@ -176,7 +176,8 @@ def test_kafkas_own_tools_create_and_describe(broker: Broker) -> None:
     )  # fmt: skip
     assert f"Created topic {name}." in created
     described = tool(broker, "topics", "--describe", "--topic", name)
-    assert "PartitionCount: 2\tReplicationFactor: 1\tConfigs: cleanup.policy=compact,delete" in described
+    configs = "min.insync.replicas=1,cleanup.policy=compact,delete"
+    assert f"PartitionCount: 2\tReplicationFactor: 1\tConfigs: {configs}" in described
     assert described.count("Leader: 1\tReplicas: 1\tIsr: 1\tElr: ") == 2
     entity = ("--entity-type", "topics", "--entity-name", name)
     values = tool(broker, "configs", "--describe", "--all", *entity)

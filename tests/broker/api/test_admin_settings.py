@@ -8,7 +8,7 @@ import pytest
 
 from raftlog.broker.api.metadata import CLUSTER_OPERATIONS
 from raftlog.metadata.commands import ConfigOperation
-from raftlog.metadata.configs import SUPPORTED_BROKER_CONFIGS, TOPIC_CONFIGS, ConfigSource, ConfigType
+from raftlog.metadata.configs import MIN_ISR, SUPPORTED_BROKER_CONFIGS, TOPIC_CONFIGS, ConfigSource, ConfigType
 from raftlog.metadata.records import ResourceType
 from raftlog.wire.apis import ApiKey
 from raftlog.wire.errors import ErrorCode
@@ -73,7 +73,13 @@ async def test_settings_are_described_in_every_version(tmp_path: Path, version: 
         assert retention.config_type == (ConfigType.LONG if version >= 3 else 0)
         assert bool(retention.documentation) == (version >= 3)
         assert {config.name for config in of_broker.configs} == set(SUPPORTED_BROKER_CONFIGS)
-        assert of_all.configs == []
+        # As in Kafka with eligible leader replicas (KIP-966).
+        (shared,) = of_all.configs
+        assert (shared.name, shared.value, shared.config_source) == (MIN_ISR, "1", ConfigSource.DEFAULT_BROKER)
+        for described in (values[MIN_ISR], next(each for each in of_broker.configs if each.name == MIN_ISR)):
+            assert (described.value, described.config_source) == ("1", ConfigSource.DEFAULT_BROKER)
+            sources = [synonym.source for synonym in described.synonyms]
+            assert sources == [ConfigSource.DEFAULT_BROKER, ConfigSource.DEFAULT]
 
 
 async def test_only_the_keys_asked_for_come_back_and_synonyms_only_on_request(tmp_path: Path) -> None:

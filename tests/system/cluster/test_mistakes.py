@@ -139,7 +139,7 @@ def test_settings_that_brokers_must_share_and_do_not(make: Make, elsewhere: Else
     process = make(4, tmp_path / "new", *elsewhere, "--set", "min.insync.replicas=1")
     process.start()
     wait_until(lambda: "min.insync.replicas is 1 in the settings of this broker and 2" in process.log(), "it is told")
-    assert "give all brokers the same" in process.log() and "has no vote in the metadata quorum" in process.log()
+    assert "raftlog config set --broker" in process.log() and "has no vote in the metadata quorum" in process.log()
 
 
 @pytest.mark.skipif(not FAKETIME, reason="libfaketime is not installed")
