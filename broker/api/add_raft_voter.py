@@ -6,12 +6,13 @@ time. Directory ids are not looked at: a node that lost its log is refused by th
 
 from __future__ import annotations
 
-from raftlog.broker.api.context import RequestContext
+from raftlog.broker.api.context import RequestContext, responds_later
 from raftlog.raft.seam import NotLeader, ProposalFailed
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
 
 
+@responds_later
 async def handle(context: RequestContext, request: AddRaftVoterRequest) -> AddRaftVoterResponse:
     """The answer comes when the voter is one."""
     services = context.services

@@ -7,7 +7,7 @@ the better request, because two clients do not undo each other's changes with it
 from __future__ import annotations
 
 from raftlog.broker.api.config_audit import log_config_changes
-from raftlog.broker.api.context import RequestContext
+from raftlog.broker.api.context import RequestContext, responds_later
 from raftlog.metadata.commands import AlterConfigs, AlterResource, ConfigChange, ConfigOperation
 from raftlog.wire.messages.alter_configs import (
     AlterConfigsRequest,
@@ -17,6 +17,7 @@ from raftlog.wire.messages.alter_configs import (
 )
 
 
+@responds_later
 async def handle(context: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
     """Each resource changes as a whole or not at all."""
     command = AlterConfigs(tuple(map(_resource, request.resources)), validate_only=request.validate_only)

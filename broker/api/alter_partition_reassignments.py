@@ -6,7 +6,7 @@ called off, not that it is complete: ListPartitionReassignments shows what is un
 
 from __future__ import annotations
 
-from raftlog.broker.api.context import RequestContext
+from raftlog.broker.api.context import RequestContext, responds_later
 from raftlog.broker.api.request_timeouts import metadata_timeout_seconds
 from raftlog.metadata.cluster_commands import AlterReassignments, Reassignment
 from raftlog.wire.messages.alter_partition_reassignments import (
@@ -17,6 +17,7 @@ from raftlog.wire.messages.alter_partition_reassignments import (
 )
 
 
+@responds_later
 async def handle(
     context: RequestContext, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:

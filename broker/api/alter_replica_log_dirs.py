@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 
-from raftlog.broker.api.context import RequestContext
+from raftlog.broker.api.context import RequestContext, responds
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
@@ -19,6 +19,7 @@ from raftlog.wire.messages.alter_replica_log_dirs import (
 )
 
 
+@responds
 def handle(context: RequestContext, request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
     """One error for each replica."""
     services = context.services

@@ -11,7 +11,7 @@ import functools
 import re
 from collections.abc import Mapping
 
-from raftlog.broker.api.context import RequestContext
+from raftlog.broker.api.context import RequestContext, responds
 from raftlog.broker.api.handlers import served_apis
 from raftlog.metadata.feature_levels import SUPPORTED_FEATURES
 from raftlog.metadata.image import MetadataImage
@@ -29,6 +29,7 @@ from raftlog.wire.messages.api_versions import (
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
+@responds
 def handle(context: RequestContext, request: ApiVersionsRequest) -> bytes:
     """The ranges of versions that we serve."""
     version = context.api_version

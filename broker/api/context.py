@@ -1,17 +1,19 @@
-"""What a request handler is given: the broker's services, and the facts of one request.
-
-Knows names only; builds nothing. `broker/main.py` puts the services together.
-"""
+"""What a request handler is given: the broker's services, the facts of one request, and the way to answer it."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from raftlog.broker.runtime.contact import Suspects
 from raftlog.broker.server.limits import NAME_LENGTH_IN_LOGS_MAX
+from raftlog.broker.server.reply import frame
+from raftlog.wire.apis import Api, ApiKey
+from raftlog.wire.codec import encode
+from raftlog.wire.errors import InvariantViolation, RemoteProtocolError
+from raftlog.wire.schema import Message
 
 if TYPE_CHECKING:
     import asyncio
@@ -23,9 +25,11 @@ if TYPE_CHECKING:
     from raftlog.broker.runtime.group_coordinator import GroupCoordinator
     from raftlog.broker.runtime.partition_manager import PartitionManager
     from raftlog.broker.server.connection import Connection
+    from raftlog.broker.server.reply import PendingReply, Piece
     from raftlog.broker.store.log_manager import LogManager
 
-log = logging.getLogger("raftlog.changes")
+log = logging.getLogger("raftlog.dispatcher")
+changes_log = logging.getLogger("raftlog.changes")
 
 CHANGES_IN_A_LINE_MAX = 10
 """How many things that one request changed are named in the log."""
@@ -46,6 +50,8 @@ class Services:
     fetches: FetchService
     groups: GroupCoordinator
     suspects: Suspects = field(default_factory=Suspects)
+    # Requests that are answered by a coroutine; the loop itself keeps no hold of them.
+    tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
 
 class RawRequest:
@@ -62,18 +68,107 @@ class RawRequest:
         self.offset = 0
 
 
-@dataclass(slots=True)
-class RequestContext:
-    """One decoded request's surroundings. `advertised` is the address to tell this client about this broker."""
+Response: TypeAlias = Message | bytes
+"""A response, or its body when it is encoded already."""
 
-    services: Services
-    api_version: int
-    correlation_id: int
-    client_id: str | None
-    client_host: str
-    listener_name: str
-    advertised: tuple[str, int]
-    connection: Connection
+
+class RequestContext:
+    """One decoded request: what is known of it, and how it is answered.
+
+    A handler answers each request exactly once: with `respond`, before it returns or later from a callback, or by the
+    result of a coroutine that it gives to `respond_with`. `advertised` is the address to tell this client about this
+    broker. All calls come from the event loop's thread.
+    """
+
+    __slots__ = (
+        "_is_answered",
+        "_place",
+        "advertised",
+        "api",
+        "api_version",
+        "client_id",
+        "connection",
+        "correlation_id",
+        "listener_name",
+        "services",
+    )
+
+    def __init__(
+        self,
+        services: Services,
+        api: Api,
+        *,
+        api_version: int,
+        correlation_id: int,
+        client_id: str | None,
+        listener_name: str,
+        advertised: tuple[str, int],
+        connection: Connection,
+    ) -> None:
+        self.services = services
+        self.api = api
+        self.api_version = api_version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.listener_name = listener_name
+        self.advertised = advertised
+        self.connection = connection
+        self._is_answered = False
+        # Where the response will go, once the handler has returned without one.
+        self._place: PendingReply | None = None
+
+    @property
+    def client_host(self) -> str:
+        """The address that the request came from."""
+        return self.connection.peer_host
+
+    def respond(self, response: Response) -> None:
+        """Answer. Raises InvariantViolation the second time."""
+        if self._is_answered:
+            raise InvariantViolation(f"{self.api.name}: a request was answered twice")
+        self._is_answered = True
+        if self._place is None:
+            self.connection.reply(self._framed(response))
+            return
+        try:
+            self._place.complete(self._framed(response))
+        except Exception as error:  # noqa: BLE001 - sorted out in one place
+            # Whoever calls has nothing to do with this client.
+            self._failed(error)
+
+    def _framed(self, response: Response) -> list[Piece]:
+        version = self.api_version
+        body = response if isinstance(response, bytes) else encode(response, version)
+        # The ApiVersions response has header v0 in every version: the client cannot know ours yet.
+        flexible = self.api.is_flexible(version) and self.api.key != ApiKey.API_VERSIONS
+        return frame(self.correlation_id, body, flexible=flexible)
+
+    def respond_with(self, work: Coroutine[Any, Any, Response]) -> None:
+        """Answer with the result of a coroutine. What it raises is treated as if the handler had raised it."""
+        task = self.services.loop.create_task(self._run(work))
+        self.services.tasks.add(task)
+        task.add_done_callback(self.services.tasks.discard)
+
+    async def _run(self, work: Coroutine[Any, Any, Response]) -> None:
+        try:
+            self.respond(await work)
+        except Exception as error:  # noqa: BLE001 - sorted out in one place
+            self._failed(error)
+
+    def _failed(self, error: Exception) -> None:
+        if isinstance(error, RemoteProtocolError):
+            self.connection.close(str(error), level=logging.WARNING)
+        elif isinstance(error, InvariantViolation):
+            log.critical("stopping: %s", error, exc_info=error)
+            self.services.loop.call_exception_handler({"message": "invariant violated", "exception": error})
+        else:
+            log.error("connection=%r api=%s a bug in serving a request", self.connection, self.api.name, exc_info=error)
+            self.connection.close("internal error, see the trace above", level=logging.ERROR)
+
+    def handler_returned(self) -> None:
+        """Keep a place for the response, if there is none yet: what the connection asks next is answered after it."""
+        if not self._is_answered:
+            self._place = self.connection.park()
 
     def log_change(self, what: str, changed: Sequence[str]) -> None:
         """Log what this client has changed, if anything: an operator wants to know who did that."""
@@ -81,4 +176,27 @@ class RequestContext:
             more = len(changed) - CHANGES_IN_A_LINE_MAX
             named = ", ".join(changed[:CHANGES_IN_A_LINE_MAX]) + (f" and {more} more" if more > 0 else "")
             client_id = (self.client_id or "")[:NAME_LENGTH_IN_LOGS_MAX]
-            log.info("client=%s name=%r %s: %s", self.client_host, client_id, what, named)
+            changes_log.info("client=%s name=%r %s: %s", self.client_host, client_id, what, named)
+
+
+Q = TypeVar("Q")
+Handler: TypeAlias = Callable[[RequestContext, Q], None]
+"""Takes a request, and answers through its context."""
+
+
+def responds(work: Callable[[RequestContext, Q], Response]) -> Handler[Q]:
+    """Makes a handler of a function that returns the response."""
+
+    def handle(context: RequestContext, request: Q) -> None:
+        context.respond(work(context, request))
+
+    return handle
+
+
+def responds_later(work: Callable[[RequestContext, Q], Coroutine[Any, Any, Response]]) -> Handler[Q]:
+    """Makes a handler of a coroutine function that returns the response."""
+
+    def handle(context: RequestContext, request: Q) -> None:
+        context.respond_with(work(context, request))
+
+    return handle

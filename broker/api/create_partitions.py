@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raftlog.broker.api.context import RequestContext
+from raftlog.broker.api.context import RequestContext, responds_later
 from raftlog.broker.api.request_timeouts import metadata_timeout_seconds
 from raftlog.metadata.commands import CreatePartitions, MorePartitions
 from raftlog.wire.errors import ErrorCode
@@ -14,6 +14,7 @@ from raftlog.wire.messages.create_partitions import (
 )
 
 
+@responds_later
 async def handle(context: RequestContext, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
     """Each topic succeeds or fails on its own."""
     command = CreatePartitions(tuple(map(_more, request.topics)), validate_only=request.validate_only)

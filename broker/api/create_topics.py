@@ -6,7 +6,7 @@ The answer comes when the topics are committed, so the timeout of the request ne
 
 from __future__ import annotations
 
-from raftlog.broker.api.context import RequestContext
+from raftlog.broker.api.context import RequestContext, responds_later
 from raftlog.broker.api.request_timeouts import metadata_timeout_seconds
 from raftlog.metadata.commands import CreateTopics, NewTopic, TopicResult
 from raftlog.wire.errors import ErrorCode
@@ -21,6 +21,7 @@ from raftlog.wire.messages.create_topics import (
 _CONFIGS_FROM = 5
 
 
+@responds_later
 async def handle(context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
     """Each topic succeeds or fails on its own."""
     command = CreateTopics(tuple(map(_new_topic, request.topics)), validate_only=request.validate_only)

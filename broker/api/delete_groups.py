@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any
 
-from raftlog.broker.api.context import RequestContext
+from raftlog.broker.api.context import RequestContext, responds_later
 from raftlog.broker.core.group.admin import delete_group
 from raftlog.broker.runtime.group_shard_host import GroupShardHost
 from raftlog.broker.server.limits import NAME_LENGTH_IN_LOGS_MAX
@@ -19,6 +19,7 @@ from raftlog.wire.messages.delete_groups import (
 _Answer = ErrorCode | Coroutine[Any, Any, ErrorCode]
 
 
+@responds_later
 async def handle(context: RequestContext, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
     """Each group with its result; one that is named twice is removed once."""
     results = []

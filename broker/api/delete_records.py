@@ -7,7 +7,6 @@ watermark.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -29,9 +28,7 @@ if TYPE_CHECKING:
 _HIGH_WATERMARK = -1
 
 
-def handle(
-    context: RequestContext, request: DeleteRecordsRequest
-) -> DeleteRecordsResponse | Coroutine[None, None, DeleteRecordsResponse]:
+def handle(context: RequestContext, request: DeleteRecordsRequest) -> None:
     """The new log start offset of each partition, the least of all its replicas."""
     waiting: list[tuple[Partition, DeleteRecordsPartitionResult]] = []
     response = DeleteRecordsResponse(
@@ -50,7 +47,10 @@ def handle(
         if partition.error_code == ErrorCode.NONE
     ]
     context.log_change("records deleted", gone)
-    return _when_all_have(waiting, request.timeout_ms, response) if waiting else response
+    if waiting:
+        context.respond_with(_when_all_have(waiting, request.timeout_ms, response))
+    else:
+        context.respond(response)
 
 
 async def _when_all_have(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from raftlog.broker.api.context import RequestContext
+from raftlog.broker.api.context import RequestContext, responds_later
 from raftlog.broker.api.request_timeouts import metadata_timeout_seconds
 from raftlog.metadata.commands import DeleteTopics
 from raftlog.wire.errors import ErrorCode
@@ -24,6 +24,7 @@ _STATES_FROM = 6
 _DISABLED_CODE_FROM = 3
 
 
+@responds_later
 async def handle(context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
     """Each topic succeeds or fails on its own."""
     wanted = request.topics

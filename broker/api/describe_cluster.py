@@ -5,7 +5,7 @@ Brokers of the cluster (KIP-700), endpoint types (KIP-919, v1), fenced brokers o
 
 from __future__ import annotations
 
-from raftlog.broker.api.context import RequestContext
+from raftlog.broker.api.context import RequestContext, responds
 from raftlog.broker.api.metadata import CLUSTER_OPERATIONS, client_brokers, client_controller_id
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.describe_cluster import (
@@ -17,6 +17,7 @@ from raftlog.wire.messages.describe_cluster import (
 _BROKERS, _CONTROLLERS = 1, 2
 
 
+@responds
 def handle(context: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
     """The brokers as this client should see them."""
     image = context.services.controller.image

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
-from raftlog.broker.api.context import RequestContext
+from raftlog.broker.api.context import RequestContext, responds_later
 from raftlog.metadata.configs import DEFAULT_BROKER, ConfigEntry
 from raftlog.metadata.records import ResourceType
 from raftlog.metadata.topic_names import topic_name_error
@@ -29,6 +29,7 @@ _RESOURCES_PER_TURN = 8
 Answer = Iterable[ConfigEntry] | tuple[ErrorCode, str]
 
 
+@responds_later
 async def handle(context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     """Each resource succeeds or fails on its own. What is asked twice in the same words is answered once, where Kafka
     answers both: the answer stays in proportion to the question.

@@ -10,7 +10,7 @@ from collections.abc import Coroutine
 from types import CoroutineType
 from typing import Any
 
-from raftlog.broker.api.context import RequestContext
+from raftlog.broker.api.context import RequestContext, responds_later
 from raftlog.broker.core.group.admin import describe_group
 from raftlog.broker.core.group.effects import Decision
 from raftlog.broker.core.group.state import GroupState
@@ -28,6 +28,7 @@ _ALL_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 _Answer = DescribedGroup | Coroutine[Any, Any, DescribedGroup]
 
 
+@responds_later
 async def handle(context: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
     """Each group as it is, or with an error of its own."""
     described = []

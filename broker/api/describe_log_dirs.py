@@ -6,7 +6,7 @@ future replicas, and no directory is cordoned (KIP-1066, v5).
 
 from __future__ import annotations
 
-from raftlog.broker.api.context import RequestContext
+from raftlog.broker.api.context import RequestContext, responds
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
@@ -17,6 +17,7 @@ from raftlog.wire.messages.describe_log_dirs import (
 )
 
 
+@responds
 def handle(context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
     """One result for each data directory."""
     wanted = None

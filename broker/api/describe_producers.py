@@ -5,7 +5,7 @@ The idempotent and transactional producers that a partition remembers.
 
 from __future__ import annotations
 
-from raftlog.broker.api.context import RequestContext
+from raftlog.broker.api.context import RequestContext, responds
 from raftlog.broker.core.log.results import LogUnavailable
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.describe_producers import (
@@ -17,6 +17,7 @@ from raftlog.wire.messages.describe_producers import (
 )
 
 
+@responds
 def handle(context: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
     """The active producers of each partition asked for."""
     wanted: dict[str, dict[int, None]] = {}

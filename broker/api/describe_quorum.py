@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from raftlog.broker.api.context import RequestContext
+from raftlog.broker.api.context import RequestContext, responds_later
 from raftlog.raft.seam import ProposalFailed, QuorumMember, QuorumStatus
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.describe_quorum import (
@@ -25,6 +25,7 @@ METADATA_TOPIC = "__cluster_metadata"
 _LISTENER_NAME = "CONTROLLER"
 
 
+@responds_later
 async def handle(context: RequestContext, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
     """The one partition of the metadata; any other is unknown."""
     status = await _status(context)

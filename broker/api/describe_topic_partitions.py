@@ -6,7 +6,7 @@ creates a topic.
 
 from __future__ import annotations
 
-from raftlog.broker.api.context import RequestContext
+from raftlog.broker.api.context import RequestContext, responds
 from raftlog.broker.api.topics_encoding import TOPIC_OPERATIONS
 from raftlog.metadata.image import NO_LEADER, MetadataImage, PartitionImage, TopicImage
 from raftlog.metadata.topic_names import topic_name_error
@@ -20,6 +20,7 @@ from raftlog.wire.messages.describe_topic_partitions import (
 )
 
 
+@responds
 def handle(context: RequestContext, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
     """One page, and where the next one begins."""
     image = context.services.controller.image

@@ -1,33 +1,27 @@
-"""What every request has in common before and after its handler runs.
+"""From a frame to the handler of its API, and what every request has in common before its handler runs.
 
-A handler module has either `serve(services, raw_request)`, for the data path, or `handle(context, request)`,
-a function or coroutine function whose result is a response message or its encoded body.
+A handler module has either `serve(services, raw_request)`, for the data path, or `handle(context, request)`, which
+answers through the context: see `RequestContext`.
 """
 
 from __future__ import annotations
 
 import importlib
-import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from struct import Struct
-from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
-from raftlog.broker.api.context import RawRequest, RequestContext, Services
+from raftlog.broker.api.context import Handler, RawRequest, RequestContext, Services
 from raftlog.broker.api.handlers import HANDLERS
 from raftlog.broker.server.limits import DECODED_REQUEST_BYTES_MAX
-from raftlog.broker.server.reply import Piece, frame
+from raftlog.broker.server.reply import frame
 from raftlog.wire.apis import APIS, Api, ApiKey
-from raftlog.wire.codec import decode, encode
-from raftlog.wire.errors import InvariantViolation, RemoteProtocolError
+from raftlog.wire.codec import decode
+from raftlog.wire.errors import RemoteProtocolError
 from raftlog.wire.headers import parse_request_header
 
 if TYPE_CHECKING:
-    import asyncio
-
     from raftlog.broker.server.connection import Connection
-
-log = logging.getLogger("raftlog.dispatcher")
 
 _HEADER = Struct(">hhih")
 _NEVER = 1 << 15  # above every version
@@ -45,7 +39,7 @@ class Route:
         self.max_version = api.max_version
         self.flexible_from = _NEVER if api.flexible_from is None else api.flexible_from
         self.serve: Callable[[Services, RawRequest], None] | None = None
-        self.handle: Callable[[RequestContext, Any], Any] | None = None
+        self.handle: Handler[Any] | None = None
 
     def load(self) -> None:
         """Import the handler."""
@@ -62,7 +56,6 @@ class Dispatcher:
         self._services = services
         self._advertised = advertised
         self._routes = {int(key): Route(APIS[key], module) for key, module in HANDLERS.items()}
-        self._tasks: set[asyncio.Task[None]] = set()
 
     def dispatch(self, connection: Connection, request: memoryview) -> None:
         """Serve one request. Raises RemoteProtocolError when the peer broke the protocol."""
@@ -122,43 +115,14 @@ class Dispatcher:
         message = decode(route.api.request, header.api_version, data, header.body_offset, exact=False)
         context = RequestContext(
             services=self._services,
+            api=route.api,
             api_version=header.api_version,
             correlation_id=header.correlation_id,
             client_id=header.client_id,
-            client_host=connection.peer_host,
             listener_name=connection.listener_name,
             advertised=self._advertised.get(connection.listener_name) or connection.local_address,
             connection=connection,
         )
         assert route.handle is not None
-        result = route.handle(context, message)
-        if isinstance(result, CoroutineType):
-            self._spawn(route, context, result)
-        else:
-            connection.reply(self._framed(route, context, result))
-
-    def _framed(self, route: Route, context: RequestContext, result: Any) -> list[Piece]:
-        version = context.api_version
-        body = result if isinstance(result, bytes) else encode(result, version)
-        # The ApiVersions response has header v0 in every version: the client cannot know ours yet.
-        flexible = version >= route.flexible_from and route.api.key != ApiKey.API_VERSIONS
-        return frame(context.correlation_id, body, flexible=flexible)
-
-    def _spawn(self, route: Route, context: RequestContext, work: Coroutine[Any, Any, Any]) -> None:
-        place = context.connection.park()
-
-        async def run() -> None:
-            try:
-                place.complete(self._framed(route, context, await work))
-            except RemoteProtocolError as error:
-                context.connection.close(str(error), level=logging.WARNING)
-            except InvariantViolation as error:
-                log.critical("stopping: %s", error, exc_info=error)
-                self._services.loop.call_exception_handler({"message": "invariant violated", "exception": error})
-            except Exception:
-                log.exception("connection=%r api=%s a bug in serving a request", context.connection, route.api.name)
-                context.connection.close("internal error, see the trace above", level=logging.ERROR)
-
-        task = self._services.loop.create_task(run())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        route.handle(context, message)
+        context.handler_returned()

@@ -6,7 +6,7 @@ broker that is asked becomes the leader of the quorum: that is how `raftlog quor
 
 from __future__ import annotations
 
-from raftlog.broker.api.context import RequestContext
+from raftlog.broker.api.context import RequestContext, responds_later
 from raftlog.broker.api.request_timeouts import metadata_timeout_seconds
 from raftlog.metadata.cluster_commands import ElectionType, ElectLeaders, LeadersElected
 from raftlog.raft.seam import ProposalFailed
@@ -23,6 +23,7 @@ _TYPES_FROM = 1
 _ALL = None
 
 
+@responds_later
 async def handle(context: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
     """Each partition succeeds or fails on its own; when all are asked for, those that need nothing are left out."""
     if request.election_type not in (ElectionType.PREFERRED, ElectionType.UNCLEAN):

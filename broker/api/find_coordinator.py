@@ -6,8 +6,7 @@ their keys are refused in words. The topic behind the groups is created when it 
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from raftlog.broker.api.context import RequestContext
 from raftlog.broker.api.metadata import client_brokers
@@ -35,17 +34,13 @@ class _Place(NamedTuple):
     port: int = -1
 
 
-def handle(
-    context: RequestContext, request: FindCoordinatorRequest
-) -> FindCoordinatorResponse | Coroutine[Any, Any, FindCoordinatorResponse]:
+def handle(context: RequestContext, request: FindCoordinatorRequest) -> None:
     """The leader of each group's partition, at the address that this client is to use."""
-    refusal = _refusal(request.key_type)
-    if refusal is not None:
-        return _answer(context, request, refusal)
-    topic = context.services.controller.image.topics.get(GROUP_TOPIC)
-    if topic is None:
-        return _create_and_answer(context, request)
-    return _answer(context, request, topic)
+    where = _refusal(request.key_type) or context.services.controller.image.topics.get(GROUP_TOPIC)
+    if where is None:
+        context.respond_with(_create_and_answer(context, request))
+    else:
+        context.respond(_answer(context, request, where))
 
 
 def _refusal(key_type: int) -> _Place | None:

@@ -9,15 +9,20 @@ from collections.abc import Coroutine
 from typing import Any
 
 from raftlog.broker.api.context import RequestContext
+from raftlog.broker.api.group_answers import respond_either
 from raftlog.broker.core.group.sync import heartbeat
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 
-def handle(
+def handle(context: RequestContext, request: HeartbeatRequest) -> None:
+    """Answered at once."""
+    respond_either(context, _answer(context, request))
+
+
+def _answer(
     context: RequestContext, request: HeartbeatRequest
 ) -> HeartbeatResponse | Coroutine[Any, Any, HeartbeatResponse]:
-    """Answered at once."""
     groups = context.services.groups
     return groups.ask(
         request.group_id,

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from raftlog.broker.api.config_audit import log_config_changes
-from raftlog.broker.api.context import RequestContext
+from raftlog.broker.api.context import RequestContext, responds_later
 from raftlog.metadata.commands import AlterConfigs, AlterResource, ConfigChange
 from raftlog.wire.messages.incremental_alter_configs import (
     AlterConfigsResource,
@@ -15,6 +15,7 @@ from raftlog.wire.messages.incremental_alter_configs import (
 )
 
 
+@responds_later
 async def handle(context: RequestContext, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
     """Each resource changes as a whole or not at all."""
     command = AlterConfigs(tuple(map(_resource, request.resources)), validate_only=request.validate_only)

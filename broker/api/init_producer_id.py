@@ -7,8 +7,6 @@ refused until there is a transaction coordinator.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
-
 from raftlog.broker.api.context import RequestContext
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -16,18 +14,22 @@ from raftlog.wire.messages.init_producer_id import InitProducerIdRequest, InitPr
 _NONE = -1
 
 
-def handle(
-    context: RequestContext, request: InitProducerIdRequest
-) -> InitProducerIdResponse | Coroutine[None, None, InitProducerIdResponse]:
+def handle(context: RequestContext, request: InitProducerIdRequest) -> None:
     """A new producer id and epoch, or why not."""
-    if request.transactional_id is not None:
-        if not request.transactional_id:
-            return _refused(ErrorCode.INVALID_REQUEST)
+    error = _refusal(request)
+    if error is ErrorCode.NONE:
+        context.respond_with(_new_id(context))
+    else:
+        context.respond(_refused(error))
+
+
+def _refusal(request: InitProducerIdRequest) -> ErrorCode:
+    if request.transactional_id:
         # The one code after which every client stops and says so; others are retried for minutes.
-        return _refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    if (request.producer_id == _NONE) != (request.producer_epoch == _NONE):
-        return _refused(ErrorCode.INVALID_REQUEST)
-    return _new_id(context)
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if request.transactional_id is not None or (request.producer_id == _NONE) != (request.producer_epoch == _NONE):
+        return ErrorCode.INVALID_REQUEST
+    return ErrorCode.NONE
 
 
 async def _new_id(context: RequestContext) -> InitProducerIdResponse:

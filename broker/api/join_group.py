@@ -12,6 +12,7 @@ from types import CoroutineType
 from typing import Any
 
 from raftlog.broker.api.context import RequestContext
+from raftlog.broker.api.group_answers import respond_either
 from raftlog.broker.core.group.join import Caller, join
 from raftlog.broker.core.group.responses import join_error
 from raftlog.wire.errors import ErrorCode
@@ -20,10 +21,14 @@ from raftlog.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 _NULLABLE_PROTOCOL_FROM = 7
 
 
-def handle(
+def handle(context: RequestContext, request: JoinGroupRequest) -> None:
+    """Answered when the join phase ends, or at once when nobody is to be waited for."""
+    respond_either(context, _answer(context, request))
+
+
+def _answer(
     context: RequestContext, request: JoinGroupRequest
 ) -> JoinGroupResponse | Coroutine[Any, Any, JoinGroupResponse]:
-    """Answered when the join phase ends, or at once when nobody is to be waited for."""
     groups = context.services.groups
     version = context.api_version
     # As Java prints an address, which is what tools show.

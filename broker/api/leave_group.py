@@ -10,6 +10,7 @@ from types import CoroutineType
 from typing import Any
 
 from raftlog.broker.api.context import RequestContext
+from raftlog.broker.api.group_answers import respond_either
 from raftlog.broker.core.group.leave import leave
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
@@ -17,10 +18,14 @@ from raftlog.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupRespo
 _SEVERAL_MEMBERS_FROM = 3
 
 
-def handle(
+def handle(context: RequestContext, request: LeaveGroupRequest) -> None:
+    """Answered at once, or, for the last to go, when it is stored that the group is empty."""
+    respond_either(context, _answer(context, request))
+
+
+def _answer(
     context: RequestContext, request: LeaveGroupRequest
 ) -> LeaveGroupResponse | Coroutine[Any, Any, LeaveGroupResponse]:
-    """Answered at once, or, for the last to go, when it is stored that the group is empty."""
     groups = context.services.groups
     version = context.api_version
     members = request.members

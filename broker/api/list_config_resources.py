@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from raftlog.broker.api.context import RequestContext
+from raftlog.broker.api.context import RequestContext, responds
 from raftlog.metadata.image import MetadataImage
 from raftlog.metadata.records import ResourceType
 from raftlog.wire.errors import ErrorCode
@@ -27,6 +27,7 @@ _ALL_TYPES = (
 )
 
 
+@responds
 def handle(context: RequestContext, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
     """Names by type; without types, all of them."""
     image = context.services.controller.image

@@ -5,12 +5,13 @@ States and a filter on them (KIP-518, v4), types and a filter on them (KIP-848, 
 
 from __future__ import annotations
 
-from raftlog.broker.api.context import RequestContext
+from raftlog.broker.api.context import RequestContext, responds_later
 from raftlog.broker.core.group.admin import list_groups
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
 
+@responds_later
 async def handle(context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
     """All groups, or those that pass the filters; with an error the list may lack some."""
     errors: list[ErrorCode] = []

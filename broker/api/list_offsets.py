@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from raftlog.broker.api.context import RequestContext
+from raftlog.broker.api.context import RequestContext, responds
 from raftlog.broker.core.log.results import LogUnavailable
 from raftlog.broker.runtime.partition import Partition
 from raftlog.wire.errors import ErrorCode
@@ -38,6 +38,7 @@ _READ_UNCOMMITTED, _READ_COMMITTED = 0, 1
 _CONSUMER = -1
 
 
+@responds
 def handle(context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
     """One offset for each partition asked for."""
     asked = Counter((topic.name, p.partition_index) for topic in request.topics for p in topic.partitions)

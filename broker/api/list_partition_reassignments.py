@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from raftlog.broker.api.context import RequestContext
+from raftlog.broker.api.context import RequestContext, responds
 from raftlog.metadata.image import MetadataImage, PartitionImage
 from raftlog.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
@@ -14,6 +14,7 @@ from raftlog.wire.messages.list_partition_reassignments import (
 )
 
 
+@responds
 def handle(
     context: RequestContext, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:

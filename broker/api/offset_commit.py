@@ -10,6 +10,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from raftlog.broker.api.context import RequestContext
+from raftlog.broker.api.group_answers import respond_either
 from raftlog.broker.core.group.offsets import commit_offsets, refuse_commit
 from raftlog.broker.runtime.group_shard_host import GroupShardHost
 from raftlog.wire.errors import ErrorCode
@@ -18,8 +19,12 @@ from raftlog.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommi
 _Answer = OffsetCommitResponse | Coroutine[Any, Any, OffsetCommitResponse]
 
 
-def handle(context: RequestContext, request: OffsetCommitRequest) -> _Answer:
+def handle(context: RequestContext, request: OffsetCommitRequest) -> None:
     """Answered when the offsets are committed."""
+    respond_either(context, _answer(context, request))
+
+
+def _answer(context: RequestContext, request: OffsetCommitRequest) -> _Answer:
     groups = context.services.groups
 
     def refuse(error: ErrorCode) -> OffsetCommitResponse:

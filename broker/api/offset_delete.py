@@ -6,6 +6,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from raftlog.broker.api.context import RequestContext
+from raftlog.broker.api.group_answers import respond_either
 from raftlog.broker.core.group.offsets import delete_offsets
 from raftlog.broker.runtime.group_shard_host import GroupShardHost
 from raftlog.wire.errors import ErrorCode
@@ -14,8 +15,12 @@ from raftlog.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDelet
 _Answer = OffsetDeleteResponse | Coroutine[Any, Any, OffsetDeleteResponse]
 
 
-def handle(context: RequestContext, request: OffsetDeleteRequest) -> _Answer:
+def handle(context: RequestContext, request: OffsetDeleteRequest) -> None:
     """Answered when the removals are committed."""
+    respond_either(context, _answer(context, request))
+
+
+def _answer(context: RequestContext, request: OffsetDeleteRequest) -> _Answer:
     groups = context.services.groups
 
     def refuse(error: ErrorCode) -> OffsetDeleteResponse:

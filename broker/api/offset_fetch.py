@@ -11,6 +11,7 @@ from types import CoroutineType
 from typing import Any
 
 from raftlog.broker.api.context import RequestContext
+from raftlog.broker.api.group_answers import respond_either
 from raftlog.broker.core.group.effects import Decision
 from raftlog.broker.core.group.offsets import (
     TOPIC_IDS_FROM,
@@ -41,10 +42,14 @@ _GROUP_ERROR_FROM = 2
 _Answer = OffsetFetchResponseGroup | Coroutine[Any, Any, OffsetFetchResponseGroup]
 
 
-def handle(
+def handle(context: RequestContext, request: OffsetFetchRequest) -> None:
+    """Answered when all that the answer rests on is committed: an offset that was told is never taken back."""
+    respond_either(context, _answer(context, request))
+
+
+def _answer(
     context: RequestContext, request: OffsetFetchRequest
 ) -> OffsetFetchResponse | Coroutine[Any, Any, OffsetFetchResponse]:
-    """Answered when all that the answer rests on is committed: an offset that was told is never taken back."""
     groups = _distinct(request.groups) if context.api_version >= _SEVERAL_GROUPS_FROM else [_as_group(request)]
     answers = [_ask(context, group) for group in groups]
     done = [answer for answer in answers if not isinstance(answer, CoroutineType)]

@@ -6,7 +6,7 @@ Where a leader epoch ended in our log (KIP-101, KIP-279); consumers use it to no
 
 from __future__ import annotations
 
-from raftlog.broker.api.context import RequestContext
+from raftlog.broker.api.context import RequestContext, responds
 from raftlog.broker.core.log.results import LogUnavailable
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.offset_for_leader_epoch import (
@@ -18,6 +18,7 @@ from raftlog.wire.messages.offset_for_leader_epoch import (
 )
 
 
+@responds
 def handle(context: RequestContext, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
     """The end of the largest epoch that is not larger than the one asked for, for each partition."""
     return OffsetForLeaderEpochResponse(

@@ -5,12 +5,13 @@ Any broker takes the request; the leader of the quorum carries it out. One chang
 
 from __future__ import annotations
 
-from raftlog.broker.api.context import RequestContext
+from raftlog.broker.api.context import RequestContext, responds_later
 from raftlog.raft.seam import NotLeader, ProposalFailed
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 
 
+@responds_later
 async def handle(context: RequestContext, request: RemoveRaftVoterRequest) -> RemoveRaftVoterResponse:
     """The answer comes when the others have agreed."""
     services = context.services

@@ -9,16 +9,21 @@ from collections.abc import Coroutine
 from typing import Any
 
 from raftlog.broker.api.context import RequestContext
+from raftlog.broker.api.group_answers import respond_either
 from raftlog.broker.core.group.responses import sync_error
 from raftlog.broker.core.group.sync import sync
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 
-def handle(
+def handle(context: RequestContext, request: SyncGroupRequest) -> None:
+    """Answered when the leader's assignment is stored."""
+    respond_either(context, _answer(context, request))
+
+
+def _answer(
     context: RequestContext, request: SyncGroupRequest
 ) -> SyncGroupResponse | Coroutine[Any, Any, SyncGroupResponse]:
-    """Answered when the leader's assignment is stored."""
     groups = context.services.groups
     version = context.api_version
     return groups.ask(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from raftlog.broker.api.context import RequestContext
+from raftlog.broker.api.context import RequestContext, responds_later
 from raftlog.metadata.cluster_commands import UnregisterBroker
 from raftlog.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 
 
+@responds_later
 async def handle(context: RequestContext, request: UnregisterBrokerRequest) -> UnregisterBrokerResponse:
     """The answer comes when it is committed."""
     answer = await context.services.controller.execute(UnregisterBroker(request.broker_id))

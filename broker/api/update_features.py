@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raftlog.broker.api.context import RequestContext
+from raftlog.broker.api.context import RequestContext, responds_later
 from raftlog.broker.api.request_timeouts import metadata_timeout_seconds
 from raftlog.metadata.cluster_commands import FeatureUpdate, UpdateFeatures, UpgradeType
 from raftlog.wire.messages.update_features import (
@@ -15,6 +15,7 @@ from raftlog.wire.messages.update_features import (
 _UPGRADE_TYPES_FROM = 1
 
 
+@responds_later
 async def handle(context: RequestContext, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
     """The answer comes when the levels are committed; an older client is told about each feature."""
     updates = tuple(_update(context, each) for each in request.feature_updates)

@@ -5,8 +5,9 @@ Requests and responses go through the codec in the version under test: what a cl
 
 from __future__ import annotations
 
+import asyncio
 import importlib
-import inspect
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -16,11 +17,13 @@ from raftlog.broker.config import BrokerConfig
 from raftlog.broker.runtime.contact import Suspects
 from raftlog.broker.runtime.controller import Controller
 from raftlog.broker.runtime.opening import open_controller, random_id
+from raftlog.broker.server.reply import PendingReply, Piece
 from raftlog.metadata.commands import CreateTopics, NewTopic, RegisterBroker, TopicResult
 from raftlog.metadata.image import MetadataImage
 from raftlog.metadata.records import Endpoint
 from raftlog.wire.apis import APIS, ApiKey
 from raftlog.wire.codec import decode, encode
+from raftlog.wire.headers import parse_response_header
 from raftlog.wire.schema import Message
 
 CLUSTER_ID = "b3lsLW5vdC1hLWNsdXN0ZX"
@@ -70,6 +73,8 @@ class AdminWorld:
         api = APIS[key]
         received = decode(api.request, version, encode(request, version))
         services = SimpleNamespace(
+            loop=asyncio.get_running_loop(),
+            tasks=set(),
             node_id=1,
             cluster_id=CLUSTER_ID,
             config=self.config,
@@ -77,22 +82,44 @@ class AdminWorld:
             suspects=self.suspects,
             **self.services,
         )
+        connection = ClientConnection()
         context = RequestContext(
             services=cast(Any, services),
+            api=api,
             api_version=version,
             correlation_id=7,
             client_id="test",
-            client_host="127.0.0.1",
             listener_name="PLAINTEXT",
             advertised=ADVERTISED,
-            connection=cast(Any, None),
+            connection=cast(Any, connection),
         )
-        module = importlib.import_module(f"raftlog.broker.api.{_module(key)}")
-        result = module.handle(context, received)
-        if inspect.iscoroutine(result):
-            result = await result
-        body = result if isinstance(result, bytes) else encode(result, version)
-        return decode(api.response, version, body)
+        importlib.import_module(f"raftlog.broker.api.{_module(key)}").handle(context, received)
+        context.handler_returned()
+        frame = await connection.answer
+        _, offset = parse_response_header(key, version, frame)
+        return decode(api.response, version, frame, offset)
+
+
+class ClientConnection:
+    """A connection of which one reply is expected."""
+
+    peer_host = "127.0.0.1"
+
+    def __init__(self) -> None:
+        self.facts: dict[str, str] = {}
+        self.answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+    def reply(self, pieces: Sequence[Piece]) -> None:
+        self.answer.set_result(b"".join(bytes(cast(Any, piece)) for piece in pieces)[4:])
+
+    def reply_ready(self, pieces: Sequence[Piece]) -> None:
+        self.reply(pieces)
+
+    def park(self) -> PendingReply:
+        return PendingReply(self)
+
+    def close(self, reason: str, *, level: int = 0) -> None:
+        self.answer.set_exception(ConnectionError(reason))
 
 
 def _module(key: ApiKey) -> str:
