@@ -18,7 +18,8 @@ from raftlog.broker.server.limits import (
 from raftlog.broker.server.reply import frame
 from raftlog.wire.codec import encode
 from raftlog.wire.errors import ErrorCode, RemoteProtocolError
-from raftlog.wire.primitives import TAGGED_FIELDS_MAX, encode_varint
+from raftlog.wire.primitives import TAGGED_FIELDS_MAX
+from raftlog.wire.varint import encode_unsigned_varint, read_unsigned_varint
 
 if TYPE_CHECKING:
     from raftlog.broker.api.leader_hints import NodeAddress
@@ -111,7 +112,7 @@ class OneBatch:
             return None
         if version >= FLEXIBLE_FROM:
             (index,) = _INT32.unpack_from(request, at)
-            size, at = _varint(request, at + 4)
+            size, at = read_unsigned_varint(request, at + 4)
             end = at + size - 1
             return (index, request[at:end]) if size and request[end:] == _NO_TAGS else None
         index, size = _INDEX_LENGTH.unpack_from(request, at)
@@ -190,10 +191,10 @@ def parse_classic(request: memoryview, position: int, version: int) -> tuple[int
 
 def parse_flexible(request: memoryview, position: int, version: int) -> tuple[int, int, Wanted]:
     """v9 to v13: (acks, time-out in ms, topics). Raises IndexError or struct.error when the request is cut."""
-    length, position = _varint(request, position)
+    length, position = read_unsigned_varint(request, position)
     position += max(length - 1, 0)
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(request, position)
-    topic_count, position = _varint(request, position + 6)
+    topic_count, position = read_unsigned_varint(request, position + 6)
     topics: Wanted = []
     entries = _admitted(topic_count)
     for _ in range(_plausible(topic_count - 1, request, position)):
@@ -201,17 +202,17 @@ def parse_flexible(request: memoryview, position: int, version: int) -> tuple[in
             key = bytes(request[position : position + 16])
             position += 16
         else:
-            length, position = _varint(request, position)
+            length, position = read_unsigned_varint(request, position)
             if length == 0:
                 raise RemoteProtocolError(f"Produce v{version}: a topic without a name")
             key = bytes(request[position : position + length - 1])
             position += length - 1
-        partition_count, position = _varint(request, position)
+        partition_count, position = read_unsigned_varint(request, position)
         entries = _admitted(entries + partition_count)
         partitions: list[tuple[int, memoryview | None]] = []
         for _ in range(_plausible(partition_count - 1, request, position)):
             (index,) = _INT32.unpack_from(request, position)
-            size, position = _varint(request, position + 4)
+            size, position = read_unsigned_varint(request, position + 4)
             if size == 0:
                 partitions.append((index, None))
             else:
@@ -224,32 +225,15 @@ def parse_flexible(request: memoryview, position: int, version: int) -> tuple[in
     return acks, timeout_ms, topics
 
 
-def _varint(request: memoryview, position: int) -> tuple[int, int]:
-    byte = request[position]
-    if byte < 0x80:
-        return byte, position + 1
-    value = byte & 0x7F
-    shift = 7
-    while True:
-        position += 1
-        byte = request[position]
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, position + 1
-        shift += 7
-        if shift > 28:
-            raise RemoteProtocolError("Produce: a length of more than five bytes")
-
-
 def _skip_tags(request: memoryview, position: int) -> int:
     if request[position] == 0:
         return position + 1
-    count, position = _varint(request, position)
+    count, position = read_unsigned_varint(request, position)
     if count > TAGGED_FIELDS_MAX:
         raise RemoteProtocolError(f"Produce: {count} tagged fields")
     for _ in range(_plausible(count, request, position)):
-        _, position = _varint(request, position)
-        size, position = _varint(request, position)
+        _, position = read_unsigned_varint(request, position)
+        size, position = read_unsigned_varint(request, position)
         position += size
     return position
 
@@ -312,7 +296,7 @@ def _encode_partition(index: int, result: AppendResult, version: int) -> bytes:
 
 
 def _count(count: int, flexible: bool) -> bytes:
-    return encode_varint(count + 1) if flexible else _INT32.pack(count)
+    return encode_unsigned_varint(count + 1) if flexible else _INT32.pack(count)
 
 
 def encode_with_messages(outcome: Outcome, version: int, leaders: Leaders, nodes: list[NodeAddress]) -> bytes:

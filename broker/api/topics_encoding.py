@@ -11,7 +11,7 @@ from struct import Struct
 
 from raftlog.metadata.image import NO_LEADER, MetadataImage, TopicImage
 from raftlog.wire.errors import ErrorCode
-from raftlog.wire.primitives import encode_varint
+from raftlog.wire.varint import encode_unsigned_varint
 
 FLEXIBLE_FROM = 9
 NO_OPERATIONS = -(2**31)
@@ -39,7 +39,7 @@ _cache: dict[int, tuple[MetadataImage, bytes]] = {}
 
 def encode_length(count: int, version: int) -> bytes:
     """The length before an array of `count` elements."""
-    return encode_varint(count + 1) if version >= FLEXIBLE_FROM else _INT.pack(count)
+    return encode_unsigned_varint(count + 1) if version >= FLEXIBLE_FROM else _INT.pack(count)
 
 
 def encode_all_topics(image: MetadataImage, version: int, suspects: frozenset[int] = NOBODY) -> bytes:

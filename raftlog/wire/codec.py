@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 
 from raftlog.wire.decoder_compiler import compile_decoder
 from raftlog.wire.encoder_compiler import compile_encoder
-from raftlog.wire.errors import NotEncodable, RemoteProtocolError, UnsupportedVersionField
-from raftlog.wire.primitives import Buffer, Malformed
+from raftlog.wire.errors import Malformed, NotEncodable, RemoteProtocolError, UnsupportedVersionField
 from raftlog.wire.schema import Message
 from raftlog.wire.source import field_path
+from raftlog.wire.varint import Buffer
 
 __all__ = ["Buffer", "NotEncodable", "UnsupportedVersionField", "decode", "encode", "encode_parts"]
 

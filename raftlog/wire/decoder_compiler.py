@@ -18,18 +18,20 @@ from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 from raftlog.wire import primitives
+from raftlog.wire.errors import Malformed
 from raftlog.wire.schema import Field, Kind, Message, Struct
 from raftlog.wire.source import Source, join_paths
+from raftlog.wire.varint import finish_unsigned_varint, read_unsigned_varint
 
 _BYTES_KINDS = (Kind.BYTES, Kind.RECORDS)
 _NAMES: dict[str, Any] = {
-    "Malformed": primitives.Malformed,
+    "Malformed": Malformed,
     "array_reader": primitives.array_reader,
-    "finish_varint": primitives.finish_varint,
+    "finish_varint": finish_unsigned_varint,
     "new": object.__new__,
     "null_or_negative": primitives.null_or_negative,
     "overrun": primitives.overrun,
-    "read_varint": primitives.read_varint,
+    "read_varint": read_unsigned_varint,
     "skip_tagged_fields": primitives.skip_tagged_fields,
     "too_many": primitives.too_many,
 }

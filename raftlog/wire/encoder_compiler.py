@@ -19,14 +19,15 @@ from raftlog.wire import primitives
 from raftlog.wire.errors import NotEncodable, UnsupportedVersionField
 from raftlog.wire.schema import Field, Kind, Message, Struct
 from raftlog.wire.source import Source, join_paths
+from raftlog.wire.varint import ONE_BYTE, encode_unsigned_varint
 
 _NAMES: dict[str, Any] = {
     "NotEncodable": NotEncodable,
-    "ONE_BYTE": primitives.ONE_BYTE,
+    "ONE_BYTE": ONE_BYTE,
     "UnsupportedVersionField": UnsupportedVersionField,
     "byte_length": primitives.byte_length,
     "encode_string_length": primitives.encode_string_length,
-    "encode_varint": primitives.encode_varint,
+    "encode_varint": encode_unsigned_varint,
     "splice": primitives.splice,
 }
 _ZERO = "x"  # a zero byte, which takes no value

@@ -16,6 +16,10 @@ class RemoteProtocolError(Exception):
     """The other side sent bytes that are not the Kafka protocol: malformed, truncated or lying."""
 
 
+class Malformed(RemoteProtocolError):
+    """The bytes of a message do not follow the protocol. Says what is wrong, not where."""
+
+
 class InvariantViolation(Exception):
     """Something that our own code promised does not hold. Never the fault of a peer."""
 

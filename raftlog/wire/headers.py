@@ -10,8 +10,9 @@ from struct import error as StructError
 from typing import NamedTuple
 
 from raftlog.wire.apis import APIS, Api
-from raftlog.wire.errors import RemoteProtocolError
-from raftlog.wire.primitives import Buffer, Malformed, skip_tagged_fields
+from raftlog.wire.errors import Malformed, RemoteProtocolError
+from raftlog.wire.primitives import skip_tagged_fields
+from raftlog.wire.varint import Buffer
 
 _REQUEST = Packing(">hhih")  # API key, API version, correlation id, length of the client id
 _CORRELATION_ID = Packing(">i")

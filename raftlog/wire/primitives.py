@@ -1,9 +1,7 @@
-"""What compiled encoders and decoders call at run time: varints, tagged fields to skip, tables of packers.
+"""What compiled encoders and decoders call at run time: tagged fields to skip, tables of packers.
 
 Does not know messages or fields: a complaint is a `Malformed` with no name in it, and raftlog.wire.codec finds out from
 the traceback which field was being read.
-
-Unsigned varints are those of KIP-482: seven bits a byte, lowest first, at most five bytes.
 """
 
 from __future__ import annotations
@@ -13,12 +11,9 @@ from functools import cache
 from struct import Struct as Packing
 from typing import Any
 
-from raftlog.wire.errors import NotEncodable
+from raftlog.wire.errors import Malformed, NotEncodable
+from raftlog.wire.varint import Buffer, encode_unsigned_varint, finish_unsigned_varint, read_unsigned_varint
 
-Buffer = bytes | bytearray | memoryview
-
-VARINT_BYTES_MAX = 5
-LENGTH_MAX = 0x7FFF_FFFF
 TAGGED_FIELDS_MAX = 1000  # unknown ones in one section; each takes time and nothing else
 STRING_BYTES_MAX = 0x7FFF  # also where the length is a varint
 ERROR_MESSAGE_CHARACTERS_MAX = STRING_BYTES_MAX // 4  # whatever they are in UTF-8
@@ -26,61 +21,22 @@ SMALL_ARRAY = 64  # arrays with fewer elements find their reader in a table
 _TABLE_COUNT_MAX = 256  # larger arrays get a packer made for the occasion
 _BYTES_COPIED_MAX = 4096  # below this, copying into the output is cheaper than another buffer
 
-ONE_BYTE = tuple(bytes((value,)) for value in range(128))
-
-
-class Malformed(Exception):
-    """The bytes do not follow the protocol. Says what is wrong, not where."""
-
-
-def encode_varint(value: int) -> bytes:
-    if value < 128:
-        return ONE_BYTE[value]
-    encoded = bytearray()
-    while value > 127:
-        encoded.append(value & 127 | 128)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)
-
 
 def encode_string_length(length_and_one: int) -> bytes:
     """The varint in front of a compact string that is too long for a length of one byte."""
     if length_and_one > STRING_BYTES_MAX + 1:
         raise NotEncodable(f"a string of {length_and_one - 1} bytes; at most {STRING_BYTES_MAX} fit")
-    return encode_varint(length_and_one)
-
-
-def read_varint(data: Buffer, position: int) -> tuple[int, int]:
-    """The value and the position after it. Raises IndexError where the data end."""
-    first = data[position]
-    if first < 128:
-        return first, position + 1
-    return finish_varint(data, position + 1, first)
-
-
-def finish_varint(data: Buffer, position: int, first: int) -> tuple[int, int]:
-    """The rest of a varint whose first byte, already read, announces more."""
-    value = first & 127
-    for shift in (7, 14, 21, 28):
-        byte = data[position]
-        position += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            if value > LENGTH_MAX:
-                raise Malformed(f"a varint of {value}, above {LENGTH_MAX}")
-            return value, position
-    raise Malformed(f"a varint longer than {VARINT_BYTES_MAX} bytes")
+    return encode_unsigned_varint(length_and_one)
 
 
 def skip_tagged_fields(data: Buffer, position: int, end: int, first: int) -> int:
     """The position after tagged fields none of which is known. `first` is the first byte of their count."""
-    count, position = (first, position) if first < 128 else finish_varint(data, position, first)
+    count, position = (first, position) if first < 128 else finish_unsigned_varint(data, position, first)
     if count > TAGGED_FIELDS_MAX:
         raise Malformed(f"{count} tagged fields, more than {TAGGED_FIELDS_MAX}")
     for _ in range(count):
-        _, position = read_varint(data, position)
-        size, position = read_varint(data, position)
+        _, position = read_unsigned_varint(data, position)
+        size, position = read_unsigned_varint(data, position)
         position += size
         if position > end:
             raise overrun(size, position - size, end)
@@ -182,7 +138,7 @@ class ArrayWriters(dict[Any, Callable[..., bytes]]):
                 output += packing.pack(*values[taken : taken + width])
                 taken += width
                 if has_varint:
-                    output += encode_varint(values[taken])
+                    output += encode_unsigned_varint(values[taken])
                     taken += 1
             return bytes(output)
 

@@ -19,8 +19,8 @@ from raftlog.wire.errors import RemoteProtocolError
 from raftlog.wire.internal.group_metadata import GroupMetadataKey, GroupMetadataValue
 from raftlog.wire.internal.group_metadata import MemberMetadata as MemberMetadataValue
 from raftlog.wire.internal.offset_commit import OffsetCommitValue
-from raftlog.wire.primitives import encode_varint
 from raftlog.wire.schema import ZERO_UUID
+from raftlog.wire.varint import encode_unsigned_varint
 
 NO_EXPIRY = -1
 
@@ -124,7 +124,7 @@ def _encode_offset(value: CommittedOffset) -> bytes:
     return b"".join(
         (
             _VALUE_HEAD.pack(_OFFSET_VALUE, value.offset, value.leader_epoch),
-            encode_varint(len(text) + 1),
+            encode_unsigned_varint(len(text) + 1),
             text,
             _INT64.pack(value.commit_timestamp_ms),
             _NO_TAGS if value.topic_id == ZERO_UUID else _ONE_TAG_TOPIC_ID + value.topic_id,
