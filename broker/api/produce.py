@@ -268,4 +268,4 @@ class Produced:
 
 def refused(error: ErrorCode, message: str | None = None) -> AppendResult:
     """A partition's result when nothing reached its log."""
-    return AppendResult(error, -1, -1, -1, -1, message)
+    return AppendResult.refused(error, message)

@@ -16,9 +16,9 @@ from raftlog.broker.runtime.replica_fetching import awaits_opening, read_for_rep
 from raftlog.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from raftlog.broker.core.log.transactions import AbortedTransaction
     from raftlog.broker.runtime.partition import Partition
     from raftlog.broker.runtime.partition_manager import PartitionManager
-    from raftlog.broker.store.partition_log import AbortedTransaction
 
 Session: TypeAlias = "FetchSession[PartitionWatch]"
 

@@ -109,7 +109,7 @@ class Partition:
         """Append for a coordinator of this broker: as with acks=all, enough replicas must be in sync."""
         if self.error is not ErrorCode.NONE or self.isr_size < self.min_isr:
             error = self.error if self.error is not ErrorCode.NONE else ErrorCode.NOT_ENOUGH_REPLICAS
-            return AppendResult(error, -1, -1, -1, -1)
+            return AppendResult.refused(error)
         result = self.log.append_as_leader(records, self.leader_epoch, now_ms, origin=AppendOrigin.COORDINATOR)
         if result.error is ErrorCode.NONE:
             self._appended(result)

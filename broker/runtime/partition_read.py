@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
     from raftlog.broker.core.fetch.session import FetchedPartition
+    from raftlog.broker.core.log.results import FileRange
+    from raftlog.broker.core.log.transactions import AbortedTransaction
     from raftlog.broker.runtime.fetching import PartitionWatch
-    from raftlog.broker.store.partition_log import AbortedTransaction, FileSlice
     from raftlog.wire.errors import ErrorCode
 
 Entry: TypeAlias = "FetchedPartition[PartitionWatch]"
@@ -25,7 +26,7 @@ class PartitionRead(NamedTuple):
     high_watermark: int
     last_stable_offset: int
     log_start_offset: int
-    records: FileSlice | None
+    records: FileRange | None
     aborted: Sequence[AbortedTransaction] | None
     diverging: tuple[int, int] | None = None  # epoch, end offset (KIP-595)
     preferred_replica: int = -1  # where the reader should read instead (KIP-392)

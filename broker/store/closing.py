@@ -17,8 +17,8 @@ from raftlog.broker.core.log.results import LogUnavailable
 
 if TYPE_CHECKING:
     from raftlog.broker.store.data_directory import DataDirectory
-    from raftlog.broker.store.flush_ticket import FlushTicket
     from raftlog.broker.store.partition_log import PartitionLog
+    from raftlog.broker.store.pending_flush import PendingFlush
 
 FEW_LOGS: Final = 64
 """Up to so many logs are synced file by file, together: each holds a few descriptors. Nothing else that is written to
@@ -93,7 +93,7 @@ def _take_staged(log: PartitionLog) -> None:
 
 async def _sync_each(logs: list[PartitionLog], in_thread: InThread) -> bool:
     clean = True
-    pending: list[tuple[PartitionLog, FlushTicket, asyncio.Future[None]]] = []
+    pending: list[tuple[PartitionLog, PendingFlush, asyncio.Future[None]]] = []
     for log in logs:
         try:
             ticket = log.begin_close()

@@ -26,8 +26,9 @@ class Descriptor:
         self._disk = disk
         self.fd = fd
 
-    def fileno(self) -> int:
-        return self.fd
+    def read(self, length: int, position: int, /) -> bytes:
+        """`length` bytes, or fewer if the file ends. Raises OSError."""
+        return read_exactly(self._disk, self.fd, length, position)
 
     def __del__(self) -> None:
         self._disk.close(self.fd)
@@ -117,15 +118,16 @@ def write_all(disk: Disk, fd: int, data: Buffer, position: int) -> None:
 
 def read_exactly(disk: Disk, fd: int, length: int, position: int) -> bytes:
     """`length` bytes, or fewer if the file ends."""
+    part = disk.read_at(fd, min(length, WHOLE_READ_BYTES), position)
+    if len(part) == length or not part:
+        return part
     parts = []
-    while length > 0:
-        part = disk.read_at(fd, min(length, WHOLE_READ_BYTES), position)
-        if not part:
-            break
+    while part:
         parts.append(part)
         position += len(part)
         length -= len(part)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+        part = disk.read_at(fd, min(length, WHOLE_READ_BYTES), position) if length else b""
+    return b"".join(parts)
 
 
 def read_whole(disk: Disk, path: str) -> bytes:

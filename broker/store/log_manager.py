@@ -26,10 +26,10 @@ from raftlog.broker.ports import Clock, Disk
 from raftlog.broker.store.closing import close_logs
 from raftlog.broker.store.data_directory import CHECKPOINTS, DataDirectory, read_all_checkpoints
 from raftlog.broker.store.disk import OsDisk
-from raftlog.broker.store.flush_ticket import FlushTicket
 from raftlog.broker.store.managed_log import ManagedLog
 from raftlog.broker.store.names import CLEANED_OFFSETS, LOG_STARTS, RECOVERY_POINTS
 from raftlog.broker.store.partition_log import PartitionLog
+from raftlog.broker.store.pending_flush import PendingFlush
 from raftlog.broker.store.store import PRODUCER_EXPIRATION_MS, Store
 from raftlog.broker.store.upkeep import Upkeep
 
@@ -209,7 +209,7 @@ class LogManager:
         """Recover every log, syncing several at once: their commits share the disk's journal."""
         started = self.clock.monotonic()
         logger.info("directory=%s was not closed: recovering %d logs", directory.path, len(directory.logs))
-        syncing: list[tuple[PartitionLog, FlushTicket, Future[None]]] = []
+        syncing: list[tuple[PartitionLog, PendingFlush, Future[None]]] = []
         began, left = started, RECOVERED_A_TURN
         for log in list(directory.logs.values()):
             if not left or self.clock.monotonic() - began > RECOVERY_SECONDS_A_TURN:

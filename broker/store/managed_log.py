@@ -10,12 +10,12 @@ from raftlog.broker.core.log.config import LogConfig
 from raftlog.broker.core.log.producers import ProducerStates
 from raftlog.broker.core.log.results import LogDamaged, LogUnavailable
 from raftlog.broker.core.log.validation import BatchRules
-from raftlog.broker.store.cut_plan import CutPlan
-from raftlog.broker.store.flush_ticket import FlushTicket
 from raftlog.broker.store.open_log import OpenLog
+from raftlog.broker.store.pending_flush import PendingFlush
 from raftlog.broker.store.recovery import recover
 from raftlog.broker.store.segment import LOG_SUFFIX
 from raftlog.broker.store.store import Store
+from raftlog.broker.store.truncation_plan import TruncationPlan
 from raftlog.wire.errors import InvariantViolation
 
 logger = logging.getLogger("raftlog.log")
@@ -142,7 +142,7 @@ class ManagedLog:
             self.end_flush(ticket)
         return self.opened
 
-    def begin_open(self) -> FlushTicket | None:
+    def begin_open(self) -> PendingFlush | None:
         """As `open`, but what was recovered is not synced: that is to be done, and `end_flush` called, before anybody
         is served. None if there is nothing to sync. Raises LogUnavailable.
         """
@@ -159,7 +159,7 @@ class ManagedLog:
                 new=self.is_new,
             )
             self.is_new = False
-            ticket = opened.flush_ticket(recovery_point, end) if end > recovery_point else None
+            ticket = opened.pending_flush(recovery_point, end) if end > recovery_point else None
         except (OSError, LogDamaged) as error:
             if self.is_new and isinstance(error, OSError) and error.errno in FULL_DISK_ERRORS:
                 # Nothing is in it that could be lost: it is tried again when it is asked for again.
@@ -193,12 +193,12 @@ class ManagedLog:
             raise self.fail(error) from error
         return True
 
-    def begin_close(self) -> FlushTicket | None:
+    def begin_close(self) -> PendingFlush | None:
         """As `prepare_close`; what to sync, perhaps in a thread. None if it is closed. Raises LogUnavailable."""
         if not self.prepare_close():
             return None
         try:
-            return self.opened.flush_ticket(self.recovery_point, self.log_end_offset)
+            return self.opened.pending_flush(self.recovery_point, self.log_end_offset)
         except OSError as error:
             raise self.fail(error) from error
 
@@ -214,11 +214,11 @@ class ManagedLog:
         if self._opened is not None:
             self._opened.take_staged_epochs(self.log_end_offset)
 
-    def nothing_to_sync(self) -> FlushTicket:
+    def nothing_to_sync(self) -> PendingFlush:
         """For `end_close`, when all that `prepare_close` left was synced already."""
-        return FlushTicket(self.opened, self.log_end_offset, (), (), None)
+        return PendingFlush(self.opened, self.log_end_offset, (), (), None)
 
-    def end_close(self, ticket: FlushTicket) -> None:
+    def end_close(self, ticket: PendingFlush) -> None:
         """The ticket was synced: let go of the files. Used again, the log opens again, without a scan."""
         self.end_flush(ticket)
         if self._opened is not None:
@@ -261,7 +261,7 @@ class ManagedLog:
 
     # Shrinking ---------------------------------------------------------------------------------------
 
-    def plan_cut(self, end_offset: int) -> CutPlan | None:
+    def plan_truncation(self, end_offset: int) -> TruncationPlan | None:
         """What is to be read before the log is cut at `end_offset`; None if nothing of it would be left.
 
         Raises LogUnavailable.
@@ -273,11 +273,11 @@ class ManagedLog:
             end_offset = opened.end_below(end_offset)
             if end_offset < self.log_start_offset:
                 return None
-            return CutPlan(opened, self.log_start_offset, self.recovery_point, end_offset)
+            return TruncationPlan(opened, self.log_start_offset, self.recovery_point, end_offset)
         except (OSError, LogDamaged) as error:
             raise self.fail(error) from error
 
-    def _cut(self, plan: CutPlan, producers: ProducerStates | None) -> None:
+    def _cut(self, plan: TruncationPlan, producers: ProducerStates | None) -> None:
         end_offset, opened = plan.end_offset, self.opened
         try:
             producers = producers or plan.run()
@@ -295,7 +295,7 @@ class ManagedLog:
 
     # Flushing ----------------------------------------------------------------------------------------
 
-    def begin_flush(self, *, rolled_only: bool = False) -> FlushTicket | None:
+    def begin_flush(self, *, rolled_only: bool = False) -> PendingFlush | None:
         """What to sync, perhaps in a thread, before all that is in the log now is safe; None if it is already.
 
         With `rolled_only` the active segment is left out. Then `end_flush` or, if syncing failed, `fail`. Raises
@@ -313,11 +313,11 @@ class ManagedLog:
         if self.recovery_point >= end_offset:
             return None
         try:
-            return opened.flush_ticket(self.recovery_point, self.log_end_offset, rolled_only=rolled_only)
+            return opened.pending_flush(self.recovery_point, self.log_end_offset, rolled_only=rolled_only)
         except OSError as error:
             raise self.fail(error) from error
 
-    def end_flush(self, ticket: FlushTicket) -> None:
+    def end_flush(self, ticket: PendingFlush) -> None:
         """The ticket was synced: the recovery point moves on."""
         opened = self._opened
         if opened is not None and ticket.is_of(opened):
@@ -331,7 +331,7 @@ class ManagedLog:
             self._sync(ticket)
             self.end_flush(ticket)
 
-    def _sync(self, ticket: FlushTicket) -> None:
+    def _sync(self, ticket: PendingFlush) -> None:
         try:
             ticket.sync()
         except OSError as error:

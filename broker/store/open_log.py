@@ -19,7 +19,6 @@ from raftlog.broker.core.log.retention import SegmentFacts
 from raftlog.broker.core.log.snapshot import encode_snapshot
 from raftlog.broker.core.log.transactions import AbortedTransaction
 from raftlog.broker.store.files import STAGED_SUFFIX, Descriptor, replace_whole, write_new
-from raftlog.broker.store.flush_ticket import FlushTicket
 from raftlog.broker.store.names import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
@@ -28,6 +27,7 @@ from raftlog.broker.store.names import (
     SWAP_SUFFIX,
     snapshot_name,
 )
+from raftlog.broker.store.pending_flush import PendingFlush
 from raftlog.broker.store.segment import Segment
 from raftlog.broker.store.store import Store
 from raftlog.wire.errors import InvariantViolation
@@ -284,7 +284,7 @@ class OpenLog:
 
     # Flushing ------------------------------------------------------------------------------------------
 
-    def flush_ticket(self, recovery_point: int, log_end_offset: int, *, rolled_only: bool = False) -> FlushTicket:
+    def pending_flush(self, recovery_point: int, log_end_offset: int, *, rolled_only: bool = False) -> PendingFlush:
         """What to sync so that everything below `log_end_offset` is safe; with `rolled_only`, below the active
         segment. Raises OSError.
 
@@ -302,7 +302,7 @@ class OpenLog:
         for path in self._unsynced:
             if disk.exists(path):
                 descriptors.append(Descriptor(disk, disk.open(path)))
-        ticket = FlushTicket(
+        ticket = PendingFlush(
             self, log_end_offset, descriptors, list(self._unsynced_directories), self._changed_epochs(log_end_offset)
         )
         self._unsynced.clear()

@@ -13,7 +13,7 @@ from raftlog.broker.core.log.producers import ProducerEntry, ProducerStates, Ver
 from raftlog.broker.core.log.results import (
     AppendOrigin,
     AppendResult,
-    FileSlice,
+    FileRange,
     FoundOffset,
     LogDamaged,
     OffsetOutOfRange,
@@ -25,8 +25,6 @@ from raftlog.broker.core.log.transactions import AbortedTransaction, collect
 from raftlog.broker.core.log.validation import Refusal, check_batch
 from raftlog.broker.ports import Buffer
 from raftlog.broker.store.checking import sound_bytes
-from raftlog.broker.store.files import read_exactly
-from raftlog.broker.store.flush_ticket import FlushTicket
 from raftlog.broker.store.managed_log import ManagedLog
 from raftlog.broker.store.open_log import OpenLog
 from raftlog.broker.store.searching import offset_for_timestamp, offset_of_max_timestamp
@@ -40,8 +38,6 @@ from raftlog.wire.batch import (
 )
 from raftlog.wire.control import TransactionMarker, decode_control_batch
 from raftlog.wire.errors import ErrorCode
-
-__all__ = ["AbortedTransaction", "AppendResult", "FileSlice", "FlushTicket", "PartitionLog"]
 
 logger = logging.getLogger("raftlog.log")
 
@@ -256,7 +252,7 @@ class PartitionLog(ManagedLog):
     def _refused(
         self, error: ErrorCode, message: str | None, record_errors: tuple[RecordError, ...] = ()
     ) -> AppendResult:
-        return AppendResult(error, -1, -1, -1, self.log_start_offset, message, record_errors)
+        return AppendResult.refused(error, message, record_errors, log_start_offset=self.log_start_offset)
 
     def _roll(self, opened: OpenLog, base_offset: int, now_ms: int) -> None:
         opened.roll(base_offset, now_ms, self.config)
@@ -264,7 +260,7 @@ class PartitionLog(ManagedLog):
 
     # Reading -----------------------------------------------------------------------------------------
 
-    def read(self, offset: int, max_bytes: int, end_offset: int, *, min_one: bool) -> FileSlice | None:
+    def read(self, offset: int, max_bytes: int, end_offset: int, *, min_one: bool) -> FileRange | None:
         """Batches from the one that holds `offset` on, all below `end_offset`. Hot path.
 
         At most `max_bytes`, and then perhaps ending within a batch; but the first batch is whole: if it is larger
@@ -307,7 +303,7 @@ class PartitionLog(ManagedLog):
                 available = sound_bytes(segment, position, available)
             file = segment.log.descriptor or segment.log.open()
             segment.log.used = True
-            return FileSlice(file.fd, position, available, file)
+            return FileRange(file, position, available)
         except (OSError, LogDamaged) as error:
             raise self.fail(error) from error
 
@@ -317,7 +313,7 @@ class PartitionLog(ManagedLog):
         if found is None:
             return b""
         try:
-            return read_exactly(self._store.disk, found.fd, found.length, found.position)
+            return found.read()
         except OSError as error:
             raise self.fail(error) from error
 
@@ -466,7 +462,7 @@ class PartitionLog(ManagedLog):
             # An epoch that this broker led without writing is forgotten all the same: its new leader may not know it.
             opened.epochs.truncate_from(self.log_end_offset)
             return
-        plan = self.plan_cut(end_offset)
+        plan = self.plan_truncation(end_offset)
         if plan is None:
             self.truncate_fully_and_start_at(min(end_offset, self.log_start_offset))
             return

@@ -23,13 +23,13 @@ from raftlog.broker.core.log.producers import ProducerStates
 from raftlog.broker.core.log.results import LogDamaged
 from raftlog.broker.core.log.snapshot import CorruptSnapshot, decode_snapshot
 from raftlog.broker.core.log.transactions import AbortedTransaction
-from raftlog.broker.store.cut_plan import replay_batch
 from raftlog.broker.store.files import read_exactly, read_whole
 from raftlog.broker.store.names import LEADER_EPOCHS, SNAPSHOT_SUFFIX, offset_of, snapshot_name
 from raftlog.broker.store.open_log import OpenLog
 from raftlog.broker.store.segment import LOG_SUFFIX, OFFSET_INDEX_SUFFIX, SUFFIXES, TIME_INDEX_SUFFIX, Segment
 from raftlog.broker.store.store import Store
 from raftlog.broker.store.swapping import finish_swap
+from raftlog.broker.store.truncation_plan import replay_batch
 from raftlog.wire.batch import HEADER_SIZE, BatchHeader, CorruptRecord, check_crc, parse_header
 
 logger = logging.getLogger("raftlog.recovery")

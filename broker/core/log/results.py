@@ -1,7 +1,4 @@
-"""What a partition log answers: the outcome of an append, a stretch of a file, and why it cannot serve.
-
-Knows the shapes only.
-"""
+"""What a partition log answers: the outcome of an append, a range of a file, and why it cannot serve."""
 
 from __future__ import annotations
 
@@ -43,26 +40,44 @@ class AppendResult(NamedTuple):
     duplicate: bool = False
     """True if these records were in the log already; the offsets are those of the first time (KIP-98)."""
 
+    @classmethod
+    def refused(
+        cls,
+        error: ErrorCode,
+        message: str | None = None,
+        record_errors: tuple[RecordError, ...] = (),
+        *,
+        log_start_offset: int = -1,
+    ) -> AppendResult:
+        """Nothing was written. The log start is -1 where no log was asked."""
+        return cls(error, -1, -1, -1, log_start_offset, message, record_errors)
 
-class OpenDescriptor(Protocol):
+
+class OpenFile(Protocol):
     """An open file that stays open as long as this object is referred to."""
 
     fd: int
 
+    def read(self, length: int, position: int, /) -> bytes:
+        """`length` bytes, or fewer if the file ends. Raises OSError."""
 
-class FileSlice(NamedTuple):
-    """Whole batches (the last one perhaps cut) as a stretch of a segment file, for sendfile.
 
-    The bytes stay readable as long as the slice is referred to, even when the segment is deleted meanwhile.
+class FileRange(NamedTuple):
+    """Whole batches (the last one perhaps cut short) as a range of a segment file, for sendfile or to be read.
+
+    The bytes stay readable as long as the range is referred to, even when the segment is deleted meanwhile.
     """
 
-    fd: int
+    file: OpenFile
     position: int
     length: int
-    file: OpenDescriptor
 
     def fileno(self) -> int:
-        return self.fd
+        return self.file.fd
+
+    def read(self) -> bytes:
+        """The bytes, through the disk port; fewer if the file ends. Raises OSError."""
+        return self.file.read(self.length, self.position)
 
 
 class FoundOffset(NamedTuple):

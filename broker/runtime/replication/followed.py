@@ -14,8 +14,8 @@ from raftlog.wire.errors import ErrorCode
 if TYPE_CHECKING:
     from raftlog.broker.core.log.producers import ProducerStates
     from raftlog.broker.runtime.partition import Partition
-    from raftlog.broker.store.cut_plan import CutPlan
     from raftlog.broker.store.partition_log import PartitionLog
+    from raftlog.broker.store.truncation_plan import TruncationPlan
 
 log = logging.getLogger("raftlog.replication")
 
@@ -30,7 +30,7 @@ CUT_AT_ONCE_BYTES = 1 << 20
 class PendingCut(NamedTuple):
     """Where the log is to be cut, and why, once the plan has been carried out."""
 
-    plan: CutPlan
+    plan: TruncationPlan
     target: int
     why: str
 
@@ -148,7 +148,7 @@ class Followed:
     def _cut(self, target: int, why: str) -> Follows:
         """Drop what the leader has not, now or, if much is to be read for that, after `cut.plan` was carried out."""
         partition_log = self.partition.log
-        plan = partition_log.plan_cut(target) if target < partition_log.log_end_offset else None
+        plan = partition_log.plan_truncation(target) if target < partition_log.log_end_offset else None
         if plan is not None and plan.size > CUT_AT_ONCE_BYTES:
             self.cut = PendingCut(plan, target, why)
             return Follows.CUTTING

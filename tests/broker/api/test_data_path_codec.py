@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from raftlog.broker.api import fetch as fetch_api
 from raftlog.broker.api.produce_encoding import Known, OneBatch, encode_outcome, parse_classic, parse_flexible
 from raftlog.broker.core.fetch.session import FetchedPartition, FetchSession, TopicKey
-from raftlog.broker.core.log.results import AppendResult, FileSlice, RecordError
+from raftlog.broker.core.log.results import AppendResult, FileRange, RecordError
 from raftlog.broker.runtime.partition_read import PartitionRead
 from raftlog.broker.server.limits import REMEMBERED_REQUEST_BYTES_MAX, REMEMBERED_REQUESTS_MAX
 from raftlog.broker.server.reply import frame
@@ -209,6 +209,9 @@ class OpenFile:
     def __init__(self, fd: int) -> None:
         self.fd = fd
 
+    def read(self, length: int, position: int, /) -> bytes:
+        return os.pread(self.fd, length, position)
+
 
 @pytest.mark.parametrize("version", range(4, 19))
 @pytest.mark.parametrize("length", [1, 100, 20_000, 300_000])
@@ -216,7 +219,7 @@ def test_the_fetch_response_is_encoded_as_the_codec_would(version: int, length: 
     content = os.urandom(length)
     (tmp_path / "segment").write_bytes(b"before" + content + b"after")
     with open(tmp_path / "segment", "rb") as file:
-        records = FileSlice(file.fileno(), 6, length, OpenFile(file.fileno()))
+        records = FileRange(OpenFile(file.fileno()), 6, length)
         key = TopicKey("", b"i" * 16) if version >= 13 else TopicKey("topic", bytes(16))
         other = TopicKey("", b"j" * 16) if version >= 13 else TopicKey("other", bytes(16))
 

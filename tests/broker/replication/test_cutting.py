@@ -11,7 +11,7 @@ import pytest
 
 from raftlog.broker.core.log.producers import ProducerStates
 from raftlog.broker.runtime.replication import followed
-from raftlog.broker.store.cut_plan import CutPlan
+from raftlog.broker.store.truncation_plan import TruncationPlan
 from tests.broker.replication.brokers import Cluster, run
 from tests.broker.store.log_world import LogWorld, batch_of
 from tests.waiting import until
@@ -33,7 +33,7 @@ class Slow:
         self.may_end = threading.Event()
         self.error: Exception | None = None
 
-    def run(self, plan: CutPlan) -> ProducerStates:
+    def run(self, plan: TruncationPlan) -> ProducerStates:
         self.begun.set()
         self.may_end.wait(20)
         error, self.error = self.error, None
@@ -42,13 +42,13 @@ class Slow:
         return _run(plan)
 
 
-_run = CutPlan.run
+_run = TruncationPlan.run
 
 
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[Slow]:
     slow = Slow()
-    monkeypatch.setattr(CutPlan, "run", lambda plan: slow.run(plan))
+    monkeypatch.setattr(TruncationPlan, "run", lambda plan: slow.run(plan))
     yield slow
     slow.may_end.set()
 

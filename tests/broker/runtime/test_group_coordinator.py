@@ -73,7 +73,7 @@ class MemoryPartition:
     def append(self, records: bytes, now_ms: int) -> AppendResult:
         self.appends += 1
         if self.refuses is not ErrorCode.NONE:
-            return AppendResult(self.refuses, -1, -1, -1, 0, "as the test wants it")
+            return AppendResult.refused(self.refuses, "as the test wants it", log_start_offset=0)
         batch = bytearray(records)
         ((_, header),) = iterate_batches(batch)
         base = self.log.log_end_offset

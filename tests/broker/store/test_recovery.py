@@ -394,7 +394,7 @@ def test_a_lost_index_is_made_again(harm: str, kind: str) -> None:
     for offset in (149, 140, 131, 3):
         found = log.read(offset, 100, 150, min_one=True)
         assert found is not None
-        data = world.disk.read_at(found.fd, found.length, found.position)
+        data = found.read()
         assert next(iterate_batches(data))[1].base_offset == offset
     newest = log.offset_of_max_timestamp()
     assert newest is not None and newest.offset >= 0

@@ -6,10 +6,10 @@ import itertools
 
 import pytest
 
-from raftlog.broker.store.flush_ticket import FlushTicket
 from raftlog.broker.store.log_manager import RECOVERED_A_TURN
 from raftlog.broker.store.names import CLEAN_SHUTDOWN
 from raftlog.broker.store.partition_log import PartitionLog
+from raftlog.broker.store.pending_flush import PendingFlush
 from tests.broker.store.store_world import Host
 
 
@@ -36,7 +36,7 @@ async def test_recovery_of_long_logs_lets_the_event_loop_go_on_after_each(
     manager = host.start(recover=False)
     begin_open = PartitionLog.begin_open
 
-    def takes_long(log: PartitionLog) -> FlushTicket | None:
+    def takes_long(log: PartitionLog) -> PendingFlush | None:
         host.clock.ms += 400
         return begin_open(log)
 

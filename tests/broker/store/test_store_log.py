@@ -322,7 +322,7 @@ def test_a_slice_stays_readable_when_its_segment_is_removed(on_disk: PartitionLo
     log.update_high_watermark(30)
     found = log.read(0, 10_000, 30, min_one=True)
     assert found is not None
-    fd = found.fd
+    fd = found.fileno()
     assert log.apply_retention(START_MS + 5000) > 1
     log.abandon()
     gc.collect()

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from raftlog.broker.store.open_log import OpenLog
 
 
-class FlushTicket:
+class PendingFlush:
     """What must be synced before the offsets below `end_offset` are safe. `sync` may run in a thread of its own."""
 
     __slots__ = ("_descriptors", "_directories", "_epochs", "_generation", "_opened", "end_offset")

@@ -48,7 +48,7 @@ class _Piece(NamedTuple):
     end: int
 
 
-class CutPlan:
+class TruncationPlan:
     """`size` is how many bytes it is about: batches of which the headers are read, and what may have to be synced."""
 
     __slots__ = (
