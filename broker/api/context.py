@@ -7,9 +7,9 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from raftlog.broker.core.connection.reply import frame
 from raftlog.broker.runtime.contact import Suspects
 from raftlog.broker.server.limits import NAME_LENGTH_IN_LOGS_MAX
-from raftlog.broker.server.reply import frame
 from raftlog.wire.apis import Api, ApiKey
 from raftlog.wire.codec import encode
 from raftlog.wire.errors import InvariantViolation, RemoteProtocolError
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     import asyncio
 
     from raftlog.broker.config import BrokerConfig
+    from raftlog.broker.core.connection.reply import PendingReply, Piece
     from raftlog.broker.ports import Clock
     from raftlog.broker.runtime.controller import Controller
     from raftlog.broker.runtime.fetching import FetchService
     from raftlog.broker.runtime.group_coordinator import GroupCoordinator
     from raftlog.broker.runtime.partition_manager import PartitionManager
     from raftlog.broker.server.connection import Connection
-    from raftlog.broker.server.reply import PendingReply, Piece
     from raftlog.broker.store.log_manager import LogManager
 
 log = logging.getLogger("raftlog.dispatcher")

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from raftlog.broker.api.context import Handler, RawRequest, RequestContext, Services
 from raftlog.broker.api.handlers import HANDLERS
+from raftlog.broker.core.connection.reply import frame
 from raftlog.broker.server.limits import DECODED_REQUEST_BYTES_MAX
-from raftlog.broker.server.reply import frame
 from raftlog.wire.apis import APIS, Api, ApiKey
 from raftlog.wire.codec import decode
 from raftlog.wire.errors import RemoteProtocolError

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 
 from raftlog.broker.api.context import RawRequest, Services
 from raftlog.broker.api.replica_requests import parse_replica_fetch, update_session
+from raftlog.broker.core.connection.reply import PendingReply, Piece
 from raftlog.broker.core.fetch.session import CONSUMER, FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, FetchSession, TopicKey
 from raftlog.broker.runtime.fetching import FetchTerms
 from raftlog.broker.runtime.partition_read import PartitionRead
 from raftlog.broker.server.limits import DECODED_REQUEST_BYTES_MAX, REMEMBERED_POLL_BYTES_MAX
-from raftlog.broker.server.reply import PendingReply, Piece
 from raftlog.wire.codec import decode
 from raftlog.wire.errors import ErrorCode, RemoteProtocolError
 from raftlog.wire.messages.fetch import FetchRequest

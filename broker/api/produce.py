@@ -28,15 +28,15 @@ from raftlog.broker.api.produce_encoding import (
     parse_classic,
     parse_flexible,
 )
+from raftlog.broker.core.connection.reply import Piece, frame
 from raftlog.broker.core.log.results import AppendResult
 from raftlog.broker.core.log.validation import MAX_RECORD_ERRORS, check_api_version, is_transactional
 from raftlog.broker.runtime.delayed_operation import Mark
-from raftlog.broker.server.reply import Piece, frame
 from raftlog.wire.errors import ErrorCode, RemoteProtocolError
 
 if TYPE_CHECKING:
+    from raftlog.broker.core.connection.reply import PendingReply
     from raftlog.broker.runtime.partition import Partition
-    from raftlog.broker.server.reply import PendingReply
 
 log = logging.getLogger("raftlog.produce")
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, TypeAlias
 
+from raftlog.broker.core.connection.reply import frame
 from raftlog.broker.core.log.results import AppendResult
 from raftlog.broker.server.limits import (
     PRODUCE_ENTRIES_MAX,
     REMEMBERED_REQUEST_BYTES_MAX,
     REMEMBERED_REQUESTS_MAX,
 )
-from raftlog.broker.server.reply import frame
 from raftlog.wire.codec import encode
 from raftlog.wire.errors import ErrorCode, RemoteProtocolError
 from raftlog.wire.primitives import TAGGED_FIELDS_MAX

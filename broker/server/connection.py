@@ -18,13 +18,13 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import TYPE_CHECKING
 
+from raftlog.broker.core.connection.reply import Buffer, PendingReply, Piece, RepeatMatcher
 from raftlog.broker.server.limits import (
     BUFFERS_PER_SEND_MAX,
     INFLIGHT_REQUESTS_PER_CONNECTION_MAX,
     SEND_BYTES_PER_TURN,
     UNSENT_BYTES_PER_CONNECTION_MAX,
 )
-from raftlog.broker.server.reply import Buffer, PendingReply, Piece, RepeatMatcher
 from raftlog.wire.errors import InvariantViolation, RemoteProtocolError
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Any
 
-from raftlog.broker.server.reply import PendingReply, Piece, RepeatMatcher
+from raftlog.broker.core.connection.reply import PendingReply, Piece, RepeatMatcher
 from raftlog.linearizability.simulator.disk import FaultyDisk
 from raftlog.linearizability.simulator.loop import SimulatedLoop
 from raftlog.wire.apis import APIS

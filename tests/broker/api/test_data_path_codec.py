@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from raftlog.broker.api import fetch as fetch_api
 from raftlog.broker.api.produce_encoding import Known, OneBatch, encode_outcome, parse_classic, parse_flexible
+from raftlog.broker.core.connection.reply import frame
 from raftlog.broker.core.fetch.session import FetchedPartition, FetchSession, TopicKey
 from raftlog.broker.core.log.results import AppendResult, FileRange, RecordError
 from raftlog.broker.runtime.partition_read import PartitionRead
 from raftlog.broker.server.limits import REMEMBERED_REQUEST_BYTES_MAX, REMEMBERED_REQUESTS_MAX
-from raftlog.broker.server.reply import frame
 from raftlog.wire.codec import decode, encode
 from raftlog.wire.errors import ErrorCode, RemoteProtocolError
 from raftlog.wire.messages.fetch import FetchResponse

@@ -14,10 +14,10 @@ from typing import Any, cast
 
 from raftlog.broker.api.context import RequestContext
 from raftlog.broker.config import BrokerConfig
+from raftlog.broker.core.connection.reply import PendingReply, Piece
 from raftlog.broker.runtime.contact import Suspects
 from raftlog.broker.runtime.controller import Controller
 from raftlog.broker.runtime.opening import open_controller, random_id
-from raftlog.broker.server.reply import PendingReply, Piece
 from raftlog.metadata.commands import CreateTopics, NewTopic, RegisterBroker, TopicResult
 from raftlog.metadata.image import MetadataImage
 from raftlog.metadata.records import Endpoint

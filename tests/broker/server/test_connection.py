@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from raftlog.broker.core.connection.reply import PendingReply
 from raftlog.broker.server import listener as listener_module
 from raftlog.broker.server.connection import Connection
 from raftlog.broker.server.limits import (
@@ -22,7 +23,6 @@ from raftlog.broker.server.limits import (
     ServerLimits,
 )
 from raftlog.broker.server.listener import Server
-from raftlog.broker.server.reply import PendingReply
 from raftlog.wire.errors import RemoteProtocolError
 
 PARK = 1
