@@ -23,6 +23,7 @@ from raftlog.broker.runtime.group_coordinator import GroupCoordinator
 from raftlog.broker.runtime.leader_check import LeaderCheck, NodeFacts
 from raftlog.broker.runtime.opening import open_controller, random_id
 from raftlog.broker.runtime.partition_manager import PartitionManager
+from raftlog.broker.runtime.timer_wheel import TimerWheel
 from raftlog.broker.server.listeners import KafkaListeners, Listeners
 from raftlog.broker.store.log_manager import LogManager, LogManagerSettings
 from raftlog.metadata.broker_configs import RACK_AWARE_SELECTOR
@@ -71,6 +72,7 @@ class Broker:
         self._has_logs = False
         self._background: asyncio.Task[None] | None = None
         self._groups: GroupCoordinator | None = None
+        self._timers = TimerWheel(self.loop)
         self._health: HealthServer | None = None
         self._suspects = Suspects(self.loop.time, self.controller.log.hung_up)
         self._quorum_watch: QuorumWatch | None = None
@@ -185,6 +187,7 @@ class Broker:
         self.partitions = PartitionManager(config.node_id, self.logs, self.topic_config, replication)
         self.fetches = FetchService(
             self.loop,
+            self._timers,
             self.partitions,
             FetchSessions(
                 config["max.incremental.fetch.session.cache.slots"],
@@ -241,6 +244,7 @@ class Broker:
             partitions=self.partitions,
             fetches=self.fetches,
             groups=self._groups,
+            timers=self._timers,
             suspects=self._suspects,
         )
         self.listeners.open(Dispatcher(services, self.config.advertised).dispatch, self.fail)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from raftlog.broker.runtime.fetching import FetchService
     from raftlog.broker.runtime.group_coordinator import GroupCoordinator
     from raftlog.broker.runtime.partition_manager import PartitionManager
+    from raftlog.broker.runtime.timer_wheel import TimerWheel
     from raftlog.broker.server.connection import Connection
     from raftlog.broker.store.log_manager import LogManager
 
@@ -49,6 +50,7 @@ class Services:
     partitions: PartitionManager
     fetches: FetchService
     groups: GroupCoordinator
+    timers: TimerWheel
     suspects: Suspects = field(default_factory=Suspects)
     # Requests that are answered by a coroutine; the loop itself keeps no hold of them.
     tasks: set[asyncio.Task[None]] = field(default_factory=set)

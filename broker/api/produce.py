@@ -199,7 +199,7 @@ class Produced:
         self._place = self._connection.park()
         if self._timeout_ms > 0:
             due = self._services.loop.time() + self._timeout_ms / 1000
-            self._tick = self._services.partitions.deadlines.add(self, due)
+            self._tick = self._services.timers.add(self, due)
         for partition, results, place in self._waits:
             self._wait_for(partition, results, place)
 
@@ -230,7 +230,7 @@ class Produced:
 
     def _finish(self) -> None:
         if self._tick != _NO_TICK:
-            self._services.partitions.deadlines.remove(self, self._tick)
+            self._services.timers.remove(self, self._tick)
             self._tick = _NO_TICK
         if self._place is not None:
             if self._acks == _ACKS_NONE:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 from raftlog.broker.core.fetch.session import CONSUMER, NO_SESSION, FetchSession, FetchSessions
 from raftlog.broker.core.log.results import LogUnavailable
 from raftlog.broker.core.replica.following import diverging
-from raftlog.broker.runtime.deadlines import LAZY_FROM_SECONDS, Deadlines
 from raftlog.broker.runtime.delayed_operation import Mark
 from raftlog.broker.runtime.partition_read import Entry, PartitionRead
 from raftlog.broker.runtime.replica_fetching import awaits_opening, read_for_replica
+from raftlog.broker.runtime.timer_wheel import LAZY_FROM_SECONDS, TimerWheel
 from raftlog.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -82,11 +82,13 @@ class FetchService:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
+        timers: TimerWheel,
         partitions: PartitionManager,
         sessions: FetchSessions[PartitionWatch],
         bytes_max: int,
     ) -> None:
         self.loop = loop
+        self.timers = timers
         self.partitions = partitions
         self.sessions = sessions
         self.bytes_max = bytes_max
@@ -95,11 +97,10 @@ class FetchService:
         # Of followers: throttled, or not yet opened here. They are looked at again later.
         self.held_back: dict[Entry, None] = {}
         self.parked_count = 0
-        self.deadlines: Deadlines[DelayedFetch] = Deadlines(loop)
 
     def answer_all(self) -> None:
         """Answer every fetch that waits with what there is: the broker stops."""
-        self.deadlines.expire_all()
+        self.timers.expire_all(DelayedFetch)
 
     def resolve(self, entry: Entry) -> Partition | None:
         """The partition to read from; sets `entry.error` when there is none, and watches it when there is."""
@@ -302,10 +303,10 @@ class DelayedFetch:
         # While there is nothing to send, nobody minds if the answer that says so is late.
         if session.ready or self._seconds < LAZY_FROM_SECONDS:
             self._punctual = True
-            self._tick = service.deadlines.add(self, due)
+            self._tick = service.timers.add(self, due)
         else:
             self._punctual = False
-            self._tick = service.deadlines.add_lazily(self, due)
+            self._tick = service.timers.add_lazily(self, due)
 
     def wait_again(self) -> bool:
         """Wait once more on the same terms, for a next request that says the same and has the epoch that the session
@@ -337,8 +338,8 @@ class DelayedFetch:
             elif total and not self._punctual:
                 self._punctual = True
                 service = self._service
-                service.deadlines.remove(self, self._tick)
-                self._tick = service.deadlines.add(self, self._due)
+                service.timers.remove(self, self._tick)
+                self._tick = service.timers.add(self, self._due)
 
     def expire(self) -> None:
         """Answer with what there is. Called when the deadline has let go of it."""
@@ -350,7 +351,7 @@ class DelayedFetch:
     def hurry(self) -> None:
         """Answer with what there is, before the time."""
         if self._tick != _NOT_PARKED:
-            self._service.deadlines.remove(self, self._tick)
+            self._service.timers.remove(self, self._tick)
             self.expire()
 
     def give_way(self) -> None:
@@ -361,7 +362,7 @@ class DelayedFetch:
     def cancel(self) -> None:
         """Nobody waits for the answer any more."""
         if self._tick != _NOT_PARKED:
-            self._service.deadlines.remove(self, self._tick)
+            self._service.timers.remove(self, self._tick)
             self._ended()
 
     def _ended(self) -> None:

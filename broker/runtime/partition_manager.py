@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from raftlog.broker.core.log.config import LogConfig
 from raftlog.broker.core.log.results import LogUnavailable
-from raftlog.broker.runtime.deadlines import Deadlines, Expiring
 from raftlog.broker.runtime.partition import Partition
 from raftlog.wire.errors import ErrorCode, RemoteProtocolError
 
@@ -83,7 +82,6 @@ class PartitionManager:
         self._to_open: dict[tuple[bytes, int], tuple[Callable[[], None], ...]] = {}
         # Led in new epochs since that was last told.
         self._gained = 0
-        self._deadlines: Deadlines[Expiring] | None = None
 
     # ── looking up ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -158,13 +156,6 @@ class PartitionManager:
         """The rack of a broker that clients can use; None without one."""
         broker = self._image.brokers.get(broker_id) if self._image is not None else None
         return None if broker is None or broker.fenced else broker.rack
-
-    @property
-    def deadlines(self) -> Deadlines[Expiring]:
-        """Of requests that wait for their records to be committed."""
-        if self._deadlines is None:
-            self._deadlines = Deadlines(asyncio.get_running_loop())
-        return self._deadlines
 
     def is_on_disk(self, name: str, index: int) -> bool:
         """Whether the partition has a log in a directory of ours. One that has none yet is empty."""

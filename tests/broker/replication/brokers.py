@@ -25,6 +25,7 @@ from raftlog.broker.runtime.partition import Partition
 from raftlog.broker.runtime.partition_manager import PartitionManager
 from raftlog.broker.runtime.replication.fetch_codec import FetcherSettings
 from raftlog.broker.runtime.replication.replication import Replication, ReplicationSettings
+from raftlog.broker.runtime.timer_wheel import TimerWheel
 from raftlog.broker.server.limits import ServerLimits
 from raftlog.broker.server.listener import Server
 from raftlog.broker.store.log_manager import LogManager
@@ -102,9 +103,10 @@ class Broker:
         self.replication = Replication(
             loop, self.node_id, self.cluster.settings, self._alter, registered_epoch=self._registered_epoch
         )
+        timers = TimerWheel(loop)
         self.partitions = PartitionManager(self.node_id, self.logs, self.topic_config, self.replication)
         sessions: FetchSessions[PartitionWatch] = FetchSessions(1000, self.cluster.next_session, FetchService.release)
-        self.fetches = FetchService(loop, self.partitions, sessions, 55 << 20)
+        self.fetches = FetchService(loop, timers, self.partitions, sessions, 55 << 20)
         controller = SimpleNamespace(image=self.image, controller_id=-1)
         self.controller = controller
         self.services = Services(
@@ -118,6 +120,7 @@ class Broker:
             partitions=self.partitions,
             fetches=self.fetches,
             groups=cast(Any, None),
+            timers=timers,
         )
         self.server = Server(loop, ServerLimits(), Dispatcher(self.services, {}).dispatch)
         self.host, self.port = self.server.listen("127.0.0.1", self.port)

@@ -16,7 +16,7 @@ from raftlog.wire.apis import ApiKey
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.broker.runtime.admin_world import AdminWorld, versions
-from tests.broker.runtime.wheel import Wheel
+from tests.broker.runtime.manual_loop import ManualLoop
 
 
 def test_a_broker_is_suspected_from_the_loss_of_its_connection_for_a_moment() -> None:
@@ -67,7 +67,7 @@ def status(leader_id: int, age: float = 0.0) -> QuorumStatus:
 
 
 def test_clients_are_let_go_ever_less_often_while_there_is_no_contact() -> None:
-    wheel = Wheel()
+    wheel = ManualLoop()
     now, disconnect_all = status(2), []
     watch = QuorumWatch(
         cast(asyncio.AbstractEventLoop, wheel), lambda: now, 4.0, lambda _reason: disconnect_all.append(wheel.now)

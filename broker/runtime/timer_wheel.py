@@ -1,4 +1,4 @@
-"""Many deadlines that are seldom met exactly: a coarse timer wheel over the event loop's timers.
+"""The deadlines of all that waits in a broker, for records or for commits: one coarse wheel over the loop's timers.
 
 A thousand long polls of half a second each would make two thousand timers a second; here they share one for each tick
 that has any.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import Generic, Protocol, TypeVar
+from typing import Protocol
 
 # A long poll may end this much later than asked for; Kafka's own purgatory wheel ticks every 1 ms, and clients add
 # the network's time anyway.
@@ -33,30 +33,27 @@ class Expiring(Protocol):
     def expire(self) -> None: ...
 
 
-T = TypeVar("T", bound=Expiring)
-
-
-class Deadlines(Generic[T]):
+class TimerWheel:
     """Calls `expire()` on each item at the first tick at or after its deadline; those of one tick in any order."""
 
-    __slots__ = ("_buckets", "_filling", "_filling_tick", "_loop", "_rung")
+    __slots__ = ("_buckets", "_due", "_filling", "_filling_tick", "_loop")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._buckets: dict[int, dict[T, None]] = {}
+        self._buckets: dict[int, dict[Expiring, None]] = {}
         # Where lazy items go, as long as that suits them and there is room.
-        self._filling: dict[T, None] = {}
+        self._filling: dict[Expiring, None] = {}
         self._filling_tick = 0
         # Ticks that have come, and whose items have not all expired.
-        self._rung: deque[int] = deque()
+        self._due: deque[int] = deque()
 
-    def add(self, item: T, due: float) -> int:
+    def add(self, item: Expiring, due: float) -> int:
         """Expire `item` at `due`, by the loop's clock; returns the tick, which `remove` wants back."""
         tick = int(due / TICK_SECONDS) + 1
         self._bucket(tick)[item] = None
         return tick
 
-    def add_lazily(self, item: T, due: float) -> int:
+    def add_lazily(self, item: Expiring, due: float) -> int:
         """The same within LAZY_TICKS. For an item that has at least LAZY_FROM_SECONDS to wait."""
         tick = int(due / TICK_SECONDS) + 1
         if not tick <= self._filling_tick < tick + LAZY_TICKS or len(self._filling) >= LAZY_TOGETHER_MAX:
@@ -74,32 +71,32 @@ class Deadlines(Generic[T]):
             candidate = latest
         self._filling_tick, self._filling = candidate, self._bucket(candidate)
 
-    def _bucket(self, tick: int) -> dict[T, None]:
+    def _bucket(self, tick: int) -> dict[Expiring, None]:
         bucket = self._buckets.get(tick)
         if bucket is None:
             bucket = self._buckets[tick] = {}
-            self._loop.call_at(tick * TICK_SECONDS, self._ring, tick)
+            self._loop.call_at(tick * TICK_SECONDS, self._on_tick, tick)
         return bucket
 
-    def remove(self, item: T, tick: int) -> None:
+    def remove(self, item: Expiring, tick: int) -> None:
         """Forget `item`; no matter if its time has come."""
         bucket = self._buckets.get(tick)
         if bucket is not None:
             bucket.pop(item, None)
 
-    def _ring(self, tick: int) -> None:
+    def _on_tick(self, tick: int) -> None:
         # Not here: after a turn that took long, many ticks come in one.
-        self._rung.append(tick)
-        if len(self._rung) == 1:
+        self._due.append(tick)
+        if len(self._due) == 1:
             self._loop.call_soon(self._expire)
 
     def _expire(self) -> None:
-        rung, left = self._rung, EXPIRED_PER_TURN
+        due, left = self._due, EXPIRED_PER_TURN
         try:
-            while rung:
-                bucket = self._buckets[rung[0]]
+            while due:
+                bucket = self._buckets[due[0]]
                 if not bucket:
-                    del self._buckets[rung.popleft()]
+                    del self._buckets[due.popleft()]
                 elif left:
                     # Taken out one at a time: an item that is removed while others expire must not be called any more.
                     left -= 1
@@ -107,12 +104,14 @@ class Deadlines(Generic[T]):
                 else:
                     break
         finally:
-            if rung:
+            if due:
                 self._loop.call_soon(self._expire)
 
-    def expire_all(self) -> None:
-        """Expire every item now, the earliest first."""
+    def expire_all(self, kind: type) -> None:
+        """Expire every item of one class now, the earliest first."""
         for tick in sorted(self._buckets):
             bucket = self._buckets[tick]
-            while bucket:
-                bucket.popitem()[0].expire()
+            for item in [item for item in bucket if isinstance(item, kind)]:
+                if item in bucket:
+                    del bucket[item]
+                    item.expire()

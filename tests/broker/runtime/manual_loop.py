@@ -23,7 +23,7 @@ class Timer:
             self.callback(*self.arguments)
 
 
-class Wheel:
+class ManualLoop:
     """The part of a loop that knows timers; there is nothing else, so that whoever needs more is noticed."""
 
     def __init__(self) -> None:
