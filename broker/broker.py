@@ -17,6 +17,7 @@ from raftlog.broker.api.dispatcher import Dispatcher
 from raftlog.broker.core.fetch.session import FetchSessions
 from raftlog.broker.core.log.config import LogConfig
 from raftlog.broker.runtime.contact import QuorumWatch, Suspects
+from raftlog.broker.runtime.dynamic_configs import DynamicConfigs
 from raftlog.broker.runtime.failures import CannotStart
 from raftlog.broker.runtime.fetching import FetchService
 from raftlog.broker.runtime.group_coordinator import GroupCoordinator
@@ -167,16 +168,7 @@ class Broker:
             node_id=config.node_id,
             cluster_id=self.cluster_id,
             topic_config=self.topic_config,
-            settings=LogManagerSettings(
-                retention_check_interval_ms=config["log.retention.check.interval.ms"],
-                flush_offset_checkpoint_interval_ms=config["log.flush.offset.checkpoint.interval.ms"],
-                flush_start_offset_checkpoint_interval_ms=config["log.flush.start.offset.checkpoint.interval.ms"],
-                producer_expiration_ms=config["producer.id.expiration.ms"],
-                high_watermark_checkpoint_interval_ms=config["replica.high.watermark.checkpoint.interval.ms"],
-                cleaner_enable=config["log.cleaner.enable"],
-                cleaner_backoff_ms=config["log.cleaner.backoff.ms"],
-                cleaner_dedupe_buffer_size=config["log.cleaner.dedupe.buffer.size"],
-            ),
+            settings=LogManagerSettings.from_config(config),
             disk=self.platform.disk,
             on_offline=self._log_offline,
         )
@@ -184,6 +176,12 @@ class Broker:
         if self.membership is not None:
             self.logs.store.before_loss = partial(self.membership.storage_failed, intact=False)
             replication = self.membership.replication()
+        dynamic = DynamicConfigs(
+            config,
+            lambda values: self.logs.reconfigure(LogManagerSettings.from_config(values)),
+            self.listeners.reconfigure,
+        )
+        self.controller.subscribe(dynamic.publish)
         self.partitions = PartitionManager(config.node_id, self.logs, self.topic_config, replication)
         self.fetches = FetchService(
             self.loop,

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from raftlog.metadata.broker_configs import REPLICA_SELECTORS, SUPPORTED_BROKER_CONFIGS
 from raftlog.metadata.config_definition import InvalidConfig, Value
 from raftlog.metadata.configs import ConfigResolver, broker_definition
+from raftlog.metadata.image import MetadataImage
 from raftlog.metadata.records import Endpoint
 
 METADATA_DIRECTORY = "__cluster_metadata"
@@ -205,6 +206,12 @@ class BrokerConfig(Mapping[str, Any]):
     def is_observer(self) -> bool:
         """Whether this node follows the quorum without a vote."""
         return self.has_peers and all(voter.node_id != self.node_id for voter in self.voters)
+
+    def with_dynamic(self, image: MetadataImage) -> Mapping[str, Any]:
+        """The settings as they are with those that were changed while brokers run."""
+        given = self.resolver.dynamic_broker_configs(image)
+        changed = given.keys() & self._values.keys()
+        return {**self._values, **{name: self.resolver.broker_value(image, name) for name in changed}}
 
     def is_given(self, name: str) -> bool:
         """Whether somebody set this, rather than leaving it at its default."""

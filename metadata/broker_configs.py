@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from raftlog.metadata.config_definition import (
+    CONNECTIONS_BY_HOST,
     INT_MAX,
     LONG_MAX,
     ConfigDefinition,
@@ -212,8 +213,12 @@ _LISTENERS = (
         "socket.listen.backlog.size", _INT, 50, at_least(1),
         "How many connections may wait to be accepted.",
     ),
-    _fixed("max.connections", _INT, INT_MAX, at_least(0), "How many connections are open at most."),
-    _fixed("max.connections.per.ip", _INT, INT_MAX, at_least(0), "The same for one address."),
+    _dynamic("max.connections", _INT, INT_MAX, at_least(0), "How many connections are open at most."),
+    _dynamic("max.connections.per.ip", _INT, INT_MAX, at_least(0), "The same for one address."),
+    _dynamic(
+        "max.connections.per.ip.overrides", _STRING, "", CONNECTIONS_BY_HOST,
+        "The same for single hosts, as host:count,host:count.",
+    ),
     _fixed(
         "connections.max.idle.ms", _LONG, 600_000, None,
         "A connection on which nothing happens for this long is closed.",
@@ -340,7 +345,7 @@ _LOGS = (
         "Which share of a log must be new before it is compacted again.",
     ),
     _fixed("log.cleaner.enable", _BOOLEAN, True, None, "Whether compacted topics are compacted at all."),
-    _fixed(
+    _dynamic(
         "log.cleaner.dedupe.buffer.size", _LONG, 134_217_728, None,
         "How many bytes one compaction may use to remember keys.",
     ),
@@ -348,11 +353,11 @@ _LOGS = (
         "replica.high.watermark.checkpoint.interval.ms", _LONG, 5000, None,
         "How often the high watermarks are written.",
     ),
-    _fixed(
+    _dynamic(
         "log.cleaner.backoff.ms", _LONG, 15_000, at_least(0),
         "How long compaction rests when there is nothing to do.",
     ),
-    _fixed(
+    _dynamic(
         "producer.id.expiration.ms", _INT, 86_400_000, at_least(1),
         "After how long without a record a partition forgets a producer's sequence numbers.",
     ),

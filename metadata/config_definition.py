@@ -43,13 +43,14 @@ class InvalidConfig(ValueError):
 
 
 class Validator(NamedTuple):
-    """A condition on a value. `check` gives what is wrong or None; `description` is the condition as Kafka writes it.
+    """A condition on a value. `check` gives what is wrong or None; `description` is the condition as Kafka writes it,
+    if it does.
 
     `by_element`: the condition is on each element of a list.
     """
 
     check: Callable[[Value], str | None]
-    description: str
+    description: str | None
     by_element: bool = False
 
 
@@ -214,6 +215,31 @@ def _throttled_replicas(value: Value) -> str | None:
 
 
 THROTTLED_REPLICAS = Validator(_throttled_replicas, "[partitionId]:[brokerId],[partitionId]:[brokerId],...")
+
+
+_HOST_COUNT = re.compile(r"(.+):([0-9]+)", re.ASCII)
+
+
+def counts_by_host(text: str) -> dict[str, int]:
+    """`host:count,host:count` as a mapping. Raises ValueError."""
+    counts = {}
+    for pair in filter(None, (part.strip() for part in text.split(","))):
+        match = _HOST_COUNT.fullmatch(pair)
+        if match is None:
+            raise ValueError(pair)
+        counts[match[1].strip("[] ")] = int(match[2])
+    return counts
+
+
+def _connections_by_host(value: Value) -> str | None:
+    try:
+        counts_by_host(str(value))
+    except ValueError as error:
+        return f"expected host:count, and not {error}"
+    return None
+
+
+CONNECTIONS_BY_HOST = Validator(_connections_by_host, None)
 
 
 def nearest(name: str, known: Sequence[str]) -> str | None:

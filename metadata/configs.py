@@ -84,17 +84,23 @@ class ConfigEntry(NamedTuple):
 
 def broker_definition(name: str) -> ConfigDefinition:
     """The broker setting of that name, supported or not. Raises InvalidConfig with the nearest known name."""
+    found = _known_definition(name)
+    if found is not None:
+        return found
+    from raftlog.metadata.unsupported_broker_configs import UNSUPPORTED_BROKER_CONFIGS
+
+    close = nearest(name, [*SUPPORTED_BROKER_CONFIGS, *UNSUPPORTED_BROKER_CONFIGS])
+    hint = f" (did you mean {close}?)" if close else ""
+    raise InvalidConfig(f"Unknown broker config name: {name}{hint}")
+
+
+def _known_definition(name: str) -> ConfigDefinition | None:
     found = SUPPORTED_BROKER_CONFIGS.get(name)
     if found is not None:
         return found
     from raftlog.metadata.unsupported_broker_configs import UNSUPPORTED_BROKER_CONFIGS
 
-    found = UNSUPPORTED_BROKER_CONFIGS.get(name)
-    if found is not None:
-        return found
-    close = nearest(name, [*SUPPORTED_BROKER_CONFIGS, *UNSUPPORTED_BROKER_CONFIGS])
-    hint = f" (did you mean {close}?)" if close else ""
-    raise InvalidConfig(f"Unknown broker config name: {name}{hint}")
+    return UNSUPPORTED_BROKER_CONFIGS.get(name)
 
 
 def check_topic_configs(values: Mapping[str, str]) -> None:
@@ -111,13 +117,15 @@ def check_topic_configs(values: Mapping[str, str]) -> None:
 
 def check_dynamic_broker_configs(values: Mapping[str, str]) -> None:
     """Raise InvalidConfig unless these settings can be changed while brokers run, and to these values."""
-    fixed = [name for name in values if broker_definition(name).update_mode is UpdateMode.READ_ONLY]
+    definitions = {name: broker_definition(name) for name in values}
+    fixed = [name for name, definition in definitions.items() if definition.update_mode is UpdateMode.READ_ONLY]
     if fixed:
-        raise InvalidConfig(
-            f"Cannot update these configs dynamically: [{', '.join(fixed)}]: a broker is given them when it is started"
-        )
-    for name, text in values.items():
-        SUPPORTED_BROKER_CONFIGS[name].parse(text)
+        reason = definitions[fixed[0]].unsupported
+        why = f"not supported by raftlog: {reason}" if reason else "a broker is given them when it is started"
+        raise InvalidConfig(f"Cannot update these configs dynamically: [{', '.join(fixed)}]: {why}")
+    for name, definition in definitions.items():
+        if definition.parse(values[name]) == 0 and name == "max.connections":
+            raise InvalidConfig(f"Invalid {name} 0: nobody could connect any more to change it")
 
 
 class ConfigResolver:
@@ -163,6 +171,12 @@ class ConfigResolver:
             return None if synonym.value is None else SUPPORTED_BROKER_CONFIGS[name].parse(synonym.value)
         return None
 
+    def dynamic_broker_configs(self, image: MetadataImage) -> Mapping[str, str]:
+        """What was set for this broker or for all of them while they ran, but for what only a newer version knows."""
+        everybody = image.configs_of(ResourceType.BROKER, DEFAULT_BROKER)
+        given = {**everybody, **image.configs_of(ResourceType.BROKER, str(self._broker_id))}
+        return {name: text for name, text in given.items() if _known_definition(name) is not None}
+
     def _topic_defaults(self, image: MetadataImage) -> Mapping[str, Value]:
         own = image.configs_of(ResourceType.BROKER, str(self._broker_id))
         everybody = image.configs_of(ResourceType.BROKER, DEFAULT_BROKER)
@@ -198,8 +212,10 @@ class ConfigResolver:
             yield ConfigEntry(definition, name, value, source, is_read_only=False, synonyms=tuple(places))
 
     def describe_broker(self, image: MetadataImage) -> Iterator[ConfigEntry]:
-        """Every supported setting of this broker."""
-        for name, definition in SUPPORTED_BROKER_CONFIGS.items():
+        """Every supported setting of this broker, and others that were set while it ran."""
+        set_later = {*self.dynamic_broker_configs(image)} - SUPPORTED_BROKER_CONFIGS.keys()
+        for name in (*SUPPORTED_BROKER_CONFIGS, *sorted(set_later)):
+            definition = broker_definition(name)
             own = list(self._broker_levels(image, name, self._broker_id))
             places = [
                 place
@@ -219,7 +235,9 @@ class ConfigResolver:
         """The settings that were set for all brokers together."""
         for name, text in image.configs_of(ResourceType.BROKER, DEFAULT_BROKER).items():
             place = ConfigSynonym(name, text, ConfigSource.DEFAULT_BROKER)
-            yield ConfigEntry(broker_definition(name), name, text, place.source, is_read_only=False, synonyms=(place,))
+            definition = _known_definition(name)
+            if definition is not None:
+                yield ConfigEntry(definition, name, text, place.source, is_read_only=False, synonyms=(place,))
 
     def _broker_levels(self, image: MetadataImage, name: str, broker_id: int) -> Iterator[ConfigSynonym]:
         own = image.configs_of(ResourceType.BROKER, str(broker_id)).get(name)
@@ -231,7 +249,7 @@ class ConfigResolver:
         static = self._static.get(name)
         if static is not None:
             yield ConfigSynonym(name, static, ConfigSource.STATIC_BROKER)
-        default = SUPPORTED_BROKER_CONFIGS[name].default_text
+        default = broker_definition(name).default_text
         if default is not None:
             yield ConfigSynonym(name, default, ConfigSource.DEFAULT)
 

@@ -15,6 +15,7 @@ from raftlog.metadata.config_definition import (
     LONG_MAX,
     ConfigDefinition,
     ConfigType,
+    UpdateMode,
     Value,
 )
 
@@ -319,7 +320,6 @@ _REPLICATION: tuple[_Row, ...] = (
 
 _NETWORK: tuple[_Row, ...] = (
     ("max.connection.creation.rate", _INT, INT_MAX),
-    ("max.connections.per.ip.overrides", _STRING, ""),
     ("socket.connection.setup.timeout.max.ms", _LONG, 30000),
     ("socket.connection.setup.timeout.ms", _LONG, 10000),
     ("socket.receive.buffer.bytes", _INT, 102_400),
@@ -359,10 +359,41 @@ _REASONS: tuple[tuple[str, tuple[_Row, ...]], ...] = (
     ("compaction has a plan of its own", _CLEANER),
 )
 
-_WITHOUT_EFFECT = frozenset(
+_CHANGED_AT_RUN_TIME = frozenset(
+    {
+        "background.threads",
+        "follower.fetch.last.tiered.offset.enable",
+        "group.consumer.assignment.interval.ms",
+        "group.coordinator.cached.buffer.max.bytes",
+        "group.share.assignment.interval.ms",
+        "group.streams.assignment.interval.ms",
+        "log.cleaner.io.buffer.load.factor",
+        "log.cleaner.io.buffer.size",
+        "log.cleaner.threads",
+        "log.local.retention.bytes",
+        "log.local.retention.ms",
+        "num.io.threads",
+        "num.network.threads",
+        "num.recovery.threads.per.data.dir",
+        "num.replica.fetchers",
+        "remote.fetch.max.wait.ms",
+        "remote.list.offsets.request.timeout.ms",
+        "remote.log.index.file.cache.total.size.bytes",
+        "remote.log.manager.copier.thread.pool.size",
+        "remote.log.manager.copy.max.bytes.per.second",
+        "remote.log.manager.expiration.thread.pool.size",
+        "remote.log.manager.fetch.max.bytes.per.second",
+        "remote.log.manager.follower.thread.pool.size",
+        "remote.log.reader.threads",
+        "share.coordinator.cached.buffer.max.bytes",
+        "transaction.partition.verification.enable",
+    }
+)
+"""Settings without effect that Kafka takes while a broker runs, and so does raftlog."""
+
+_WITHOUT_EFFECT = _CHANGED_AT_RUN_TIME | (
     {
         *(name for name, *_ in (*_THREADS, *_RECOVERY, *_REQUEST_PARKING)),
-        "log.cleaner.threads",
         "offsets.load.buffer.size",
         "share.coordinator.state.topic.min.isr",
         "share.coordinator.state.topic.num.partitions",
@@ -383,6 +414,7 @@ UNSUPPORTED_BROKER_CONFIGS: Mapping[str, ConfigDefinition] = {
         kind,
         default,
         f"{'Without effect' if name in _WITHOUT_EFFECT else 'Not supported'}: {reason}.",
+        update_mode=UpdateMode.CLUSTER_WIDE if name in _CHANGED_AT_RUN_TIME else UpdateMode.READ_ONLY,
         unsupported=reason,
         without_effect=name in _WITHOUT_EFFECT,
     )

@@ -6,8 +6,15 @@ Knows numbers only. Where Kafka has a configuration for a bound, the configurati
 
 from __future__ import annotations
 
+import logging
+import socket
 from collections.abc import Mapping
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from raftlog.metadata.config_definition import counts_by_host
+
+log = logging.getLogger("raftlog.server")
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -75,17 +82,32 @@ class ServerLimits(NamedTuple):
     request_bytes_max: int = 100 * MIB  # socket.request.max.bytes
     connections_max: int = 2_147_483_647  # max.connections
     connections_per_address_max: int = 2_147_483_647  # max.connections.per.ip
+    connections_by_address: Mapping[str, int] = MappingProxyType({})  # max.connections.per.ip.overrides
     idle_ms_max: int = 600_000  # connections.max.idle.ms
     backlog: int = 50  # socket.listen.backlog.size
     descriptors: int = 2_147_483_647  # for connections, of the limit of open files (broker/descriptors.py)
 
     @classmethod
-    def from_config(cls, config: Mapping[str, int]) -> ServerLimits:
+    def from_config(cls, config: Mapping[str, Any]) -> ServerLimits:
         """Read from resolved broker configurations, by Kafka's names."""
         return cls(
             request_bytes_max=config["socket.request.max.bytes"],
             connections_max=config["max.connections"],
             connections_per_address_max=config["max.connections.per.ip"],
+            connections_by_address=_by_address(counts_by_host(config["max.connections.per.ip.overrides"])),
             idle_ms_max=config["connections.max.idle.ms"],
             backlog=config["socket.listen.backlog.size"],
         )
+
+
+def _by_address(counts: Mapping[str, int]) -> Mapping[str, int]:
+    """Host names stand for all their addresses, looked up now."""
+    found = {}
+    for host, count in counts.items():
+        try:
+            addresses = {str(info[4][0]) for info in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
+        except OSError as error:
+            log.error("max.connections.per.ip.overrides: %s has no address (%s): no limit of its own", host, error)
+            addresses = set()
+        found.update(dict.fromkeys(addresses, count))
+    return MappingProxyType(found)

@@ -150,7 +150,8 @@ class Server:
             return f"{len(self.connections)} connections are open, the limit max.connections"
         if len(self.connections) >= self.limits.descriptors:
             return f"{len(self.connections)} connections are open, all that the limit of open files has room for"
-        if self._per_address[host] >= self.limits.connections_per_address_max:
+        limit = self.limits.connections_by_address.get(host, self.limits.connections_per_address_max)
+        if self._per_address[host] >= limit:
             return f"{self._per_address[host]} connections from it are open, the limit max.connections.per.ip"
         return None
 

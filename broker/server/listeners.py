@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from raftlog.broker.config import BrokerConfig
@@ -29,6 +29,9 @@ class Listeners(Protocol):
     def open(self, dispatch: Dispatch, on_bug: Callable[[BaseException], None]) -> None:
         """Let clients in; their frames go to `dispatch`, and a bug in serving them to `on_bug`."""
 
+    def reconfigure(self, config: Mapping[str, Any]) -> None:
+        """Take the limits of these settings, by Kafka's names; they hold for who connects from now on."""
+
     def disconnect_all(self, reason: str) -> None:
         """End all connections, and go on letting clients in."""
 
@@ -47,8 +50,7 @@ class KafkaListeners:
 
     def __init__(self, config: BrokerConfig) -> None:
         self._config = config
-        limits = ServerLimits.from_config(config)._replace(descriptors=shares().connections)
-        self._server = Server(asyncio.get_running_loop(), limits, _nobody)
+        self._server = Server(asyncio.get_running_loop(), _limits(config), _nobody)
 
     def bind(self) -> list[tuple[str, str, int]]:
         """See Listeners."""
@@ -61,6 +63,10 @@ class KafkaListeners:
         self._server.dispatch = dispatch
         self._server.on_fatal = on_bug
         self._server.accept()
+
+    def reconfigure(self, config: Mapping[str, Any]) -> None:
+        """See Listeners."""
+        self._server.limits = _limits(config)
 
     def disconnect_all(self, reason: str) -> None:
         """See Listeners."""
@@ -81,6 +87,10 @@ class KafkaListeners:
     def close(self) -> None:
         """See Listeners."""
         self._server.close()
+
+
+def _limits(config: Mapping[str, Any]) -> ServerLimits:
+    return ServerLimits.from_config(config)._replace(descriptors=shares().connections)
 
 
 def _nobody(_connection: object, _frame: memoryview) -> None:

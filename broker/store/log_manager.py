@@ -14,10 +14,10 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from raftlog.broker.core.log.config import LogConfig
 from raftlog.broker.core.log.results import LogUnavailable
@@ -74,6 +74,21 @@ class LogManagerSettings:
     """log.cleaner.dedupe.buffer.size"""
 
 
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> LogManagerSettings:
+        """Read from resolved broker configurations, by Kafka's names."""
+        return cls(
+            retention_check_interval_ms=config["log.retention.check.interval.ms"],
+            flush_offset_checkpoint_interval_ms=config["log.flush.offset.checkpoint.interval.ms"],
+            flush_start_offset_checkpoint_interval_ms=config["log.flush.start.offset.checkpoint.interval.ms"],
+            producer_expiration_ms=config["producer.id.expiration.ms"],
+            high_watermark_checkpoint_interval_ms=config["replica.high.watermark.checkpoint.interval.ms"],
+            cleaner_enable=config["log.cleaner.enable"],
+            cleaner_backoff_ms=config["log.cleaner.backoff.ms"],
+            cleaner_dedupe_buffer_size=config["log.cleaner.dedupe.buffer.size"],
+        )
+
+
 class DirectoryDescription(NamedTuple):
     """A data directory for DescribeLogDirs. Bytes; -1 if the directory is offline."""
 
@@ -126,6 +141,11 @@ class LogManager:
         self.upkeep = Upkeep(self)
         self.store.remove_later = self.upkeep.remove_later
         self.store.on_roll = self.upkeep.on_roll
+
+    def reconfigure(self, settings: LogManagerSettings) -> None:
+        """Go by other settings from now on: each job from its next turn."""
+        self.settings = settings
+        self.store.producer_expiration_ms = settings.producer_expiration_ms
 
     # Starting and stopping ---------------------------------------------------------------------------
 

@@ -46,18 +46,20 @@ class Upkeep:
 
     async def run(self) -> None:
         """Do what is due, for ever."""
-        settings = self._manager.settings
-        jobs: list[tuple[int, Callable[[], Awaitable[object]]]] = [
-            (FLUSH_CHECK_MS, self.flush_due_logs),
-            (FLUSH_CHECK_MS, self.remove_due_files),
-            (settings.retention_check_interval_ms, self.apply_retention),
-            (settings.producer_expiration_check_interval_ms, self.expire_producers),
-            (settings.flush_offset_checkpoint_interval_ms, partial(self.checkpoint, RECOVERY_POINTS)),
-            (settings.flush_start_offset_checkpoint_interval_ms, partial(self.checkpoint, LOG_STARTS)),
-            (settings.high_watermark_checkpoint_interval_ms, partial(self.checkpoint, HIGH_WATERMARKS)),
+        manager = self._manager
+        settings = manager.settings
+        jobs: list[tuple[Callable[[], int], Callable[[], Awaitable[object]]]] = [
+            (lambda: FLUSH_CHECK_MS, self.flush_due_logs),
+            (lambda: FLUSH_CHECK_MS, self.remove_due_files),
+            (lambda: settings.retention_check_interval_ms, self.apply_retention),
+            (lambda: settings.producer_expiration_check_interval_ms, self.expire_producers),
+            (lambda: settings.flush_offset_checkpoint_interval_ms, partial(self.checkpoint, RECOVERY_POINTS)),
+            (lambda: settings.flush_start_offset_checkpoint_interval_ms, partial(self.checkpoint, LOG_STARTS)),
+            (lambda: settings.high_watermark_checkpoint_interval_ms, partial(self.checkpoint, HIGH_WATERMARKS)),
         ]
         if settings.cleaner_enable:
-            jobs.append((settings.cleaner_backoff_ms, self.compact))
+            # The one interval that may change while the broker runs.
+            jobs.append((lambda: manager.settings.cleaner_backoff_ms, self.compact))
         async with asyncio.TaskGroup() as group:
             for interval_ms, job in jobs:
                 group.create_task(_repeat(interval_ms, job))
@@ -124,9 +126,9 @@ class Upkeep:
         from raftlog.broker.store.cleaner import LogCleaner, drive
 
         if self._cleaner is None:
-            map_bytes = manager.settings.cleaner_dedupe_buffer_size
-            self._cleaner = LogCleaner(manager.store, os.urandom(HASH_KEY_BYTES), map_bytes=map_bytes)
+            self._cleaner = LogCleaner(manager.store, os.urandom(HASH_KEY_BYTES))
         cleaner = self._cleaner
+        cleaner.map_bytes = manager.settings.cleaner_dedupe_buffer_size
         while (log := cleaner.choose(manager, manager.clock.now_ms())) is not None:
             try:
                 # Recovery takes gaps between segments for losses, and only compaction makes them: what it touches
@@ -183,7 +185,7 @@ class Upkeep:
                 logger.warning("a file cannot be removed: %s", error)
 
 
-async def _repeat(interval_ms: int, job: Callable[[], Awaitable[object]]) -> None:
+async def _repeat(interval_ms: Callable[[], int], job: Callable[[], Awaitable[object]]) -> None:
     while True:
-        await asyncio.sleep(max(interval_ms, INTERVAL_MS_MIN) / 1000)
+        await asyncio.sleep(max(interval_ms(), INTERVAL_MS_MIN) / 1000)
         await job()

@@ -46,7 +46,7 @@ def settings_of(node: int, voters: int, settings: Mapping[str, str]) -> BrokerCo
 
 
 class SimulatedListeners:
-    """The Kafka listener of a simulated broker; see Doors."""
+    """The Kafka listener of a simulated broker; see Listeners."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
@@ -69,6 +69,9 @@ class SimulatedListeners:
             return made
 
         self._server = machine.world.network.listen(machine.loop, connection, self._address)
+
+    def reconfigure(self, config: Mapping[str, Any]) -> None:
+        """Nothing bounds the connections of a simulated network."""
 
     def disconnect_all(self, reason: str) -> None:
         """See Listeners."""

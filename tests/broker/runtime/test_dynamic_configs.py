@@ -1,0 +1,117 @@
+"""A real broker goes by what is changed while it runs, and by its file again when that is taken back."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from raftlog.broker.broker import Broker
+from raftlog.broker.config import BrokerConfig
+from raftlog.broker.platform import Platform
+from raftlog.metadata.commands import AlterConfigs, AlterResource, ConfigChange, ConfigOperation, CreateTopics, NewTopic
+from raftlog.metadata.records import ResourceType
+from raftlog.wire.errors import ErrorCode
+
+
+def make(directory: Path) -> Broker:
+    directory.mkdir(exist_ok=True)
+    given = {"node.id": "1", "log.dirs": str(directory), "listeners": "PLAINTEXT://127.0.0.1:0"}
+    return Broker(BrokerConfig({**given, "producer.id.expiration.ms": "5000"}), Platform())
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+    running = make(tmp_path / "1")
+    await running.start()
+    yield running
+    await running.stop()
+
+
+async def alter(broker: Broker, resource: str = "", **values: str | None) -> None:
+    changes = tuple(
+        ConfigChange(name.replace("_", "."), ConfigOperation.DELETE if value is None else ConfigOperation.SET, value)
+        for name, value in values.items()
+    )
+    command = AlterConfigs((AlterResource(ResourceType.BROKER, resource, changes),))
+    ((*_, error, message),) = (await broker.controller.execute(command)).results
+    assert error is ErrorCode.NONE, message
+
+
+async def is_let_in(broker: Broker, opened: list[asyncio.StreamWriter]) -> bool:
+    """Whether another connection stays open; ApiVersions is answered on it."""
+    _, host, port = broker.addresses[0]
+    reader, writer = await asyncio.open_connection(host, port)
+    opened.append(writer)
+    writer.write(bytes.fromhex("0000000a 0012 0000 00000001 ffff".replace(" ", "")))
+    try:
+        return bool(await reader.read(4))
+    except ConnectionError:
+        return False
+
+
+async def test_the_store_goes_by_what_was_changed(broker: Broker) -> None:
+    assert broker.logs.store.producer_expiration_ms == 5000
+    await alter(
+        broker,
+        producer_id_expiration_ms="6000",
+        log_cleaner_backoff_ms="7",
+        log_cleaner_dedupe_buffer_size="2000000",
+    )
+    settings = broker.logs.settings
+    assert (settings.cleaner_backoff_ms, settings.cleaner_dedupe_buffer_size) == (7, 2_000_000)
+    assert broker.logs.store.producer_expiration_ms == 6000
+    await alter(broker, "1", producer_id_expiration_ms="8000")
+    assert broker.logs.store.producer_expiration_ms == 8000
+    await alter(broker, producer_id_expiration_ms=None)
+    await alter(broker, "1", producer_id_expiration_ms=None)
+    assert broker.logs.store.producer_expiration_ms == 5000
+
+
+async def test_topics_without_settings_of_their_own_go_by_what_was_changed(broker: Broker) -> None:
+    await broker.controller.execute(CreateTopics((NewTopic("t"),)))
+    partition = broker.partitions.find_by_name(b"t", 0)
+    assert not isinstance(partition, ErrorCode)
+    await alter(broker, message_max_bytes="1234", log_segment_bytes="1048576", log_retention_ms="99")
+    config = partition.log.config
+    assert (config.max_message_bytes, config.segment_bytes, config.retention_ms) == (1234, 1_048_576, 99)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("max.connections", "2"), ("max.connections.per.ip", "2"), ("max.connections.per.ip.overrides", "localhost:2")],
+)
+async def test_no_more_connections_are_let_in_than_was_changed(broker: Broker, name: str, text: str) -> None:
+    opened: list[asyncio.StreamWriter] = []
+    await alter(broker, **{name.replace(".", "_"): text})
+    assert [await is_let_in(broker, opened) for _ in range(3)] == [True, True, False]
+    await alter(broker, **{name.replace(".", "_"): None})
+    assert await is_let_in(broker, opened)
+    for writer in opened:
+        writer.close()
+
+
+async def test_what_was_changed_holds_after_a_restart(tmp_path: Path) -> None:
+    first = make(tmp_path / "1")
+    await first.start()
+    await alter(first, producer_id_expiration_ms="6000", max_connections_per_ip="1")
+    await first.stop()
+    again = make(tmp_path / "1")
+    await again.start()
+    opened: list[asyncio.StreamWriter] = []
+    assert again.logs.store.producer_expiration_ms == 6000
+    assert [await is_let_in(again, opened) for _ in range(2)] == [True, False]
+    for writer in opened:
+        writer.close()
+    await again.stop()
+
+
+async def test_what_has_no_effect_is_taken_and_said_once(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "raftlog.broker"):
+        await alter(broker, log_cleaner_threads="2")
+        await alter(broker, log_retention_ms="1000")
+    assert caplog.text.count("settings without effect in raftlog, for compaction has a plan of its own") == 1
+    assert "log.cleaner.threads" in caplog.text
