@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from raftlog.linearizability.simulator.disk import FaultyDisk
-from raftlog.raft import journal, proposals
+from raftlog.raft import journal
 from raftlog.raft.core.entries import Entry
 from raftlog.raft.core.leadership import Leadership
 from raftlog.raft.core.log import Accepted, RaftLog, Rejected
@@ -241,19 +241,21 @@ def reads_without_a_majority() -> AbstractContextManager[None]:
 def unknown_is_failed() -> AbstractContextManager[None]:
     """A proposal whose leader was lost counts as failed, though it may be committed later."""
 
-    def settle_of(done: asyncio.Future[int]) -> Callable[[Any, int], None]:
-        told = real(done)
+    from raftlog.raft import hardened
 
-        def settle(result: Any, reason: int) -> None:
-            told(result, reason)
+    def resolver(done: asyncio.Future[int]) -> Callable[[Any, int], None]:
+        resolve = real(done)
+
+        def resolve_as_failed(result: Any, reason: int) -> None:
+            resolve(result, reason)
             error = done.exception() if done.done() and not done.cancelled() else None
             if isinstance(error, ProposalFailed):
                 error.outcome_unknown = False
 
-        return settle
+        return resolve_as_failed
 
-    real = proposals._settle
-    return patch(proposals, "_settle", settle_of)
+    real = hardened._resolver
+    return patch(hardened, "_resolver", resolver)
 
 
 def damage_is_a_torn_tail() -> AbstractContextManager[None]:

@@ -145,7 +145,7 @@ class NodeSlot:
     @property
     def raft(self) -> Raft | None:
         """See Watched."""
-        return getattr(self.process.log, "raft", None) if self.process is not None else None
+        return getattr(self.process.log.node, "raft", None) if self.process is not None else None
 
     @property
     def mirror(self) -> Mirror:
@@ -283,9 +283,9 @@ class QuorumRun(BaseSimulation):
         leader = self._leader()
         if leader is not None:
             process = self.slots[leader].process
-            assert process is not None and process.log.raft is not None
+            assert process is not None
             node = self._rng.randint(1, self.size)
-            ids = process.log.raft.configuration.ids
+            ids = process.log.node.raft.configuration.ids
             if node not in ids:
                 process.machine.loop.call_soon(self._spawn, process, process.log.add_voter(node, f"host{node}", PORT))
             elif len(ids) > 2 and not self.invariants.lost_disks:
@@ -314,7 +314,7 @@ class QuorumRun(BaseSimulation):
     def _restart_failed(self) -> None:
         """As an operator does with a node that left the quorum because of its disk."""
         for slot in self.slots.values():
-            if slot.process is not None and slot.process.log._failed is not None:
+            if slot.process is not None and slot.process.log.node.has_failed:
                 machine = slot.process.machine
                 machine.kill()
                 self.injector.restart(machine)

@@ -3,38 +3,35 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
+from raftlog.raft.node import RaftNode
 from raftlog.raft.seam import NotLeader
-
-if TYPE_CHECKING:
-    from raftlog.raft.quorum import QuorumLog
 
 
 class Reads:
     """Reads that wait: first for a majority, then for the replay."""
 
-    def __init__(self, quorum: QuorumLog) -> None:
-        self._quorum = quorum
+    def __init__(self, node: RaftNode) -> None:
+        self._node = node
         self._number = 0
         self._unconfirmed: dict[int, asyncio.Future[int]] = {}
         self._confirmed: list[tuple[int, asyncio.Future[int]]] = []
 
     async def read(self) -> int:
         """See MetadataLog.barrier."""
-        quorum = self._quorum
-        if not quorum.is_leader or quorum.raft.leadership is None:
-            raise NotLeader(quorum.leader_id)
+        node = self._node
+        if not node.is_leader or node.raft.leadership is None:
+            raise NotLeader(node.leader_id)
         self._number += 1
         read: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._unconfirmed[self._number] = read
-        quorum.raft.leadership.read(self._number, quorum.raft.committed)
-        quorum.wake()
+        node.raft.leadership.read(self._number, node.raft.committed)
+        node.wake()
         return await read
 
-    def after_replay(self, applied: int) -> None:
-        """Answer what can be answered now. `applied`: the index of the last entry that was replayed."""
-        raft = self._quorum.raft
+    def turn_ended(self) -> None:
+        """Answer what can be answered now."""
+        raft, applied = self._node.raft, self._node.sync.applied
         if raft.leadership is not None and self._unconfirmed:
             for token, index in raft.leadership.confirmed_reads():
                 self._confirmed.append((index, self._unconfirmed.pop(token)))
@@ -51,4 +48,4 @@ class Reads:
         self._unconfirmed, self._confirmed = {}, []
         for read in waiting:
             if not read.done():
-                read.set_exception(NotLeader(self._quorum.leader_id))
+                read.set_exception(NotLeader(self._node.leader_id))

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
 
 from raftlog.raft.core.log import Base
 from raftlog.raft.core.progress import OutgoingSnapshot
 from raftlog.raft.core.snapshot import SnapshotContent
-from raftlog.raft.journal import Journal, JournalFailed
+from raftlog.raft.journal import JournalFailed
+from raftlog.raft.node import RaftNode
 from raftlog.raft.seam import ProposalFailed, SnapshotSource
-
-if TYPE_CHECKING:
-    from raftlog.raft.quorum import QuorumLog
 
 logger = logging.getLogger("raftlog.raft")
 
@@ -26,31 +23,20 @@ CHUNKS_PER_TURN = 8
 class Snapshots:
     """The snapshots of one node. One is made at a time."""
 
-    def __init__(self, quorum: QuorumLog, snapshot_bytes: int) -> None:
-        self._quorum = quorum
+    def __init__(self, node: RaftNode, snapshot_bytes: int, source: SnapshotSource) -> None:
+        """One is made whenever entries of `snapshot_bytes` have been replayed."""
+        self._node = node
         self._snapshot_bytes = snapshot_bytes
-        self._bytes = 0
+        self._source = source
         self._task: asyncio.Task[int] | None = None
         self._loading = False
 
-    def open(self, journal: Journal, source: SnapshotSource) -> None:
-        """Where snapshots go and come from."""
-        self._journal = journal
-        self._source = source
-
-    def replayed(self, size: int) -> None:
-        """An entry was replayed."""
-        self._bytes += size
-
-    def restored(self) -> None:
-        """A snapshot took the place of everything."""
-        self._bytes = 0
-
-    def after_replay(self, applied: int) -> None:
+    def turn_ended(self) -> None:
         """Begin a snapshot when it is due, and load one when the leader is to send it."""
-        if self._bytes >= self._snapshot_bytes and self._task is None and applied > 0:
+        node = self._node
+        if node.replayed_bytes >= self._snapshot_bytes and self._task is None and node.sync.applied > 0:
             self._task = asyncio.get_running_loop().create_task(self._take_wanted())
-        leadership = self._quorum.raft.leadership
+        leadership = node.raft.leadership
         if leadership is not None and leadership.snapshot_wanted and not self._loading:
             self._loading = True
             self._load()
@@ -77,8 +63,8 @@ class Snapshots:
             self._task = None
 
     async def _make(self) -> int:
-        raft, sync = self._quorum.raft, self._quorum.sync
-        applied = sync.applied
+        node, raft = self._node, self._node.raft
+        applied = node.sync.applied
         index, source = self._source()
         term = raft.log.term_at(applied)
         if applied == 0 or term is None or index != raft.log.application_index(applied):
@@ -86,8 +72,8 @@ class Snapshots:
             return index
         configuration_index, configuration = raft.log.configuration_at(applied)
         base = Base(applied, term, configuration, configuration_index, raft.log.internal_up_to(applied))
-        covered, self._bytes = self._bytes, 0
-        seen = self._quorum.encode_seen()
+        covered, node.replayed_bytes = node.replayed_bytes, 0
+        seen = node.encode_seen()
         chunks: list[bytes] = []
         for chunk in source:
             chunks.append(chunk)
@@ -98,20 +84,18 @@ class Snapshots:
 
         def ended(error: BaseException | None) -> None:
             if error is not None:
-                self._bytes += covered
+                node.replayed_bytes += covered
                 done.set_exception(error)
             else:
                 done.set_result(None)
 
-        self._quorum.disk().submit(
-            lambda: self._journal.save_snapshot(base.index, base.term, content.all_chunks()), ended
-        )
+        node.disk.submit(lambda: node.journal.save_snapshot(base.index, base.term, content.all_chunks()), ended)
         await done
         raft.log.compact(min(self._kept_from(base.index), base.index))
         return index
 
     def _kept_from(self, index: int) -> int:
-        log = self._quorum.raft.log
+        log = self._node.raft.log
         kept = 0
         while index > log.base.index:
             kept += len(log.entry(index).data)
@@ -121,24 +105,25 @@ class Snapshots:
         return index
 
     def _load(self) -> None:
+        node = self._node
         found: list[OutgoingSnapshot] = []
 
         def load() -> None:
-            snapshot = self._journal.load_snapshot()
+            snapshot = node.journal.load_snapshot()
             if snapshot is not None:
                 content = SnapshotContent.of_chunks(*snapshot)
                 found.append(OutgoingSnapshot(snapshot.index, snapshot.term, content.encode()))
 
         def loaded(error: BaseException | None) -> None:
             self._loading = False
-            leadership = self._quorum.raft.leadership
+            leadership = node.raft.leadership
             if error is not None:
-                self._quorum.fail(error)
+                node.fail(error)
             elif found and leadership is not None:
                 leadership.offer_snapshot(found[0])
-                self._quorum.wake()
+                node.wake()
 
-        self._quorum.disk().submit(load, loaded)
+        node.disk.submit(load, loaded)
 
     async def close(self) -> None:
         """Let what is under way end."""

@@ -114,9 +114,10 @@ async def test_a_broker_is_not_let_into_another_cluster(tmp_path: Path, free_por
     starting = asyncio.get_running_loop().create_task(astray.start())
     log = astray.controller.log
     assert isinstance(log, QuorumLog)
-    await until(lambda: log.refusals or starting.done(), "it is refused")
+    await until(lambda: log.peering.transport.refusals or starting.done(), "it is refused")
     assert not starting.done()
-    assert ours.cluster_id in log.refusals[1] and theirs.cluster_id in log.refusals[1], log.refusals
+    why = log.peering.transport.refusals[1]
+    assert ours.cluster_id in why and theirs.cluster_id in why, why
     astray.stopping.set()
     starting.cancel()
     await asyncio.gather(starting, return_exceptions=True)
@@ -146,12 +147,12 @@ async def test_the_second_broker_of_an_id_says_what_to_do(tmp_path: Path, free_p
     starting = asyncio.get_running_loop().create_task(twin.start())
     log = twin.controller.log
     assert isinstance(log, QuorumLog)
-    await until(lambda: log.refusals or starting.done(), "somebody says no")
+    await until(lambda: log.peering.transport.refusals or starting.done(), "somebody says no")
     if starting.done():
         with pytest.raises(CannotStart, match=r"node\.id of its own"):
             await starting
     else:
-        assert "2" in log.refusals[1], log.refusals
+        assert "2" in log.peering.transport.refusals[1], log.peering.transport.refusals
         starting.cancel()
         await asyncio.gather(starting, return_exceptions=True)
     assert follower.controller.log.leader_id == 1

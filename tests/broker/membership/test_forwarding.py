@@ -110,7 +110,7 @@ async def test_a_broker_whose_disk_stands_still_does_not_fall_silent(tmp_path: P
         def stand_still() -> None:
             goes_on.wait()
 
-        log.disk().submit(stand_still, lambda _: None)
+        log.node.disk.submit(stand_still, lambda _: None)
         try:
             (result,) = await world.create(leader, NewTopic("t", 1, 3))
             assert result.error is ErrorCode.NONE

@@ -70,9 +70,9 @@ class Node:
     def kill(self) -> None:
         """Go away as a killed process does: sockets closed, nothing said, the journal's lock released."""
         log = self.log
-        log._closing = True
-        if log._timer is not None:
-            log._timer.cancel()
+        log.node._closing = True
+        if log.node._timer is not None:
+            log.node._timer.cancel()
         transport = log.peering.transport
         transport._closed = True
         for caller in transport._callers.values():
@@ -82,7 +82,7 @@ class Node:
         for channel in [*transport._channels.values(), *transport._strangers]:
             assert channel._transport is not None
             channel._transport.abort()
-        log._journal.close()
+        log.node.journal.close()
         self.world.nodes.pop(self.node_id, None)
 
 

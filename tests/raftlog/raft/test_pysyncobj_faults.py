@@ -222,7 +222,7 @@ async def test_a_poisoned_command_stops_the_nodes_that_replay_it_and_nobody_wait
             raise ValueError("boom")
 
         for node in world.nodes.values():
-            node.log._replay = replay
+            node.log.node._replay = replay
         with pytest.raises(ProposalFailed) as failure:
             await asyncio.wait_for(leader.log.propose([b"poison"]), 5.0)
         assert failure.value.outcome_unknown

@@ -173,7 +173,7 @@ async def test_who_is_far_behind_gets_a_snapshot_and_the_rest(tmp_path: Path) ->
         entries = [b"%d " % n + b"x" * 20_000 for n in range(100)]
         for start in range(0, 100, 10):
             await asyncio.gather(*(leader.log.propose([entry]) for entry in entries[start : start + 10]))
-        await until(lambda: leader.log.raft.log.base.index > 20)
+        await until(lambda: leader.log.node.raft.log.base.index > 20)
         await world.start(behind.node_id)
         await world.agree(entries)
         again = world.nodes[behind.node_id]
@@ -219,7 +219,7 @@ async def test_a_replay_that_raises_stops_the_node_before_it_answers(world: Worl
 
     seen: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: seen.append(context.get("exception")))
-    leader.log._replay = poisoned
+    leader.log.node._replay = poisoned
     with pytest.raises(ProposalFailed) as failure:
         await leader.log.propose([b"poison"])
     assert failure.value.outcome_unknown
@@ -263,7 +263,7 @@ async def test_after_a_failed_sync_a_node_is_no_member_until_it_is_restarted(tmp
         world.nodes.pop(leader.node_id)
         successor = await world.led()
         await successor.log.propose([b"c"])
-        assert leader.log.leader_id == -1 and not leader.log.raft.peers
+        assert leader.log.leader_id == -1 and not leader.log.node.raft.peers
         await leader.log.close()
 
 
@@ -286,7 +286,7 @@ async def test_a_node_that_was_cut_off_and_comes_back_does_not_disturb_the_leade
         for node in list(world.nodes.values()):
             if node is not victim:
                 victim.log.peering.transport.hang_up(node.node_id, "cut off by the test")
-        await until(lambda: victim.log.raft.peers)
+        await until(lambda: victim.log.node.raft.peers)
     await world.led()
     assert leader.log.is_leader and leader.log.term == term
 
@@ -308,7 +308,7 @@ async def test_a_small_quorum_log_keeps_its_promises_alone(tmp_path: Path) -> No
                     monotonic=time.monotonic, timing=QUICK)  # fmt: skip
     state = State()
     await log.start(state.restore, state.replay, state.snapshot)
-    assert log.port > 0
+    assert log.peering.transport.port > 0
     await until(lambda: log.is_leader)
     assert await log.propose([b"a"]) == 1
     assert await log.barrier() == 1

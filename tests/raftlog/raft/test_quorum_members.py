@@ -66,14 +66,14 @@ async def test_a_wiped_disk_gets_its_vote_back_only_with_everything(world: World
     await asyncio.gather(*(leader.log.propose([entry]) for entry in entries))
     await world.agree(entries)
     victim = next(node for node in world.nodes.values() if node is not leader)
-    directory = victim.log.opened.directory
+    directory = victim.log.node.directory
     victim.kill()
     shutil.rmtree(tmp_path / str(victim.node_id))
     await world.start(victim.node_id)
     await world.agree(entries)
 
     def has_its_vote() -> bool:
-        voter = leader.log.raft.configuration.voter(victim.node_id)
+        voter = leader.log.node.raft.configuration.voter(victim.node_id)
         return voter is not None and voter.directory not in (b"", directory)
 
     await until(has_its_vote)
@@ -83,7 +83,7 @@ async def test_a_wiped_disk_gets_its_vote_back_only_with_everything(world: World
 
 def complain_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first complaint may come while connections are still being made; the next one tells more."""
-    for name in ("FIRST_COMPLAINT_SECONDS", "COMPLAINT_SECONDS"):
+    for name in ("FIRST_WARNING_SECONDS", "WARNING_SECONDS"):
         monkeypatch.setattr(f"raftlog.raft.members.{name}", 0.1)
 
 
@@ -100,7 +100,7 @@ async def test_two_empty_disks_of_three_do_not_begin_a_new_log(
     for node_id in others:
         shutil.rmtree(tmp_path / str(node_id))
     await world.start(*others)
-    await until(lambda: all(world.nodes[one].log.raft._attempt > 2 for one in others))
+    await until(lambda: all(world.nodes[one].log.node.raft._attempt > 2 for one in others))
     assert all((world.nodes[one].log.leader_id, world.nodes[one].log.term) == (-1, 0) for one in others)
     await world.start(leader.node_id)
     await until(lambda: f"is not the one that has the vote: {sorted(others)}" in caplog.text)
@@ -146,10 +146,10 @@ async def test_a_wiped_voter_that_is_killed_before_it_has_caught_up_is_let_in_ag
     victim.kill()
     shutil.rmtree(tmp_path / str(victim.node_id))
     await world.start(victim.node_id)
-    await until(lambda: leader.log.raft.configuration.voter(victim.node_id) is None)
+    await until(lambda: leader.log.node.raft.configuration.voter(victim.node_id) is None)
     world.nodes[victim.node_id].kill()
     await world.start(victim.node_id)
-    await until(lambda: leader.log.raft.configuration.voter(victim.node_id) is not None)
+    await until(lambda: leader.log.node.raft.configuration.voter(victim.node_id) is not None)
     await world.agree([b"a"])
 
 
@@ -162,7 +162,7 @@ async def test_a_voter_without_a_log_is_let_in_though_the_members_have_changed(t
         for path in (tmp_path / str(fresh.node_id)).glob("*.journal"):
             path.unlink()
         removal = asyncio.ensure_future(leader.log.remove_voter(other.node_id))
-        await until(lambda: leader.log.raft.configuration.voter(other.node_id) is None)
+        await until(lambda: leader.log.node.raft.configuration.voter(other.node_id) is None)
         await world.start(fresh.node_id)
         await removal
         await leader.log.propose([b"a"])
