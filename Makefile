@@ -1,16 +1,19 @@
-# Everything sets itself up: a virtual environment in .venv, made anew when pyproject.toml changes.
+# Everything sets itself up: a virtual environment in .venv, made anew when pyproject.toml or its lock changes.
+#   make PYTHON=python3.13 VENV=.venv-3.13 check     another Python, beside the default one
 PYTHON ?= python3
-VENV := .venv
+VENV ?= .venv
+WORKERS ?= 2
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-WORKERS ?= 2
+LOCKS := .ci/locks
+VERSION := import sys; print("python%d.%d" % sys.version_info[:2])
 
-.PHONY: help demo test check lint format bench bench-cluster fuzz check-deep sim sim-swarm sim-mutants clean
+.PHONY: help demo test check lint format lock bench bench-cluster fuzz check-deep sim sim-swarm sim-mutants clean
 
 help:
-	@echo "make demo        three brokers, the main job on real data, their leaders killed with -9 twice, and a count"
-	@echo "make test        lint, types and the whole test suite"
-	@echo "make check       lint, types and the quick tests, no servers"
+	@echo "make demo        three brokers, real data through them, their leaders killed with -9 twice, and a count"
+	@echo "make check       lint, types and the unit tests of every part: after each change"
+	@echo "make test        lint, types and the whole test suite, and its ten slowest tests"
 	@echo "make bench       measure against Apache Kafka, side by side, as one table of ratios"
 	@echo "make bench-cluster  the same for three brokers beside three of Kafka"
 	@echo "make fuzz        a million mutated frames against a broker"
@@ -18,12 +21,29 @@ help:
 	@echo "make sim-swarm MINUTES=n  simulated runs on all cores; failing seeds are told and shortened"
 	@echo "make sim-mutants each known fault put into the code, and after how many seeds it is noticed"
 	@echo "make check-deep  the checker against brute force, 100,000 histories a model"
+	@echo "make format      what ruff can mend by itself"
+	@echo "make lock        take the newest versions for tests, lint and demo on this Python (PYTHON=python3.N: on that)"
+	@echo "make clean       remove what the others made"
 
-$(READY): pyproject.toml
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
+# The lock of this Python's version says what is installed, and with what it is built. A Python without one gets the
+# ranges of pyproject.toml.
+$(READY): pyproject.toml $(wildcard $(LOCKS)/*.txt)
+	$(PYTHON) -m venv --clear $(VENV)
+	@lock=$(LOCKS)/$$($(BIN)/python -c '$(VERSION)').txt; [ -f $$lock ] || lock=/dev/null; set -e; \
+	export PIP_CONSTRAINT=$$lock PIP_BUILD_CONSTRAINT=$$lock; \
+	echo "installing what $$lock names into $(VENV)"; \
+	$(BIN)/python -m pip install --quiet --upgrade pip; \
 	$(BIN)/python -m pip install --quiet --editable '.[test,lint,demo]'
 	@touch $(READY)
+
+lock:
+	rm -rf .make/lock
+	$(PYTHON) -m venv .make/lock
+	.make/lock/bin/python -m pip install --quiet --upgrade pip setuptools
+	.make/lock/bin/python -m pip install --quiet --editable '.[test,lint,demo]'
+	mkdir -p $(LOCKS)
+	.make/lock/bin/python -m pip freeze --all --exclude-editable >$(LOCKS)/$$(.make/lock/bin/python -c '$(VERSION)').txt
+	rm -rf .make/lock
 
 # Compiled ahead, so that a broker starts as fast where Python is told not to write byte code.
 .PHONY: compiled
@@ -41,7 +61,7 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 
 test: lint compiled
-	$(BIN)/pytest -q -m "not slow" -n $(WORKERS) --dist loadfile
+	$(BIN)/pytest -q -m "not slow" -n $(WORKERS) --dist loadfile --durations 10
 
 check: lint
 	$(BIN)/pytest -q -m "not slow" tests/raftlog/wire tests/metadata tests/linearizability/checker tests/test_architecture.py tests/test_tidy.py
@@ -74,4 +94,4 @@ sim-mutants: compiled
 	$(SIMULATOR) mutants $(PARTS)
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-* .make build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -109,7 +109,7 @@ def test_no_test_sleeps() -> None:
 
 def test_no_path_of_a_machine_and_no_registry_host_is_in_the_source() -> None:
     banned = ["/" + "work/", "py" + "pi.org", "registry." + "npmjs", "python" + "hosted"]
-    suffixes = {".py", ".md", ".toml", ".yml", ".sh", ".json", ".js", ".html", ""}
+    suffixes = {".py", ".md", ".toml", ".txt", ".yml", ".sh", ".json", ".js", ".html", ""}
     wrong = []
     for path in sorted(ROOT.rglob("*")):
         relative = path.relative_to(ROOT)

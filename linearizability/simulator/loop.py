@@ -287,9 +287,9 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         return asyncio.Future(loop=self)
 
     def create_task(
-        self, coro: Any, *, name: str | None = None, context: Context | None = None
+        self, coro: Any, *, name: str | None = None, context: Context | None = None, eager_start: bool | None = None
     ) -> asyncio.Task[Any]:
-        """See asyncio. In a dead process nothing begins."""
+        """See asyncio. In a dead process nothing begins, and nowhere before its turn."""
         if self.dead:
             self._graveyard.append(coro)
             coro = _never()
