@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from raftlog.metadata.commands import Command
 from raftlog.metadata.records import PartitionState
@@ -31,6 +31,17 @@ class BrokerHeartbeat(Command["HeartbeatAnswer"]):
     want_shut_down: bool = False
     offline_directories: tuple[bytes, ...] = ()
 
+    repeatable: ClassVar[bool] = True
+
+    @property
+    def liveness_only(self) -> bool:
+        """See Command."""
+        return not self.want_shut_down
+
+    def refused(self, error: ErrorCode, message: str) -> HeartbeatAnswer:
+        """See Command."""
+        return HeartbeatAnswer(error, message)
+
 
 class HeartbeatAnswer(NamedTuple):
     """How the controller sees the broker. `should_shut_down`: it leads nothing any more and may stop."""
@@ -51,6 +62,12 @@ class FenceBrokers(Command["BrokersFenced"]):
 
     brokers: tuple[tuple[int, int], ...]
 
+    repeatable: ClassVar[bool] = True
+
+    def refused(self, error: ErrorCode, message: str) -> BrokersFenced:
+        """See Command."""
+        return BrokersFenced(error)
+
 
 class BrokersFenced(NamedTuple):
     """The ids that were fenced by this, and how many partitions changed."""
@@ -65,6 +82,10 @@ class UnregisterBroker(Command["BrokerUnregistered"]):
     """Forget a broker that is gone for good. Answered by BrokerUnregistered."""
 
     broker_id: int
+
+    def refused(self, error: ErrorCode, message: str) -> BrokerUnregistered:
+        """See Command."""
+        return BrokerUnregistered(error, message)
 
 
 class BrokerUnregistered(NamedTuple):
@@ -81,6 +102,12 @@ class AssignDirectories(Command["DirectoriesAssigned"]):
     broker_id: int
     broker_epoch: int
     assignments: tuple[DirectoryAssignment, ...]
+
+    repeatable: ClassVar[bool] = True
+
+    def refused(self, error: ErrorCode, message: str) -> DirectoriesAssigned:
+        """See Command."""
+        return DirectoriesAssigned(error)
 
 
 class DirectoryAssignment(NamedTuple):
@@ -127,6 +154,12 @@ class AlterPartitions(Command["PartitionsAltered"]):
     broker_epoch: int
     proposals: tuple[IsrProposal, ...]
 
+    repeatable: ClassVar[bool] = True
+
+    def refused(self, error: ErrorCode, message: str) -> PartitionsAltered:
+        """See Command."""
+        return PartitionsAltered(error)
+
 
 class AlteredPartition(NamedTuple):
     """What became of a proposal; `state` is the partition as it is now, on success and on some refusals."""
@@ -161,6 +194,10 @@ class ElectLeaders(Command["LeadersElected"]):
     election_type: ElectionType
     partitions: tuple[tuple[str, int], ...] | None
 
+    def refused(self, error: ErrorCode, message: str) -> LeadersElected:
+        """See Command."""
+        return LeadersElected(error)
+
 
 class ElectionResult(NamedTuple):
     """What became of one election."""
@@ -187,6 +224,12 @@ class RebalanceLeaders(Command["LeadersElected"]):
     percentage: int = 0
     partitions_max: int = 1000
 
+    repeatable: ClassVar[bool] = True
+
+    def refused(self, error: ErrorCode, message: str) -> LeadersElected:
+        """See Command."""
+        return LeadersElected(error)
+
 
 class Reassignment(NamedTuple):
     """The replicas that a partition shall have (KIP-455), or None to cancel what is under way."""
@@ -202,6 +245,10 @@ class AlterReassignments(Command["ReassignmentsAltered"]):
 
     reassignments: tuple[Reassignment, ...]
     allow_replication_factor_change: bool = True
+
+    def refused(self, error: ErrorCode, message: str) -> ReassignmentsAltered:
+        """See Command."""
+        return ReassignmentsAltered(error, message)
 
 
 class ReassignmentResult(NamedTuple):
@@ -247,6 +294,10 @@ class UpdateFeatures(Command["FeaturesUpdated"]):
     updates: tuple[FeatureUpdate, ...]
     validate_only: bool = False
 
+    def refused(self, error: ErrorCode, message: str) -> FeaturesUpdated:
+        """See Command."""
+        return FeaturesUpdated(error, message)
+
 
 class FeaturesUpdated(NamedTuple):
     """`results`: (name, error, message) for each feature, in order."""
@@ -254,3 +305,17 @@ class FeaturesUpdated(NamedTuple):
     error: ErrorCode
     message: str | None = None
     results: tuple[tuple[str, ErrorCode, str | None], ...] = ()
+
+
+ClusterCommand = (
+    BrokerHeartbeat
+    | FenceBrokers
+    | UnregisterBroker
+    | AssignDirectories
+    | AlterPartitions
+    | ElectLeaders
+    | RebalanceLeaders
+    | AlterReassignments
+    | UpdateFeatures
+)
+"""All commands of this file: mypy proves by it that each of them is decided."""

@@ -1,14 +1,17 @@
 """What can be asked of the metadata controller, and what it answers: frozen values, one pair for each question.
 
+What only clusters of several brokers ask is in `cluster_commands`; a broker alone starts without it.
+
 Times are milliseconds, ids 16 bytes.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Generic, NamedTuple, TypeVar
+from typing import ClassVar, Generic, NamedTuple, TypeVar
 
 from raftlog.metadata.records import Endpoint, FeatureRange
 from raftlog.wire.errors import ErrorCode
@@ -22,10 +25,28 @@ USE_DEFAULT = -1
 R_co = TypeVar("R_co", covariant=True)
 
 
-class Command(Generic[R_co]):
+class Command(ABC, Generic[R_co]):
     """A question whose answer is an R_co."""
 
     __slots__ = ()
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether it may be asked again when nobody knows what became of the first time: the second time finds the work
+        done, or does it on newer state. Those of brokers are made so.
+        """
+        return False
+
+    @property
+    def liveness_only(self) -> bool:
+        """Whether the answer may rest on what is not yet committed, or not yet replayed where it is heard. Brokers must
+        not fall silent because a disk is slow, the leader's or their own.
+        """
+        return False
+
+    @abstractmethod
+    def refused(self, error: ErrorCode, message: str) -> R_co:
+        """The answer when it could not be decided or committed at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +55,12 @@ class InitializeCluster(Command["ClusterInitialized"]):
 
     cluster_id: str
     features: Mapping[str, int]
+
+    repeatable: ClassVar[bool] = True
+
+    def refused(self, error: ErrorCode, message: str) -> ClusterInitialized:
+        """See Command."""
+        return ClusterInitialized("")
 
 
 class ClusterInitialized(NamedTuple):
@@ -63,6 +90,12 @@ class RegisterBroker(Command["BrokerRegistered"]):
     log_survived: bool = False
     previous_is_alive: bool = False
     features: tuple[FeatureRange, ...] = ()
+
+    repeatable: ClassVar[bool] = True
+
+    def refused(self, error: ErrorCode, message: str) -> BrokerRegistered:
+        """See Command."""
+        return BrokerRegistered(error, message, NO_EPOCH)
 
 
 class BrokerRegistered(NamedTuple):
@@ -96,6 +129,15 @@ class CreateTopics(Command["TopicsCreated"]):
     internal: bool = False
     cap_replication: bool = False
 
+    @property
+    def repeatable(self) -> bool:
+        """See Command."""
+        return self.internal
+
+    def refused(self, error: ErrorCode, message: str) -> TopicsCreated:
+        """See Command."""
+        return TopicsCreated(tuple(TopicResult(topic.name, error, message) for topic in self.topics))
+
 
 class TopicResult(NamedTuple):
     """What became of one topic. Counts are -1 and `configs` empty on an error."""
@@ -120,6 +162,11 @@ class DeleteTopics(Command["TopicsDeleted"]):
     """Topics to delete, each by name or by id. Answered by TopicsDeleted, in the same order."""
 
     topics: tuple[str | bytes, ...]
+
+    def refused(self, error: ErrorCode, message: str) -> TopicsDeleted:
+        """See Command."""
+        named = ((t, ZERO_ID) if isinstance(t, str) else (None, t) for t in self.topics)
+        return TopicsDeleted(tuple(TopicDeleted(name, topic_id, error, message) for name, topic_id in named))
 
 
 class TopicDeleted(NamedTuple):
@@ -151,6 +198,10 @@ class CreatePartitions(Command["PartitionsCreated"]):
 
     topics: tuple[MorePartitions, ...]
     validate_only: bool = False
+
+    def refused(self, error: ErrorCode, message: str) -> PartitionsCreated:
+        """See Command."""
+        return PartitionsCreated(tuple((topic.name, error, message) for topic in self.topics))
 
 
 class PartitionsCreated(NamedTuple):
@@ -192,6 +243,10 @@ class AlterConfigs(Command["ConfigsAltered"]):
     resources: tuple[AlterResource, ...]
     validate_only: bool = False
 
+    def refused(self, error: ErrorCode, message: str) -> ConfigsAltered:
+        """See Command."""
+        return ConfigsAltered(tuple((r.resource_type, r.name, error, message) for r in self.resources))
+
 
 class ConfigsAltered(NamedTuple):
     """One (resource type, name, error, message) for each resource, in order."""
@@ -206,6 +261,12 @@ class AllocateProducerIds(Command["ProducerIdsAllocated"]):
     broker_id: int
     broker_epoch: int
 
+    repeatable: ClassVar[bool] = True
+
+    def refused(self, error: ErrorCode, message: str) -> ProducerIdsAllocated:
+        """See Command."""
+        return ProducerIdsAllocated(error, -1, 0)
+
 
 class ProducerIdsAllocated(NamedTuple):
     """Ids from `first` to `first + size - 1`, which nobody else is ever given."""
@@ -213,3 +274,15 @@ class ProducerIdsAllocated(NamedTuple):
     error: ErrorCode
     first: int
     size: int
+
+
+BasicCommand = (
+    InitializeCluster
+    | RegisterBroker
+    | CreateTopics
+    | DeleteTopics
+    | CreatePartitions
+    | AlterConfigs
+    | AllocateProducerIds
+)
+"""All commands of this file: mypy proves by it that each of them is decided."""

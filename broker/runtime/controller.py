@@ -25,7 +25,7 @@ from raftlog.metadata.commands import (
     RegisterBroker,
     TopicResult,
 )
-from raftlog.metadata.controller import Environment, decide, refuse
+from raftlog.metadata.controller import Environment, decide
 from raftlog.metadata.delta import MetadataDelta
 from raftlog.metadata.feature_levels import SUPPORTED_FEATURES
 from raftlog.metadata.image import MetadataImage
@@ -221,24 +221,17 @@ class Controller:
                 failure: ProposalFailed = error
             except ProposalFailed as error:
                 failure = error
-                if not self._may_try_again(command, error):
+                if self._forwarding is None or (error.outcome_unknown and not command.repeatable):
                     break
             if loop.time() + RETRY_SECONDS >= deadline:
                 break
             await asyncio.sleep(RETRY_SECONDS)
         if isinstance(failure, NotLeader):
-            return refuse(command, ErrorCode.NOT_CONTROLLER, str(failure))
+            return command.refused(ErrorCode.NOT_CONTROLLER, str(failure))
         log.error("metadata not changed: %s", failure)
         # A node that leads on after a failure has a disk that failed; else somebody else may have carried it out.
         code = ErrorCode.KAFKA_STORAGE_ERROR if self._log.is_leader else ErrorCode.REQUEST_TIMED_OUT
-        return refuse(command, code, str(failure))
-
-    def _may_try_again(self, command: Command[Any], failure: ProposalFailed) -> bool:
-        if self._forwarding is None:
-            return False
-        from raftlog.broker.runtime.forwarding import may_repeat
-
-        return not failure.outcome_unknown or may_repeat(command)
+        return command.refused(code, str(failure))
 
     async def _execute_here(self, command: Command[R]) -> R:
         """Decide and commit on this node. Raises NotLeader, ProposalFailed."""
@@ -249,14 +242,14 @@ class Controller:
         decision = decide(self._newest(), command, self._environment)
         if decision.records:
             await self._propose(decision.records)
-        elif self._pending and not _is_mere_sign_of_life(command):
+        elif self._pending and not command.liveness_only:
             # The answer rests on changes that are not yet committed, and must not be given before they are.
             await self._log.propose(())
         return decision.response
 
     async def _execute_there(self, forwarding: Forwarding, command: Command[R], timeout_seconds: float) -> R:
         answered = await forwarding.command(command, timeout_seconds)
-        if not _is_mere_sign_of_life(command):
+        if not command.liveness_only:
             await self.caught_up_to(answered.log_index)
         return cast(R, answered.answer)
 
@@ -424,10 +417,3 @@ class Controller:
     async def transfer_leadership(self, to: int) -> None:
         """Make another voter the leader. Raises NotLeader, ProposalFailed."""
         await (self._forwarding or self._log).transfer_leadership(to)
-
-
-def _is_mere_sign_of_life(command: Command[Any]) -> bool:
-    """Whether it does not matter that the answer may rest on what is not yet committed, or not yet replayed where it is
-    heard. Brokers must not fall silent because a disk is slow, the leader's or their own.
-    """
-    return getattr(command, "want_shut_down", True) is False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -112,8 +113,7 @@ class ControllerDuties:
         elif isinstance(command, RegisterBroker):
             alive = self._liveness.is_alive(command.broker_id, self._now_ms())
             if alive != command.previous_is_alive:
-                fields = {name: getattr(command, name) for name in command.__slots__}
-                return RegisterBroker(**{**fields, "previous_is_alive": alive})
+                return dataclasses.replace(command, previous_is_alive=alive)
         return command
 
     # -- what is done ------------------------------------------------------------------------------

@@ -1,7 +1,5 @@
 """What a broker asks of the leader of the metadata quorum, and how the leader answers.
 
-Knows the messages and how to ask again: commands, and requests about the quorum itself.
-
 A request is `[kind, body, …]`, an answer `[the leader's log index, body, …]`, both msgpack. The index lets the asker
 wait until it has replayed what the answer is about.
 """
@@ -16,13 +14,6 @@ from typing import Any, NamedTuple, TypeVar, assert_never
 import msgpack
 
 from raftlog.broker.runtime.leader_check import NodeFacts
-from raftlog.metadata.cluster_commands import (
-    AlterPartitions,
-    AssignDirectories,
-    BrokerHeartbeat,
-    FenceBrokers,
-    RebalanceLeaders,
-)
 from raftlog.metadata.command_codec import (
     MalformedCommand,
     decode_answer,
@@ -30,13 +21,7 @@ from raftlog.metadata.command_codec import (
     encode_answer,
     encode_command,
 )
-from raftlog.metadata.commands import (
-    AllocateProducerIds,
-    Command,
-    CreateTopics,
-    InitializeCluster,
-    RegisterBroker,
-)
+from raftlog.metadata.commands import Command
 from raftlog.raft.seam import MetadataLog, NotLeader, ProposalFailed, QuorumMember, QuorumStatus
 
 R = TypeVar("R")
@@ -185,23 +170,3 @@ def _parse(payload: bytes) -> tuple[Request, tuple[Any, ...]]:
             return kind, (None if to is None else int(to),)
         case _:
             assert_never(kind)
-
-
-def may_repeat(command: Command[Any]) -> bool:
-    """Whether a command may be asked again when nobody knows what became of the first time.
-
-    Those of brokers are made so that the second time finds the work done, or does it on newer state.
-    """
-    if isinstance(command, CreateTopics):
-        return command.internal
-    return isinstance(
-        command,
-        RegisterBroker
-        | BrokerHeartbeat
-        | AllocateProducerIds
-        | InitializeCluster
-        | AlterPartitions
-        | AssignDirectories
-        | FenceBrokers
-        | RebalanceLeaders,
-    )

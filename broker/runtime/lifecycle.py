@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import Callable
 from enum import Enum
@@ -220,5 +221,4 @@ def _never() -> bool:
 
 
 def _without_previous(registration: RegisterBroker) -> RegisterBroker:
-    fields = {name: getattr(registration, name) for name in registration.__slots__}
-    return RegisterBroker(**{**fields, "previous_broker_epoch": NO_EPOCH, "log_survived": True})
+    return dataclasses.replace(registration, previous_broker_epoch=NO_EPOCH, log_survived=True)

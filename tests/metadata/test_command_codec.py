@@ -25,7 +25,7 @@ from raftlog.metadata.command_codec import (
     encode_answer,
     encode_command,
 )
-from raftlog.metadata.commands import Command, DeleteTopics
+from raftlog.metadata.commands import Command, CreateTopics, DeleteTopics
 from raftlog.wire.errors import ErrorCode
 
 COMMANDS: list[Any] = [
@@ -122,3 +122,32 @@ def test_an_answer_to_something_else_is_refused() -> None:
     answer = encode_answer(HeartbeatAnswer(ErrorCode.NONE))
     with pytest.raises(MalformedCommand, match="answers no DeleteTopics"):
         decode_answer(answer, DeleteTopics(()))
+
+
+def test_every_command_is_among_those_that_mypy_sees_decided() -> None:
+    named = {*typing.get_args(commands.BasicCommand), *typing.get_args(cluster_commands.ClusterCommand)}
+    assert named == set(COMMANDS)
+
+
+@settings(max_examples=100)
+@given(st.sampled_from(COMMANDS).flatmap(values))
+def test_a_refused_command_has_an_answer_of_its_kind(command: Command[Any]) -> None:
+    refusal = command.refused(ErrorCode.NOT_CONTROLLER, "nobody leads")
+    assert isinstance(refusal, answer_type(type(command)))
+    assert getattr(refusal, "error", ErrorCode.NOT_CONTROLLER) is ErrorCode.NOT_CONTROLLER
+
+
+def test_brokers_commands_may_be_repeated_and_clients_may_not() -> None:
+    repeatable = {kind.__name__ for kind in COMMANDS if kind is not CreateTopics and kind.__new__(kind).repeatable}
+    assert repeatable == {
+        "AllocateProducerIds",
+        "AlterPartitions",
+        "AssignDirectories",
+        "BrokerHeartbeat",
+        "FenceBrokers",
+        "InitializeCluster",
+        "RebalanceLeaders",
+        "RegisterBroker",
+    }
+    assert CreateTopics((), internal=True).repeatable and not CreateTopics(()).repeatable
+    assert BrokerHeartbeat(1, 2, 3).liveness_only and not BrokerHeartbeat(1, 2, 3, want_shut_down=True).liveness_only
