@@ -21,6 +21,7 @@ help:
 	@echo "make sim-swarm MINUTES=n  simulated runs on all cores; failing seeds are told and shortened"
 	@echo "make sim-mutants each known fault put into the code, and after how many seeds it is noticed"
 	@echo "make check-deep  the checker against brute force, 100,000 histories a model"
+	@echo "make lint        ruff and mypy"
 	@echo "make format      what ruff can mend by itself"
 	@echo "make lock        take the newest versions for tests, lint and demo on this Python (PYTHON=python3.N: on that)"
 	@echo "make clean       remove what the others made"

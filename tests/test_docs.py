@@ -8,6 +8,9 @@ from raftlog.broker.api.handlers import HANDLERS, served_apis
 from tests.paths import ROOT
 
 DOCS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+COLUMNS_MAX = 119
+README_WORDS_MAX = 900
+UNWRAPPED = {"ARCHITECTURE.md", "CHANGELOG.md", "CHECKER.md", "CHECKER_KAFKA.md"}
 
 
 def api_table() -> str:
@@ -43,3 +46,28 @@ def test_files_and_tests_that_documents_name_exist() -> None:
             if not target.exists() or (name and f"def {name}(" not in target.read_text()):
                 missing.append(f"{document.relative_to(ROOT)}: {path}{'::' + name if name else ''}")
     assert not missing, "\n".join(missing)
+
+
+def test_the_readme_is_read_in_two_minutes_and_does_not_miscount() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert len(text.split()) <= README_WORDS_MAX
+    for name in ("README.md", "CHANGELOG.md"):
+        counted = re.search(r"(\S+) APIs at every\s+version", (ROOT / name).read_text())
+        assert counted and counted[1] == str(len(HANDLERS)), f"{name}: the broker serves {len(HANDLERS)} APIs"
+
+
+def test_lines_of_documents_fit_a_window() -> None:
+    long = []
+    for document in DOCS:
+        for number, line in enumerate(document.read_text().splitlines(), 1):
+            # A table's row cannot be broken, nor can one word.
+            breaks = not line.startswith("|") and " " in line.strip()
+            if breaks and len(line) > COLUMNS_MAX and document.name not in UNWRAPPED:
+                long.append(f"{document.relative_to(ROOT)}:{number}")
+    assert not long, f"longer than {COLUMNS_MAX} columns: {', '.join(long)}"
+
+
+def test_make_help_names_every_target_and_no_other() -> None:
+    text = (ROOT / "Makefile").read_text()
+    targets = set(re.findall(r"^\.PHONY: help (.*)$", text, re.MULTILINE)[0].split())
+    assert set(re.findall(r'"make ([a-z-]+)', text)) == targets
