@@ -90,7 +90,7 @@ class Broker:
             # Imported here: a broker alone starts without what only several brokers need.
             from raftlog.broker.runtime.membership import Membership
 
-            self.membership = Membership(self)
+            self.membership = Membership(self.config, self.platform, self.controller, self.stopping.set)
             self.membership.know_cluster()
             self.addresses = self.listeners.bind()
         await self.controller.start()
@@ -111,7 +111,8 @@ class Broker:
             await (asyncio.sleep(0) if waiting is None else asyncio.wait([asyncio.wrap_future(waiting)]))
         self.controller.subscribe(self.partitions.publish)
         if self.membership is not None:
-            await self.membership.join()
+            ports = {name: port for name, _, port in self.addresses}
+            await self.membership.join(self.logs, self.partitions.others_can_lead, self.cluster_id, ports)
         else:
             await self._register_alone()
             self.addresses = self.listeners.bind()
@@ -199,7 +200,7 @@ class Broker:
 
     async def _register_alone(self) -> None:
         known = self.controller.image.brokers.get(self.config.node_id)
-        directories = tuple(d.directory_id for d in self.logs.directories if d.offline_reason is None)
+        directories = self.logs.online_directories()
         for missing in {*known.directories} - {*directories} if known is not None else ():
             log.error(
                 "the data directory with directory.id=%s in its meta.properties is missing: what lies in it"

@@ -1,7 +1,4 @@
-"""Decisions about the cluster and its brokers: its id, who is in it, and blocks of producer ids.
-
-Knows registration (KIP-631) and epochs.
-"""
+"""Decisions about the cluster and its brokers: its id, who is in it, and blocks of producer ids (KIP-631)."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from raftlog.metadata.config_definition import value_text
 from raftlog.metadata.configs import DEFAULT_BROKER, MIN_ISR
 from raftlog.metadata.decision import Decision, Environment
 from raftlog.metadata.delta import registered_broker
-from raftlog.metadata.image import BrokerImage, MetadataImage
+from raftlog.metadata.image import BrokerRegistration, MetadataImage
 from raftlog.metadata.records import (
     ClusterRecord,
     ConfigRecord,
@@ -117,7 +114,7 @@ def _after_return(
     return (*changes, NewLeaderEpochsRecord(command.broker_id))
 
 
-def _addresses(broker: BrokerImage) -> str:
+def _addresses(broker: BrokerRegistration) -> str:
     return ", ".join(f"{endpoint.host or '*'}:{endpoint.port}" for endpoint in broker.endpoints) or "an unknown address"
 
 

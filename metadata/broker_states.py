@@ -1,6 +1,6 @@
 """Decisions about the state of registered brokers: fenced, serving, shutting down, gone; and about their directories.
 
-Knows what each change of state means for the partitions of the broker: whoever cannot serve leaves ISR and leadership
+What each change of state means for the partitions of the broker: whoever cannot serve leaves ISR and leadership
 in the same entry that says so.
 
 ```
@@ -29,7 +29,7 @@ from raftlog.metadata.cluster_commands import (
 from raftlog.metadata.commands import RegisterBroker
 from raftlog.metadata.decision import Decision, Environment
 from raftlog.metadata.elections import NO_DIRECTORY, Electorate, Wanted, change, directory_of
-from raftlog.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
+from raftlog.metadata.image import BrokerRegistration, MetadataImage, PartitionState, TopicImage
 from raftlog.metadata.partition_records import Touched, change_partitions, changed_count, in_sync_on, waiting_for
 from raftlog.metadata.records import (
     NO_LEADER,
@@ -58,7 +58,7 @@ def heartbeat(image: MetadataImage, command: BrokerHeartbeat, environment: Envir
     return Decision(records, answer)
 
 
-def _after_heartbeat(broker: BrokerImage, command: BrokerHeartbeat) -> BrokerImage:
+def _after_heartbeat(broker: BrokerRegistration, command: BrokerHeartbeat) -> BrokerRegistration:
     offline = tuple(d for d in broker.directories if d in command.offline_directories)
     fenced, stopping = broker.fenced, broker.in_controlled_shutdown
     if command.want_fence:
@@ -71,7 +71,7 @@ def _after_heartbeat(broker: BrokerImage, command: BrokerHeartbeat) -> BrokerIma
 
 
 def _change_broker(
-    image: MetadataImage, before: BrokerImage, after: BrokerImage, environment: Environment
+    image: MetadataImage, before: BrokerRegistration, after: BrokerRegistration, environment: Environment
 ) -> tuple[Record, ...]:
     if before == after:
         return ()
@@ -92,7 +92,7 @@ def _if_changed(before: bool, after: bool) -> bool | None:
     return after if before != after else None
 
 
-def _touched_by(before: BrokerImage, after: BrokerImage) -> Touched:
+def _touched_by(before: BrokerRegistration, after: BrokerRegistration) -> Touched:
     """Partitions that a change of the broker's state can touch: what it serves, and what waits for it."""
     serves = in_sync_on((after.broker_id,))
     waits = waiting_for(after.broker_id)
@@ -153,8 +153,8 @@ def unregister(
 def returned(
     image: MetadataImage,
     command: RegisterBroker,
-    known: BrokerImage | None,
-    registered: BrokerImage,
+    known: BrokerRegistration | None,
+    registered: BrokerRegistration,
     environment: Environment,
 ) -> tuple[PartitionChangeRecord, ...]:
     """What happens to the partitions of a broker that registers again.
@@ -173,7 +173,7 @@ def returned(
         # A broker alone opens a log when it is first used, and has told where each one lies.
         some_lost = False
 
-    def decide(_: TopicImage, state: PartitionImage) -> Wanted:
+    def decide(_: TopicImage, state: PartitionState) -> Wanted:
         holders = {*state.isr, *state.eligible_leader_replicas}
         if broker_id in holders:
             if _is_lost(state, broker_id, brought, some_lost) or (not sound and holders != {broker_id}):
@@ -184,7 +184,7 @@ def returned(
             return Wanted(eligible=(broker_id,))
         return Wanted()
 
-    def touched(state: PartitionImage) -> bool:
+    def touched(state: PartitionState) -> bool:
         return (
             broker_id in state.isr
             or broker_id in state.eligible_leader_replicas
@@ -196,7 +196,7 @@ def returned(
     return _remember_last_holder(image, records, broker_id, before)
 
 
-def _is_lost(state: PartitionImage, broker_id: int, brought: tuple[bytes, ...], some_lost: bool) -> bool:
+def _is_lost(state: PartitionState, broker_id: int, brought: tuple[bytes, ...], some_lost: bool) -> bool:
     directory = directory_of(state, broker_id)
     if directory == NO_DIRECTORY:
         # It lies in one of the directories that the broker had, and nobody said in which.
@@ -204,7 +204,7 @@ def _is_lost(state: PartitionImage, broker_id: int, brought: tuple[bytes, ...], 
     return bool(brought) and directory not in brought
 
 
-def _is_back(state: PartitionImage, broker_id: int, brought: tuple[bytes, ...]) -> bool:
+def _is_back(state: PartitionState, broker_id: int, brought: tuple[bytes, ...]) -> bool:
     """Whether the last holder of the data comes back with the very directory that it was missing."""
     nobody = not state.isr and not state.eligible_leader_replicas
     return nobody and state.last_known_leader == broker_id and directory_of(state, broker_id) in brought
@@ -226,8 +226,8 @@ def _remember_last_holder(
 
 
 def _noted(
-    before: PartitionImage, after: PartitionImage, broker_id: int, directories: tuple[bytes, ...]
-) -> PartitionImage:
+    before: PartitionState, after: PartitionState, broker_id: int, directories: tuple[bytes, ...]
+) -> PartitionState:
     if after.isr or after.eligible_leader_replicas or {*before.isr, *before.eligible_leader_replicas} != {broker_id}:
         return after
     if len(directories) == 1:
@@ -235,7 +235,7 @@ def _noted(
     return after._replace(last_known_leader=broker_id)
 
 
-def _with_directory(state: PartitionImage, broker_id: int, directory: bytes) -> PartitionImage:
+def _with_directory(state: PartitionState, broker_id: int, directory: bytes) -> PartitionState:
     if directory_of(state, broker_id) != NO_DIRECTORY:
         return state
     before = state.directories or (NO_DIRECTORY,) * len(state.replicas)
@@ -260,7 +260,7 @@ def assign_directories(
     if broker is None or broker.epoch != command.broker_epoch:
         return Decision((), DirectoriesAssigned(ErrorCode.STALE_BROKER_EPOCH))
     electorate = Electorate(image, environment)
-    changed: dict[bytes, dict[int, PartitionImage]] = {}
+    changed: dict[bytes, dict[int, PartitionState]] = {}
     results: list[ErrorCode] = []
     for assignment in command.assignments:
         topic = image.topics_by_id.get(assignment.topic_id)
@@ -276,10 +276,10 @@ def assign_directories(
 
 def _assign(
     topic: TopicImage,
-    broker: BrokerImage,
+    broker: BrokerRegistration,
     assignment: DirectoryAssignment,
     electorate: Electorate,
-    changed: dict[int, PartitionImage],
+    changed: dict[int, PartitionState],
 ) -> ErrorCode:
     index = assignment.index
     if not 0 <= index < len(topic.partitions):

@@ -2,8 +2,8 @@
 
 A message is a msgpack array: `[FORMAT, name, field, …]` with the class's name and its fields in order; fields that
 an older sender does not have get their defaults. What cannot be read raises MalformedCommand, whatever the bytes are:
-the types of all fields are checked, so that a decision never meets a value of a wrong type. Knows no command by
-itself: the classes' own annotations say what they hold.
+the types of all fields are checked, so that a decision never meets a value of a wrong type. The
+classes' own annotations say what they hold.
 """
 
 from __future__ import annotations

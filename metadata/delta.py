@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple, assert_never
 
-from raftlog.metadata.image import BrokerImage, ConfigKey, MetadataImage, PartitionImage, TopicImage
+from raftlog.metadata.image import BrokerRegistration, ConfigKey, MetadataImage, PartitionState, TopicImage
 from raftlog.metadata.persistent_map import PersistentMap
 from raftlog.metadata.records import (
     BrokerChangeRecord,
@@ -53,11 +53,11 @@ class MetadataDelta:
         self._last_broker_epoch = image.last_broker_epoch
         self._next_producer_id = image.next_producer_id
         self._features: dict[str, int] | None = None
-        self._brokers: dict[int, BrokerImage] | None = None
+        self._brokers: dict[int, BrokerRegistration] | None = None
         self._brokers_changed: dict[int, None] = {}
         self._topics: dict[bytes, TopicImage | None] = {}  # by id; None: deleted here
         self._names: dict[str, bytes | None] = {}  # of the topics created or deleted here
-        self._partitions: dict[bytes, list[PartitionImage]] = {}  # edited in place until apply
+        self._partitions: dict[bytes, list[PartitionState]] = {}  # edited in place until apply
         self._configs: dict[ConfigKey, dict[str, str]] = {}
         self._applied = False
         self._changes: tuple[TopicChange, ...] | None = None  # kept once nothing more is replayed
@@ -200,7 +200,7 @@ class MetadataDelta:
             return None if topic_id is None else self._topics[topic_id]
         return self.image.topics.get(name)
 
-    def _editable_partitions(self, topic_id: bytes) -> list[PartitionImage] | None:
+    def _editable_partitions(self, topic_id: bytes) -> list[PartitionState] | None:
         partitions = self._partitions.get(topic_id)
         if partitions is None:
             topic = self._topic(topic_id)
@@ -322,9 +322,9 @@ class MetadataDelta:
         return tuple(self._brokers_changed)
 
 
-def registered_broker(record: RegisterBrokerRecord) -> BrokerImage:
+def registered_broker(record: RegisterBrokerRecord) -> BrokerRegistration:
     """A broker as it is right after this record."""
-    return BrokerImage(
+    return BrokerRegistration(
         broker_id=record.broker_id,
         incarnation_id=record.incarnation_id,
         epoch=record.epoch,
@@ -336,7 +336,7 @@ def registered_broker(record: RegisterBrokerRecord) -> BrokerImage:
     )
 
 
-def _changed_broker(known: BrokerImage, record: BrokerChangeRecord) -> BrokerImage:
+def _changed_broker(known: BrokerRegistration, record: BrokerChangeRecord) -> BrokerRegistration:
     return known._replace(
         fenced=known.fenced if record.fenced is None else record.fenced,
         in_controlled_shutdown=(
@@ -349,7 +349,7 @@ def _changed_broker(known: BrokerImage, record: BrokerChangeRecord) -> BrokerIma
     )
 
 
-def _in_next_epoch(state: PartitionImage, broker_id: int) -> PartitionImage:
+def _in_next_epoch(state: PartitionState, broker_id: int) -> PartitionState:
     if state.leader != broker_id:
         return state
-    return PartitionImage._make((*state[:2], state.leader_epoch + 1, state.partition_epoch + 1, *state[4:]))
+    return PartitionState._make((*state[:2], state.leader_epoch + 1, state.partition_epoch + 1, *state[4:]))

@@ -1,6 +1,6 @@
 """One partition's next state: who is in sync, who may lead, who is elected.
 
-Knows Kafka's rules for in-sync and eligible leader replicas (KIP-497, KIP-841, KIP-966) and for replicas on their way
+Kafka's rules for in-sync and eligible leader replicas (KIP-497, KIP-841, KIP-966) and for replicas on their way
 (KIP-455).
 
 The eligible leader replicas (ELR) hold everything that is committed without being in sync: they left the ISR when it
@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from raftlog.metadata.config_definition import Value
 from raftlog.metadata.decision import Environment
-from raftlog.metadata.image import BrokerImage, MetadataImage, PartitionImage
+from raftlog.metadata.image import BrokerRegistration, MetadataImage, PartitionState
 from raftlog.metadata.records import NO_LEADER, ResourceType
 
 NO_DIRECTORY = bytes(16)
@@ -69,7 +69,7 @@ class Electorate:
     __slots__ = ("_environment", "_image", "_ordinary", "brokers", "usable")
 
     def __init__(
-        self, image: MetadataImage, environment: Environment, brokers: Mapping[int, BrokerImage] | None = None
+        self, image: MetadataImage, environment: Environment, brokers: Mapping[int, BrokerRegistration] | None = None
     ) -> None:
         self._image = image
         self._environment = environment
@@ -81,7 +81,7 @@ class Electorate:
         )
         self._ordinary: Terms | None = None
 
-    def may_lead(self, state: PartitionImage, broker_id: int) -> bool:
+    def may_lead(self, state: PartitionState, broker_id: int) -> bool:
         """Whether the broker is there, and so is the directory that holds its replica."""
         if broker_id not in self.usable:
             return False
@@ -117,7 +117,7 @@ def _terms(values: Mapping[str, Value]) -> Terms:
     return Terms(min_isr, Election.UNCLEAN if values["unclean.leader.election.enable"] else Election.ONLINE)
 
 
-def directory_of(state: PartitionImage, broker_id: int) -> bytes:
+def directory_of(state: PartitionState, broker_id: int) -> bytes:
     """The directory of a broker's replica, or NO_DIRECTORY."""
     if not state.directories or broker_id not in state.replicas:
         return NO_DIRECTORY
@@ -125,8 +125,8 @@ def directory_of(state: PartitionImage, broker_id: int) -> bytes:
 
 
 def change(
-    state: PartitionImage, electorate: Electorate, min_isr: int, wanted: Wanted = NOTHING
-) -> PartitionImage | None:
+    state: PartitionState, electorate: Electorate, min_isr: int, wanted: Wanted = NOTHING
+) -> PartitionState | None:
     """The partition's next state, or None when nothing changes.
 
     Whoever may not lead leaves the ISR; a reassignment whose new replicas are all in sync is completed; a leader is
@@ -150,7 +150,7 @@ def change(
     leader, isr, eligible, unclean = _elect(state, electorate, wanted.election, _Choice(replicas, isr, eligible))
     taken_away = replicas != state.replicas and any(b not in replicas for b in state.replicas)
     recovering = state.leader_recovering if wanted.recovering is None else wanted.recovering
-    after = PartitionImage(
+    after = PartitionState(
         index=state.index,
         leader=leader,
         leader_epoch=state.leader_epoch + (leader != state.leader or unclean or taken_away),
@@ -188,7 +188,7 @@ class _Choice(NamedTuple):
 
 
 def _elect(
-    state: PartitionImage, electorate: Electorate, election: Election, choice: _Choice
+    state: PartitionState, electorate: Electorate, election: Election, choice: _Choice
 ) -> tuple[int, tuple[int, ...], tuple[int, ...], bool]:
     """(leader, ISR, ELR, whether the election was unclean). Every member of the ISR in `choice` may lead."""
     replicas, isr, eligible = choice
@@ -208,13 +208,13 @@ def _elect(
     return NO_LEADER, isr, eligible, False
 
 
-def _last_known_leader(state: PartitionImage, leader: int) -> int:
+def _last_known_leader(state: PartitionState, leader: int) -> int:
     if leader != NO_LEADER:
         return NO_LEADER
     return state.leader if state.leader != NO_LEADER else state.last_known_leader
 
 
-def _directories(state: PartitionImage, replicas: tuple[int, ...]) -> tuple[bytes, ...]:
+def _directories(state: PartitionState, replicas: tuple[int, ...]) -> tuple[bytes, ...]:
     if replicas is state.replicas or not state.directories:
         return state.directories
     found = tuple(directory_of(state, b) for b in replicas)

@@ -13,17 +13,14 @@ from raftlog.metadata.records import NO_LEADER, Endpoint, FeatureRange, Partitio
 __all__ = [
     "EMPTY_CONFIGS",
     "NO_LEADER",
-    "BrokerImage",
+    "BrokerRegistration",
     "ConfigKey",
     "Endpoint",
     "MetadataImage",
-    "PartitionImage",
+    "PartitionState",
     "ResourceType",
     "TopicImage",
 ]
-
-PartitionImage = PartitionState
-"""A partition as the image holds it: the very tuple that its record carried."""
 
 ConfigKey = tuple[ResourceType, str]
 """A resource: its type and its name; a broker's name is its id in decimal, and "" is the default for all
@@ -33,7 +30,7 @@ brokers.
 EMPTY_CONFIGS: Mapping[str, str] = MappingProxyType({})
 
 
-class BrokerImage(NamedTuple):
+class BrokerRegistration(NamedTuple):
     """A registered broker. A fenced one leads nothing and is told to no client."""
 
     broker_id: int
@@ -60,7 +57,7 @@ class TopicImage(NamedTuple):
 
     name: str
     topic_id: bytes
-    partitions: tuple[PartitionImage, ...]
+    partitions: tuple[PartitionState, ...]
     internal: bool = False
 
 
@@ -96,7 +93,7 @@ class MetadataImage:
 
     cluster_id: str = ""
     version: int = 0
-    brokers: Mapping[int, BrokerImage] = field(default_factory=lambda: MappingProxyType({}))
+    brokers: Mapping[int, BrokerRegistration] = field(default_factory=lambda: MappingProxyType({}))
     topics: PersistentMap[str, TopicImage] = field(default_factory=_no_topics)
     topics_by_id: PersistentMap[bytes, TopicImage] = field(default_factory=_no_topics_by_id)
     configs: PersistentMap[ConfigKey, Mapping[str, str]] = field(default_factory=_no_configs)
@@ -107,7 +104,7 @@ class MetadataImage:
     # "a_b".
     colliding_names: PersistentMap[str, str] = field(default_factory=_no_names)
 
-    def partition(self, topic: str, index: int) -> PartitionImage | None:
+    def partition(self, topic: str, index: int) -> PartitionState | None:
         """The partition, or None when topic or index is unknown."""
         found = self.topics.get(topic)
         if found is None or not 0 <= index < len(found.partitions):

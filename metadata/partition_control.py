@@ -1,6 +1,6 @@
 """Decisions about partitions: ISR changes that leaders propose, and elections by hand and by the leader itself.
 
-Knows the checks of AlterPartition (KIP-497, KIP-841, KIP-903) and ElectLeaders (KIP-460) and the error code of each.
+The checks are those of Kafka's AlterPartition (KIP-497, KIP-841, KIP-903) and ElectLeaders (KIP-460).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from raftlog.metadata.cluster_commands import (
 )
 from raftlog.metadata.decision import Decision, Environment
 from raftlog.metadata.elections import Election, Electorate, Wanted, change
-from raftlog.metadata.image import MetadataImage, PartitionImage, TopicImage
+from raftlog.metadata.image import MetadataImage, PartitionState, TopicImage
 from raftlog.metadata.records import NO_LEADER, PartitionChangeRecord
 from raftlog.wire.errors import ErrorCode
 
@@ -29,14 +29,14 @@ class Changes:
     """Partition states that a decision changes, topic by topic in the order in which they were first touched."""
 
     def __init__(self) -> None:
-        self._states: dict[bytes, dict[int, PartitionImage]] = {}
+        self._states: dict[bytes, dict[int, PartitionState]] = {}
 
-    def current(self, topic: TopicImage, index: int) -> PartitionImage:
+    def current(self, topic: TopicImage, index: int) -> PartitionState:
         """The partition as this decision leaves it so far."""
         states = self._states.get(topic.topic_id)
         return topic.partitions[index] if states is None else states.get(index, topic.partitions[index])
 
-    def put(self, topic: TopicImage, state: PartitionImage) -> None:
+    def put(self, topic: TopicImage, state: PartitionState) -> None:
         """The partition's next state."""
         self._states.setdefault(topic.topic_id, {})[state.index] = state
 
@@ -70,7 +70,7 @@ def alter_partitions(
 
 def _alter(
     topic: TopicImage, proposal: IsrProposal, broker_id: int, electorate: Electorate, changes: Changes
-) -> tuple[ErrorCode, PartitionImage | None]:
+) -> tuple[ErrorCode, PartitionState | None]:
     if not 0 <= proposal.index < len(topic.partitions):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None
     state = changes.current(topic, proposal.index)
@@ -89,7 +89,7 @@ def _alter(
     return ErrorCode.NONE if led else ErrorCode.NEW_LEADER_ELECTED, after
 
 
-def _check_proposal(state: PartitionImage, proposal: IsrProposal, broker_id: int, electorate: Electorate) -> ErrorCode:
+def _check_proposal(state: PartitionState, proposal: IsrProposal, broker_id: int, electorate: Electorate) -> ErrorCode:
     if proposal.leader_epoch > state.leader_epoch or proposal.partition_epoch > state.partition_epoch:
         # The broker knows a future that this node does not: another one leads the quorum by now.
         return ErrorCode.NOT_CONTROLLER

@@ -1,7 +1,6 @@
 """Walks over all partitions for those that an event touches, and turns their next states into records.
 
-Knows how to be quick with very many of them: one pass, one record for each topic. What a partition's next state is,
-is said in `elections`.
+Quick with very many of them: one pass, one record for each topic. `elections` says what a partition's next state is.
 """
 
 from __future__ import annotations
@@ -10,11 +9,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from raftlog.metadata.elections import Election, Electorate, Terms, Wanted, change
-from raftlog.metadata.image import MetadataImage, PartitionImage, TopicImage
+from raftlog.metadata.image import MetadataImage, PartitionState, TopicImage
 from raftlog.metadata.records import NO_LEADER, PartitionChangeRecord
 
-Touched = Callable[[PartitionImage], bool]
-Decide = Callable[[TopicImage, PartitionImage], Wanted | None]
+Touched = Callable[[PartitionState], bool]
+Decide = Callable[[TopicImage, PartitionState], Wanted | None]
 
 
 def change_partitions(
@@ -53,12 +52,12 @@ class _Step(NamedTuple):
 def _change_alike(
     topic: TopicImage,
     electorate: Electorate,
-    picked: Iterable[PartitionImage],
+    picked: Iterable[PartitionState],
     alike: dict[_Likeness, _Step | None],
-) -> list[PartitionImage]:
+) -> list[PartitionState]:
     """When a broker dies, ten thousand partitions change in a dozen ways."""
     terms = electorate.terms(topic.name)
-    changed: list[PartitionImage] = []
+    changed: list[PartitionState] = []
     for state in picked:
         likeness = (terms, state.leader, state[4:])
         try:
@@ -68,20 +67,20 @@ def _change_alike(
         if step is not None:
             index, _, leader_epoch, partition_epoch = state[:4]
             made = (index, step.leader, leader_epoch + step.leader_epochs, partition_epoch + 1, *step.rest)
-            changed.append(PartitionImage._make(made))
+            changed.append(PartitionState._make(made))
     return changed
 
 
-def _step(state: PartitionImage, electorate: Electorate, terms: Terms) -> _Step | None:
+def _step(state: PartitionState, electorate: Electorate, terms: Terms) -> _Step | None:
     after = change(state, electorate, terms.min_isr, Wanted(terms.election))
     return None if after is None else _Step(after.leader, after.leader_epoch - state.leader_epoch, after[4:])
 
 
 def _change_each(
-    topic: TopicImage, electorate: Electorate, picked: Iterable[PartitionImage], decide: Decide
-) -> list[PartitionImage]:
+    topic: TopicImage, electorate: Electorate, picked: Iterable[PartitionState], decide: Decide
+) -> list[PartitionState]:
     min_isr, election = electorate.terms(topic.name)
-    changed: list[PartitionImage] = []
+    changed: list[PartitionState] = []
     for state in picked:
         wanted = decide(topic, state)
         if wanted is None:

@@ -1,6 +1,6 @@
 """An immutable mapping whose successor shares almost everything with it.
 
-Knows how to replace a few entries among very many cheaply: keys are spread over a fixed number of small dicts, and only
+A few entries among very many are replaced cheaply: keys are spread over a fixed number of small dicts, and only
 the dicts that change are copied. Iteration order depends on the keys and the order of their arrival alone, never on the
 process' hash seed, so that whatever is sent from it is the same on every run.
 """

@@ -1,6 +1,6 @@
 """Where replicas go: spread over racks first, then over brokers, with leaders going round.
 
-Knows brokers and racks only. Deterministic: the same brokers and the same seed give the same places.
+Deterministic: the same brokers and the same seed give the same places.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TypeVar
 
-from raftlog.metadata.image import BrokerImage
+from raftlog.metadata.image import BrokerRegistration
 
 _T = TypeVar("_T")
 
@@ -18,7 +18,7 @@ class Unplaceable(Exception):
 
 
 def place(
-    brokers: Collection[BrokerImage], partitions: int, replication_factor: int, seed: int
+    brokers: Collection[BrokerRegistration], partitions: int, replication_factor: int, seed: int
 ) -> tuple[tuple[int, ...], ...]:
     """The replicas of each partition, the one to lead first. Raises Unplaceable.
 
@@ -43,14 +43,14 @@ def place(
     return tuple(_place_one(round_of_usable, reserve, replication_factor, index, seed) for index in range(partitions))
 
 
-def _alternate_racks(brokers: Sequence[BrokerImage], seed: int) -> list[BrokerImage]:
+def _alternate_racks(brokers: Sequence[BrokerRegistration], seed: int) -> list[BrokerRegistration]:
     """Brokers in an order in which racks take turns; `seed` turns the racks and the brokers within each."""
-    racks: dict[str | None, list[BrokerImage]] = {}
+    racks: dict[str | None, list[BrokerRegistration]] = {}
     for broker in sorted(brokers, key=lambda broker: broker.broker_id):
         racks.setdefault(broker.rack, []).append(broker)
     names = sorted(racks, key=lambda name: (name is not None, name or ""))
     turned = [_turn(racks[name], seed // 7) for name in _turn(names, seed)]
-    ordered: list[BrokerImage] = []
+    ordered: list[BrokerRegistration] = []
     for lap in range(max(map(len, turned), default=0)):
         ordered.extend(rack[lap] for rack in turned if lap < len(rack))
     return ordered
@@ -62,7 +62,7 @@ def _turn(items: list[_T], by: int) -> list[_T]:
 
 
 def _place_one(
-    usable: list[BrokerImage], reserve: list[BrokerImage], replication_factor: int, index: int, seed: int
+    usable: list[BrokerRegistration], reserve: list[BrokerRegistration], replication_factor: int, index: int, seed: int
 ) -> tuple[int, ...]:
     count = len(usable)
     at = index % count

@@ -17,7 +17,7 @@ from raftlog.metadata.cluster_commands import (
 )
 from raftlog.metadata.decision import Decision, Environment
 from raftlog.metadata.elections import Election, Electorate, Wanted, change
-from raftlog.metadata.image import MetadataImage, PartitionImage, TopicImage
+from raftlog.metadata.image import MetadataImage, PartitionState, TopicImage
 from raftlog.metadata.partition_control import Changes
 from raftlog.metadata.topic_control import Refused
 from raftlog.wire.errors import ErrorCode
@@ -87,7 +87,7 @@ def _reassign(
 
 
 def _check_target(
-    image: MetadataImage, state: PartitionImage, target: tuple[int, ...], command: AlterReassignments
+    image: MetadataImage, state: PartitionState, target: tuple[int, ...], command: AlterReassignments
 ) -> None:
     error = ErrorCode.INVALID_REPLICA_ASSIGNMENT
     if not target:
@@ -107,7 +107,7 @@ def _check_target(
         )
 
 
-def _moved(state: PartitionImage, target: tuple[int, ...], election: Election, min_isr: int) -> Wanted:
+def _moved(state: PartitionState, target: tuple[int, ...], election: Election, min_isr: int) -> Wanted:
     """Old and new replicas together, the new ones first: the first of them is the preferred leader to be.
 
     Replicas that an earlier reassignment was adding and this one does not want go at once, unless too few others have
@@ -121,14 +121,14 @@ def _moved(state: PartitionImage, target: tuple[int, ...], election: Election, m
     return Wanted(election, replicas=(*target, *removing), adding=adding, removing=removing)
 
 
-def _leaves_enough(state: PartitionImage, replicas: tuple[int, ...], min_isr: int) -> bool:
+def _leaves_enough(state: PartitionState, replicas: tuple[int, ...], min_isr: int) -> bool:
     """Whether, among these, as many have all that is committed as the topic demands, or all who have it."""
     holders = (*state.isr, *state.eligible_leader_replicas)
     left = sum(b in replicas for b in holders)
     return left >= max(1, min(min_isr, len(replicas), len(holders)))
 
 
-def _cancelled(state: PartitionImage, election: Election, min_isr: int) -> Wanted:
+def _cancelled(state: PartitionState, election: Election, min_isr: int) -> Wanted:
     if not state.adding_replicas and not state.removing_replicas:
         error = ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
         raise Refused(error, "No partition reassignment is in progress.")

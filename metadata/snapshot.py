@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from raftlog.metadata.codec import decode_records, encode_records
 from raftlog.metadata.delta import MetadataDelta
-from raftlog.metadata.image import BrokerImage, MetadataImage
+from raftlog.metadata.image import BrokerRegistration, MetadataImage
 from raftlog.metadata.records import (
     BrokerChangeRecord,
     ClusterRecord,
@@ -48,7 +48,7 @@ def snapshot_records(image: MetadataImage) -> Iterator[Record]:
         yield ConfigRecord(resource_type, name, dict(values))
 
 
-def broker_records(broker: BrokerImage) -> Iterator[Record]:
+def broker_records(broker: BrokerRegistration) -> Iterator[Record]:
     """The records that make one broker."""
     yield RegisterBrokerRecord(
         broker_id=broker.broker_id,

@@ -19,7 +19,7 @@ from raftlog.metadata.commands import (
 )
 from raftlog.metadata.configs import InvalidConfig, check_topic_configs
 from raftlog.metadata.decision import Decision, Environment
-from raftlog.metadata.image import MetadataImage, PartitionImage, TopicImage
+from raftlog.metadata.image import MetadataImage, PartitionState, TopicImage
 from raftlog.metadata.placement import Unplaceable, place
 from raftlog.metadata.records import (
     ConfigRecord,
@@ -214,11 +214,11 @@ def _check_replicas(image: MetadataImage, index: int, replicas: tuple[int, ...],
         raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
 
 
-def _new_partition(image: MetadataImage, index: int, replicas: tuple[int, ...]) -> PartitionImage:
+def _new_partition(image: MetadataImage, index: int, replicas: tuple[int, ...]) -> PartitionState:
     isr = tuple(broker for broker in replicas if image.is_usable(broker))
     if len(isr) == len(replicas):
         isr = replicas  # one tuple instead of two, ten thousand times
-    return PartitionImage(index, isr[0], 0, 0, replicas, isr)
+    return PartitionState(index, isr[0], 0, 0, replicas, isr)
 
 
 def _repeated(names: Iterable[str]) -> frozenset[str]:

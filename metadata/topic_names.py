@@ -1,4 +1,4 @@
-"""Which topic names are allowed, and which of them collide in metric names. Knows text only."""
+"""Which topic names are allowed, and which of them collide in metric names."""
 
 from __future__ import annotations
 

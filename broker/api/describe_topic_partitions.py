@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from raftlog.broker.api.context import RequestContext, responds
 from raftlog.broker.api.topics_encoding import TOPIC_OPERATIONS
-from raftlog.metadata.image import NO_LEADER, MetadataImage, PartitionImage, TopicImage
+from raftlog.metadata.image import NO_LEADER, MetadataImage, PartitionState, TopicImage
 from raftlog.metadata.topic_names import topic_name_error
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.describe_topic_partitions import (
@@ -63,7 +63,7 @@ def _error_topic(name: str, error: ErrorCode) -> DescribeTopicPartitionsResponse
 
 
 def _described(
-    image: MetadataImage, topic: TopicImage, page: tuple[PartitionImage, ...]
+    image: MetadataImage, topic: TopicImage, page: tuple[PartitionState, ...]
 ) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
@@ -74,7 +74,7 @@ def _described(
     )
 
 
-def _partition(image: MetadataImage, partition: PartitionImage) -> DescribeTopicPartitionsResponsePartition:
+def _partition(image: MetadataImage, partition: PartitionState) -> DescribeTopicPartitionsResponsePartition:
     away = [b for b in partition.replicas if b not in image.brokers or image.brokers[b].fenced]
     has_leader = partition.leader != NO_LEADER and partition.leader not in away
     return DescribeTopicPartitionsResponsePartition(

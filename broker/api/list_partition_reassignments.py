@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from raftlog.broker.api.context import RequestContext, responds
-from raftlog.metadata.image import MetadataImage, PartitionImage
+from raftlog.metadata.image import MetadataImage, PartitionState
 from raftlog.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
@@ -33,14 +33,14 @@ def handle(
     return ListPartitionReassignmentsResponse(topics=topics)
 
 
-def _moving(image: MetadataImage, topic: str, index: int) -> PartitionImage | None:
+def _moving(image: MetadataImage, topic: str, index: int) -> PartitionState | None:
     partition = image.partition(topic, index)
     if partition is None or not (partition.adding_replicas or partition.removing_replicas):
         return None
     return partition
 
 
-def _described(partition: PartitionImage) -> OngoingPartitionReassignment:
+def _described(partition: PartitionState) -> OngoingPartitionReassignment:
     return OngoingPartitionReassignment(
         partition_index=partition.index,
         replicas=list(partition.replicas),

@@ -1,8 +1,7 @@
 """The metadata controller of a running broker: commands in, committed changes out, listeners told.
 
-Knows the order of things: where this node leads, decide on the newest image (with what is proposed but not committed),
-propose, replay, tell the listeners, answer; where it does not, let the leader do so and wait until its change has
-arrived here.
+Where this node leads: decide on the newest image (with what is proposed but not committed), propose, replay, tell the
+listeners, answer; where it does not, let the leader do so and wait until its change has arrived here.
 """
 
 from __future__ import annotations
@@ -352,20 +351,21 @@ class Controller:
 
     async def next_producer_id(self, broker_id: int) -> tuple[ErrorCode, int]:
         """A producer id that nobody was ever given, or an error."""
-        if self._next_producer_id >= self._end_of_producer_ids:
-            async with self._producer_ids:  # a thousand producers that arrive at once need one block, not a thousand
-                while self._next_producer_id >= self._end_of_producer_ids:
-                    error = await self._fetch_producer_ids(broker_id)
-                    if error is not ErrorCode.NONE:
-                        return error, -1
+        while self._next_producer_id >= self._end_of_producer_ids:
+            error = await self._fetch_producer_ids(broker_id)
+            if error is not ErrorCode.NONE:
+                return error, -1
         given = self._next_producer_id
         self._next_producer_id += 1
         return ErrorCode.NONE, given
 
     async def _fetch_producer_ids(self, broker_id: int) -> ErrorCode:
-        block = await self.execute(AllocateProducerIds(broker_id, self._broker_epoch))
-        self._next_producer_id, self._end_of_producer_ids = block.first, block.first + block.size
-        return block.error
+        async with self._producer_ids:  # a thousand producers that arrive at once need one block, not a thousand
+            if self._next_producer_id < self._end_of_producer_ids:
+                return ErrorCode.NONE
+            block = await self.execute(AllocateProducerIds(broker_id, self._broker_epoch))
+            self._next_producer_id, self._end_of_producer_ids = block.first, block.first + block.size
+            return block.error
 
     async def create_automatically(self, names: Iterable[str]) -> tuple[TopicResult, ...]:
         """Create topics that clients asked for, with the default settings; those that exist are no error."""

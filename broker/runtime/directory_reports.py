@@ -1,7 +1,7 @@
 """Tells the controller in which data directory each replica lies (KIP-858), on brokers that have several.
 
-Knows how to find what the controller does not know yet: by comparing, so that nothing that was created, moved or missed
-is forgotten. A broker with one directory has nothing to tell.
+What the controller does not know yet is found by comparing, so that nothing that was created, moved or missed is
+forgotten. A broker with one directory has nothing to tell.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""A broker's membership in its cluster: registration, heartbeats, and leaving in order.
+"""A broker's membership in its cluster: registration, heartbeats, and controlled shutdown.
 
 ```
- registering ──registered──▶ fenced ──unfenced──▶ serving ──leave()──▶ leaving ──▶ left
-      ▲                        │                     │
-      └──────── the epoch is stale: somebody forgot or replaced us ───┘
+ registering ──registered──▶ fenced ◀──────▶ serving ──controlled_shutdown()──▶ controlled shutdown ──▶ stopped
+      ▲                        │                │
+      └── the epoch is stale: somebody forgot or replaced us
 ```
 """
 
@@ -18,10 +18,7 @@ from typing import NamedTuple
 
 from raftlog.broker.runtime.controller import Controller
 from raftlog.broker.runtime.failures import CannotStart
-from raftlog.metadata.cluster_commands import (
-    BrokerHeartbeat,
-    HeartbeatAnswer,
-)
+from raftlog.metadata.cluster_commands import BrokerHeartbeat, HeartbeatAnswer
 from raftlog.metadata.commands import NO_EPOCH, RegisterBroker
 from raftlog.wire.errors import ErrorCode
 
@@ -34,7 +31,7 @@ DUPLICATE_SECONDS_MAX = 10.0
 ANSWER_SECONDS_MAX = 1.0
 """A heartbeat that is not answered by then is followed by the next one."""
 
-LEAVE_SECONDS_MAX = 5.0
+CONTROLLED_SHUTDOWN_SECONDS_MAX = 5.0
 """A broker that cannot hand over by then (nobody leads the quorum) stops all the same: it is fenced for its silence."""
 
 
@@ -44,8 +41,8 @@ class State(Enum):
     REGISTERING = "registering"
     FENCED = "fenced"
     SERVING = "serving"
-    LEAVING = "leaving"
-    LEFT = "left"
+    CONTROLLED_SHUTDOWN = "controlled shutdown"
+    STOPPED = "stopped"
 
 
 class LifecycleSettings(NamedTuple):
@@ -78,7 +75,7 @@ class BrokerLifecycle:
         self.state = State.REGISTERING
         self._serving = asyncio.Event()
         self._wake = asyncio.Event()
-        self._left: asyncio.Future[None] = self._loop.create_future()
+        self._stopped: asyncio.Future[None] = self._loop.create_future()
         self._task: asyncio.Task[None] | None = None
         self.on_registered: Callable[[int], None] | None = None
         self.wants_fence: Callable[[], bool] = _never
@@ -88,7 +85,7 @@ class BrokerLifecycle:
     async def register(self) -> int:
         """Register until the cluster takes this broker; its epoch. Raises CannotStart."""
         deadline: float | None = None
-        told = ""
+        logged = ""
         while True:
             answer = await self._controller.register(self._registration)
             match answer.error:
@@ -107,9 +104,9 @@ class BrokerLifecycle:
                     raise CannotStart(answer.message or answer.error.message)
                 case _:
                     pass
-            if told != answer.error.name:
-                told = answer.error.name
-                log.info("not registered yet: %s: %s", told, answer.message)
+            if logged != answer.error.name:
+                logged = answer.error.name
+                log.info("not registered yet: %s: %s", logged, answer.message)
             await asyncio.sleep(REGISTRATION_RETRY_SECONDS)
 
     def start(self) -> None:
@@ -133,13 +130,13 @@ class BrokerLifecycle:
     # -- heartbeats ---------------------------------------------------------------------------------
 
     async def _run(self) -> None:
-        while not self._left.done():
+        while not self._stopped.done():
             answer = await self._controller.execute(self._heartbeat(), ANSWER_SECONDS_MAX)
-            if answer.error is ErrorCode.STALE_BROKER_EPOCH and self.state is not State.LEAVING:
+            if answer.error is ErrorCode.STALE_BROKER_EPOCH and self.state is not State.CONTROLLED_SHUTDOWN:
                 await self._register_again(answer)
                 continue
-            self._take(answer)
-            if not self._left.done():
+            self._handle_answer(answer)
+            if not self._stopped.done():
                 await self._pause(answer)
 
     def _heartbeat(self) -> BrokerHeartbeat:
@@ -151,19 +148,19 @@ class BrokerLifecycle:
             broker_epoch=epoch,
             metadata_offset=image.version,
             want_fence=not caught_up or self.wants_fence(),
-            want_shut_down=self.state is State.LEAVING,
+            want_shut_down=self.state is State.CONTROLLED_SHUTDOWN,
             offline_directories=self._offline_directories(),
         )
 
-    def _take(self, answer: HeartbeatAnswer) -> None:
+    def _handle_answer(self, answer: HeartbeatAnswer) -> None:
         if answer.error is ErrorCode.STALE_BROKER_EPOCH:
             # We are leaving, and nobody counts on us any more.
-            self._leave_now()
+            self._stop()
             return
         if answer.error is not ErrorCode.NONE:
             return
-        if answer.should_shut_down and self.state is State.LEAVING:
-            self._leave_now()
+        if answer.should_shut_down and self.state is State.CONTROLLED_SHUTDOWN:
+            self._stop()
         elif self.state is State.FENCED and not answer.is_fenced:
             self.state = State.SERVING
             self._serving.set()
@@ -172,10 +169,10 @@ class BrokerLifecycle:
             self.state = State.FENCED
             log.warning("fenced by the controller; %s", "as asked" if self.wants_fence() else "asking to come back")
 
-    def _leave_now(self) -> None:
-        self.state = State.LEFT
-        if not self._left.done():
-            self._left.set_result(None)
+    def _stop(self) -> None:
+        self.state = State.STOPPED
+        if not self._stopped.done():
+            self._stopped.set_result(None)
 
     async def _register_again(self, answer: HeartbeatAnswer) -> None:
         log.warning("registering again: %s", answer.message)
@@ -197,20 +194,20 @@ class BrokerLifecycle:
 
     # -- leaving ------------------------------------------------------------------------------------
 
-    async def leave(self, seconds_max: float = LEAVE_SECONDS_MAX) -> bool:
+    async def controlled_shutdown(self, seconds_max: float = CONTROLLED_SHUTDOWN_SECONDS_MAX) -> bool:
         """Have the controller move all leaders away; whether it did so in time. Serve on until this returns."""
         if self.state not in (State.SERVING, State.FENCED) or self._task is None:
             return False
-        self.state = State.LEAVING
+        self.state = State.CONTROLLED_SHUTDOWN
         self.heartbeat_now()
-        done, _ = await asyncio.wait([self._left], timeout=seconds_max)
+        done, _ = await asyncio.wait([self._stopped], timeout=seconds_max)
         if not done:
             log.warning("leaders could not be handed over in %.1f s: nobody leads the quorum", seconds_max)
         return bool(done)
 
     async def close(self) -> None:
         """Stop the heartbeats."""
-        self._leave_now()
+        self._stop()
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from raftlog.broker.runtime.controller_duties import ControllerDuties, DutySettings
@@ -22,7 +23,11 @@ from raftlog.metadata.records import FeatureRange
 from raftlog.raft.seam import ProposalFailed
 
 if TYPE_CHECKING:
-    from raftlog.broker.broker import Broker
+    from raftlog.broker.config import BrokerConfig
+    from raftlog.broker.platform import Platform
+    from raftlog.broker.runtime.controller import Controller
+    from raftlog.broker.store.log_manager import LogManager
+    from raftlog.broker.store.managed_log import ManagedLog
 
 log = logging.getLogger("raftlog.broker")
 
@@ -39,11 +44,15 @@ NOTE_RETRY_SECONDS = 5.0
 class Membership:
     """The cluster's side of a running broker."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._config = broker.config
-        self._controller = broker.controller
-        self._loop = broker.loop
+    def __init__(
+        self, config: BrokerConfig, platform: Platform, controller: Controller, stop: Callable[[], None]
+    ) -> None:
+        """`stop` is called when the cluster refuses this broker while it runs."""
+        self._config = config
+        self._platform = platform
+        self._controller = controller
+        self._stop = stop
+        self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         self._duties: ControllerDuties | None = None
         self._lifecycle: BrokerLifecycle | None = None
@@ -59,7 +68,7 @@ class Membership:
         """Tell the quorum to which cluster the data directories belong, if to any: nodes of another cluster then refuse
         this broker, and are refused.
         """
-        disk = self._broker.platform.disk or OsDisk()
+        disk = self._platform.disk or OsDisk()
         for directory in self._config.data_dirs:
             found = cluster_of_directory(disk, directory)
             if found:
@@ -86,33 +95,36 @@ class Membership:
         )
         return self._replication
 
-    async def join(self) -> None:
-        """Register. Raises CannotStart."""
-        config, logs = self._config, self._broker.logs
+    async def join(
+        self, logs: LogManager, others_can_lead: Callable[[ManagedLog], bool], cluster_id: str, ports: Mapping[str, int]
+    ) -> None:
+        """Register. `others_can_lead`: see FullDisk; `ports`: bound ones by listener name. Raises CannotStart."""
+        config = self._config
         self._duties = ControllerDuties(self._controller, self._duty_settings(), self._keep)
-        last = LastRun() if self._distrusted else read_last_run(self._broker.platform.files, config.metadata_directory)
+        last = LastRun() if self._distrusted else read_last_run(self._platform.files, config.metadata_directory)
         # What is found missing until here is told with the registration, and nothing counts on it afterwards.
         self._distrusted = False
         stopped_in_order = all(directory.clean for directory in logs.directories)
-        boot_id = self._broker.platform.boot_id
+        boot_id = self._platform.boot_id
         registration = RegisterBroker(
             broker_id=config.node_id,
             incarnation_id=random_id(),
-            endpoints=config.registered_endpoints({name: port for name, _, port in self._broker.addresses}),
+            endpoints=config.registered_endpoints(ports),
             rack=config["broker.rack"],
-            directories=tuple(d.directory_id for d in logs.directories if d.offline_reason is None),
-            cluster_id=self._broker.cluster_id,
+            directories=logs.online_directories(),
+            cluster_id=cluster_id,
             fenced=True,
             previous_broker_epoch=last.broker_epoch if stopped_in_order else NO_EPOCH,
             log_survived=bool(boot_id) and last.boot_id == boot_id,
             features=tuple(FeatureRange(name, *levels) for name, levels in sorted(SUPPORTED_FEATURES.items())),
         )
         heartbeat = LifecycleSettings(config["broker.heartbeat.interval.ms"] / 1000)
-        self._lifecycle = BrokerLifecycle(self._controller, registration, heartbeat, self._offline_directories)
+        self._lifecycle = BrokerLifecycle(self._controller, registration, heartbeat, logs.offline_directories)
         self._lifecycle.on_registered = self._remember
-        full_disk = FullDisk(logs, self._broker.partitions.others_can_lead, self._lifecycle.heartbeat_now)
+        full_disk = FullDisk(logs, others_can_lead, self._lifecycle.heartbeat_now)
         self._lifecycle.wants_fence = full_disk.wants_fence
         logs.store.on_full = full_disk.log_full
+        self._reports = DirectoryReports(self._controller, logs, config.node_id)
         await self._lifecycle.register()
 
     def _remember(self, broker_epoch: int) -> None:
@@ -122,12 +134,12 @@ class Membership:
         says, that nothing was lost since that start of the machine, and its epoch is no longer this broker's.
         """
         self._stop_noting()
-        files, directory = self._broker.platform.files, self._config.metadata_directory
+        files, directory = self._platform.files, self._config.metadata_directory
         try:
             if self._distrusted:
                 forget_last_run(files, directory)
             else:
-                write_last_run(files, directory, LastRun(broker_epoch, self._broker.platform.boot_id))
+                write_last_run(files, directory, LastRun(broker_epoch, self._platform.boot_id))
         except OSError as error:
             what = "will trust a disk that failed" if self._distrusted else "will not know that nothing was lost"
             log.error("trying again to note how this run went; as it is, the next start %s: %s", what, error)
@@ -148,10 +160,9 @@ class Membership:
 
     async def begin(self) -> None:
         """Ask to be counted on, and return when that is so. Raises CannotStart."""
-        assert self._lifecycle is not None
+        assert self._lifecycle is not None and self._reports is not None
         self._lifecycle.start()
         await self._lifecycle.wait_until_serving()
-        self._reports = DirectoryReports(self._controller, self._broker.logs, self._config.node_id)
         self._reports.begin()
         self._keep(self._loop.create_task(self._stop_when_refused()))
 
@@ -161,16 +172,13 @@ class Membership:
             await asyncio.shield(self._lifecycle.task)
         except CannotStart as error:
             log.critical("stopping: the cluster refuses this broker: %s", error)
-            self._broker.stopping.set()
+            self._stop()
 
     def _keep(self, task: asyncio.Task[None]) -> None:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     # -- while it runs -----------------------------------------------------------------------------
-
-    def _offline_directories(self) -> tuple[bytes, ...]:
-        return tuple(d.directory_id for d in self._broker.logs.directories if d.offline_reason is not None)
 
     def storage_failed(self, *, intact: bool) -> None:
         """A log or a directory went offline. Unless it is `intact`, as after a full disk, the next start must not
@@ -187,7 +195,7 @@ class Membership:
     async def leave(self) -> None:
         """Have others lead what this broker leads, the quorum included. Bounded in time."""
         hands_over = self._lifecycle is not None and self._config["controlled.shutdown.enable"]
-        if hands_over and self._lifecycle is not None and await self._lifecycle.leave():
+        if hands_over and self._lifecycle is not None and await self._lifecycle.controlled_shutdown():
             await asyncio.sleep(LINGER_SECONDS)
         if self._controller.log.is_leader:
             try:

@@ -8,7 +8,7 @@ is stopped, shuts its connections down from outside. The broker leads nothing by
 connection is something every client knows how to live with. Its listeners are shut down as well, or clients would come
 right back to where the kernel takes connections that nobody serves; the broker listens again when it goes on.
 
-Knows processes, descriptors and Linux (pidfd_getfd, from 5.6 on). Elsewhere, and where that is forbidden, it does
+It needs Linux (pidfd_getfd, from 5.6 on). Elsewhere, and where that is forbidden, it does
 nothing. A broker that is only slow is left alone.
 """
 
@@ -142,11 +142,11 @@ def _cut_off(pid: int, ports: Collection[int]) -> None:
         descriptor = libc.syscall(PIDFD_GETFD, process, int(name), 0)
         if descriptor < 0:
             continue
-        with socket.socket(fileno=descriptor) as copy:
+        # A connection may have ended by itself.
+        with socket.socket(fileno=descriptor) as copy, contextlib.suppress(OSError):
             if copy.family not in (socket.AF_INET, socket.AF_INET6) or copy.type != socket.SOCK_STREAM:
                 continue
             listens = copy.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
             if not listens or copy.getsockname()[1] in ports:
-                with contextlib.suppress(OSError):  # it is not connected any more
-                    copy.shutdown(socket.SHUT_RDWR)
+                copy.shutdown(socket.SHUT_RDWR)
     os.close(process)

@@ -167,6 +167,14 @@ class LogManager:
         if len(failures) == len(self.directories):
             raise failures[0]
 
+    def online_directories(self) -> tuple[bytes, ...]:
+        """Ids of the data directories that can be used."""
+        return tuple(each.directory_id for each in self.directories if each.offline_reason is None)
+
+    def offline_directories(self) -> tuple[bytes, ...]:
+        """Ids of those that failed."""
+        return tuple(each.directory_id for each in self.directories if each.offline_reason is not None)
+
     def directory_failed(self, directory: DataDirectory, error: OSError) -> None:
         """The directory's own files cannot be written: it goes offline with all its logs."""
         logger.error("directory=%s is offline until the broker starts again: %s", directory.path, error)

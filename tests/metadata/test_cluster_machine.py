@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from raftlog.metadata import cluster_commands as c
 from raftlog.metadata.commands import NO_EPOCH, CreatePartitions, DeleteTopics, MorePartitions, NewTopic, RegisterBroker
-from raftlog.metadata.image import PartitionImage
+from raftlog.metadata.image import PartitionState
 from raftlog.metadata.records import NO_LEADER, ResourceType
 from raftlog.wire.errors import ErrorCode
 from tests.metadata.world import DELETE, SET, World
@@ -38,7 +38,7 @@ class Cluster(RuleBasedStateMachine):
         self.directories: dict[int, tuple[bytes, ...]] = {b: (bytes([b]) * 16,) for b in BROKERS}
         self.lengths: dict[tuple[bytes, int, int], int] = {}
         self.committed: dict[tuple[bytes, int], int] = {}
-        self.before: dict[tuple[bytes, int], PartitionImage] = {}
+        self.before: dict[tuple[bytes, int], PartitionState] = {}
         self.epochs: dict[int, int] = {}
         self.excused: set[tuple[bytes, int]] = set()
         for broker_id in BROKERS:
@@ -55,7 +55,7 @@ class Cluster(RuleBasedStateMachine):
         self.look(joining=joining)
         return answer
 
-    def partitions(self) -> list[tuple[str, bytes, PartitionImage]]:
+    def partitions(self) -> list[tuple[str, bytes, PartitionState]]:
         return [(t.name, t.topic_id, p) for t in self.world.image.topics.values() for p in t.partitions]
 
     def unclean(self, topic: str) -> bool:
@@ -92,7 +92,7 @@ class Cluster(RuleBasedStateMachine):
             assert broker.epoch >= self.epochs.get(broker_id, 0)
             self.epochs[broker_id] = broker.epoch
 
-    def advance(self, topic: str, topic_id: bytes, state: PartitionImage) -> None:
+    def advance(self, topic: str, topic_id: bytes, state: PartitionState) -> None:
         value = self.world.resolver.topic_value(self.world.image, topic, "min.insync.replicas")
         assert isinstance(value, int)
         if state.leader != NO_LEADER and len(state.isr) >= min(value, len(state.replicas)):

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raftlog.metadata.image import BrokerImage
+from raftlog.metadata.image import BrokerRegistration
 from raftlog.metadata.placement import Unplaceable, place
 
 
-def broker(broker_id: int, rack: str | None = None, *, fenced: bool = False) -> BrokerImage:
-    return BrokerImage(broker_id, b"i" * 16, broker_id, (), rack, fenced)
+def broker(broker_id: int, rack: str | None = None, *, fenced: bool = False) -> BrokerRegistration:
+    return BrokerRegistration(broker_id, b"i" * 16, broker_id, (), rack, fenced)
 
 
 @given(st.integers(1, 9), st.integers(1, 40), st.data(), st.integers(0, 2**32))

@@ -13,7 +13,7 @@ import pytest
 
 from raftlog.metadata import cluster_commands as c
 from raftlog.metadata.commands import NO_EPOCH, NewTopic, RegisterBroker
-from raftlog.metadata.image import PartitionImage
+from raftlog.metadata.image import PartitionState
 from raftlog.metadata.records import ResourceType
 from raftlog.wire.errors import ErrorCode
 from tests.metadata.world import SET, World
@@ -33,7 +33,7 @@ def directory_id(name: str) -> bytes:
     return name.ljust(16, ".")[:16].encode()
 
 
-def described(name: str, state: PartitionImage) -> str:
+def described(name: str, state: PartitionState) -> str:
     parts = [
         f"{name}-{state.index}",
         f"leader={state.leader if state.leader >= 0 else '-'}",

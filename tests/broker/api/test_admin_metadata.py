@@ -9,7 +9,7 @@ import pytest
 from raftlog.broker.api.metadata import CLUSTER_OPERATIONS
 from raftlog.broker.api.topics_encoding import TOPIC_OPERATIONS, encode_topics
 from raftlog.metadata.commands import NewTopic
-from raftlog.metadata.image import MetadataImage, PartitionImage, TopicImage
+from raftlog.metadata.image import MetadataImage, PartitionState, TopicImage
 from raftlog.wire.apis import ApiKey
 from raftlog.wire.codec import encode
 from raftlog.wire.errors import ErrorCode
@@ -172,9 +172,9 @@ async def test_the_answer_for_all_topics_changes_with_the_metadata(tmp_path: Pat
 
 def test_topics_encoded_by_hand_equal_the_compiled_codec() -> None:
     partitions = (
-        PartitionImage(0, 1, 3, 4, (1, 2), (1,)),
-        PartitionImage(1, -1, 5, 6, (2, 1), (2,)),
-        PartitionImage(2, 1, 0, 0, (1,), (1,)),
+        PartitionState(0, 1, 3, 4, (1, 2), (1,)),
+        PartitionState(1, -1, 5, 6, (2, 1), (2,)),
+        PartitionState(2, 1, 0, 0, (1,), (1,)),
     )
     topics = [TopicImage("première", b"\1" * 16, partitions), TopicImage("x", b"\2" * 16, partitions[:1], True)]
     image = MetadataImage()

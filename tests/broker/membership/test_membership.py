@@ -86,10 +86,10 @@ async def test_a_broker_that_leaves_hands_its_partitions_over_first(tmp_path: Pa
         leaving, other = world.followers
         await world.topic(leaving.node_id, other.node_id, world.leader.node_id)
         assert leaving.lifecycle is not None
-        assert await leaving.lifecycle.leave()
+        assert await leaving.lifecycle.controlled_shutdown()
         await until(lambda: world.partition(other).leader == other.node_id)
         assert world.partition(other).isr == (other.node_id, world.leader.node_id)
-        assert leaving.lifecycle.state is State.LEFT
+        assert leaving.lifecycle.state is State.STOPPED
         await leaving.kill()
         again = await world.node(leaving.node_id).up()
         assert world.partition(again).leader == other.node_id, "leaders do not jump back before it has caught up"
@@ -102,7 +102,7 @@ async def test_a_broker_that_leaves_without_a_quorum_gives_up_in_time(tmp_path: 
             await node.kill()
         assert last.lifecycle is not None
         began = asyncio.get_running_loop().time()
-        assert not await last.lifecycle.leave(0.5)
+        assert not await last.lifecycle.controlled_shutdown(0.5)
         assert asyncio.get_running_loop().time() - began < 2.0
 
 

@@ -18,7 +18,7 @@ from raftlog.broker.runtime.lifecycle import BrokerLifecycle, LifecycleSettings,
 from raftlog.broker.runtime.opening import open_controller, random_id
 from raftlog.metadata.commands import CreateTopics, NewTopic, RegisterBroker, TopicResult
 from raftlog.metadata.delta import MetadataDelta
-from raftlog.metadata.image import MetadataImage, PartitionImage
+from raftlog.metadata.image import MetadataImage, PartitionState
 from raftlog.metadata.records import Endpoint
 from raftlog.testing.ports import ReservedPort
 from tests.waiting import DEADLINE_SECONDS, until
@@ -159,7 +159,7 @@ class World:
         for node in self.nodes.values():
             await until(lambda node=node: name in node.image.topics, "the topic arrives")  # type: ignore[misc]
 
-    def partition(self, node: Node, name: str = "t") -> PartitionImage:
+    def partition(self, node: Node, name: str = "t") -> PartitionState:
         found = node.image.partition(name, 0)
         assert found is not None
         return found

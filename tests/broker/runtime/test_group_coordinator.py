@@ -23,7 +23,7 @@ from raftlog.broker.runtime.delayed_operation import Mark
 from raftlog.broker.runtime.group_coordinator import GroupCoordinator
 from raftlog.broker.runtime.group_shard_host import GroupShardHost
 from raftlog.metadata.delta import MetadataDelta
-from raftlog.metadata.image import MetadataImage, PartitionImage, TopicImage
+from raftlog.metadata.image import MetadataImage, PartitionState, TopicImage
 from raftlog.metadata.records import RemoveTopicRecord
 from raftlog.wire.batch import iterate_batches, stamp_batch
 from raftlog.wire.errors import ErrorCode
@@ -99,7 +99,7 @@ def offsets_topic(leaders: list[int], epoch: int = 0, topic_id: bytes = b"i" * 1
         GROUP_TOPIC,
         topic_id,
         tuple(
-            PartitionImage(index=i, leader=n, leader_epoch=epoch, partition_epoch=0, replicas=(n,), isr=(n,))
+            PartitionState(index=i, leader=n, leader_epoch=epoch, partition_epoch=0, replicas=(n,), isr=(n,))
             for i, n in enumerate(leaders)
         ),
         internal=True,
@@ -115,7 +115,7 @@ def image_of(*topics: TopicImage) -> MetadataImage:
 
 
 def plain_topic(name: str = "t") -> TopicImage:
-    partition = PartitionImage(index=0, leader=NODE, leader_epoch=0, partition_epoch=0, replicas=(1,), isr=(1,))
+    partition = PartitionState(index=0, leader=NODE, leader_epoch=0, partition_epoch=0, replicas=(1,), isr=(1,))
     return TopicImage(name, TOPIC_ID, (partition,))
 
 

@@ -11,7 +11,7 @@ import pytest
 from raftlog.broker.runtime.readiness import QUORUM_SILENCE_SECONDS_MAX, Readiness
 from raftlog.broker.server import health
 from raftlog.broker.server.health import HealthServer
-from raftlog.metadata.image import BrokerImage, MetadataImage
+from raftlog.metadata.image import BrokerRegistration, MetadataImage
 from raftlog.raft.seam import QuorumMember, QuorumStatus
 
 
@@ -84,7 +84,7 @@ async def test_who_says_nothing_is_let_go_and_a_crowd_is_refused(world: World, m
 
 
 def image(**changes: object) -> MetadataImage:
-    broker = BrokerImage(1, bytes(16), 1, (), None, False)._replace(**changes)  # type: ignore[arg-type]
+    broker = BrokerRegistration(1, bytes(16), 1, (), None, False)._replace(**changes)  # type: ignore[arg-type]
     return MetadataImage(brokers={1: broker})
 
 

@@ -20,7 +20,7 @@ from raftlog.broker.core.group.offsets import (
     forget_topics,
 )
 from raftlog.broker.core.group.state import GroupState
-from raftlog.metadata.image import MetadataImage, PartitionImage, TopicImage
+from raftlog.metadata.image import MetadataImage, PartitionState, TopicImage
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -51,7 +51,7 @@ def image(**topics: int) -> MetadataImage:
 
 def topic(name: str, count: int) -> TopicImage:
     partitions = tuple(
-        PartitionImage(index=i, leader=1, leader_epoch=0, partition_epoch=0, replicas=(1,), isr=(1,))
+        PartitionState(index=i, leader=1, leader_epoch=0, partition_epoch=0, replicas=(1,), isr=(1,))
         for i in range(count)
     )
     return TopicImage(name, topic_id(name), partitions)
