@@ -231,7 +231,14 @@ class Broker:
             self._reports.begin()
 
     def _serve(self) -> None:
-        self._groups = GroupCoordinator(self.config, self.controller, self.partitions, self.clock, self.loop)
+        self._groups = GroupCoordinator(
+            self.config,
+            metadata=self.controller,
+            partitions=self.partitions,
+            clock=self.clock,
+            loop=self.loop,
+            timers=self._timers,
+        )
         services = Services(
             node_id=self.config.node_id,
             cluster_id=self.cluster_id,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import Callable
+from functools import partial
 
-from raftlog.broker.api.context import RequestContext, responds_later
+from raftlog.broker.api.context import RequestContext
+from raftlog.broker.api.parts import in_parts
 from raftlog.broker.core.group.admin import delete_group
-from raftlog.broker.runtime.group_shard_host import GroupShardHost
+from raftlog.broker.runtime.group_host import GroupHost
 from raftlog.broker.server.limits import NAME_LENGTH_IN_LOGS_MAX
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.delete_groups import (
@@ -16,29 +17,26 @@ from raftlog.wire.messages.delete_groups import (
     DeleteGroupsResponse,
 )
 
-_Answer = ErrorCode | Coroutine[Any, Any, ErrorCode]
 
-
-@responds_later
-async def handle(context: RequestContext, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
+def handle(context: RequestContext, request: DeleteGroupsRequest) -> None:
     """Each group with its result; one that is named twice is removed once."""
-    results = []
-    for group_id in dict.fromkeys(request.groups_names):
-        answer = _delete(context, group_id)
-        error = answer if isinstance(answer, ErrorCode) else await answer
-        results.append(DeletableGroupResult(group_id=group_id, error_code=error))
-    gone = [repr(r.group_id[:NAME_LENGTH_IN_LOGS_MAX]) for r in results if r.error_code == ErrorCode.NONE]
-    context.log_change("groups deleted", gone)
-    return DeleteGroupsResponse(results=results)
+    group_ids = list(dict.fromkeys(request.groups_names))
+
+    def done(errors: list[ErrorCode]) -> None:
+        results = list(zip(group_ids, errors, strict=True))
+        gone = [repr(group_id[:NAME_LENGTH_IN_LOGS_MAX]) for group_id, error in results if error is ErrorCode.NONE]
+        context.log_change("groups deleted", gone)
+        context.respond(
+            DeleteGroupsResponse(
+                results=[DeletableGroupResult(group_id=group_id, error_code=error) for group_id, error in results]
+            )
+        )
+
+    in_parts(group_ids, partial(_delete, context), done)
 
 
-def _delete(context: RequestContext, group_id: str) -> _Answer:
-    groups = context.services.groups
+def _delete(context: RequestContext, group_id: str, answer: Callable[[ErrorCode], None]) -> None:
+    def delete(host: GroupHost) -> None:
+        host.commit(delete_group(host.shard, group_id), answer, answer)
 
-    def refuse(error: ErrorCode) -> ErrorCode:
-        return error
-
-    def act(host: GroupShardHost) -> _Answer:
-        return groups.settle(host, delete_group(host.shard, group_id), refuse)
-
-    return groups.ask(group_id, act, refuse)
+    context.services.groups.run(group_id, delete, answer)

@@ -6,15 +6,15 @@ group that is not there (KIP-1043, v6).
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
-from types import CoroutineType
-from typing import Any
+from collections.abc import Callable
+from functools import partial
 
-from raftlog.broker.api.context import RequestContext, responds_later
+from raftlog.broker.api.context import RequestContext
+from raftlog.broker.api.parts import in_parts
 from raftlog.broker.core.group.admin import describe_group
 from raftlog.broker.core.group.effects import Decision
 from raftlog.broker.core.group.state import GroupState
-from raftlog.broker.runtime.group_shard_host import GroupShardHost
+from raftlog.broker.runtime.group_host import GroupHost
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.describe_groups import (
     DescribedGroup,
@@ -25,31 +25,25 @@ from raftlog.wire.messages.describe_groups import (
 # The bits of Kafka's AclOperation READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS and ALTER_CONFIGS.
 _ALL_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 
-_Answer = DescribedGroup | Coroutine[Any, Any, DescribedGroup]
 
-
-@responds_later
-async def handle(context: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
+def handle(context: RequestContext, request: DescribeGroupsRequest) -> None:
     """Each group as it is, or with an error of its own."""
-    described = []
-    for group_id in dict.fromkeys(request.groups):  # one asked for a thousand times is described once
-        answer = _describe(context, group_id)
-        group = await answer if isinstance(answer, CoroutineType) else answer
-        assert isinstance(group, DescribedGroup)
-        if request.include_authorized_operations and group.error_code == ErrorCode.NONE:
-            group.authorized_operations = _ALL_OPERATIONS
-        described.append(group)
-    return DescribeGroupsResponse(groups=described)
+
+    def done(described: list[DescribedGroup]) -> None:
+        for group in described:
+            if request.include_authorized_operations and group.error_code == ErrorCode.NONE:
+                group.authorized_operations = _ALL_OPERATIONS
+        context.respond(DescribeGroupsResponse(groups=described))
+
+    # One asked for a thousand times is described once.
+    in_parts(list(dict.fromkeys(request.groups)), partial(_describe, context), done)
 
 
-def _describe(context: RequestContext, group_id: str) -> _Answer:
-    groups = context.services.groups
+def _describe(context: RequestContext, group_id: str, answer: Callable[[DescribedGroup], None]) -> None:
+    def describe(host: GroupHost) -> None:
+        host.commit(Decision(describe_group(host.shard, group_id, context.api_version), []), answer, refuse)
 
-    def refuse(error: ErrorCode) -> DescribedGroup:
-        return DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value, error_code=error)
+    def refuse(error: ErrorCode) -> None:
+        answer(DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value, error_code=error))
 
-    def act(host: GroupShardHost) -> _Answer:
-        described = describe_group(host.shard, group_id, context.api_version)
-        return groups.settle(host, Decision(described, []), refuse)
-
-    return groups.ask(group_id, act, refuse)
+    context.services.groups.run(group_id, describe, refuse)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from raftlog.broker.api.context import RequestContext
 from raftlog.broker.api.metadata import client_brokers
-from raftlog.broker.core.group.placement import GROUP_TOPIC, group_partition
+from raftlog.broker.core.coordinator.placement import GROUP_TOPIC, coordinator_partition
 from raftlog.metadata.image import TopicImage
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.find_coordinator import (
@@ -94,7 +94,7 @@ def _answer(
 
 
 def _locate(context: RequestContext, topic: TopicImage, group_id: str) -> _Place:
-    leader = topic.partitions[group_partition(group_id, len(topic.partitions))].leader
+    leader = topic.partitions[coordinator_partition(group_id, len(topic.partitions))].leader
     suspects = context.services.suspects.current()
     for broker_id, host, port, _ in client_brokers(context, context.services.controller.image):
         if broker_id == leader and broker_id not in suspects:

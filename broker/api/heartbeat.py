@@ -5,36 +5,25 @@ Static members (KIP-345, v3).
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
-from typing import Any
-
 from raftlog.broker.api.context import RequestContext
-from raftlog.broker.api.group_answers import respond_either
 from raftlog.broker.core.group.sync import heartbeat
+from raftlog.broker.runtime.group_host import GroupHost
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 
 def handle(context: RequestContext, request: HeartbeatRequest) -> None:
     """Answered at once."""
-    respond_either(context, _answer(context, request))
 
+    def beat(host: GroupHost) -> None:
+        context.respond(HeartbeatResponse(error_code=heartbeat(host.shard, request, host.now())))
 
-def _answer(
-    context: RequestContext, request: HeartbeatRequest
-) -> HeartbeatResponse | Coroutine[Any, Any, HeartbeatResponse]:
-    groups = context.services.groups
-    return groups.ask(
-        request.group_id,
-        lambda shard: HeartbeatResponse(error_code=heartbeat(shard.shard, request, groups.now())),
-        lambda error: _refused(request, error),
-    )
+    def refuse(error: ErrorCode) -> None:
+        if not request.group_id:
+            error = ErrorCode.INVALID_GROUP_ID
+        elif error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            # Its session begins anew when loading ends; until then all is well.
+            error = ErrorCode.NONE
+        context.respond(HeartbeatResponse(error_code=error))
 
-
-def _refused(request: HeartbeatRequest, error: ErrorCode) -> HeartbeatResponse:
-    if not request.group_id:
-        return HeartbeatResponse(error_code=ErrorCode.INVALID_GROUP_ID)
-    if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-        # Its session begins anew when loading ends; until then all is well.
-        return HeartbeatResponse()
-    return HeartbeatResponse(error_code=error)
+    context.services.groups.run(request.group_id, beat, refuse)

@@ -7,14 +7,12 @@ in the answer (KIP-559, v7), reasons (KIP-800, v8), a static leader that need no
 from __future__ import annotations
 
 import uuid
-from collections.abc import Coroutine
-from types import CoroutineType
-from typing import Any
+from functools import partial
 
 from raftlog.broker.api.context import RequestContext
-from raftlog.broker.api.group_answers import respond_either
 from raftlog.broker.core.group.join import Caller, join
 from raftlog.broker.core.group.responses import join_error
+from raftlog.broker.runtime.group_host import GroupHost
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
@@ -23,40 +21,20 @@ _NULLABLE_PROTOCOL_FROM = 7
 
 def handle(context: RequestContext, request: JoinGroupRequest) -> None:
     """Answered when the join phase ends, or at once when nobody is to be waited for."""
-    respond_either(context, _answer(context, request))
-
-
-def _answer(
-    context: RequestContext, request: JoinGroupRequest
-) -> JoinGroupResponse | Coroutine[Any, Any, JoinGroupResponse]:
-    groups = context.services.groups
-    version = context.api_version
     # As Java prints an address, which is what tools show.
-    host = f"/{context.client_host}"
-    caller = Caller(context.client_id or "", host, version, str(uuid.uuid4()))
-    answer = groups.ask(
-        request.group_id,
-        lambda shard: groups.park(
-            shard, lambda ticket: join(shard.shard, request, caller, ticket, groups.now())
-        ),
-        lambda error: _refused(request, error),
-    )
-    if isinstance(answer, CoroutineType):
-        return _later(answer, version)
-    assert isinstance(answer, JoinGroupResponse)
-    return _fit(answer, version)
+    host_name = f"/{context.client_host}"
+    caller = Caller(context.client_id or "", host_name, context.api_version, str(uuid.uuid4()))
 
+    def begin(host: GroupHost) -> None:
+        host.take(partial(join, host.shard, request, caller), respond)
 
-def _refused(request: JoinGroupRequest, error: ErrorCode) -> JoinGroupResponse:
-    return join_error(error if request.group_id else ErrorCode.INVALID_GROUP_ID, request.member_id)
+    def refuse(error: ErrorCode) -> None:
+        respond(join_error(error if request.group_id else ErrorCode.INVALID_GROUP_ID, request.member_id))
 
+    def respond(response: JoinGroupResponse) -> None:
+        # Old versions have no null: an unsettled protocol is the empty text there.
+        if response.protocol_name is None and context.api_version < _NULLABLE_PROTOCOL_FROM:
+            response.protocol_name = ""
+        context.respond(response)
 
-async def _later(answer: Coroutine[Any, Any, JoinGroupResponse], version: int) -> JoinGroupResponse:
-    return _fit(await answer, version)
-
-
-def _fit(response: JoinGroupResponse, version: int) -> JoinGroupResponse:
-    """Old versions have no null: an unsettled protocol is the empty text there."""
-    if response.protocol_name is None and version < _NULLABLE_PROTOCOL_FROM:
-        response.protocol_name = ""
-    return response
+    context.services.groups.run(request.group_id, begin, refuse)

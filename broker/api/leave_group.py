@@ -5,13 +5,11 @@ Several members at once, static ones by their instance id (KIP-345, v3), reasons
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
-from types import CoroutineType
-from typing import Any
+from functools import partial
 
 from raftlog.broker.api.context import RequestContext
-from raftlog.broker.api.group_answers import respond_either
 from raftlog.broker.core.group.leave import leave
+from raftlog.broker.runtime.group_host import GroupHost
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 
@@ -20,36 +18,20 @@ _SEVERAL_MEMBERS_FROM = 3
 
 def handle(context: RequestContext, request: LeaveGroupRequest) -> None:
     """Answered at once, or, for the last to go, when it is stored that the group is empty."""
-    respond_either(context, _answer(context, request))
-
-
-def _answer(
-    context: RequestContext, request: LeaveGroupRequest
-) -> LeaveGroupResponse | Coroutine[Any, Any, LeaveGroupResponse]:
-    groups = context.services.groups
-    version = context.api_version
     members = request.members
-    if version < _SEVERAL_MEMBERS_FROM:
+    if context.api_version < _SEVERAL_MEMBERS_FROM:
         members = [MemberIdentity(member_id=request.member_id)]
-    answer = groups.ask(
-        request.group_id,
-        lambda shard: groups.park(
-            shard, lambda ticket: leave(shard.shard, request.group_id, members, ticket, groups.now())
-        ),
-        lambda error: LeaveGroupResponse(error_code=error if request.group_id else ErrorCode.INVALID_GROUP_ID),
-    )
-    if isinstance(answer, CoroutineType):
-        return _later(answer, version)
-    assert isinstance(answer, LeaveGroupResponse)
-    return _fit(answer, version)
 
+    def begin(host: GroupHost) -> None:
+        host.take(partial(leave, host.shard, request.group_id, members), respond)
 
-async def _later(answer: Coroutine[Any, Any, LeaveGroupResponse], version: int) -> LeaveGroupResponse:
-    return _fit(await answer, version)
+    def refuse(error: ErrorCode) -> None:
+        respond(LeaveGroupResponse(error_code=error if request.group_id else ErrorCode.INVALID_GROUP_ID))
 
+    def respond(response: LeaveGroupResponse) -> None:
+        if context.api_version < _SEVERAL_MEMBERS_FROM and response.members:
+            # Old versions have one error, that of their one member.
+            response = LeaveGroupResponse(error_code=response.error_code or response.members[0].error_code)
+        context.respond(response)
 
-def _fit(response: LeaveGroupResponse, version: int) -> LeaveGroupResponse:
-    """Old versions have one error, that of their one member."""
-    if version >= _SEVERAL_MEMBERS_FROM or not response.members:
-        return response
-    return LeaveGroupResponse(error_code=response.error_code or response.members[0].error_code)
+    context.services.groups.run(request.group_id, begin, refuse)

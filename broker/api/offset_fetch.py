@@ -6,12 +6,11 @@ are none, but the flag is obeyed), several groups (KIP-709, v8), topic ids (KIP-
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sequence
-from types import CoroutineType
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from raftlog.broker.api.context import RequestContext
-from raftlog.broker.api.group_answers import respond_either
+from raftlog.broker.api.parts import in_parts
 from raftlog.broker.core.group.effects import Decision
 from raftlog.broker.core.group.offsets import (
     TOPIC_IDS_FROM,
@@ -20,7 +19,7 @@ from raftlog.broker.core.group.offsets import (
     fetch_all_offsets,
     fetch_offsets,
 )
-from raftlog.broker.runtime.group_shard_host import GroupShardHost
+from raftlog.broker.runtime.group_host import GroupHost
 from raftlog.metadata.image import MetadataImage
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.offset_fetch import (
@@ -39,23 +38,16 @@ from raftlog.wire.schema import ZERO_UUID
 _SEVERAL_GROUPS_FROM = 8
 _GROUP_ERROR_FROM = 2
 
-_Answer = OffsetFetchResponseGroup | Coroutine[Any, Any, OffsetFetchResponseGroup]
-
 
 def handle(context: RequestContext, request: OffsetFetchRequest) -> None:
     """Answered when all that the answer rests on is committed: an offset that was told is never taken back."""
-    respond_either(context, _answer(context, request))
+    version = context.api_version
+    groups = _distinct(request.groups) if version >= _SEVERAL_GROUPS_FROM else [_as_group(request)]
 
+    def done(fetched: list[OffsetFetchResponseGroup]) -> None:
+        context.respond(_response(version, fetched, request))
 
-def _answer(
-    context: RequestContext, request: OffsetFetchRequest
-) -> OffsetFetchResponse | Coroutine[Any, Any, OffsetFetchResponse]:
-    groups = _distinct(request.groups) if context.api_version >= _SEVERAL_GROUPS_FROM else [_as_group(request)]
-    answers = [_ask(context, group) for group in groups]
-    done = [answer for answer in answers if not isinstance(answer, CoroutineType)]
-    if len(done) == len(answers):
-        return _response(context.api_version, done, request)  # type: ignore[arg-type]
-    return _later(context.api_version, answers, request)
+    in_parts(groups, partial(_fetch, context), done)
 
 
 def _distinct(groups: Sequence[OffsetFetchRequestGroup]) -> list[OffsetFetchRequestGroup]:
@@ -92,22 +84,12 @@ def _as_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
     )
 
 
-async def _later(version: int, answers: Sequence[_Answer], request: OffsetFetchRequest) -> OffsetFetchResponse:
-    done = [await answer if isinstance(answer, CoroutineType) else answer for answer in answers]
-    return _response(version, done, request)  # type: ignore[arg-type]
-
-
-def _ask(context: RequestContext, group: OffsetFetchRequestGroup) -> _Answer:
-    coordinator = context.services.groups
+def _fetch(
+    context: RequestContext, group: OffsetFetchRequestGroup, answer: Callable[[OffsetFetchResponseGroup], None]
+) -> None:
     by_id = context.api_version >= TOPIC_IDS_FROM
 
-    def refuse(error: ErrorCode) -> OffsetFetchResponseGroup:
-        if error is ErrorCode.COORDINATOR_NOT_AVAILABLE:
-            # Consumers before Kafka 3.9 take that one here for final; this one they understand.
-            error = ErrorCode.NOT_COORDINATOR
-        return OffsetFetchResponseGroup(group_id=group.group_id, error_code=error)
-
-    def act(host: GroupShardHost) -> _Answer:
+    def fetch(host: GroupHost) -> None:
         image = context.services.controller.image
         if group.topics is None:
             fetched = fetch_all_offsets(host.shard, group.group_id, image)
@@ -116,9 +98,15 @@ def _ask(context: RequestContext, group: OffsetFetchRequestGroup) -> _Answer:
         else:
             queries = [_query(topic, image, by_id=by_id) for topic in _distinct_topics(group.topics)]
             fetched = fetch_offsets(host.shard, group.group_id, queries)
-        return coordinator.settle(host, Decision(_group_response(group.group_id, fetched), []), refuse)
+        host.commit(Decision(_group_response(group.group_id, fetched), []), answer, refuse)
 
-    return coordinator.ask(group.group_id, act, refuse)
+    def refuse(error: ErrorCode) -> None:
+        if error is ErrorCode.COORDINATOR_NOT_AVAILABLE:
+            # Consumers before Kafka 3.9 take that one here for final; this one they understand.
+            error = ErrorCode.NOT_COORDINATOR
+        answer(OffsetFetchResponseGroup(group_id=group.group_id, error_code=error))
+
+    context.services.groups.run(group.group_id, fetch, refuse)
 
 
 def _query(topic: OffsetFetchRequestTopics, image: MetadataImage, *, by_id: bool) -> TopicQuery:

@@ -53,8 +53,12 @@ class TimerWheel:
         self._bucket(tick)[item] = None
         return tick
 
+    def add_after(self, item: Expiring, seconds: float) -> int:
+        """The same so many seconds from now."""
+        return self.add(item, self._loop.time() + seconds)
+
     def add_lazily(self, item: Expiring, due: float) -> int:
-        """The same within LAZY_TICKS. For an item that has at least LAZY_FROM_SECONDS to wait."""
+        """As `add`, within LAZY_TICKS. For an item that has at least LAZY_FROM_SECONDS to wait."""
         tick = int(due / TICK_SECONDS) + 1
         if not tick <= self._filling_tick < tick + LAZY_TICKS or len(self._filling) >= LAZY_TOGETHER_MAX:
             self._fill_next(tick)

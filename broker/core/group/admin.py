@@ -11,7 +11,7 @@ from raftlog.broker.core.group.effects import Decision
 from raftlog.broker.core.group.group import Group
 from raftlog.broker.core.group.member import Member
 from raftlog.broker.core.group.records import CoordinatorRecord, GroupRecord, OffsetRecord
-from raftlog.broker.core.group.shard import GroupShard
+from raftlog.broker.core.group.shard import GroupCoordinatorShard
 from raftlog.broker.core.group.state import GroupState
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.describe_groups import DescribedGroup, DescribedGroupMember
@@ -22,7 +22,7 @@ GROUP_TYPE = "classic"
 GROUP_NOT_FOUND_FROM = 6
 
 
-def list_groups(shard: GroupShard, states: Collection[str], types: Collection[str]) -> list[ListedGroup]:
+def list_groups(shard: GroupCoordinatorShard, states: Collection[str], types: Collection[str]) -> list[ListedGroup]:
     """The groups in one of `states` and of one of `types`; no filter lets all pass. Both ignore case."""
     if types and GROUP_TYPE not in {name.strip().lower() for name in types}:
         return []
@@ -39,7 +39,7 @@ def list_groups(shard: GroupShard, states: Collection[str], types: Collection[st
     ]
 
 
-def describe_group(shard: GroupShard, group_id: str, api_version: int) -> DescribedGroup:
+def describe_group(shard: GroupCoordinatorShard, group_id: str, api_version: int) -> DescribedGroup:
     """One group with its members. What they subscribe to is told only while it is settled."""
     group = shard.groups.get(group_id)
     if group is None:
@@ -69,7 +69,7 @@ def _describe_member(member: Member, protocol: str | None) -> DescribedGroupMemb
     )
 
 
-def delete_group(shard: GroupShard, group_id: str) -> Decision[ErrorCode]:
+def delete_group(shard: GroupCoordinatorShard, group_id: str) -> Decision[ErrorCode]:
     """Decide the removal of a group with all its offsets, which must have no members."""
     group = shard.groups.get(group_id)
     if group is None:

@@ -16,7 +16,7 @@ class GroupConfig(NamedTuple):
     """How long the JoinGroup of a new member may stay parked. It cannot send heartbeats yet, and nobody sees whether
     its connection is gone, so clients that give up and come back would fill a long rebalance with ghosts."""
     members_max_bytes: int = 128 << 20
-    """How much the members of all groups may take (`HeldBytes`). Each may bring megabytes, and stays for up to
+    """How much the members of all groups may take (`MemoryBudget`). Each may bring megabytes, and stays for up to
     `max_session_timeout_ms` when it is not heard of any more; ten thousand members of two protocols take 40 MB."""
     offset_metadata_max_bytes: int = 4_096  # offset.metadata.max.bytes
     offsets_retention_ms: int = 10_080 * 60_000  # offsets.retention.minutes

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from raftlog.broker.core.group.member import MEMBER_BYTES, HeldBytes, Member, Protocols, Ticket, size_of
+from raftlog.broker.core.coordinator.clock import Now
+from raftlog.broker.core.group.member import MEMBER_BYTES, Member, MemoryBudget, Protocols, Ticket, size_of
 from raftlog.broker.core.group.records import CommittedOffset, GroupMetadata, MemberMetadata
-from raftlog.broker.core.group.state import TRANSITIONS, GroupState, Now
+from raftlog.broker.core.group.state import TRANSITIONS, GroupState
 from raftlog.broker.core.group.subscription import (
     CONSUMER_PROTOCOL_TYPE,
     UnreadableSubscription,
@@ -20,8 +21,8 @@ from raftlog.wire.errors import ErrorCode, InvariantViolation
 class Group:
     """One group of the classic protocol.
 
-    Durable: `stored` and `offsets`. Only `GroupShard.replay` changes these two. All else is soft: it is rebuilt from
-    `stored` after a restart, with every member given a whole session time-out to come back.
+    Durable: `stored` and `offsets`. Only `GroupCoordinatorShard.replay` changes these two. All else is soft: it is
+    rebuilt from `stored` after a restart, with every member given a whole session time-out to come back.
 
     Invariants:
     - members wait for a join answer only in PreparingRebalance, or in Stable while a static member is being replaced;
@@ -35,12 +36,12 @@ class Group:
         "awaiting_join_count",
         "generation",
         "group_id",
-        "held",
         "initial_delay_ms",
         "initial_remaining_ms",
         "join_timer",
         "leader",
         "members",
+        "memory",
         "new_member_added",
         "offsets",
         "pending_joins",
@@ -57,10 +58,10 @@ class Group:
         "sync_timer",
     )
 
-    def __init__(self, group_id: str, held: HeldBytes) -> None:
-        """`held` counts the members of other groups too."""
+    def __init__(self, group_id: str, memory: MemoryBudget) -> None:
+        """`memory` counts the members of other groups too."""
         self.group_id = group_id
-        self.held = held
+        self.memory = memory
         self.stored: GroupMetadata | None = None
         # topic -> partition -> offset
         self.offsets: dict[str, dict[int, CommittedOffset]] = {}
@@ -155,7 +156,7 @@ class Group:
     def add_pending(self, member_id: str) -> Timer:
         """Remember a member id that is given out; the timer, to be set, after which it is forgotten."""
         timer = self.pending_joins[member_id] = Timer(TimerKind.PENDING_JOIN, self.group_id, member_id)
-        self.held.count += MEMBER_BYTES
+        self.memory.used += MEMBER_BYTES
         return timer
 
     def forget_pending(self, member_id: str) -> bool:
@@ -163,7 +164,7 @@ class Group:
         timer = self.pending_joins.pop(member_id, None)
         if timer is None:
             return False
-        self.held.count -= MEMBER_BYTES
+        self.memory.used -= MEMBER_BYTES
         timer.cancel()
         return True
 
@@ -244,7 +245,7 @@ class Group:
     # --- protocols
 
     def _count_protocols(self, member: Member, step: int) -> None:
-        self.held.count += step * size_of(member.protocols)
+        self.memory.used += step * size_of(member.protocols)
         for name, _ in member.protocols:
             self.protocol_support[name] += step
             if self.protocol_support[name] == 0:

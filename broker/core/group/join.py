@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from raftlog.broker.core.coordinator.clock import Now
+from raftlog.broker.core.coordinator.errors import coordinator_error
 from raftlog.broker.core.group.effects import Effects, StaticMemberStored
-from raftlog.broker.core.group.errors import coordinator_error
 from raftlog.broker.core.group.group import Group
 from raftlog.broker.core.group.member import MEMBER_BYTES, Member, Protocols, Ticket, size_of
 from raftlog.broker.core.group.rebalance import Rebalance
 from raftlog.broker.core.group.records import GroupRecord
 from raftlog.broker.core.group.responses import join_answer, join_error
-from raftlog.broker.core.group.shard import GroupShard
-from raftlog.broker.core.group.state import GroupState, Now
+from raftlog.broker.core.group.shard import GroupCoordinatorShard
+from raftlog.broker.core.group.state import GroupState
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
@@ -58,7 +59,7 @@ class _Join(NamedTuple):
         return f"{name[:NAME_CHARACTERS_MAX]}-{self.caller.random_id}"
 
 
-def join(shard: GroupShard, request: JoinGroupRequest, caller: Caller, ticket: Ticket, now: Now) -> Effects:
+def join(shard: GroupCoordinatorShard, request: JoinGroupRequest, caller: Caller, ticket: Ticket, now: Now) -> Effects:
     """Take a JoinGroup; it is answered at once, or parked until the join phase ends."""
     effects = Effects()
     config = shard.config
@@ -117,19 +118,19 @@ def _is_full(group: Group, member_id: str, max_size: int) -> bool:
 
 def _has_room(steps: Rebalance, attempt: _Join) -> bool:
     """Whether what the caller brings still fits in; if not, it is told to come again later."""
-    group, held, limit = steps.group, steps.shard.held, steps.shard.config.members_max_bytes
+    group, memory, limit = steps.group, steps.shard.memory, steps.shard.config.members_max_bytes
     instance_id = attempt.request.group_instance_id
     known = attempt.request.member_id if instance_id is None else group.static_members.get(instance_id, "")
     member = group.members.get(known)
     more = size_of(attempt.protocols) - (0 if member is None else size_of(member.protocols))
     if known in group.pending_joins:
         more -= MEMBER_BYTES
-    if more <= 0 or held.count + more <= limit:
+    if more <= 0 or memory.used + more <= limit:
         return True
-    if held.told != held.count:
+    if memory.used_when_logged != memory.used:
         # Once, and not for every time that a client tries again.
-        held.told = held.count
-        steps.note(f"takes no member with {more} bytes more: of {limit} for all groups, {held.count} are in use")
+        memory.used_when_logged = memory.used
+        steps.note(f"takes no member with {more} bytes more: of {limit} for all groups, {memory.used} are in use")
     return False
 
 

@@ -20,14 +20,14 @@ MEMBER_BYTES, PROTOCOL_BYTES = 1024, 128
 about."""
 
 
-class HeldBytes:
-    """How much the members of all groups of a broker take, in bytes, about; and how much it was when that was told."""
+class MemoryBudget:
+    """What the members of all groups of a broker take, in bytes, about; and how much it was when that was logged."""
 
-    __slots__ = ("count", "told")
+    __slots__ = ("used", "used_when_logged")
 
     def __init__(self) -> None:
-        self.count = 0
-        self.told = -1
+        self.used = 0
+        self.used_when_logged = -1
 
 
 def size_of(protocols: Protocols) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from raftlog.broker.core.coordinator.clock import Now
 from raftlog.broker.core.group.config import GroupConfig
 from raftlog.broker.core.group.effects import Decision
 from raftlog.broker.core.group.group import Group
@@ -19,8 +20,8 @@ from raftlog.broker.core.group.records import (
     GroupRecord,
     OffsetRecord,
 )
-from raftlog.broker.core.group.shard import GroupShard
-from raftlog.broker.core.group.state import GroupState, Now
+from raftlog.broker.core.group.shard import GroupCoordinatorShard
+from raftlog.broker.core.group.state import GroupState
 from raftlog.metadata.image import MetadataImage, TopicImage
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.offset_commit import (
@@ -73,7 +74,7 @@ def check_commit(group: Group | None, request: OffsetCommitRequest, api_version:
 
 
 def commit_offsets(
-    shard: GroupShard, request: OffsetCommitRequest, api_version: int, image: MetadataImage, now: Now
+    shard: GroupCoordinatorShard, request: OffsetCommitRequest, api_version: int, image: MetadataImage, now: Now
 ) -> Decision[OffsetCommitResponse]:
     """Decide an OffsetCommit. `image` says which topics there are."""
     group_id = request.group_id
@@ -180,7 +181,7 @@ class FetchedTopic(NamedTuple):
     partitions: list[FetchedOffset]
 
 
-def fetch_offsets(shard: GroupShard, group_id: str, queries: Iterable[TopicQuery]) -> list[FetchedTopic]:
+def fetch_offsets(shard: GroupCoordinatorShard, group_id: str, queries: Iterable[TopicQuery]) -> list[FetchedTopic]:
     """The committed offsets of the partitions asked for, in that order. A group that is not there has none."""
     group = shard.groups.get(group_id)
     fetched = []
@@ -194,7 +195,7 @@ def fetch_offsets(shard: GroupShard, group_id: str, queries: Iterable[TopicQuery
     return fetched
 
 
-def fetch_all_offsets(shard: GroupShard, group_id: str, image: MetadataImage) -> list[FetchedTopic]:
+def fetch_all_offsets(shard: GroupCoordinatorShard, group_id: str, image: MetadataImage) -> list[FetchedTopic]:
     """All that the group has committed. A topic that is not there any more has an id of zeros."""
     group = shard.groups.get(group_id)
     fetched = []
@@ -220,7 +221,7 @@ def _no_offset(partition: int, error: ErrorCode) -> FetchedOffset:
 
 
 def delete_offsets(
-    shard: GroupShard, request: OffsetDeleteRequest, image: MetadataImage
+    shard: GroupCoordinatorShard, request: OffsetDeleteRequest, image: MetadataImage
 ) -> Decision[OffsetDeleteResponse]:
     """Decide an OffsetDelete: topics that members may be consuming are refused (KIP-496)."""
     if not request.group_id:
@@ -294,7 +295,7 @@ def _expired(group: Group, retention_ms: int, now: Now) -> Iterator[tuple[str, i
                 yield topic, partition
 
 
-def forget_topics(shard: GroupShard, topics: Iterable[str]) -> list[CoordinatorRecord]:
+def forget_topics(shard: GroupCoordinatorShard, topics: Iterable[str]) -> list[CoordinatorRecord]:
     """Removals for all offsets of topics that were deleted."""
     names = list(topics)
     return [

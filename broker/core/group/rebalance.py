@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from raftlog.broker.core.coordinator.clock import Now
+from raftlog.broker.core.coordinator.errors import coordinator_error
 from raftlog.broker.core.group.effects import Effects, GenerationStored, GroupEmptied
-from raftlog.broker.core.group.errors import coordinator_error
 from raftlog.broker.core.group.group import Group
 from raftlog.broker.core.group.member import NO_ASSIGNMENT, Member
 from raftlog.broker.core.group.records import GroupRecord
@@ -15,8 +16,8 @@ from raftlog.broker.core.group.responses import (
     sync_answer,
     sync_error,
 )
-from raftlog.broker.core.group.shard import GroupShard
-from raftlog.broker.core.group.state import GroupState, Now
+from raftlog.broker.core.group.shard import GroupCoordinatorShard
+from raftlog.broker.core.group.state import GroupState
 from raftlog.wire.errors import ErrorCode
 
 REBALANCEABLE = frozenset({GroupState.EMPTY, GroupState.COMPLETING_REBALANCE, GroupState.STABLE})
@@ -39,7 +40,7 @@ class Rebalance:
 
     __slots__ = ("effects", "group", "now", "shard")
 
-    def __init__(self, shard: GroupShard, group: Group, now: Now, effects: Effects) -> None:
+    def __init__(self, shard: GroupCoordinatorShard, group: Group, now: Now, effects: Effects) -> None:
         self.shard = shard
         self.group = group
         self.now = now

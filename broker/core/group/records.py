@@ -14,6 +14,7 @@ from struct import Struct
 from struct import error as StructError
 from typing import NamedTuple
 
+from raftlog.broker.core.coordinator.loading import UnreadableRecord
 from raftlog.wire import internal
 from raftlog.wire.errors import RemoteProtocolError
 from raftlog.wire.internal.group_metadata import GroupMetadataKey, GroupMetadataValue
@@ -78,10 +79,6 @@ class GroupRecord(NamedTuple):
 
 
 CoordinatorRecord = OffsetRecord | GroupRecord
-
-
-class UnreadableRecord(ValueError):
-    """A key or value that is not what its version says, or has a version from the future."""
 
 
 # The first two bytes of a key say what kind it is, which Kafka calls its version.

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from raftlog.broker.core.coordinator.clock import Now
 from raftlog.broker.core.group.config import GroupConfig
 from raftlog.broker.core.group.group import Group
-from raftlog.broker.core.group.member import HeldBytes, Member
+from raftlog.broker.core.group.member import Member, MemoryBudget
 from raftlog.broker.core.group.records import CoordinatorRecord, OffsetRecord
-from raftlog.broker.core.group.state import GroupState, Now
+from raftlog.broker.core.group.state import GroupState
 from raftlog.broker.core.group.timers import TimerQueue
 
 
-class GroupShard:
+class GroupCoordinatorShard:
     """Groups by id.
 
     Durable state changes in `replay` alone, on the leader as while loading, in the order of the log. A write is
@@ -19,14 +20,13 @@ class GroupShard:
     was committed.
     """
 
-    __slots__ = ("config", "groups", "held", "index", "timers")
+    __slots__ = ("config", "groups", "index", "memory", "timers")
 
-    def __init__(self, index: int, config: GroupConfig, held: HeldBytes) -> None:
-        """`held` counts the members of all shards of a broker."""
-        self.index = index
+    def __init__(self, config: GroupConfig, memory: MemoryBudget) -> None:
+        """`memory` counts the members of all shards of a broker."""
         self.config = config
         self.groups: dict[str, Group] = {}
-        self.held = held
+        self.memory = memory
         self.timers = TimerQueue()
 
     def replay(self, record: CoordinatorRecord) -> None:
@@ -62,7 +62,7 @@ class GroupShard:
         """The group; made if it is not there."""
         group = self.groups.get(group_id)
         if group is None:
-            group = self.groups[group_id] = Group(group_id, self.held)
+            group = self.groups[group_id] = Group(group_id, self.memory)
         return group
 
     def discard_if_unused(self, group: Group) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 from types import MappingProxyType
-from typing import NamedTuple
 
 
 class GroupState(Enum):
@@ -40,10 +39,3 @@ TRANSITIONS: Mapping[GroupState, frozenset[GroupState]] = MappingProxyType(
         GroupState.DEAD: frozenset(),
     }
 )
-
-
-class Now(NamedTuple):
-    """One instant on two clocks, in ms: `monotonic_ms` never jumps and is for deadlines, `wall_ms` is since 1970."""
-
-    monotonic_ms: int
-    wall_ms: int

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from raftlog.broker.core.coordinator.clock import Now
 from raftlog.broker.core.group.effects import Effects
 from raftlog.broker.core.group.group import Group
 from raftlog.broker.core.group.member import Ticket
 from raftlog.broker.core.group.rebalance import Rebalance
 from raftlog.broker.core.group.responses import sync_answer, sync_error
-from raftlog.broker.core.group.shard import GroupShard
-from raftlog.broker.core.group.state import GroupState, Now
+from raftlog.broker.core.group.shard import GroupCoordinatorShard
+from raftlog.broker.core.group.state import GroupState
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.heartbeat import HeartbeatRequest
 from raftlog.wire.messages.sync_group import SyncGroupRequest
@@ -17,7 +18,9 @@ from raftlog.wire.messages.sync_group import SyncGroupRequest
 PROTOCOL_REQUIRED_FROM = 5
 
 
-def sync(shard: GroupShard, request: SyncGroupRequest, api_version: int, ticket: Ticket, now: Now) -> Effects:
+def sync(
+    shard: GroupCoordinatorShard, request: SyncGroupRequest, api_version: int, ticket: Ticket, now: Now
+) -> Effects:
     """Take a SyncGroup; it is answered at once, or parked until the leader's assignment is stored."""
     effects = Effects()
     group = shard.groups.get(request.group_id)
@@ -66,7 +69,7 @@ def _differ(said: str | None, known: str | None) -> bool:
     return said is not None and known is not None and said != known
 
 
-def heartbeat(shard: GroupShard, request: HeartbeatRequest, now: Now) -> ErrorCode:
+def heartbeat(shard: GroupCoordinatorShard, request: HeartbeatRequest, now: Now) -> ErrorCode:
     """Take a Heartbeat: the member's session begins anew, and it is told whether it has to join again."""
     group = shard.groups.get(request.group_id)
     if group is None:

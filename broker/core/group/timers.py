@@ -1,7 +1,8 @@
-"""Deadlines that are moved far more often than they are met.
+"""A shard's deadlines, which are moved far more often than they are met.
 
-Knows how to keep them cheap: moving a deadline further away, which every heartbeat does, is two attribute writes; the
-queue finds out when the old time comes.
+Moving one further away, which every heartbeat does, is two attribute writes; the queue finds out when the old time
+comes. They are part of the shard's state, and so pure: what brings the time is the broker's timer wheel, in which the
+whole shard has one entry.
 """
 
 from __future__ import annotations
@@ -10,8 +11,7 @@ from collections.abc import Iterator
 from enum import Enum, auto
 from heapq import heappop, heappush
 
-NEVER = 1 << 62
-"""A deadline that does not come (ms)."""
+from raftlog.broker.core.coordinator.clock import NEVER
 
 
 class TimerKind(Enum):

@@ -4,237 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
-from types import CoroutineType
 from typing import Any
 
 import pytest
 
-from raftlog.broker.config import BrokerConfig
-from raftlog.broker.core.group.admin import list_groups
-from raftlog.broker.core.group.effects import Decision
-from raftlog.broker.core.group.join import Caller, join
-from raftlog.broker.core.group.leave import leave
-from raftlog.broker.core.group.placement import GROUP_TOPIC, group_partition
+from raftlog.broker.core.coordinator.placement import coordinator_partition
 from raftlog.broker.core.group.records import CommittedOffset, CoordinatorRecord, OffsetRecord
-from raftlog.broker.core.group.sync import heartbeat, sync
-from raftlog.broker.core.log.results import AppendResult
-from raftlog.broker.runtime.delayed_operation import Mark
-from raftlog.broker.runtime.group_coordinator import GroupCoordinator
-from raftlog.broker.runtime.group_shard_host import GroupShardHost
-from raftlog.metadata.delta import MetadataDelta
-from raftlog.metadata.image import MetadataImage, PartitionState, TopicImage
-from raftlog.metadata.records import RemoveTopicRecord
-from raftlog.wire.batch import iterate_batches, stamp_batch
+from raftlog.broker.runtime import coordinator_runtime
+from raftlog.broker.runtime.group_host import GroupHost
 from raftlog.wire.errors import ErrorCode
-from raftlog.wire.messages.heartbeat import HeartbeatRequest
-from raftlog.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
-from raftlog.wire.messages.leave_group import LeaveGroupResponse, MemberIdentity
-from raftlog.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from tests.broker.core.group.group_world import subscription
+from tests.broker.runtime.coordinator_world import (
+    NODE,
+    PARTITIONS,
+    TOPIC_ID,
+    Machine,
+    image_of,
+    offsets_topic,
+    plain_topic,
+    settled,
+    turns_pass,
+)
 from tests.waiting import until
-
-PARTITIONS = 4
-NODE = 1
-TOPIC_ID = b"topic-id-of-t..."
-
-
-class MemoryLog:
-    """A log whose records are committed when the test says so."""
-
-    def __init__(self) -> None:
-        self.batches: list[bytes] = []
-        self.log_start_offset = 0
-        self.high_watermark = 0
-        self.log_end_offset = 0
-
-    def read_bytes(self, offset: int, max_bytes: int, end_offset: int, *, min_one: bool) -> bytes:
-        found = b""
-        for batch in self.batches:
-            (_, header), *_ = iterate_batches(batch)
-            if offset <= header.last_offset and header.base_offset < end_offset:
-                if found and len(found) + len(batch) > max_bytes:
-                    break
-                found += batch
-        return found
-
-
-class MemoryPartition:
-    """A partition in memory; `holds` keeps the high watermark where it is."""
-
-    def __init__(self, leader_epoch: int = 0) -> None:
-        self.leader_epoch = leader_epoch
-        self.log = MemoryLog()
-        self.holds = False
-        self.refuses = ErrorCode.NONE
-        self.appends = 0
-        self._waiters: list[tuple[int, Callable[[ErrorCode], None]]] = []
-
-    def append(self, records: bytes, now_ms: int) -> AppendResult:
-        self.appends += 1
-        if self.refuses is not ErrorCode.NONE:
-            return AppendResult.refused(self.refuses, "as the test wants it", log_start_offset=0)
-        batch = bytearray(records)
-        ((_, header),) = iterate_batches(batch)
-        base = self.log.log_end_offset
-        stamp_batch(batch, header, base, self.leader_epoch)
-        self.log.batches.append(bytes(batch))
-        self.log.log_end_offset = base + header.last_offset_delta + 1
-        if not self.holds:
-            self.commit()
-        return AppendResult(ErrorCode.NONE, base, self.log.log_end_offset - 1, -1, 0)
-
-    def commit(self) -> None:
-        self.log.high_watermark = self.log.log_end_offset
-        waiters, self._waiters = self._waiters, []
-        for _, callback in waiters:
-            callback(ErrorCode.NONE)
-
-    def wait(self, mark: Mark, offset: int, callback: Callable[[ErrorCode], None]) -> None:
-        self._waiters.append((offset, callback))
-
-
-def offsets_topic(leaders: list[int], epoch: int = 0, topic_id: bytes = b"i" * 16) -> TopicImage:
-    return TopicImage(
-        GROUP_TOPIC,
-        topic_id,
-        tuple(
-            PartitionState(index=i, leader=n, leader_epoch=epoch, partition_epoch=0, replicas=(n,), isr=(n,))
-            for i, n in enumerate(leaders)
-        ),
-        internal=True,
-    )
-
-
-def image_of(*topics: TopicImage) -> MetadataImage:
-    base = MetadataImage()
-    return MetadataImage(
-        topics=base.topics.with_changes({t.name: t for t in topics}),
-        topics_by_id=base.topics_by_id.with_changes({t.topic_id: t for t in topics}),
-    )
-
-
-def plain_topic(name: str = "t") -> TopicImage:
-    partition = PartitionState(index=0, leader=NODE, leader_epoch=0, partition_epoch=0, replicas=(1,), isr=(1,))
-    return TopicImage(name, TOPIC_ID, (partition,))
-
-
-class Machine:
-    """A coordinator over partitions in memory. It is its metadata and its partition manager, too."""
-
-    def __init__(self, **settings: str) -> None:
-        given = {"node.id": "1", "log.dirs": "/nowhere", "group.initial.rebalance.delay.ms": "0"}
-        config = BrokerConfig(given | {name.replace("_", "."): value for name, value in settings.items()})
-        self.stored: dict[int, MemoryPartition] = {}
-        self.image = image_of(offsets_topic([NODE] * PARTITIONS), plain_topic())
-        self.listeners: list[Callable[[MetadataDelta, MetadataImage], None]] = []
-        self.coordinator = GroupCoordinator(config, self, self, self, asyncio.get_running_loop())
-
-    def subscribe(self, listener: Callable[[MetadataDelta, MetadataImage], None]) -> None:
-        self.listeners.append(listener)
-        listener(MetadataDelta(MetadataImage()), self.image)
-
-    def change(self, image: MetadataImage, deleted: TopicImage | None = None) -> None:
-        delta = MetadataDelta(self.image)
-        if deleted is not None:
-            delta.replay(RemoveTopicRecord(deleted.topic_id))
-        delta.apply(2)
-        self.image = image
-        for listener in self.listeners:
-            listener(delta, image)
-
-    def find_by_name(self, name: bytes, index: int) -> MemoryPartition | ErrorCode:
-        assert name == GROUP_TOPIC.encode()
-        return self.stored.setdefault(index, MemoryPartition())
-
-    def is_on_disk(self, name: str, index: int) -> bool:
-        return index in self.stored
-
-    @staticmethod
-    def now_ms() -> int:
-        return time.time_ns() // 1_000_000
-
-    @staticmethod
-    def monotonic() -> float:
-        return time.monotonic()
-
-    def partition(self, group_id: str = "g") -> MemoryPartition:
-        found = self.find_by_name(GROUP_TOPIC.encode(), group_partition(group_id, PARTITIONS))
-        assert isinstance(found, MemoryPartition)
-        return found
-
-    # --- requests, as the handlers make them
-
-    def join(self, member_id: str = "", group_id: str = "g", version: int = 3) -> Any:
-        request = JoinGroupRequest(
-            group_id=group_id,
-            session_timeout_ms=6_000,
-            rebalance_timeout_ms=60_000,
-            member_id=member_id,
-            protocol_type="consumer",
-            protocols=[JoinGroupRequestProtocol(name="range", metadata=subscription("t"))],
-        )
-        groups = self.coordinator
-        caller = Caller("c", "/h", version, str(time.perf_counter_ns()))
-        return groups.ask(
-            group_id,
-            lambda host: groups.park(host, lambda t: join(host.shard, request, caller, t, groups.now())),
-            lambda error: JoinGroupResponse(error_code=error),
-        )
-
-    def sync(self, member_id: str, generation: int, group_id: str = "g") -> Any:
-        request = SyncGroupRequest(
-            group_id=group_id,
-            generation_id=generation,
-            member_id=member_id,
-            assignments=[SyncGroupRequestAssignment(member_id=member_id, assignment=b"plan")],
-        )
-        groups = self.coordinator
-        return groups.ask(
-            group_id, lambda host: groups.park(host, lambda t: sync(host.shard, request, 0, t, groups.now())), str
-        )
-
-    def leave(self, member_id: str, group_id: str = "g") -> Any:
-        groups = self.coordinator
-        members = [MemberIdentity(member_id=member_id)]
-        return groups.ask(
-            group_id,
-            lambda host: groups.park(host, lambda t: leave(host.shard, group_id, members, t, groups.now())),
-            lambda error: LeaveGroupResponse(error_code=error),
-        )
-
-    def beat(self, member_id: str, generation: int, group_id: str = "g") -> Any:
-        request = HeartbeatRequest(group_id=group_id, generation_id=generation, member_id=member_id)
-        groups = self.coordinator
-        return groups.ask(group_id, lambda host: heartbeat(host.shard, request, groups.now()), lambda error: error)
-
-    def commit(self, offset: int, group_id: str = "g", partition: int = 0) -> Any:
-        record = OffsetRecord(group_id, "t", partition, CommittedOffset(offset, topic_id=TOPIC_ID))
-        return self.write([record], group_id)
-
-    def write(self, records: list[CoordinatorRecord], group_id: str = "g") -> Any:
-        def act(host: GroupShardHost) -> ErrorCode | Coroutine[Any, Any, ErrorCode]:
-            return self.coordinator.settle(host, Decision(ErrorCode.NONE, records), lambda error: error)
-
-        return self.coordinator.ask(group_id, act, lambda error: error)
-
-    def offset(self, group_id: str = "g") -> Any:
-        def act(host: GroupShardHost) -> int | Coroutine[Any, Any, int]:
-            group = host.shard.groups.get(group_id)
-            found = group.offsets.get("t", {}).get(0) if group is not None else None
-            return self.coordinator.settle(host, Decision(found.offset if found else -1, []), int)
-
-        return self.coordinator.ask(group_id, act, int)
-
-
-async def settled(answer: Any) -> Any:
-    return await asyncio.wait_for(answer, 5) if isinstance(answer, CoroutineType) else answer
-
-
-async def turns_pass() -> None:
-    """Give everything that is ready its turn."""
-    for _ in range(10):
-        await asyncio.sleep(0)
 
 
 @pytest.fixture
@@ -242,7 +32,9 @@ async def machine() -> Any:
     made = Machine()
     made.coordinator.start()
     yield made
+    made.check()
     made.coordinator.stop()
+    assert not made.coordinator.hosts
 
 
 async def test_without_waiting_for_anybody_everything_is_answered_at_once(machine: Machine) -> None:
@@ -273,9 +65,10 @@ async def test_a_client_that_goes_away_while_it_waits_leaves_nothing_behind(mach
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
-    assert not machine.coordinator._parked
     # The group still takes the lost client for a member, as Kafka does, until its time is up.
     assert (await settled(machine.join(first.member_id))).generation_id == 2
+    (host,) = machine.coordinator.hosts.values()
+    assert not host._unanswered
 
 
 async def test_no_answer_leaves_before_what_it_rests_on_is_committed(machine: Machine) -> None:
@@ -339,7 +132,7 @@ async def test_sessions_end_by_the_real_clock() -> None:
     machine.coordinator.start()
     joined = machine.join()
     machine.sync(joined.member_id, 1)
-    host = machine.coordinator._hosts[group_partition("g", PARTITIONS)]
+    host = machine.coordinator.hosts[coordinator_partition("g", PARTITIONS)]
     host.shard.groups["g"].members[joined.member_id].session_timeout_ms = 60
     started = time.monotonic()
     assert machine.beat(joined.member_id, 1) is ErrorCode.NONE
@@ -359,10 +152,9 @@ async def test_groups_are_there_again_after_a_restart(machine: Machine) -> None:
     other.coordinator.start()
     assert await settled(other.beat(joined.member_id, 1)) is ErrorCode.NONE
     assert await settled(other.offset("a")) == 5
-    errors: list[ErrorCode] = []
-    listed = await other.coordinator.ask_all(lambda shard: list_groups(shard, [], []), errors.append)
-    assert sorted(group.group_id for group in listed) == ["a", "b", "c", "d", "g"]
-    assert errors == []
+    listed = await other.list()
+    assert sorted(group.group_id for group in listed.groups) == ["a", "b", "c", "d", "g"]
+    assert listed.error_code == ErrorCode.NONE
     other.coordinator.stop()
 
 
@@ -371,9 +163,9 @@ async def test_shards_are_loaded_in_the_background_and_only_those_that_have_a_lo
     other = Machine()
     other.stored = dict(machine.stored)
     other.coordinator.start()
-    hosts = other.coordinator._hosts
+    hosts = other.coordinator.hosts
     await until(lambda: bool(hosts) and all(host.is_loaded for host in hosts.values()))
-    assert list(other.coordinator._hosts) == [group_partition("g", PARTITIONS)] == list(other.stored)
+    assert list(other.coordinator.hosts) == [coordinator_partition("g", PARTITIONS)] == list(other.stored)
     other.coordinator.stop()
 
 
@@ -398,20 +190,51 @@ async def test_a_long_log_is_loaded_without_keeping_the_event_loop(machine: Mach
     other.coordinator.stop()
 
 
+async def test_what_came_while_the_shard_was_loading_is_answered_when_it_is_committed_and_not_before(
+    machine: Machine,
+) -> None:
+    machine.commit(5)
+    other = Machine()
+    other.stored = machine.stored
+    other.partition().holds = True
+    other.coordinator.start()
+    writing = asyncio.ensure_future(other.commit(6))
+    (host,) = other.coordinator.hosts.values()
+    assert not host.is_loaded
+    await until(lambda: host.is_loaded)
+    await turns_pass()
+    assert not writing.done()
+    other.partition().commit()
+    assert await writing is ErrorCode.NONE
+    other.coordinator.stop()
+
+
+async def test_who_waits_for_a_shard_that_does_not_come_to_be_loaded_is_told_to_come_again(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.commit(5)
+    monkeypatch.setattr(coordinator_runtime, "LOAD_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(GroupHost, "load", lambda self: iter(lambda: None, 1))
+    other = Machine()
+    other.stored = machine.stored
+    other.coordinator.start()
+    assert await settled(other.commit(6)) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert (await other.list()).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    other.coordinator.stop()
+
+
 async def test_a_log_that_cannot_be_read_is_not_served_and_the_others_are(machine: Machine) -> None:
     machine.commit(5)
     partition = machine.partition()
     partition.log.batches[0] = partition.log.batches[0][:-1] + b"\x55"
-    taken = group_partition("g", PARTITIONS)
-    elsewhere = next(name for name in map(str, range(99)) if group_partition(name, PARTITIONS) != taken)
+    taken = coordinator_partition("g", PARTITIONS)
+    elsewhere = next(name for name in map(str, range(99)) if coordinator_partition(name, PARTITIONS) != taken)
     other = Machine()
     other.stored = machine.stored
     other.coordinator.start()
     assert await settled(other.commit(6)) is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert await settled(other.commit(6, group_id=elsewhere)) is ErrorCode.NONE
-    errors: list[ErrorCode] = []
-    await other.coordinator.ask_all(lambda shard: list_groups(shard, [], []), errors.append)
-    assert errors == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    assert (await other.list()).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
     other.coordinator.stop()
 
 
@@ -444,7 +267,7 @@ async def test_without_the_topic_there_is_no_coordinator(machine: Machine) -> No
     machine.commit(1)
     machine.change(image_of(plain_topic()), deleted=offsets_topic([NODE] * PARTITIONS))
     assert machine.commit(1) is ErrorCode.NOT_COORDINATOR
-    assert not machine.coordinator._hosts
+    assert not machine.coordinator.hosts
 
 
 async def test_offsets_of_a_deleted_topic_are_removed_from_the_log(machine: Machine) -> None:
@@ -460,7 +283,7 @@ async def test_offsets_of_a_topic_that_was_deleted_while_the_broker_was_down_are
     other.image = image_of(offsets_topic([NODE] * PARTITIONS))
     other.coordinator.start()
     await settled(other.offset())
-    host = other.coordinator._hosts[group_partition("g", PARTITIONS)]
+    host = other.coordinator.hosts[coordinator_partition("g", PARTITIONS)]
     await until(lambda: not host.shard.groups["g"].offsets)
     assert machine.partition().log.log_end_offset == 2
     other.coordinator.stop()
@@ -470,7 +293,7 @@ async def test_expired_groups_are_removed_in_the_background() -> None:
     machine = Machine(offsets_retention_check_interval_ms="20")
     machine.coordinator.start()
     machine.write([OffsetRecord("g", "t", 0, CommittedOffset(1, expire_timestamp_ms=machine.now_ms() - 1))])
-    host = machine.coordinator._hosts[group_partition("g", PARTITIONS)]
+    host = machine.coordinator.hosts[coordinator_partition("g", PARTITIONS)]
     await until(lambda: not host.shard.groups)
     machine.coordinator.stop()
 

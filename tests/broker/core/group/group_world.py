@@ -1,4 +1,4 @@
-"""A shell around one GroupShard without sockets, disks and clocks: what the group tests drive.
+"""A shell around one GroupCoordinatorShard without sockets, disks and clocks: what the group tests drive.
 
 Every record goes through bytes, as it would through a log.
 """
@@ -8,14 +8,16 @@ from __future__ import annotations
 from struct import pack
 from typing import Any
 
+from raftlog.broker.core.coordinator.clock import Now
 from raftlog.broker.core.group.config import GroupConfig
 from raftlog.broker.core.group.effects import Continuation, Effects
+from raftlog.broker.core.group.events import complete_write, expire, unload
 from raftlog.broker.core.group.join import Caller, join
-from raftlog.broker.core.group.leave import expire, leave, unload, written
-from raftlog.broker.core.group.member import MEMBER_BYTES, HeldBytes, Ticket, size_of
+from raftlog.broker.core.group.leave import leave
+from raftlog.broker.core.group.member import MEMBER_BYTES, MemoryBudget, Ticket, size_of
 from raftlog.broker.core.group.records import CoordinatorRecord, decode_record, encode_record
-from raftlog.broker.core.group.shard import GroupShard
-from raftlog.broker.core.group.state import GroupState, Now
+from raftlog.broker.core.group.shard import GroupCoordinatorShard
+from raftlog.broker.core.group.state import GroupState
 from raftlog.broker.core.group.sync import heartbeat, sync
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.heartbeat import HeartbeatRequest
@@ -40,7 +42,7 @@ class World:
 
     def __init__(self, config: GroupConfig | None = None, *, hold_commits: bool = False) -> None:
         self.config = config or GroupConfig(initial_rebalance_delay_ms=0)
-        self.shard = GroupShard(0, self.config, HeldBytes())
+        self.shard = GroupCoordinatorShard(self.config, MemoryBudget())
         self.monotonic_ms = 0
         self.log: list[tuple[bytes, bytes | None]] = []
         self.answers: dict[int, Any] = {}
@@ -70,7 +72,7 @@ class World:
             self.shard.replay(decoded)
         return ErrorCode.NONE
 
-    def carry_out(self, effects: Effects) -> None:
+    def execute(self, effects: Effects) -> None:
         self.notes += [what for _, what in effects.notes]
         for ticket, response in effects.replies:
             assert ticket not in self.answers, f"ticket {ticket} was answered twice"
@@ -78,11 +80,11 @@ class World:
         for records, then in effects.writes:
             error = self.append(records)
             if error is not ErrorCode.NONE:
-                self.carry_out(written(self.shard, then, error, self.now))
+                self.execute(complete_write(self.shard, then, error, self.now))
             elif self.hold_commits:
                 self.uncommitted.append(then)
             else:
-                self.carry_out(written(self.shard, then, ErrorCode.NONE, self.now))
+                self.execute(complete_write(self.shard, then, ErrorCode.NONE, self.now))
         self.shard.check_invariants()
 
     def check(self) -> None:
@@ -90,20 +92,20 @@ class World:
         self.shard.check_invariants()
         groups = self.shard.groups.values()
         members = sum(size_of(member.protocols) for group in groups for member in group.members.values())
-        assert self.shard.held.count == members + MEMBER_BYTES * sum(len(group.pending_joins) for group in groups)
+        assert self.shard.memory.used == members + MEMBER_BYTES * sum(len(group.pending_joins) for group in groups)
 
     def commit(self, error: ErrorCode = ErrorCode.NONE) -> None:
         """Commit what was held back, or let it fail."""
         held, self.uncommitted = self.uncommitted, []
         for then in held:
-            self.carry_out(written(self.shard, then, error, self.now))
+            self.execute(complete_write(self.shard, then, error, self.now))
 
     def advance(self, ms: int) -> None:
         """Let time pass; timers expire when they are due."""
         end = self.monotonic_ms + ms
         while (look := self.shard.timers.next_look_ms()) <= end:
             self.monotonic_ms = max(look, self.monotonic_ms)
-            self.carry_out(expire(self.shard, self.now))
+            self.execute(expire(self.shard, self.now))
         self.monotonic_ms = end
 
     def restarted(self) -> World:
@@ -121,7 +123,7 @@ class World:
         return other
 
     def unload(self) -> None:
-        self.carry_out(unload(self.shard, self.now))
+        self.execute(unload(self.shard, self.now))
 
     def ticket(self) -> Ticket:
         self.tickets += 1
@@ -158,7 +160,7 @@ class World:
             reason=reason,
         )
         caller = Caller(client_id, "/127.0.0.1", version, f"{self.ids:04d}")
-        self.carry_out(join(self.shard, request, caller, ticket, self.now))
+        self.execute(join(self.shard, request, caller, ticket, self.now))
         return ticket
 
     def sync(
@@ -183,7 +185,7 @@ class World:
             protocol_name=protocol,
             assignments=[SyncGroupRequestAssignment(member_id=m, assignment=a) for m, a in (assignments or {}).items()],
         )
-        self.carry_out(sync(self.shard, request, version, ticket, self.now))
+        self.execute(sync(self.shard, request, version, ticket, self.now))
         return ticket
 
     def heartbeat(
@@ -199,7 +201,7 @@ class World:
     def leave(self, *members: str, instance: str | None = None, group_id: str = GROUP) -> LeaveGroupResponse | None:
         ticket = self.ticket()
         identities = [MemberIdentity(member_id=member, group_instance_id=instance) for member in members]
-        self.carry_out(leave(self.shard, group_id, identities, ticket, self.now))
+        self.execute(leave(self.shard, group_id, identities, ticket, self.now))
         answer = self.answers.get(ticket)
         assert answer is None or isinstance(answer, LeaveGroupResponse)
         return answer

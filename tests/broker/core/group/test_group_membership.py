@@ -142,9 +142,9 @@ def test_what_the_members_of_all_groups_bring_is_limited_and_a_client_comes_agai
     assert world.answers[world.join(group_id="small", instance="one")].error_code == ErrorCode.NONE
     world.leave(a)
     world.new_member(protocols=large, group_id="other")
-    assert world.restarted().shard.held.count <= world.shard.held.count
+    assert world.restarted().shard.memory.used <= world.shard.memory.used
     world.unload()
-    assert world.shard.held.count == 0
+    assert world.shard.memory.used == 0
 
 
 def test_member_ids_that_nobody_joins_with_count_too() -> None:
@@ -153,10 +153,10 @@ def test_member_ids_that_nobody_joins_with_count_too() -> None:
     given = answers.count(ErrorCode.MEMBER_ID_REQUIRED)
     assert 5 <= given <= 10 and set(answers[given:]) == {ErrorCode.COORDINATOR_NOT_AVAILABLE}
     world.advance(10_000)
-    assert world.shard.held.count == 0 and not world.shard.groups
+    assert world.shard.memory.used == 0 and not world.shard.groups
     assert world.answers[world.join()].error_code == ErrorCode.MEMBER_ID_REQUIRED
     world.unload()
-    assert world.shard.held.count == 0
+    assert world.shard.memory.used == 0
 
 
 def test_session_time_outs_out_of_bounds_and_empty_group_ids_are_refused() -> None:

@@ -6,8 +6,8 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from raftlog.broker.core.group.loading import GroupLogReader
-from raftlog.broker.core.group.placement import group_partition, java_hash
+from raftlog.broker.core.coordinator.loading import CoordinatorLogReader
+from raftlog.broker.core.coordinator.placement import coordinator_partition, java_hash
 from raftlog.broker.core.group.records import (
     CommittedOffset,
     CoordinatorRecord,
@@ -125,10 +125,10 @@ def test_records_of_other_protocols_are_passed_over() -> None:
 
 def test_groups_are_placed_as_kafka_places_them() -> None:
     """Seen in a Kafka 4.3.1 with fifty partitions."""
-    placed = {name: group_partition(name, 50) for name in ("g1", "simple", "", "neg", "nm", "j1", "j2", "ret")}
+    placed = {name: coordinator_partition(name, 50) for name in ("g1", "simple", "", "neg", "nm", "j1", "j2", "ret")}
     assert placed == {"g1": 42, "simple": 26, "": 0, "neg": 44, "nm": 19, "j1": 35, "j2": 36, "ret": 1}
     assert java_hash("polygenelubricants") == -(1 << 31)
-    assert group_partition("polygenelubricants", 50) == 0
+    assert coordinator_partition("polygenelubricants", 50) == 0
     assert java_hash("äöü😀") == java_hash("äöü\ud83d\ude00")
 
 
@@ -141,21 +141,25 @@ def batches(*records: CoordinatorRecord, start: int = 0, **options: object) -> b
     )
 
 
+def survivors(reader: CoordinatorLogReader) -> list[CoordinatorRecord | None]:
+    return [decode_record(key, value) for key, value in reader.survivors()]
+
+
 def test_of_all_records_with_one_key_the_last_is_left() -> None:
     def commit(offset: int | None, partition: int = 0) -> OffsetRecord:
         return OffsetRecord("g", "t", partition, None if offset is None else CommittedOffset(offset))
 
-    reader = GroupLogReader(0)
+    reader = CoordinatorLogReader(0)
     reader.feed(batches(commit(1), commit(2), commit(5, partition=1)))
     reader.feed(batches(commit(3), commit(None, partition=1), start=3, compression=Compression.GZIP))
     assert reader.next_offset == 5
-    assert list(reader.survivors()) == [commit(3)]
+    assert survivors(reader) == [commit(3)]
     assert reader.records_read == 5
 
 
 def test_a_batch_that_is_cut_short_is_left_for_the_next_read() -> None:
     one, two = batches(OffsetRecord("g", "t", 0, None)), batches(OffsetRecord("g", "t", 1, None), start=1)
-    reader = GroupLogReader(0)
+    reader = CoordinatorLogReader(0)
     reader.feed(one + two[:-1])
     assert reader.next_offset == 1
     reader.feed(two)
@@ -165,11 +169,12 @@ def test_a_batch_that_is_cut_short_is_left_for_the_next_read() -> None:
 def test_a_log_with_transactional_commits_or_without_keys_is_refused() -> None:
     with pytest.raises(UnreadableRecord, match="transaction"):
         record = OffsetRecord("g", "t", 0, None)
-        GroupLogReader(0).feed(batches(record, producer_id=1, producer_epoch=0, base_sequence=0, transactional=True))
+        batch = batches(record, producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
+        CoordinatorLogReader(0).feed(batch)
     with pytest.raises(UnreadableRecord, match="without a key"):
-        GroupLogReader(0).feed(encode_batch([Record(0, 0, None, b"x")]))
+        CoordinatorLogReader(0).feed(encode_batch([Record(0, 0, None, b"x")]))
     with pytest.raises(CorruptRecord):
-        GroupLogReader(0).feed(bytes(100))
+        CoordinatorLogReader(0).feed(bytes(100))
 
 
 def kafka_records() -> list[Record]:
@@ -187,9 +192,9 @@ def test_what_kafka_wrote_is_what_we_write() -> None:
 
 
 def test_a_group_that_kafka_wrote_is_understood() -> None:
-    reader = GroupLogReader(0)
+    reader = CoordinatorLogReader(0)
     reader.feed(KAFKA_LOG)
-    group, offset = sorted(reader.survivors(), key=lambda record: isinstance(record, OffsetRecord))
+    group, offset = sorted(survivors(reader), key=lambda record: isinstance(record, OffsetRecord))
     assert isinstance(group, GroupRecord) and isinstance(offset, OffsetRecord)
     assert group.value == GroupMetadata("consumer", 2, None, None, 1795229928871, ())
     assert offset.value is not None

@@ -1,7 +1,7 @@
-"""Building a shard from the log.
+"""Reading a coordinator's log.
 
-Knows that of all records with one key only the last counts, so that a log of millions of commits is read at the cost of
-finding keys and values, and only what is left is decoded.
+Of all records with one key only the last counts, so that a log of millions of commits is read at the cost of finding
+keys and values, and only what is left is decoded.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from struct import Struct
 
-from raftlog.broker.core.group.records import CoordinatorRecord, UnreadableRecord, decode_record
 from raftlog.wire.batch import (
     ATTRIBUTES_OFFSET,
     CODEC_MASK,
@@ -32,17 +31,19 @@ MAX_BATCH_BYTES = 64 * 1024 * 1024
 _HEADER = Struct(">qi4xbIhi8x8x8x2x4xi")
 
 
-class GroupLogReader:
+class UnreadableRecord(ValueError):
+    """A key or value that is not what its version says, or has a version from the future."""
+
+
+class CoordinatorLogReader:
     """Reads the batches of a partition in order, then tells what is left of them."""
 
-    __slots__ = ("_latest", "next_offset", "records_read", "unknown_kinds")
+    __slots__ = ("_latest", "next_offset", "records_read")
 
     def __init__(self, start_offset: int) -> None:
         self._latest: dict[bytes, bytes] = {}
         self.next_offset = start_offset
         self.records_read = 0
-        # Records of protocols that we do not speak, which were left alone.
-        self.unknown_kinds = 0
 
     def feed(self, data: bytes) -> None:
         """Take the whole batches from `next_offset` on, which moves behind them; the last may be cut short.
@@ -131,12 +132,7 @@ class GroupLogReader:
         """How many keys are left."""
         return len(self._latest)
 
-    def survivors(self) -> Iterator[CoordinatorRecord]:
-        """The last record of each key, to be replayed. Raises UnreadableRecord."""
+    def survivors(self) -> Iterator[tuple[bytes, bytes]]:
+        """Key and value of the last record of each key, in any order; each is let go."""
         while self._latest:
-            key, value = self._latest.popitem()
-            record = decode_record(key, value)
-            if record is None:
-                self.unknown_kinds += 1
-            else:
-                yield record
+            yield self._latest.popitem()

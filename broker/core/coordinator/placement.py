@@ -1,4 +1,4 @@
-"""Which partition of `__consumer_offsets` a group lives in."""
+"""Which partition of a coordinator's topic keeps a key: a group id in `__consumer_offsets`, and so on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def java_hash(text: str) -> int:
     return value - (1 << 32) if value & 1 << 31 else value
 
 
-def group_partition(group_id: str, partition_count: int) -> int:
-    """The partition of a group. For the smallest number, whose absolute value Java does not have, Kafka takes 0."""
-    value = java_hash(group_id)
+def coordinator_partition(key: str, partition_count: int) -> int:
+    """The partition of a key. For the smallest number, whose absolute value Java does not have, Kafka takes 0."""
+    value = java_hash(key)
     return (0 if value == -(1 << 31) else abs(value)) % partition_count

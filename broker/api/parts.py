@@ -1,0 +1,27 @@
+"""A request in several parts, each answered for itself, now or later: the answer to all when the last one is there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar
+
+Q = TypeVar("Q")
+R = TypeVar("R")
+
+
+def in_parts(
+    parts: Sequence[Q], begin: Callable[[Q, Callable[[R], None]], None], done: Callable[[list[R]], None]
+) -> None:
+    """Begin each part with what takes its answer, once; `done` gets all answers, in the order of the parts."""
+    answers: dict[int, R] = {}
+
+    def take(number: int, answer: R) -> None:
+        answers[number] = answer
+        if len(answers) == len(parts):
+            done([answers[number] for number in range(len(parts))])
+
+    for number, part in enumerate(parts):
+        begin(part, partial(take, number))
+    if not parts:
+        done([])

@@ -1,0 +1,296 @@
+"""One partition of a coordinator's topic that this broker leads: its log, the state built from it, and who waits.
+
+Whatever a coordinator keeps goes one way: decided on the state in memory, appended to the log, replayed into the state
+at once, answered when it is committed. What the state is, the subclass knows (groups have theirs in `group_host.py`).
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from typing import Generic, Protocol, TypeVar
+
+from raftlog.broker.core.coordinator.clock import NEVER, Now
+from raftlog.broker.core.coordinator.loading import CoordinatorLogReader
+from raftlog.broker.core.log.results import AppendResult
+from raftlog.broker.runtime.delayed_operation import Mark
+from raftlog.broker.runtime.timer_wheel import TimerWheel
+from raftlog.wire.batch import Record, encode_batch
+from raftlog.wire.errors import ErrorCode
+
+log = logging.getLogger("raftlog.coordinator")
+
+MAX_WRITE_BYTES = 512 * 1024
+"""Keys and values of one batch that we write, well below any sensible max.message.bytes: the removal of a group with
+a hundred thousand offsets goes into several."""
+
+LOAD_CHUNK_BYTES = 64 * 1024
+"""How much of the log is read and taken in before the event loop gets its turn again: about a millisecond."""
+
+REPLAY_SLICE = 500
+"""How many records are replayed before the event loop gets its turn again."""
+
+
+class CoordinatorLog(Protocol):
+    """What is needed of a partition's log."""
+
+    @property
+    def log_start_offset(self) -> int: ...
+    @property
+    def high_watermark(self) -> int: ...
+    @property
+    def log_end_offset(self) -> int: ...
+
+    def read_bytes(self, offset: int, max_bytes: int, end_offset: int, *, min_one: bool) -> bytes:
+        """Batches from the one with `offset` on, the last perhaps cut; with `min_one` at least one whole batch."""
+
+
+class CoordinatorPartition(Protocol):
+    """What is needed of a partition that this broker leads."""
+
+    @property
+    def leader_epoch(self) -> int: ...
+    @property
+    def log(self) -> CoordinatorLog: ...
+
+    def append(self, records: bytes, now_ms: int) -> AppendResult:
+        """Append one batch as leader."""
+
+    def wait(self, mark: Mark, offset: int, callback: Callable[[ErrorCode], None]) -> None:
+        """Call back once the mark is at least `offset`, or with why it never will be."""
+
+
+class _Wait:
+    """Calls back once: with what has come of the waiting, or with REQUEST_TIMED_OUT when its time is up."""
+
+    __slots__ = ("_callback", "_tick", "_timers", "_waits")
+
+    def __init__(
+        self, waits: dict[_Wait, None], timers: TimerWheel, seconds: float, callback: Callable[[ErrorCode], None]
+    ) -> None:
+        self._waits = waits
+        self._timers = timers
+        self._callback: Callable[[ErrorCode], None] | None = callback
+        self._tick = timers.add_after(self, seconds)
+        waits[self] = None
+
+    def done(self, error: ErrorCode) -> None:
+        """Call back; later calls do nothing."""
+        callback, self._callback = self._callback, None
+        if callback is not None:
+            del self._waits[self]
+            self._timers.remove(self, self._tick)
+            callback(error)
+
+    def expire(self) -> None:
+        """See Expiring."""
+        self.done(ErrorCode.REQUEST_TIMED_OUT)
+
+
+R = TypeVar("R")
+"""A coordinator's records."""
+
+
+class CoordinatorHost(ABC, Generic[R]):
+    """From the moment this broker leads the partition until it does so no more; `name` is the partition's.
+
+    Invariants: an answer leaves only when everything that was written before it was decided is committed; nobody waits
+    for loading once `is_loaded`, nobody waits for anything once closed.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        partition: CoordinatorPartition,
+        clock: Callable[[], Now],
+        timers: TimerWheel,
+        *,
+        commit_timeout_ms: int,
+    ) -> None:
+        self.name = name
+        self.partition = partition
+        self.leader_epoch = partition.leader_epoch
+        self.now = clock
+        self.is_loaded = False
+        self._timers = timers
+        self._commit_timeout_ms = commit_timeout_ms
+        # For loading to end, or then for a commit; in order, so that who waits longest is told first.
+        self._waits: dict[_Wait, None] = {}
+        # When the timer wheel gives this host its turn.
+        self._look_ms = NEVER
+        self._tick = 0
+        # The failure that was logged last; NONE once a write has succeeded since.
+        self._logged = ErrorCode.NONE
+
+    # ── what the subclass knows ───────────────────────────────────────────────────────────────────────────
+
+    @abstractmethod
+    def encode(self, record: R) -> tuple[bytes, bytes | None]:
+        """Key and value of a record; the value of a removal is None."""
+
+    @abstractmethod
+    def decode(self, key: bytes, value: bytes) -> R | None:
+        """The record, or None when it is left alone. Raises UnreadableRecord, a ValueError."""
+
+    @abstractmethod
+    def replay(self, record: R) -> None:
+        """Apply a record that is in the log. Only this changes what is durable of the state."""
+
+    @abstractmethod
+    def restore(self) -> Iterator[None]:
+        """Build what the log does not hold, after all its records were replayed; a slice at each step."""
+
+    @abstractmethod
+    def next_look_ms(self) -> int:
+        """When `tick` has something to do, by the monotonic clock; NEVER if nothing."""
+
+    @abstractmethod
+    def tick(self) -> None:
+        """Do what is due by now."""
+
+    @abstractmethod
+    def too_large(self, record: R) -> str:
+        """What an operator is told when this record, or one after it, does not fit into the log."""
+
+    @abstractmethod
+    def contents(self) -> str:
+        """How much there is, for a log line."""
+
+    # ── writing ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def write(self, records: Sequence[R], committed: Callable[[ErrorCode], None]) -> None:
+        """Append and replay. `committed` hears when these records and all before them are, or what went wrong; without
+        records it hears when all is committed that the state rests on. The error is the log's.
+        """
+        error = self.append(records) if records else ErrorCode.NONE
+        if error is ErrorCode.NONE:
+            self.on_committed(committed)
+        else:
+            committed(error)
+
+    def append(self, records: Sequence[R]) -> ErrorCode:
+        """Append and replay. With an error the first records may have been written, if they are many."""
+        now_ms = self.now().wall_ms
+        encoded = [self.encode(record) for record in records]
+        first = 0
+        for end in _batch_ends(encoded):
+            batch = encode_batch([Record(i, now_ms, key, value) for i, (key, value) in enumerate(encoded[first:end])])
+            result = self.partition.append(batch, now_ms)
+            if result.error is not ErrorCode.NONE:
+                self._log_failure(result, records[first])
+                return result.error
+            for record in records[first:end]:
+                self.replay(record)
+            first = end
+        self._logged = ErrorCode.NONE
+        return ErrorCode.NONE
+
+    def _log_failure(self, result: AppendResult, record: R) -> None:
+        """Not for every commit of every consumer: once, until a write succeeds or fails in another way."""
+        if result.error is self._logged:
+            return
+        self._logged = result.error
+        reason = result.message or result.error.message
+        if result.error is ErrorCode.MESSAGE_TOO_LARGE:
+            log.error("%s: %s", self.too_large(record), reason)
+        else:
+            log.error("partition=%s takes no records: %s", self.name, reason)
+
+    @property
+    def is_committed(self) -> bool:
+        """Whether all that was written is."""
+        partition_log = self.partition.log
+        return partition_log.high_watermark >= partition_log.log_end_offset
+
+    def on_committed(self, callback: Callable[[ErrorCode], None]) -> None:
+        """Call back when all that has been written so far is committed, or has failed to be in time."""
+        if self.is_committed:
+            callback(ErrorCode.NONE)
+        else:
+            wait = _Wait(self._waits, self._timers, self._commit_timeout_ms / 1000, callback)
+            self.partition.wait(Mark.HIGH_WATERMARK, self.partition.log.log_end_offset, wait.done)
+
+    # ── time ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def schedule(self) -> None:
+        """Make sure of a turn when there is next something to do."""
+        look_ms = self.next_look_ms()
+        if look_ms < self._look_ms:
+            if self._look_ms != NEVER:
+                self._timers.remove(self, self._tick)
+            self._look_ms = look_ms
+            self._tick = self._timers.add_after(self, (look_ms - self.now().monotonic_ms) / 1000)
+
+    def expire(self) -> None:
+        """See Expiring."""
+        self._look_ms = NEVER
+        self.tick()
+        self.schedule()
+
+    def close(self, error: ErrorCode) -> None:
+        """Everybody who waits hears why: this broker leads the partition no more, or cannot read its log."""
+        if self._look_ms != NEVER:
+            self._timers.remove(self, self._tick)
+        # No turn any more, whatever happens: nothing comes before this.
+        self._look_ms = -1
+        self._tell_all(error)
+
+    def _tell_all(self, error: ErrorCode) -> None:
+        # Who is told may begin to wait for something else.
+        for wait in list(self._waits):
+            wait.done(error)
+
+    # ── loading ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def on_loaded(self, seconds: float, callback: Callable[[ErrorCode], None]) -> None:
+        """Call back when loading has ended, with NONE if well; at the latest after so many seconds."""
+        _Wait(self._waits, self._timers, seconds, callback)
+
+    def load(self) -> Iterator[None]:
+        """Build the state from the log, a slice at each step. Raises ValueError for a log that cannot be understood."""
+        partition_log = self.partition.log
+        reader = CoordinatorLogReader(partition_log.log_start_offset)
+        end_offset = partition_log.log_end_offset
+        while reader.next_offset < end_offset:
+            before = reader.next_offset
+            reader.feed(partition_log.read_bytes(before, LOAD_CHUNK_BYTES, end_offset, min_one=True))
+            if reader.next_offset == before:
+                raise ValueError(f"the log ends at {before} and not at {end_offset}")
+            yield
+        left_alone = 0
+        for count, (key, value) in enumerate(reader.survivors()):
+            record = self.decode(key, value)
+            if record is None:
+                left_alone += 1
+            else:
+                self.replay(record)
+            if count % REPLAY_SLICE == REPLAY_SLICE - 1:
+                yield
+        yield from self.restore()
+        if left_alone:
+            log.warning(
+                "partition=%s holds %d records of protocols that are not served; they stay as they are",
+                self.name,
+                left_alone,
+            )
+        self.loaded()
+
+    def loaded(self) -> None:
+        """From now on the state is what the log says, and all that is written is replayed into it."""
+        self.is_loaded = True
+        self._tell_all(ErrorCode.NONE)
+        self.schedule()
+
+
+def _batch_ends(encoded: Sequence[tuple[bytes, bytes | None]]) -> Iterator[int]:
+    """Where to cut, so that no batch of several records has more than MAX_WRITE_BYTES of keys and values."""
+    size = 0
+    for position, (key, value) in enumerate(encoded):
+        more = len(key) + len(value or b"")
+        if size and size + more > MAX_WRITE_BYTES:
+            yield position
+            size = 0
+        size += more
+    if encoded:
+        yield len(encoded)

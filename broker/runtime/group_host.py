@@ -1,0 +1,175 @@
+"""One partition of `__consumer_offsets` that this broker leads, with the groups in it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+from raftlog.broker.core.coordinator.clock import Now
+from raftlog.broker.core.coordinator.errors import coordinator_error
+from raftlog.broker.core.coordinator.placement import GROUP_TOPIC
+from raftlog.broker.core.group.config import GroupConfig
+from raftlog.broker.core.group.effects import Continuation, Decision, Effects
+from raftlog.broker.core.group.events import complete_write, expire, unload
+from raftlog.broker.core.group.group import Group
+from raftlog.broker.core.group.member import MemoryBudget, Ticket
+from raftlog.broker.core.group.offsets import expire_group, forget_missing_topics, forget_topics
+from raftlog.broker.core.group.records import CoordinatorRecord, OffsetRecord, decode_record, encode_record
+from raftlog.broker.core.group.shard import GroupCoordinatorShard
+from raftlog.broker.runtime.coordinator_host import REPLAY_SLICE, CoordinatorHost, CoordinatorPartition
+from raftlog.broker.runtime.timer_wheel import TimerWheel
+from raftlog.metadata.image import MetadataImage
+from raftlog.wire.errors import ErrorCode
+
+log = logging.getLogger("raftlog.groups")
+
+D = TypeVar("D")
+
+
+class GroupHost(CoordinatorHost[CoordinatorRecord]):
+    """The shard, its requests, and its upkeep.
+
+    Invariant: `_unanswered` are the tickets that the shard holds or that a write of its own will answer. They need no
+    limit: a member has at most two.
+    """
+
+    def __init__(
+        self,
+        index: int,
+        partition: CoordinatorPartition,
+        clock: Callable[[], Now],
+        timers: TimerWheel,
+        *,
+        config: GroupConfig,
+        memory: MemoryBudget,
+    ) -> None:
+        """`memory` counts the members of all hosts of a broker."""
+        name = f"{GROUP_TOPIC}-{index}"
+        super().__init__(name, partition, clock, timers, commit_timeout_ms=config.commit_timeout_ms)
+        self.shard = GroupCoordinatorShard(config, memory)
+        self._unanswered: dict[Ticket, Callable[[Any], None]] = {}
+        self._last_ticket = 0
+
+    # ── requests ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def commit(self, decision: Decision[D], respond: Callable[[D], None], refuse: Callable[[ErrorCode], None]) -> None:
+        """Write what was decided, and answer when all that the decision rests on is committed."""
+
+        def committed(error: ErrorCode) -> None:
+            if error is ErrorCode.NONE:
+                respond(decision.response)
+            else:
+                refuse(coordinator_error(error))
+
+        self.write(decision.records, committed)
+
+    def take(self, event: Callable[[Ticket, Now], Effects], respond: Callable[[Any], None]) -> None:
+        """Begin something that is answered by ticket, perhaps only after others have come."""
+        self._last_ticket += 1
+        ticket = Ticket(self._last_ticket)
+        self._unanswered[ticket] = respond
+        self.execute(event(ticket, self.now()))
+
+    def execute(self, effects: Effects) -> None:
+        """Answer who can be answered, and write what is to be written."""
+        for group_id, what in effects.notes:
+            log.info("group=%s %s", group_id, what)
+        for ticket, response in effects.replies:
+            self._unanswered.pop(ticket)(response)
+        for records, then in effects.writes:
+            self.write(records, partial(self._complete, then))
+        self.schedule()
+
+    def _complete(self, then: Continuation, error: ErrorCode) -> None:
+        self.execute(complete_write(self.shard, then, error, self.now()))
+
+    # ── what a coordinator's host asks ────────────────────────────────────────────────────────────────────
+
+    def encode(self, record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
+        """See CoordinatorHost."""
+        return encode_record(record)
+
+    def decode(self, key: bytes, value: bytes) -> CoordinatorRecord | None:
+        """See CoordinatorHost."""
+        return decode_record(key, value)
+
+    def replay(self, record: CoordinatorRecord) -> None:
+        """See CoordinatorHost."""
+        self.shard.replay(record)
+
+    def restore(self) -> Iterator[None]:
+        """See CoordinatorHost. Members have a session time-out to be heard."""
+        now = self.now()
+        for count, group in enumerate(list(self.shard.groups.values())):
+            self.shard.restore(group, now)
+            if count % REPLAY_SLICE == REPLAY_SLICE - 1:
+                yield
+
+    def next_look_ms(self) -> int:
+        """See CoordinatorHost."""
+        return self.shard.timers.next_look_ms()
+
+    def tick(self) -> None:
+        """See CoordinatorHost."""
+        self.execute(expire(self.shard, self.now()))
+
+    def too_large(self, record: CoordinatorRecord) -> str:
+        """See CoordinatorHost."""
+        return (
+            f"group={record.group_id} is too large to be stored. Give it fewer members, subscriptions or partitions, or"
+            f" raise max.message.bytes of the topic {GROUP_TOPIC}"
+        )
+
+    def contents(self) -> str:
+        """See CoordinatorHost."""
+        return f"groups={len(self.shard.groups)}"
+
+    def close(self, error: ErrorCode) -> None:
+        """See CoordinatorHost. Members have to look for the new coordinator."""
+        effects = unload(self.shard, self.now())
+        super().close(error)
+        self.execute(effects)
+
+    # ── upkeep ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def forget_topics(self, names: Sequence[str]) -> None:
+        """Remove all offsets of topics that were deleted."""
+        records = forget_topics(self.shard, names)
+        if records:
+            self.append(records)
+
+    def forget_missing_topics(self, image: MetadataImage) -> Iterator[None]:
+        """Remove offsets of topics that were deleted while the shard was not loaded, a group at each step."""
+        return self._upkeep(lambda group: forget_missing_topics(group, image))
+
+    def expire_offsets(self) -> Iterator[None]:
+        """Remove offsets that have expired by now, and groups that have none left, a group at each step."""
+        now = self.now()
+        return self._upkeep(lambda group: self._expired(group, now))
+
+    def _expired(self, group: Group, now: Now) -> list[CoordinatorRecord]:
+        records = expire_group(self.shard.config, group, now)
+        if records:
+            offsets = sum(isinstance(record, OffsetRecord) for record in records)
+            rest = ", and with them the group" if offsets < len(records) else ""
+            log.info("group=%s committed offsets expired: %d%s", group.group_id, offsets, rest)
+        return records
+
+    def _upkeep(self, removals: Callable[[Group], list[CoordinatorRecord]]) -> Iterator[None]:
+        for group in list(self.shard.groups.values()):
+            # Between two steps anything may happen, the loss of the whole shard included.
+            if self.shard.groups.get(group.group_id) is group:
+                records = removals(group)
+                if records:
+                    self.append(records)
+            yield
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError when host and shard contradict each other (tests and simulator)."""
+        self.shard.check_invariants()
+        members = [member for group in self.shard.groups.values() for member in group.members.values()]
+        held = {ticket for m in members for ticket in (m.join_ticket, m.sync_ticket) if ticket is not None}
+        assert held <= self._unanswered.keys(), f"{self.name}: a member waits for an answer that nobody can give"
+        assert not held or self.is_loaded, f"{self.name}: members wait before it is loaded"
