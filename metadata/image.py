@@ -88,7 +88,8 @@ class MetadataImage:
 
     Invariants: `topics` and `topics_by_id` hold the same topics; each ISR is a subset of its replicas; a
     leader is in the ISR or NO_LEADER; no broker epoch exceeds `last_broker_epoch`. Of decided records also: ISR and
-    eligible leaders have nobody in common; no leader is fenced.
+    eligible leaders have nobody in common; somebody leads exactly when somebody is in sync; no leader is fenced;
+    what is added or removed is among the replicas.
     """
 
     cluster_id: str = ""
@@ -129,13 +130,15 @@ class MetadataImage:
         for name, topic in self.topics.items():
             assert topic.name == name
             assert self.topics_by_id[topic.topic_id] is topic
-            for partition in topic.partitions:
+            for index, partition in enumerate(topic.partitions):
+                assert partition.index == index, f"{name}: partition {partition.index} in the place of {index}"
                 assert set(partition.isr) <= set(partition.replicas), f"{name}: ISR outside the replicas"
                 assert partition.leader == NO_LEADER or partition.leader in partition.isr, f"{name}: leader not in ISR"
         for (kind, name), values in self.configs.items():
             assert values, f"{kind.name} {name} keeps an empty set of overrides"
             assert kind is not ResourceType.TOPIC or name in self.topics, f"configs of an unknown topic {name}"
-        assert all(broker.epoch <= self.last_broker_epoch for broker in self.brokers.values())
+        for broker_id, broker in self.brokers.items():
+            assert broker.broker_id == broker_id and broker.epoch <= self.last_broker_epoch, f"broker {broker_id}"
 
     def check_decisions(self) -> None:
         """Raise AssertionError when the image is not what decisions make, whatever the records (tests, simulator)."""
@@ -144,6 +147,11 @@ class MetadataImage:
                 eligible = partition.eligible_leader_replicas
                 assert set(eligible) <= set(partition.replicas), f"{name}: eligible leaders outside the replicas"
                 assert not set(eligible) & set(partition.isr), f"{name}: both in sync and not"
+                assert len(set(partition.replicas)) == len(partition.replicas) > 0, f"{name}: a replica twice, or none"
+                assert len(partition.directories) in (0, len(partition.replicas)), f"{name}: odd directories"
+                moving = {*partition.adding_replicas, *partition.removing_replicas}
+                assert moving <= set(partition.replicas), f"{name}: moves what is no replica"
+                assert bool(partition.isr) is (partition.leader != NO_LEADER), f"{name}: in sync without a leader"
                 if partition.leader != NO_LEADER:
                     leader = self.brokers.get(partition.leader)
                     assert leader is not None and not leader.fenced, f"{name}: led by a fenced or unknown broker"

@@ -122,6 +122,11 @@ class ClusterInvariants:
         newest = image.version > self._newest_version
         if newest:
             self._newest_version = image.version
+            try:
+                image.check_invariants()
+                image.check_decisions()
+            except AssertionError as error:
+                self._fail("metadata", str(error))
         for topic in image.topics.values():
             for state in topic.partitions:
                 key = (topic.name, state.index, topic.topic_id)
