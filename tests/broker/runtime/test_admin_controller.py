@@ -194,7 +194,7 @@ async def test_a_crash_at_any_operation_leaves_metadata_as_acknowledged(seed: in
 async def test_starts_after_many_crashes_do_not_get_slower_and_slower(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("raftlog.broker.runtime.controller.REPLAYED_PARTITIONS_MAX", 40)
+    monkeypatch.setattr("raftlog.broker.runtime.metadata_loader.REPLAYED_PARTITIONS_MAX", 40)
     for start in range(9):
         async with AdminWorld(tmp_path) as world:
             if start == 0:
