@@ -191,12 +191,11 @@ class Broker:
             FetchSessions(
                 config["max.incremental.fetch.session.cache.slots"],
                 lambda: random.getrandbits(31),
-                FetchService.release,
             ),
             config["fetch.max.bytes"],
         )
         if config["replica.selector.class"] == RACK_AWARE_SELECTOR:
-            self.fetches.rack_of = self.partitions.rack_of
+            self.fetches.consumers.rack_of = self.partitions.rack_of
 
     async def _register_alone(self) -> None:
         known = self.controller.image.brokers.get(self.config.node_id)

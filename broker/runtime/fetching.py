@@ -1,79 +1,32 @@
-"""Fetches: reading what a session asks for, and parking the request while there is not enough."""
+"""Fetches: reading what a session asks for, and delaying the answer while there is not enough."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
 
-from raftlog.broker.core.fetch.session import CONSUMER, NO_SESSION, FetchSession, FetchSessions
-from raftlog.broker.core.log.results import LogUnavailable
-from raftlog.broker.core.replica.following import diverging
-from raftlog.broker.runtime.delayed_operation import Mark
-from raftlog.broker.runtime.partition_read import Entry, PartitionRead
-from raftlog.broker.runtime.replica_fetching import awaits_opening, read_for_replica
+from raftlog.broker.core.fetch.session import NO_SESSION, FetchedPartition, FetchSession, FetchSessions
+from raftlog.broker.runtime.consumer_reads import ConsumerReads
+from raftlog.broker.runtime.fetch_params import FetchParams
+from raftlog.broker.runtime.follower_reads import FollowerReads
+from raftlog.broker.runtime.partition_read import PartitionRead
+from raftlog.broker.runtime.session_watches import SessionWatches
 from raftlog.broker.runtime.timer_wheel import LAZY_FROM_SECONDS, TimerWheel
 from raftlog.wire.errors import ErrorCode
+from raftlog.wire.messages.fetch import FetchRequest
 
 if TYPE_CHECKING:
-    from raftlog.broker.core.log.transactions import AbortedTransaction
-    from raftlog.broker.runtime.partition import Partition
     from raftlog.broker.runtime.partition_manager import PartitionManager
 
-Session: TypeAlias = "FetchSession[PartitionWatch]"
+DELAYED_FETCHES_MAX = 100_000
+"""Fetches waiting for data over all connections. Beyond it a fetch is answered at once with what is there,
+which is always a legal answer."""
 
-PARKED_FETCHES_MAX = 100_000
-"""Fetches waiting for data over all connections. Beyond it a fetch is answered at once with what is there, which is
-always a legal answer."""
+Respond: TypeAlias = Callable[[list[PartitionRead]], None]
+"""Is told, once, what was read. What it does with it changes nothing here."""
 
-
-class FetchTerms(NamedTuple):
-    """How much, how long, and what may be seen. Bytes and seconds."""
-
-    wait_seconds: float
-    bytes_min: int
-    bytes_max: int
-    read_committed: bool
-    whole_answer: bool  # answer about every partition, not only those with news
-    min_one: bool  # the first batch is sent whole even above the limit (since v3)
-
-
-class PartitionWatch:
-    """Tells a fetch session that one of its partitions has moved: a consumer's when more is committed, a follower's at
-    each append."""
-
-    __slots__ = ("_entry", "_session", "partition")
-
-    def __init__(self, entry: Entry, partition: Partition) -> None:
-        self._entry = entry
-        self._session = entry.session
-        self.partition = partition
-        partition.watch(Mark.HIGH_WATERMARK, self)
-        if self._session.replica_id != CONSUMER:
-            partition.watch(Mark.LOG_END, self)
-
-    def try_complete(self, mark: Mark) -> bool:
-        """See DelayedOperation: never complete, a session goes on."""
-        session = self._session
-        if mark is Mark.HIGH_WATERMARK and session.replica_id != CONSUMER:
-            session.mark_dirty(self._entry)
-        else:
-            session.mark_ready(self._entry)
-        return False
-
-    def end(self) -> None:
-        """Watch no more."""
-        self.partition.unwatch(Mark.HIGH_WATERMARK, self)
-        self.partition.unwatch(Mark.LOG_END, self)
-
-
-class Answer(Protocol):
-    """Who is told once what was read."""
-
-    def finish(self, reads: list[PartitionRead]) -> None: ...
-
-
-_NOT_PARKED = -1
+_NOT_DELAYED = -1
 
 
 class FetchService:
@@ -84,289 +37,244 @@ class FetchService:
         loop: asyncio.AbstractEventLoop,
         timers: TimerWheel,
         partitions: PartitionManager,
-        sessions: FetchSessions[PartitionWatch],
+        sessions: FetchSessions,
         bytes_max: int,
     ) -> None:
         self.loop = loop
         self.timers = timers
-        self.partitions = partitions
         self.sessions = sessions
+        self._partitions = partitions
         self.bytes_max = bytes_max
-        # With replica.selector.class: the rack of a broker that clients can use, else None.
-        self.rack_of: Callable[[int], str | None] | None = None
-        # Of followers: throttled, or not yet opened here. They are looked at again later.
-        self.held_back: dict[Entry, None] = {}
-        self.parked_count = 0
+        self._watches = SessionWatches(partitions, self._wake)
+        self.consumers = ConsumerReads(partitions, self._watches)
+        self.followers = FollowerReads(loop, partitions, self._watches, self._wake)
+        # The latest fetch of each session that waits.
+        self.delayed: dict[FetchSession, DelayedFetch] = {}
+        self.delayed_count = 0
+
+    # Sessions ----------------------------------------------------------------------------------------
+
+    def apply(self, request: FetchRequest, version: int) -> FetchSession | ErrorCode:
+        """The session of a request, brought up to date with what it says; or why there is none."""
+        selects_replicas = self.consumers.rack_of is not None
+        # A clock that only goes forward: sessions and lagging followers are judged by it.
+        now_ms = int(self.loop.time() * 1000)
+        session = self.sessions.apply(request, version, now_ms, selects_replicas=selects_replicas)
+        self._release()
+        return session
+
+    def end_request(self, session: FetchSession) -> None:
+        """A fetch was answered, or its client is gone: a session without an id has lived."""
+        if session.session_id == NO_SESSION:
+            self.sessions.dissolve(session)
+            self._release()
+
+    def _release(self) -> None:
+        released = self.sessions.released
+        while released:
+            self._watches.release(released.pop())
+
+    def _wake(self, session: FetchSession) -> None:
+        self.delayed[session].wake()
+
+    # Fetching ----------------------------------------------------------------------------------------
+
+    def fetch(self, session: FetchSession, params: FetchParams, respond: Respond) -> DelayedFetch | None:
+        """Respond at once when there is enough; otherwise delay, and return what is delayed."""
+        if session.is_waiting and session.is_follower:
+            self.delayed[session].give_way()
+        ends = params.wait_seconds <= 0 or not session.partitions or self.delayed_count >= DELAYED_FETCHES_MAX
+        reads, total, urgent = self.read_all(session, params, ends=ends)
+        if ends or urgent or total >= params.bytes_min:
+            self.complete(session, reads, respond)
+            return None
+        return DelayedFetch(self, session, params, respond)
+
+    def complete(self, session: FetchSession, reads: list[PartitionRead], respond: Respond) -> None:
+        """These reads are the answer."""
+        for read in reads:
+            read.note_sent()
+        respond(reads)
+        self.end_request(session)
 
     def answer_all(self) -> None:
         """Answer every fetch that waits with what there is: the broker stops."""
         self.timers.expire_all(DelayedFetch)
 
-    def resolve(self, entry: Entry) -> Partition | None:
-        """The partition to read from; sets `entry.error` when there is none, and watches it when there is."""
-        watch = entry.target
-        any_replica = entry.session.reads_replicas
-        if watch is not None:
-            partition = watch.partition
-            if partition.error is ErrorCode.NONE or (any_replica and partition.read_error is ErrorCode.NONE):
-                return partition
-        find = self.partitions.find_replica if any_replica else self.partitions.find
-        found = find(entry.topic.name, entry.topic.topic_id, entry.index)
-        if isinstance(found, ErrorCode):
-            entry.error = found
-            self.release(entry)
-            return None
-        entry.error = ErrorCode.NONE
-        if watch is None or found is not watch.partition:
-            self.release(entry)
-            entry.target = PartitionWatch(entry, found)
-        return found
-
-    @staticmethod
-    def release(entry: Entry) -> None:
-        """Stop watching."""
-        if entry.target is not None:
-            entry.target.end()
-            entry.target = None
-
     def read_all(
-        self, session: Session, terms: FetchTerms, *, ends: bool = False
+        self, session: FetchSession, params: FetchParams, *, ends: bool = False
     ) -> tuple[list[PartitionRead], int, bool]:
         """Read what is ready, oldest first: (reads, bytes of records, whether to answer without waiting).
 
-        `ends`: the answer goes out now, whatever there is. News are seldom a reason to answer, but every answer says
-        them; before that they are not looked at, because there may be thousands.
+        `ends`: the answer goes out now, whatever there is. That a partition is dirty is seldom a reason to answer, but
+        every answer says it; before that they are not looked at, because there may be thousands.
         """
         reads: list[PartitionRead] = []
         total = 0
         urgent = False
-        entries = session.partitions.values() if terms.whole_answer else session.ready
-        for entry in list(entries):
-            if session.replica_id != CONSUMER and entry.target is None and awaits_opening(self, session, entry):
-                session.ready.pop(entry, None)
+        ready, dirty = session.ready, session.dirty
+        some_open_later = session.is_follower and self._partitions.opens_some_soon
+        for entry in list(session.partitions.values() if params.whole_answer else ready):
+            if some_open_later and self.followers.awaits_opening(entry):
+                ready.pop(entry, None)
                 # The next request of the session need not look at all the others again.
-                urgent = urgent or (terms.whole_answer and session.session_id != NO_SESSION)
+                urgent = urgent or (params.whole_answer and session.session_id != NO_SESSION)
                 continue
-            read = self._read_one(entry, terms, terms.bytes_max - total, terms.min_one and total == 0)
-            session.ready.pop(entry, None)
+            read = self._read(entry, params, params.bytes_max - total, total == 0)
+            ready.pop(entry, None)
             if read.records is not None or read.more:
                 # To the end of the line, so that the next fetch begins with somebody else.
-                session.ready[entry] = None
-                total += read.records.length if read.records is not None else 0
-            if _cannot_wait(read):
+                ready[entry] = None
+                total += read.size
+            if read.cannot_wait:
                 urgent = True
-                session.ready[entry] = None
-            elif session.wakes_for_news and self._has_news(read):
+                ready[entry] = None
+            elif session.wakes_when_dirty and read.is_news:
                 urgent = True
-            elif read.records is None and not terms.whole_answer:
-                if self._has_news(read):
-                    session.news[entry] = None
+            elif read.records is None and not params.whole_answer:
+                if read.is_news:
+                    dirty[entry] = None
                 continue
-            session.news.pop(entry, None)
+            dirty.pop(entry, None)
             reads.append(read)
-        if session.news and (ends or urgent or total >= terms.bytes_min or session.wakes_for_news):
-            news = self._read_news(session, terms)
-            urgent = urgent or (session.wakes_for_news and bool(news))
+        if dirty and (ends or urgent or total >= params.bytes_min or session.wakes_when_dirty):
+            news = self._read_dirty(session, params)
+            urgent = urgent or (session.wakes_when_dirty and bool(news))
             reads += news
         return reads, total, urgent
 
-    def _read_one(self, entry: Entry, terms: FetchTerms, budget: int, min_one: bool) -> PartitionRead:
-        if entry.session.replica_id != CONSUMER:
-            return read_for_replica(self, entry.session, entry, budget, min_one)
-        return self._read(entry, terms, budget, min_one)
+    def _read(self, entry: FetchedPartition, params: FetchParams, budget: int, min_one: bool) -> PartitionRead:
+        if entry.session.is_follower:
+            return self.followers.read(entry, budget, min_one)
+        return self.consumers.read(entry, params, budget, min_one)
 
-    def _read_news(self, session: Session, terms: FetchTerms) -> list[PartitionRead]:
+    def _read_dirty(self, session: FetchSession, params: FetchParams) -> list[PartitionRead]:
         """What there is to say of partitions without records."""
-        entries, session.news = session.news, {}
+        entries, session.dirty = session.dirty, {}
         reads = []
         for entry in entries:
-            read = self._read_one(entry, terms, 0, False)
-            if _cannot_wait(read):
-                session.mark_ready(entry)
-            elif self._has_news(read):
+            read = self._read(entry, params, 0, False)
+            if read.cannot_wait:
+                session.ready[entry] = None
+                if session.is_waiting:
+                    self._wake(session)
+            elif read.is_news:
                 reads.append(read)
         return reads
-
-    @staticmethod
-    def _has_news(read: PartitionRead) -> bool:
-        entry = read.entry
-        return read.high_watermark != entry.sent_high_watermark or read.log_start_offset != entry.sent_log_start_offset
-
-    def _read(self, entry: Entry, terms: FetchTerms, budget: int, min_one: bool) -> PartitionRead:
-        partition = self.resolve(entry)
-        if partition is None:
-            return PartitionRead(entry, entry.error, -1, -1, -1, None, None)
-        log = partition.log
-        error = partition.check_leader_epoch(entry.leader_epoch)
-        if error is ErrorCode.NONE and entry.last_fetched_epoch >= 0:
-            epoch, end_offset = log.end_offset_for_epoch(entry.last_fetched_epoch)
-            if epoch < 0:
-                error = ErrorCode.OFFSET_OUT_OF_RANGE
-            elif diverging(epoch, end_offset, entry.last_fetched_epoch, entry.fetch_offset):
-                # KIP-595: the reader's last epoch ends earlier here, or is not known: it is told where to go back to.
-                marks = (log.high_watermark, log.last_stable_offset, log.log_start_offset)
-                return PartitionRead(entry, error, *marks, None, None, (epoch, end_offset))
-        start = entry.fetch_offset
-        if error is ErrorCode.NONE and not log.log_start_offset <= start <= log.log_end_offset:
-            error = ErrorCode.OFFSET_OUT_OF_RANGE
-        if error is not ErrorCode.NONE:
-            return PartitionRead(entry, error, -1, -1, -1, None, None)
-        if entry.session.rack and (closest := self._closest(partition, entry)) >= 0:
-            marks = (log.high_watermark, log.last_stable_offset, log.log_start_offset)
-            return PartitionRead(entry, error, *marks, None, None, preferred_replica=closest)
-        bound = log.last_stable_offset if terms.read_committed else log.high_watermark
-        records = None
-        bytes_max = min(entry.partition_bytes_max, budget)
-        if bytes_max < 0 and start < bound and min(terms.bytes_max, entry.partition_bytes_max) < 0:
-            return PartitionRead(entry, ErrorCode.UNKNOWN_SERVER_ERROR, -1, -1, -1, None, None)
-        if start < bound and (bytes_max > 0 or min_one):
-            try:
-                records = log.read(start, bytes_max, bound, min_one=min_one)
-            except LogUnavailable as failure:
-                self.partitions.storage_failed(partition, failure)
-                return PartitionRead(entry, ErrorCode.KAFKA_STORAGE_ERROR, -1, -1, -1, None, None)
-        aborted: Sequence[AbortedTransaction] | None = None
-        if terms.read_committed:
-            aborted = log.aborted_transactions(start, bound) if records is not None else ()
-        return PartitionRead(
-            entry,
-            ErrorCode.NONE,
-            log.high_watermark,
-            log.last_stable_offset,
-            log.log_start_offset,
-            records,
-            aborted,
-            more=start < bound,
-        )
-
-    def _closest(self, partition: Partition, entry: Entry) -> int:
-        """The replica that a consumer should rather read from, -1 for us."""
-        leadership, rack_of = partition.leadership, self.rack_of
-        if leadership is None or rack_of is None:
-            return -1
-        from raftlog.broker.core.replica.selector import closest_replica
-
-        own = rack_of(partition.leader_id)
-        return closest_replica(leadership, entry.session.rack, entry.fetch_offset, leader_rack=own, rack_of=rack_of)
-
-    def fetch(self, session: Session, terms: FetchTerms, answer: Answer) -> DelayedFetch | None:
-        """Answer through `answer` at once when there is enough; otherwise park, and return what is parked."""
-        if session.parked is not None and session.replica_id != CONSUMER:
-            session.parked.give_way()
-        ends = terms.wait_seconds <= 0 or not session.partitions or self.parked_count >= PARKED_FETCHES_MAX
-        reads, total, urgent = self.read_all(session, terms, ends=ends)
-        if ends or urgent or total >= terms.bytes_min:
-            answer.finish(reads)
-            return None
-        return DelayedFetch(self, session, terms, answer)
-
-
-def _cannot_wait(read: PartitionRead) -> bool:
-    return read.error is not ErrorCode.NONE or read.diverging is not None or read.preferred_replica >= 0
 
 
 class DelayedFetch:
     """A fetch that waits for enough bytes or for its time. It ends once: by answering or by being cancelled.
 
-    When its session asks the same again, it may be used again (`wait_again`): an idle consumer's polls then cost no
+    When its session asks the same again, it may be used again (`repeat`): an idle consumer's polls then cost no
     new objects.
     """
 
     __slots__ = (
-        "_answer",
         "_due",
-        "_looking",
-        "_punctual",
-        "_seconds",
+        "_is_punctual",
+        "_params",
+        "_respond",
         "_service",
         "_session",
-        "_terms",
         "_tick",
+        "_will_look",
     )
 
-    def __init__(self, service: FetchService, session: Session, terms: FetchTerms, answer: Answer) -> None:
+    def __init__(self, service: FetchService, session: FetchSession, params: FetchParams, respond: Respond) -> None:
         self._service = service
         self._session = session
-        self._terms = terms
-        # Of terms that are shared, this is too.
-        self._seconds = terms.wait_seconds
-        self._answer = answer
-        self._looking = False
-        self._tick = _NOT_PARKED
-        self._park(service.loop.time())
+        self._params = params
+        self._respond = respond
+        self._will_look = False
+        self._tick = _NOT_DELAYED
+        self._delay(service.loop.time())
 
-    def _park(self, now: float) -> None:
-        service, session = self._service, self._session
-        service.parked_count += 1
-        session.parked = self
-        self._due = due = now + self._seconds
+    def _delay(self, now: float) -> None:
+        service, session, seconds = self._service, self._session, self._params.wait_seconds
+        service.delayed_count += 1
+        service.delayed[session] = self
+        session.is_waiting = True
+        self._due = due = now + seconds
         # While there is nothing to send, nobody minds if the answer that says so is late.
-        if session.ready or self._seconds < LAZY_FROM_SECONDS:
-            self._punctual = True
+        self._is_punctual = bool(session.ready) or seconds < LAZY_FROM_SECONDS
+        if self._is_punctual:
             self._tick = service.timers.add(self, due)
         else:
-            self._punctual = False
             self._tick = service.timers.add_lazily(self, due)
 
-    def wait_again(self) -> bool:
+    def repeat(self) -> bool:
         """Wait once more on the same terms, for a next request that says the same and has the epoch that the session
         expects. False, and nothing is changed, if there is something to say at once, or the session is not open.
         """
         service, session = self._service, self._session
-        if self._tick != _NOT_PARKED or session.ready or service.parked_count >= PARKED_FETCHES_MAX:
+        if self._tick != _NOT_DELAYED or session.ready or service.delayed_count >= DELAYED_FETCHES_MAX:
             return False
         now = service.loop.time()
-        if (session.wakes_for_news and session.news) or not service.sessions.use(session, now * 1000):
+        if (session.wakes_when_dirty and session.dirty) or not service.sessions.repeat(session, int(now * 1000)):
             return False
-        self._park(now)
+        self._delay(now)
         return True
 
     def wake(self) -> None:
         """A partition has moved."""
         # Looked at once per turn of the loop: one request may append to many of the session's partitions.
-        if not self._looking:
-            self._looking = True
+        if not self._will_look:
+            self._will_look = True
             self._service.loop.call_soon(self._look)
 
     def _look(self) -> None:
-        self._looking = False
-        if self._tick != _NOT_PARKED:
-            reads, total, urgent = self._service.read_all(self._session, self._terms)
-            if urgent or total >= self._terms.bytes_min:
-                self.cancel()
-                self._answer.finish(reads)
-            elif total and not self._punctual:
-                self._punctual = True
-                service = self._service
-                service.timers.remove(self, self._tick)
-                self._tick = service.timers.add(self, self._due)
+        self._will_look = False
+        if self._tick == _NOT_DELAYED:
+            return
+        service = self._service
+        reads, total, urgent = service.read_all(self._session, self._params)
+        if urgent or total >= self._params.bytes_min:
+            self._remove()
+            service.complete(self._session, reads, self._respond)
+        elif total and not self._is_punctual:
+            self._is_punctual = True
+            service.timers.remove(self, self._tick)
+            self._tick = service.timers.add(self, self._due)
 
     def expire(self) -> None:
         """Answer with what there is. Called when the deadline has let go of it."""
         self._ended()
-        session = self._session
-        idle = not session.ready and not session.news and not self._terms.whole_answer
-        self._answer.finish([] if idle else self._service.read_all(session, self._terms, ends=True)[0])
+        service, session = self._service, self._session
+        is_idle = not session.ready and not session.dirty and not self._params.whole_answer
+        reads = [] if is_idle else service.read_all(session, self._params, ends=True)[0]
+        service.complete(session, reads, self._respond)
 
-    def hurry(self) -> None:
+    def complete_early(self) -> None:
         """Answer with what there is, before the time."""
-        if self._tick != _NOT_PARKED:
+        if self._tick != _NOT_DELAYED:
             self._service.timers.remove(self, self._tick)
             self.expire()
 
     def give_way(self) -> None:
         """The next request of the session is here: nothing, so that it is not held up. What there is it will get."""
-        self.cancel()
-        self._answer.finish([])
+        self._remove()
+        self._service.complete(self._session, [], self._respond)
 
     def cancel(self) -> None:
         """Nobody waits for the answer any more."""
-        if self._tick != _NOT_PARKED:
+        self._remove()
+        self._service.end_request(self._session)
+
+    def leave(self) -> None:
+        """The client is gone, and will more likely begin anew than repeat this."""
+        if not self._session.is_waiting:
+            self._service.sessions.leave(self._session)
+
+    def _remove(self) -> None:
+        if self._tick != _NOT_DELAYED:
             self._service.timers.remove(self, self._tick)
             self._ended()
 
     def _ended(self) -> None:
-        self._tick = _NOT_PARKED
-        self._service.parked_count -= 1
-        if self._session.parked is self:
-            self._session.parked = None
+        service, session = self._service, self._session
+        self._tick = _NOT_DELAYED
+        service.delayed_count -= 1
+        if service.delayed.get(session) is self:
+            del service.delayed[session]
+            session.is_waiting = False

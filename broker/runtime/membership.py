@@ -14,7 +14,8 @@ from raftlog.broker.runtime.full_disk import FullDisk
 from raftlog.broker.runtime.last_run import LastRun, forget_last_run, read_last_run, write_last_run
 from raftlog.broker.runtime.lifecycle import BrokerLifecycle, LifecycleSettings
 from raftlog.broker.runtime.opening import random_id
-from raftlog.broker.runtime.replication.replication import Replication, ReplicationSettings
+from raftlog.broker.runtime.replication.replication import Replication
+from raftlog.broker.runtime.replication.settings import ReplicationSettings
 from raftlog.broker.store.data_directory import cluster_of_directory
 from raftlog.broker.store.disk import OsDisk
 from raftlog.metadata.commands import NO_EPOCH, RegisterBroker

@@ -279,6 +279,11 @@ class PartitionManager:
         else:
             self._tell_gained()
 
+    @property
+    def opens_some_soon(self) -> bool:
+        """Whether partitions wait for their turn to be opened."""
+        return bool(self._to_open)
+
     def opens_soon(self, topic_id: bytes, index: int) -> bool:
         """Whether the partition waits for its turn to be opened. Who can wait, should: one who asks for thousands would
         have them opened all at once.

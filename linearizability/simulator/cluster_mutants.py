@@ -11,7 +11,7 @@ from raftlog.broker.runtime import membership
 from raftlog.broker.runtime.delayed_operation import Mark
 from raftlog.broker.runtime.last_run import LastRun, read_last_run
 from raftlog.broker.runtime.partition import Partition
-from raftlog.broker.runtime.replication.followed import Followed
+from raftlog.broker.runtime.replication.partition_fetch_state import PartitionFetchState
 from raftlog.linearizability.simulator.mutants import Mutant, patch
 from raftlog.metadata import elections
 from raftlog.raft.files import Files
@@ -86,13 +86,13 @@ class _AnyBoot(str):
 def truncation_to_the_high_watermark() -> AbstractContextManager[None]:
     """A new follower cuts its log to its own high watermark, as before leader epochs were compared (KIP-101)."""
 
-    def made(self: Followed, partition: Partition, leader_id: int, leader_epoch: int, backoff: Any) -> None:
+    def made(self: PartitionFetchState, partition: Partition, leader_id: int, leader_epoch: int, backoff: Any) -> None:
         if partition.log.is_open and partition.log.high_watermark < partition.log.log_end_offset:
             partition.log.truncate_to(partition.log.high_watermark)
         real(self, partition, leader_id, leader_epoch, backoff)
 
-    real = Followed.__init__
-    return patch(Followed, "__init__", made)
+    real = PartitionFetchState.__init__
+    return patch(PartitionFetchState, "__init__", made)
 
 
 @contextmanager
@@ -107,9 +107,9 @@ def truncation_by_a_stale_leader() -> Iterator[None]:
     def never(*_: object) -> bool:
         return False
 
-    from raftlog.broker.runtime import replica_fetching
+    from raftlog.broker.runtime import follower_reads
 
-    with patch(Partition, "check_leader_epoch", same), patch(replica_fetching, "diverging", never):
+    with patch(Partition, "check_leader_epoch", same), patch(follower_reads, "is_diverging", never):
         yield
 
 
@@ -155,13 +155,13 @@ def proposal_counts_at_once() -> AbstractContextManager[None]:
 def overtaken_answers() -> AbstractContextManager[None]:
     """A follower takes an answer to an earlier request for one to its latest."""
 
-    def wanted(self: Followed, bytes_max: int) -> Any:
+    def position(self: PartitionFetchState, bytes_max: int) -> Any:
         told = real(self, bytes_max)
-        self.told_in = 0
+        self.sent_in = 0
         return told
 
-    real = Followed.wanted
-    return patch(Followed, "wanted", wanted)
+    real = PartitionFetchState.position
+    return patch(PartitionFetchState, "position", position)
 
 
 _ALL: tuple[tuple[str, Callable[[], AbstractContextManager[None]]], ...] = (

@@ -222,10 +222,6 @@ class FaultyDisk:
         """See Disk."""
         self._open.pop(descriptor, None)
 
-    def has(self, descriptor: int) -> bool:
-        """Whether the descriptor is one of this disk's."""
-        return descriptor in self._open
-
     def path_of(self, descriptor: int) -> str:
         """Under which name the descriptor was opened."""
         return self._opened(descriptor)[1]

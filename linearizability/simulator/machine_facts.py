@@ -1,8 +1,7 @@
 """The facts of the real machine that code can ask for without being given them, replaced while a run lasts.
 
 `os.urandom` (and with it `uuid.uuid4`), the functions of `random` and the clocks of `time` become functions of the
-seed, and `os.pread` reads simulated disks where the data path reads a segment without asking its disk. What is left to
-the real machine shows as two runs of one seed that differ.
+seed. What is left to the real machine shows as two runs of one seed that differ.
 """
 
 from __future__ import annotations
@@ -17,27 +16,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from raftlog.linearizability.simulator.disk import FaultyDisk
-
 EPOCH_SECONDS = 1_750_000_000
 """Where the wall clock stands at the beginning of a run: some day in June 2025."""
 
 
 @contextmanager
-def replaced(seed: int, now: Callable[[], float], disks: list[FaultyDisk]) -> Iterator[None]:
+def replaced(seed: int, now: Callable[[], float]) -> Iterator[None]:
     """Run the body with the machine's facts made from `seed` and the virtual time `now()`."""
     source = random.Random(f"machine {seed}")
-    real_pread = os.pread
-
-    def pread(descriptor: int, length: int, position: int) -> bytes:
-        for disk in disks:
-            if disk.has(descriptor):
-                return disk.read_at(descriptor, length, position)
-        return real_pread(descriptor, length, position)
-
     instead: list[tuple[Any, str, object]] = [
         (os, "urandom", source.randbytes),
-        (os, "pread", pread),
         (time, "time", lambda: EPOCH_SECONDS + now()),
         (time, "time_ns", lambda: int((EPOCH_SECONDS + now()) * 1e9)),
         (time, "monotonic", now),

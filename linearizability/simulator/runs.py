@@ -94,7 +94,7 @@ def execute(
     level, propagate = quiet.level, quiet.propagate
     quiet.setLevel(logging.CRITICAL + 1)
     try:
-        with replaced(seed, clock.now, clock.disks):
+        with replaced(seed, clock.now):
             return _execute(make, seed, faults, kept_lines, clock)
     finally:
         clock.world = None
@@ -107,7 +107,6 @@ class _Clock:
 
     def __init__(self) -> None:
         self.world: World | None = None
-        self.disks: list[Any] = []
 
     def now(self) -> float:
         return self.world.scheduler.now if self.world is not None else 0.0
@@ -118,7 +117,6 @@ def _execute(
 ) -> RunResult:
     simulation = make(seed, faults, kept_lines)
     world = clock.world = simulation.world
-    clock.disks.extend(world.disks())
     result = RunResult(make.part, seed, simulation.faults)
     try:
         simulation.run()
@@ -132,6 +130,5 @@ def _execute(
     result.done = simulation.done()
     result.lines = list(world.trace.lines())
     world.end()
-    clock.disks.clear()
     clock.world = None
     return result

@@ -204,10 +204,6 @@ class World:
             machine.disk.off = True
             machine.disk.on_power_cut = None
 
-    def disks(self) -> list[FaultyDisk]:
-        """All disks."""
-        return [machine.disk for machine in self.machines.values()]
-
 
 def _ignore(*_: object) -> None:
     pass

@@ -1,18 +1,16 @@
-"""How a follower follows: what it does about each answer of its leader, and where it cuts its log when they differ.
-
-Knows leader epochs, the positions of one followed partition and the answers to a fetch (KIP-101, KIP-279, KIP-320,
-KIP-595).
+"""How a follower follows: what it does about each response of its leader, and where it truncates its log when they
+differ (KIP-101, KIP-279, KIP-320, KIP-595).
 
     state       event                                             next
     Fetching    records                                           Fetching, behind them
-    Fetching    the logs diverge (epoch, end offset)              Fetching, from where the log was cut
+    Fetching    the logs diverge (epoch, end offset)              Fetching, from where the log was truncated
     Fetching    OFFSET_OUT_OF_RANGE                               Locating: the leader is asked where its log lies
     Fetching    the leader is not ready, or is none yet           Waiting, a little longer each time
     Fetching    FENCED_LEADER_EPOCH                               Fenced, until the metadata bring the next epoch
     Locating    start and end of the leader's log                 Fetching, from where the logs meet
     Fetching,   the log is to be cut, and much must be read for   Cutting: the log is as it was, and not fetched for
     Locating      that
-    Cutting     that was read                                     Fetching, from where the log was cut
+    Truncating  that was read                                     Fetching, from where the log was truncated
     Waiting     the time has passed                               Fetching
     any         the own log failed                                Failed, until the broker starts again
     any         another leader or another leader epoch            Fetching
@@ -31,28 +29,28 @@ from raftlog.wire.errors import ErrorCode
 UNDEFINED = -1
 
 
-class Follows(Enum):
+class ReplicaState(Enum):
     """The states of a followed partition."""
 
     FETCHING = "fetching"
     LOCATING = "locating"
-    CUTTING = "cutting"
+    TRUNCATING = "truncating"
     WAITING = "waiting"
     FENCED = "fenced"
     FAILED = "failed"
 
 
 _REACTIONS = {
-    ErrorCode.OFFSET_OUT_OF_RANGE: Follows.LOCATING,
-    ErrorCode.FENCED_LEADER_EPOCH: Follows.FENCED,
+    ErrorCode.OFFSET_OUT_OF_RANGE: ReplicaState.LOCATING,
+    ErrorCode.FENCED_LEADER_EPOCH: ReplicaState.FENCED,
 }
 
 
-def reaction_to(error: ErrorCode) -> Follows:
+def state_after(error: ErrorCode) -> ReplicaState:
     """The state after an answer with an error. What is not listed may pass: the leader has not heard of its epoch, of
     the topic, of us, or has trouble with its disk.
     """
-    return _REACTIONS.get(error, Follows.WAITING)
+    return _REACTIONS.get(error, ReplicaState.WAITING)
 
 
 class Backoff:
@@ -111,7 +109,7 @@ def truncation_offset(log: EpochsOfLog, fetch_offset: int, epoch: int, end_offse
     return min(own_end, end_offset, log.log_end_offset)
 
 
-class Meeting(NamedTuple):
+class OffsetTruncation(NamedTuple):
     """How a follower outside its leader's log comes into it. One of the three says what to do with the own log."""
 
     fetch_offset: int
@@ -119,20 +117,20 @@ class Meeting(NamedTuple):
     restart_at: int = UNDEFINED
 
 
-def meet(leader_start: int, leader_end: int, own_end: int) -> Meeting:
+def handle_out_of_range(leader_start: int, leader_end: int, own_end: int) -> OffsetTruncation:
     """Where to fetch after OFFSET_OUT_OF_RANGE.
 
     If the leader's log ends before ours, there was an unclean election, and what is above is cut. If it begins behind
     our end, our records are all expired, and we begin again at its start.
     """
     if leader_end < own_end:
-        return Meeting(leader_end, truncate_to=leader_end)
+        return OffsetTruncation(leader_end, truncate_to=leader_end)
     if leader_start > own_end:
-        return Meeting(leader_start, restart_at=leader_start)
-    return Meeting(own_end)
+        return OffsetTruncation(leader_start, restart_at=leader_start)
+    return OffsetTruncation(own_end)
 
 
-def diverging(known_epoch: int, known_end: int, last_fetched_epoch: int, fetch_offset: int) -> bool:
+def is_diverging(known_epoch: int, known_end: int, last_fetched_epoch: int, fetch_offset: int) -> bool:
     """The leader's side: whether a follower with `last_fetched_epoch` before `fetch_offset` has what the leader has
     not. `known_epoch` and `known_end` are the leader's largest epoch up to that one, and its end.
     """

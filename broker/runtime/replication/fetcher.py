@@ -14,26 +14,32 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from raftlog.broker.core.replica.following import Backoff, Follows
+from raftlog.broker.core.replica.following import Backoff, ReplicaState
 from raftlog.broker.runtime.delayed_operation import Mark
-from raftlog.broker.runtime.replication.fetch_codec import (
-    FetcherSettings,
-    FetchTerms,
-    decode_fetch_answer,
-    encode_fetch,
-)
-from raftlog.broker.runtime.replication.followed import Followed
 from raftlog.broker.runtime.replication.link import Link
 from raftlog.broker.runtime.replication.locating import Locator
+from raftlog.broker.runtime.replication.partition_fetch_state import PartitionFetchState, is_diverging
+from raftlog.broker.runtime.replication.settings import FetcherSettings
 from raftlog.wire.errors import ErrorCode
+from raftlog.wire.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+    PartitionData,
+)
+from raftlog.wire.messages.fetch import ReplicaState as FetchingReplica
 
 if TYPE_CHECKING:
     from raftlog.broker.core.log.producers import ProducerStates
     from raftlog.broker.core.replica.throttle import Throttles
     from raftlog.broker.runtime.partition import Partition
-    from raftlog.broker.runtime.replication.fetch_codec import FetchedRecords, WantedPartition
 
 log = logging.getLogger("raftlog.replication")
+
+VERSION = 17
+"""Of Fetch, between brokers."""
 
 REQUESTS_MAX = 2
 """Requests under way at once: the one that waits for records, and one that has something to tell."""
@@ -63,9 +69,9 @@ class Fetcher:
         self._settings = settings
         self._broker_epoch = broker_epoch
         self.throttles: Throttles | None = None
-        self._partitions: dict[tuple[bytes, int], Followed] = {}
+        self._partitions: dict[tuple[bytes, int], PartitionFetchState] = {}
         self._in_session = 0
-        self._changed: dict[Followed, None] = {}
+        self._changed: dict[PartitionFetchState, None] = {}
         self._forgotten: dict[tuple[bytes, int], None] = {}
         self._session_id = 0
         self._session_epoch = 0
@@ -75,10 +81,17 @@ class Fetcher:
         self._under_way = 0
         self._holds = 0
         self._pumping = False
-        name = str(leader_id)
+        # The same one each time, but for the session and what is named.
+        self._request = FetchRequest(
+            replica_state=FetchingReplica(replica_id=node_id),
+            max_wait_ms=settings.fetch_wait_max_ms,
+            min_bytes=settings.fetch_min_bytes,
+            max_bytes=settings.fetch_response_max_bytes,
+        )
         self.link = Link(
             loop,
-            name,
+            str(leader_id),
+            f"raftlog-replica-{node_id}",
             backoff=Backoff(BACKOFF_MS_MIN, settings.fetch_backoff_ms),
             on_open=self._on_open,
             on_lost=self._on_lost,
@@ -90,28 +103,28 @@ class Fetcher:
 
     # Which partitions --------------------------------------------------------------------------------
 
-    def follow(self, partition: Partition, leader_epoch: int) -> Followed:
+    def add_partition(self, partition: Partition, leader_epoch: int) -> PartitionFetchState:
         """Fetch a partition from now on, from where its log ends."""
         backoff = Backoff(BACKOFF_MS_MIN, self._settings.fetch_backoff_ms)
-        followed = Followed(partition, self.leader_id, leader_epoch, backoff)
+        followed = PartitionFetchState(partition, self.leader_id, leader_epoch, backoff)
         self._partitions[followed.key] = followed
-        self._tell(followed)
+        self._mark_changed(followed)
         return followed
 
-    def unfollow(self, followed: Followed) -> None:
+    def remove_partition(self, followed: PartitionFetchState) -> None:
         """Fetch a partition no more."""
         followed.stop()
         if self._partitions.get(followed.key) is followed:
             del self._partitions[followed.key]
-        self._withdraw(followed)
+        self._leave_session(followed)
         self._pump_soon()
 
-    def _tell(self, followed: Followed) -> None:
+    def _mark_changed(self, followed: PartitionFetchState) -> None:
         self._changed[followed] = None
         self._forgotten.pop(followed.key, None)
         self._pump_soon()
 
-    def _withdraw(self, followed: Followed) -> None:
+    def _leave_session(self, followed: PartitionFetchState) -> None:
         """Take it out of the session: the leader would answer its error again and again."""
         self._changed.pop(followed, None)
         if followed.in_session:
@@ -127,7 +140,6 @@ class Fetcher:
 
     def _on_lost(self) -> None:
         self._under_way = 0
-        self._locator.lost()
         self._new_session()
 
     def _new_session(self) -> None:
@@ -138,10 +150,10 @@ class Fetcher:
         self._changed.clear()
         for followed in self._partitions.values():
             followed.in_session = False
-            if followed.state is Follows.LOCATING:
+            if followed.state is ReplicaState.LOCATING:
                 # Whom it was asked may be gone; asked again it answers again.
-                followed.state = Follows.FETCHING
-            if followed.state is Follows.FETCHING:
+                followed.state = ReplicaState.FETCHING
+            if followed.state is ReplicaState.FETCHING:
                 self._changed[followed] = None
 
     def _pump_soon(self) -> None:
@@ -171,9 +183,9 @@ class Fetcher:
         wait_ms = throttles.followers.wait_ms(int(self._loop.time() * 1000))
         if wait_ms > 0:
             for followed in [followed for followed in self._changed if self._is_throttled(throttles, followed)]:
-                self._wait(followed, min(wait_ms, HELD_BACK_MS_MAX))
+                self._delay(followed, min(wait_ms, HELD_BACK_MS_MAX))
 
-    def _is_throttled(self, throttles: Throttles, followed: Followed) -> bool:
+    def _is_throttled(self, throttles: Throttles, followed: PartitionFetchState) -> bool:
         partition = followed.partition
         return self._node_id not in partition.isr and throttles.on_follower(
             partition.topic, partition.index, self._node_id
@@ -182,52 +194,47 @@ class Fetcher:
     def _send(self) -> None:
         settings = self._settings
         self._requests += 1
-        wanted: dict[bytes, list[WantedPartition]] = {}
+        named: dict[bytes, list[FetchPartition]] = {}
         for followed in self._changed:
             if not followed.in_session:
                 self._in_session += 1
-            followed.told_in = self._requests
-            wanted.setdefault(followed.partition.topic_id, []).append(followed.wanted(settings.fetch_max_bytes))
+            followed.sent_in = self._requests
+            named.setdefault(followed.partition.topic_id, []).append(followed.position(settings.fetch_max_bytes))
         self._changed.clear()
         forgotten: dict[bytes, list[int]] = {}
         for topic_id, index in self._forgotten:
             forgotten.setdefault(topic_id, []).append(index)
         self._forgotten.clear()
-        self._session_broker_epoch = self._broker_epoch()
-        terms = FetchTerms(
-            b"raftlog-replica-%d" % self._node_id,
-            self._node_id,
-            self._session_broker_epoch,
-            settings.fetch_wait_max_ms,
-            settings.fetch_min_bytes,
-            settings.fetch_response_max_bytes,
-        )
-        correlation_id = self.link.next_correlation_id()
-        session = (self._session_id, self._session_epoch)
-        frame = encode_fetch(terms, correlation_id, session, wanted, forgotten)
+        request = self._request
+        self._session_broker_epoch = request.replica_state.replica_epoch = self._broker_epoch()
+        request.session_id, request.session_epoch = self._session_id, self._session_epoch
+        request.topics = [FetchTopic(topic_id=topic_id, partitions=named[topic_id]) for topic_id in named]
+        request.forgotten_topics_data = [
+            ForgottenTopic(topic_id=topic_id, partitions=forgotten[topic_id]) for topic_id in forgotten
+        ]
         self._under_way += 1
         if self._session_epoch:
             self._session_epoch = 1 if self._session_epoch >= _EPOCH_MAX else self._session_epoch + 1
-        self.link.send(correlation_id, frame, partial(self._answered, self._session, self._requests))
+        self.link.send(request, VERSION, partial(self._answered, self._session, self._requests))
 
     # Answers -----------------------------------------------------------------------------------------
 
-    def _answered(self, session: int, request: int, frame: memoryview) -> None:
+    def _answered(self, session: int, request: int, response: FetchResponse) -> None:
         self._under_way -= 1
-        answer = decode_fetch_answer(frame)
         if session != self._session:
             self._pump()
             return
-        if answer.error:
-            log.info("leader=%d a new fetch session: %s", self.leader_id, ErrorCode.of(answer.error).name)
+        if response.error_code:
+            log.info("leader=%d a new fetch session: %s", self.leader_id, ErrorCode.of(response.error_code).name)
             self._new_session()
             self._pump_later()
             return
         if self._session_epoch == 0:
-            self._session_id = answer.session_id
-            self._session_epoch = 1 if answer.session_id else 0
-        for fetched in answer.partitions:
-            self._take(fetched, request)
+            self._session_id = response.session_id
+            self._session_epoch = 1 if response.session_id else 0
+        for topic in response.responses:
+            for fetched in topic.partitions:
+                self._process(topic.topic_id, fetched, request)
         if self._session_epoch == 0:
             self._new_session()
         self._pump()
@@ -235,82 +242,82 @@ class Fetcher:
     def _pump_later(self) -> None:
         self._loop.call_later(BACKOFF_MS_MIN / 1000, self._pump)
 
-    def _take(self, fetched: FetchedRecords, request: int) -> None:
-        followed = self._partitions.get((fetched.topic_id, fetched.index))
-        if followed is None or not followed.in_session or followed.state is not Follows.FETCHING:
+    def _process(self, topic_id: bytes, fetched: PartitionData, request: int) -> None:
+        followed = self._partitions.get((topic_id, fetched.partition_index))
+        if followed is None or not followed.in_session or followed.state is not ReplicaState.FETCHING:
             return
-        if request < followed.told_in:
+        if request < followed.sent_in:
             # It answers from where we were; the answer to the later request is on its way.
             return
         if self.throttles is not None and not self.throttles.is_idle and self._is_throttled(self.throttles, followed):
-            self.throttles.followers.used(len(fetched.records), int(self._loop.time() * 1000))
-        state = followed.take(fetched)
-        if state is Follows.FETCHING:
-            if followed.has_news:
+            self.throttles.followers.used(len(fetched.records or b""), int(self._loop.time() * 1000))
+        state = followed.process(fetched)
+        if state is ReplicaState.FETCHING:
+            if followed.is_dirty:
                 self._changed[followed] = None
                 if followed.partition.log.flush_due:
                     self._hold_until_flushed(followed)
-            elif fetched.diverging is not None:
+            elif is_diverging(fetched):
                 # The leader has nothing to add, nor have we anything to cut: it would answer the same again.
-                self._wait(followed)
+                self._delay(followed)
             return
         followed.state = state
-        self._withdraw(followed)
-        if state is Follows.WAITING:
-            self._wait(followed)
-        elif state is Follows.LOCATING:
+        self._leave_session(followed)
+        if state is ReplicaState.WAITING:
+            self._delay(followed)
+        elif state is ReplicaState.LOCATING:
             self._locator.ask(followed)
-        elif state is Follows.CUTTING:
-            self._cut(followed)
+        elif state is ReplicaState.TRUNCATING:
+            self._truncate(followed)
 
-    def _cut(self, followed: Followed) -> None:
+    def _truncate(self, followed: PartitionFetchState) -> None:
         """Read in a thread what is needed before the log is cut; nothing is fetched meanwhile."""
-        assert followed.cut is not None
-        log.info("partition=%r reads %d bytes before it is cut", followed, followed.cut.plan.size)
-        reading = self._loop.run_in_executor(None, followed.cut.plan.run)
-        reading.add_done_callback(partial(self._end_cut, followed))
+        assert followed.truncation is not None
+        log.info("partition=%r reads %d bytes before it is truncated", followed, followed.truncation.plan.size)
+        reading = self._loop.run_in_executor(None, followed.truncation.plan.run)
+        reading.add_done_callback(partial(self._finish_truncation, followed))
 
-    def _end_cut(self, followed: Followed, reading: asyncio.Future[ProducerStates]) -> None:
+    def _finish_truncation(self, followed: PartitionFetchState, reading: asyncio.Future[ProducerStates]) -> None:
         error = None if reading.cancelled() else reading.exception()
-        if self._partitions.get(followed.key) is not followed or followed.state is not Follows.CUTTING:
+        if self._partitions.get(followed.key) is not followed or followed.state is not ReplicaState.TRUNCATING:
             return
         if isinstance(error, Exception):
-            followed.state = followed.cut_failed(error)
+            followed.state = followed.truncation_failed(error)
         else:
-            followed.state = followed.end_cut(reading.result())
-        if followed.state is Follows.WAITING:
-            self._wait(followed)
-        elif followed.state is Follows.FETCHING:
-            self._tell(followed)
+            followed.state = followed.finish_truncation(reading.result())
+        if followed.state is ReplicaState.WAITING:
+            self._delay(followed)
+        elif followed.state is ReplicaState.FETCHING:
+            self._mark_changed(followed)
 
-    def _wait(self, followed: Followed, wait_ms: int | None = None) -> None:
-        followed.state = Follows.WAITING
-        self._withdraw(followed)
+    def _delay(self, followed: PartitionFetchState, wait_ms: int | None = None) -> None:
+        followed.state = ReplicaState.WAITING
+        self._leave_session(followed)
         followed.stop()
         seconds = (followed.backoff.next_ms() if wait_ms is None else wait_ms) / 1000
         followed.timer = self._loop.call_later(seconds, self._try_again, followed)
 
-    def _try_again(self, followed: Followed) -> None:
+    def _try_again(self, followed: PartitionFetchState) -> None:
         followed.timer = None
-        followed.state = Follows.FETCHING
-        self._tell(followed)
+        followed.state = ReplicaState.FETCHING
+        self._mark_changed(followed)
 
-    def _located(self, followed: Followed, start: int, end: int) -> None:
+    def _located(self, followed: PartitionFetchState, start: int, end: int) -> None:
         """Where the leader's log begins and ends; -1 if it did not say."""
-        if self._partitions.get(followed.key) is not followed or followed.state is not Follows.LOCATING:
+        if self._partitions.get(followed.key) is not followed or followed.state is not ReplicaState.LOCATING:
             return
         if start < 0 or end < 0:
-            self._wait(followed)
+            self._delay(followed)
             return
         followed.state = followed.located(start, end)
-        if followed.state is Follows.FETCHING:
-            self._tell(followed)
-        elif followed.state is Follows.CUTTING:
-            self._cut(followed)
+        if followed.state is ReplicaState.FETCHING:
+            self._mark_changed(followed)
+        elif followed.state is ReplicaState.TRUNCATING:
+            self._truncate(followed)
 
     # Flushing before an acknowledgement (flush.messages) ---------------------------------------------
 
-    def _hold_until_flushed(self, followed: Followed) -> None:
+    def _hold_until_flushed(self, followed: PartitionFetchState) -> None:
         """A fetch says that what is below its offset is safe: the next one waits for the disk, as in Kafka."""
         self._holds += 1
         partition = followed.partition

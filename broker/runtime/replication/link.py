@@ -1,4 +1,4 @@
-"""A connection to another broker: frames out, answers in, in the order of the requests.
+"""A connection to another broker: requests out, responses in, in the same order.
 
 One asyncio Protocol, so that it runs on any event loop. A frame that came whole is handed on as it lies in what the
 loop received, without a copy; one that arrives in pieces is put together in a buffer of its own.
@@ -11,10 +11,14 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from struct import Struct
-from typing import cast
+from typing import Any, NamedTuple, cast
 
 from raftlog.broker.core.replica.following import Backoff
+from raftlog.wire.apis import APIS
+from raftlog.wire.codec import decode, encode
 from raftlog.wire.errors import RemoteProtocolError
+from raftlog.wire.headers import encode_request_header, parse_response_header
+from raftlog.wire.schema import Message
 
 log = logging.getLogger("raftlog.replication")
 
@@ -26,7 +30,14 @@ FRAME_BYTES_MAX = 256 * 1024 * 1024
 CONNECT_SECONDS_MAX = 5.0
 """How long connecting may take: on one network the other end answers within milliseconds or not at all."""
 
-Answered = Callable[[memoryview], None]
+OnResponse = Callable[[Any], None]
+
+
+class _Outstanding(NamedTuple):
+    api_key: int
+    version: int
+    correlation_id: int
+    on_response: OnResponse
 
 
 class _Connection(asyncio.Protocol):
@@ -51,12 +62,14 @@ class Link:
     """A connection that comes back when it is lost.
 
     `on_open()` is called when requests can be sent, `on_lost()` when those that were sent will not be answered.
+    `client_id` goes with each request.
     """
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
         name: str,
+        client_id: str,
         *,
         backoff: Backoff,
         on_open: Callable[[], None],
@@ -64,6 +77,7 @@ class Link:
     ) -> None:
         self._loop = loop
         self._name = name
+        self._client_id = client_id
         self._backoff = backoff
         self._on_open = on_open
         self._on_lost = on_lost
@@ -72,7 +86,7 @@ class Link:
         self._transport: asyncio.WriteTransport | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._retry: asyncio.TimerHandle | None = None
-        self._waiting: deque[tuple[int, Answered]] = deque()
+        self._outstanding: deque[_Outstanding] = deque()
         self._correlation_id = 0
         self._attempt = 0
         self._rest = b""
@@ -152,27 +166,25 @@ class Link:
 
     def _end(self) -> None:
         self._connection = self._transport = None
-        self._waiting.clear()
+        self._outstanding.clear()
         self._on_lost()
 
     # Asking and answers ------------------------------------------------------------------------------
 
-    def next_correlation_id(self) -> int:
-        """The one for the next request."""
-        self._correlation_id = self._correlation_id + 1 & 0x7FFFFFFF
-        return self._correlation_id
-
-    def send(self, correlation_id: int, frame: bytes | bytearray, answered: Answered) -> None:
-        """Send a request; `answered` gets the frame of the answer, valid only during the call."""
-        assert self._transport is not None
-        if not self._waiting:
+    def send(self, request: Message, version: int, on_response: OnResponse) -> None:
+        """Send a request; `on_response` gets the decoded response, whose bytes are valid only during the call."""
+        assert self._transport is not None and request.api_key is not None
+        if not self._outstanding:
             self.oldest_request_at = self._loop.time()
-        self._waiting.append((correlation_id, answered))
-        self._transport.write(frame)
+        self._correlation_id = correlation_id = self._correlation_id + 1 & 0x7FFFFFFF
+        self._outstanding.append(_Outstanding(request.api_key, version, correlation_id, on_response))
+        header = encode_request_header(request.api_key, version, correlation_id, self._client_id)
+        frame = encode(request, version, header)
+        self._transport.write(_SIZE.pack(len(frame)) + frame)
 
     def is_overdue(self, seconds: float) -> bool:
         """Whether an answer is outstanding for so long."""
-        return bool(self._waiting) and self._loop.time() - self.oldest_request_at > seconds
+        return bool(self._outstanding) and self._loop.time() - self.oldest_request_at > seconds
 
     def give_up(self, reason: str) -> None:
         """The connection does not do: another one is made."""
@@ -223,12 +235,13 @@ class Link:
         return view[taken:]
 
     def _dispatch(self, frame: memoryview) -> None:
-        if not self._waiting:
+        if not self._outstanding:
             raise RemoteProtocolError("an answer that nobody waits for")
-        correlation_id, answered = self._waiting.popleft()
+        asked = self._outstanding.popleft()
         self.oldest_request_at = self._loop.time()
-        if _SIZE.unpack_from(frame)[0] != correlation_id:
+        correlation_id, position = parse_response_header(asked.api_key, asked.version, frame)
+        if correlation_id != asked.correlation_id:
             raise RemoteProtocolError("answers out of order")
         if self._backoff.failures:
             self._backoff.reset()
-        answered(frame)
+        asked.on_response(decode(APIS[asked.api_key].response, asked.version, frame, position))

@@ -6,10 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from raftlog.wire.apis import ApiKey
-from raftlog.wire.codec import decode, encode
 from raftlog.wire.errors import ErrorCode
-from raftlog.wire.headers import encode_request_header, parse_response_header
 from raftlog.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -18,8 +15,8 @@ from raftlog.wire.messages.list_offsets import (
 )
 
 if TYPE_CHECKING:
-    from raftlog.broker.runtime.replication.followed import Followed
     from raftlog.broker.runtime.replication.link import Link
+    from raftlog.broker.runtime.replication.partition_fetch_state import PartitionFetchState
 
 VERSION = 9
 _LATEST = -1
@@ -30,25 +27,22 @@ _UNKNOWN = -1
 class Locator:
     """`located(followed, start, end)` is called with each answer; -1 for what the leader did not say."""
 
-    def __init__(self, link: Link, node_id: int, located: Callable[[Followed, int, int], None]) -> None:
+    def __init__(self, link: Link, node_id: int, located: Callable[[PartitionFetchState, int, int], None]) -> None:
         self._link = link
         self._node_id = node_id
         self._located = located
 
-    def ask(self, followed: Followed) -> None:
+    def ask(self, followed: PartitionFetchState) -> None:
         """Ask for one partition: its start, then its end."""
         self._send(followed, _EARLIEST_LOCAL, partial(self._got_start, followed))
 
-    def lost(self) -> None:
-        """The connection is gone: the fetcher begins again by itself."""
-
-    def _got_start(self, followed: Followed, start: int) -> None:
+    def _got_start(self, followed: PartitionFetchState, start: int) -> None:
         if start < 0:
             self._located(followed, _UNKNOWN, _UNKNOWN)
         else:
             self._send(followed, _LATEST, partial(self._located, followed, start))
 
-    def _send(self, followed: Followed, timestamp: int, then: Callable[[int], None]) -> None:
+    def _send(self, followed: PartitionFetchState, timestamp: int, then: Callable[[int], None]) -> None:
         partition = ListOffsetsPartition(
             partition_index=followed.partition.index,
             current_leader_epoch=followed.leader_epoch,
@@ -58,15 +52,10 @@ class Locator:
             replica_id=self._node_id,
             topics=[ListOffsetsTopic(name=followed.partition.topic, partitions=[partition])],
         )
-        correlation_id = self._link.next_correlation_id()
-        head = encode_request_header(ApiKey.LIST_OFFSETS, VERSION, correlation_id, f"raftlog-replica-{self._node_id}")
-        body = head + encode(request, VERSION)
-        self._link.send(correlation_id, len(body).to_bytes(4, "big") + body, partial(self._answered, then))
+        self._link.send(request, VERSION, partial(self._answered, then))
 
     @staticmethod
-    def _answered(then: Callable[[int], None], frame: memoryview) -> None:
-        _, position = parse_response_header(ApiKey.LIST_OFFSETS, VERSION, frame)
-        answer = decode(ListOffsetsResponse, VERSION, frame, position)
+    def _answered(then: Callable[[int], None], answer: ListOffsetsResponse) -> None:
         for topic in answer.topics:
             for found in topic.partitions:
                 then(found.offset if found.error_code == ErrorCode.NONE else _UNKNOWN)

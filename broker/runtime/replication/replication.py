@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from raftlog.broker.core.replica.leadership import NO_EPOCH, Leadership, LeaderTerms
 from raftlog.broker.core.replica.throttle import Throttles
-from raftlog.broker.runtime.replication.fetch_codec import FetcherSettings
 from raftlog.broker.runtime.replication.proposals import AlterPartitions, IsrProposals
+from raftlog.broker.runtime.replication.settings import ReplicationSettings
 from raftlog.metadata.records import NO_LEADER, ResourceType
 
 if TYPE_CHECKING:
     from raftlog.broker.runtime.partition import Partition
     from raftlog.broker.runtime.replication.fetcher import Fetcher
-    from raftlog.broker.runtime.replication.followed import Followed
+    from raftlog.broker.runtime.replication.partition_fetch_state import PartitionFetchState
     from raftlog.metadata.cluster_commands import IsrProposal
     from raftlog.metadata.delta import MetadataDelta
     from raftlog.metadata.image import MetadataImage
@@ -26,23 +26,6 @@ log = logging.getLogger("raftlog.replication")
 
 CHECK_SECONDS = 1.0
 """How often overdue answers are looked for; lagging followers are looked for every half replica.lag.time.max.ms."""
-
-
-class ReplicationSettings(NamedTuple):
-    """What an operator sets, by Kafka's names; `listener_name` is inter.broker.listener.name."""
-
-    listener_name: str
-    lag_time_max_ms: int = 30_000
-    fetcher: FetcherSettings = FetcherSettings()
-
-    @classmethod
-    def from_config(cls, config: Mapping[str, Any], listener_name: str) -> ReplicationSettings:
-        """From resolved broker settings."""
-        return cls(
-            listener_name,
-            config["replica.lag.time.max.ms"],
-            FetcherSettings(*(config[f"replica.{name.replace('_', '.')}"] for name in FetcherSettings._fields)),
-        )
 
 
 class Replication:
@@ -69,7 +52,7 @@ class Replication:
         self._settings = settings
         self._image: MetadataImage | None = None
         self._fetchers: dict[int, Fetcher] = {}
-        self._followed: dict[Partition, Followed] = {}
+        self._followed: dict[Partition, PartitionFetchState] = {}
         # Those with followers that we lead.
         self._led: dict[Partition, None] = {}
         self.proposals = IsrProposals(loop, self.monotonic_ms, alter_partitions, self._settled)
@@ -144,7 +127,7 @@ class Replication:
                 self._loop, self._node_id, state.leader, self._settings.fetcher, self._own_epoch
             )
             fetcher.throttles = self.throttles
-        self._followed[partition] = fetcher.follow(partition, state.leader_epoch)
+        self._followed[partition] = fetcher.add_partition(partition, state.leader_epoch)
         self._connect(fetcher)
         self._start_looking()
 
@@ -170,7 +153,7 @@ class Replication:
         if followed is None:
             return
         fetcher = self._fetchers[followed.leader_id]
-        fetcher.unfollow(followed)
+        fetcher.remove_partition(followed)
         if not len(fetcher):
             del self._fetchers[followed.leader_id]
             fetcher.close()

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raftlog.broker.api import fetch as fetch_api
 from raftlog.broker.api.produce_encoding import Known, OneBatch, encode_outcome, parse_classic, parse_flexible
 from raftlog.broker.core.connection.reply import frame
 from raftlog.broker.core.fetch.session import FetchedPartition, FetchSession, TopicKey
@@ -20,6 +19,7 @@ from raftlog.broker.runtime.partition_read import PartitionRead
 from raftlog.broker.server.limits import REMEMBERED_REQUEST_BYTES_MAX, REMEMBERED_REQUESTS_MAX
 from raftlog.wire.codec import decode, encode
 from raftlog.wire.errors import ErrorCode, RemoteProtocolError
+from raftlog.wire.fetch_reply import encode_fetch_reply
 from raftlog.wire.messages.fetch import FetchResponse
 from raftlog.wire.messages.metadata import MetadataRequest
 from raftlog.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
@@ -223,17 +223,22 @@ def test_the_fetch_response_is_encoded_as_the_codec_would(version: int, length: 
         key = TopicKey("", b"i" * 16) if version >= 13 else TopicKey("topic", bytes(16))
         other = TopicKey("", b"j" * 16) if version >= 13 else TopicKey("other", bytes(16))
 
-        def entry(topic: TopicKey, index: int) -> FetchedPartition[Any]:
-            return FetchedPartition(topic, index, FetchSession(0, True, 0))
+        def read(topic: TopicKey, index: int, *marks: int, **facts: Any) -> PartitionRead:
+            made = PartitionRead(FetchedPartition(topic, index, FetchSession(0, True, 0)), ErrorCode.NONE)
+            if marks:
+                made.high_watermark, made.last_stable_offset, made.log_start_offset = marks
+            for name, value in facts.items():
+                setattr(made, name, value)
+            return made
 
         aborted = [Transaction(5, 70), Transaction(6, 80)]
         reads = [
-            PartitionRead(entry(key, 0), ErrorCode.NONE, 9, 8, 7, records, None),
-            PartitionRead(entry(other, 1), ErrorCode.OFFSET_OUT_OF_RANGE, -1, -1, -1, None, None),
-            PartitionRead(entry(key, 2), ErrorCode.NONE, 19, 18, 17, records, aborted),  # type: ignore[arg-type]
-            PartitionRead(entry(key, 3), ErrorCode.NONE, 29, 28, 27, None, (), (3, 12) if version >= 12 else None),
+            read(key, 0, 9, 8, 7, records=records),
+            read(other, 1, error=ErrorCode.OFFSET_OUT_OF_RANGE),
+            read(key, 2, 19, 18, 17, records=records.read() if length <= 20_000 else records, aborted=aborted),
+            read(key, 3, 29, 28, 27, aborted=(), diverging=(3, 12) if version >= 12 else None),
         ]
-        pieces = fetch_api._encode(version, 77, reads, ErrorCode.NONE, 123)
+        pieces = encode_fetch_reply(version, 77, ErrorCode.NONE, 123, reads)
         frame = b"".join(
             piece if isinstance(piece, bytes | bytearray) else os.pread(piece.fileno(), piece.length, piece.position)
             for piece in pieces

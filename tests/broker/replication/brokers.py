@@ -20,11 +20,11 @@ from raftlog.broker.config import BrokerConfig
 from raftlog.broker.core.fetch.session import FetchSessions
 from raftlog.broker.core.log.config import LogConfig
 from raftlog.broker.main import SystemClock
-from raftlog.broker.runtime.fetching import FetchService, PartitionWatch
+from raftlog.broker.runtime.fetching import FetchService
 from raftlog.broker.runtime.partition import Partition
 from raftlog.broker.runtime.partition_manager import PartitionManager
-from raftlog.broker.runtime.replication.fetch_codec import FetcherSettings
-from raftlog.broker.runtime.replication.replication import Replication, ReplicationSettings
+from raftlog.broker.runtime.replication.replication import Replication
+from raftlog.broker.runtime.replication.settings import FetcherSettings, ReplicationSettings
 from raftlog.broker.runtime.timer_wheel import TimerWheel
 from raftlog.broker.server.limits import ServerLimits
 from raftlog.broker.server.listener import Server
@@ -105,7 +105,7 @@ class Broker:
         )
         timers = TimerWheel(loop)
         self.partitions = PartitionManager(self.node_id, self.logs, self.topic_config, self.replication)
-        sessions: FetchSessions[PartitionWatch] = FetchSessions(1000, self.cluster.next_session, FetchService.release)
+        sessions = FetchSessions(1000, self.cluster.next_session)
         self.fetches = FetchService(loop, timers, self.partitions, sessions, 55 << 20)
         controller = SimpleNamespace(image=self.image, controller_id=-1)
         self.controller = controller

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from raftlog.broker.core.log.producers import ProducerStates
-from raftlog.broker.runtime.replication import followed
+from raftlog.broker.runtime.replication import partition_fetch_state
 from raftlog.broker.store.truncation_plan import TruncationPlan
 from tests.broker.replication.brokers import Cluster, run
 from tests.broker.store.log_world import LogWorld, batch_of
@@ -22,7 +22,7 @@ ONLY_HERE = 6
 
 @pytest.fixture(autouse=True)
 def everything_is_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(followed, "CUT_AT_ONCE_BYTES", 0)
+    monkeypatch.setattr(partition_fetch_state, "TRUNCATE_AT_ONCE_BYTES", 0)
 
 
 class Slow:
@@ -78,7 +78,7 @@ def test_what_only_the_old_leader_has_is_cut(tmp_path: Path, caplog: pytest.LogC
             await part(cluster)
             await until(cluster.is_replicated)
             assert cluster[1].stored() == cluster[2].stored() and cluster[1].end() == 2
-            assert "cut from 7 to 1" in caplog.text and "before it is cut" in caplog.text
+            assert "truncated from 7 to 1" in caplog.text and "before it is truncated" in caplog.text
 
     run(story)
 

@@ -108,7 +108,7 @@ def test_what_is_committed_between_two_equal_polls_is_told_at_once_to_a_follower
 ) -> None:
     async def story() -> None:
         async with Cluster(tmp_path, 3) as cluster, Client(cluster[1]) as client:
-            cluster[1].fetches.rack_of = {}.get
+            cluster[1].fetches.consumers.rack_of = {}.get
             cluster[2].deaf = cluster[3].deaf = True
             cluster.create_topic((1, 2, 3), (1, 2, 3), isr=(1, 3))
             for index in (0, 1):
@@ -117,7 +117,7 @@ def test_what_is_committed_between_two_equal_polls_is_told_at_once_to_a_follower
             opened = await fetches.told(0, 1)
             assert {index: read.high_watermark for index, read in opened.items()} == {0: 0, 1: 0}
             poll = asyncio.create_task(fetches.told())
-            while not cluster[1].fetches.parked_count:
+            while not cluster[1].fetches.delayed_count:
                 await asyncio.sleep(0)
             cluster.set_state(0, isr=(1,))
             assert {index: read.high_watermark for index, read in (await poll).items()} == {0: 1}

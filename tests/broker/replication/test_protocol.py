@@ -7,129 +7,20 @@ from typing import Any
 
 import pytest
 
-from raftlog.broker.api.replica_requests import parse_replica_fetch
 from raftlog.broker.core.replica.selector import closest_replica
-from raftlog.broker.runtime.replication.fetch_codec import (
-    VERSION,
-    FetchTerms,
-    WantedPartition,
-    decode_fetch_answer,
-    encode_fetch,
-)
 from raftlog.broker.server.limits import REMEMBERED_POLL_BYTES_MAX
-from raftlog.wire.codec import decode, encode
 from raftlog.wire.errors import ErrorCode
-from raftlog.wire.headers import encode_response_header, parse_request_header
 from raftlog.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from raftlog.wire.messages.fetch import (
-    EpochEndOffset,
-    FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
-    FetchResponse,
     FetchTopic,
-    ForgottenTopic,
     LeaderIdAndEpoch,
-    PartitionData,
-    ReplicaState,
 )
 from raftlog.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from raftlog.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.broker.replication.brokers import TOPIC, TOPIC_ID, Client, Cluster, batch, run
 from tests.waiting import until
-
-ID = b"another id of 16"
-
-
-def test_a_followers_request_is_what_the_codec_makes() -> None:
-    wanted = {
-        TOPIC_ID: [WantedPartition(index, 5, 1 << 40, 4, 7, 1 << 20) for index in range(200)],
-        ID: [WantedPartition(0, 1, 0, -1, 0, 1)],
-    }
-    frame = encode_fetch(
-        FetchTerms(b"raftlog-replica-2", 2, 77, 500, 1, 10 << 20), 3, (9, 8), wanted, {ID: [4, 5], TOPIC_ID: [6]}
-    )
-    assert int.from_bytes(frame[:4], "big") == len(frame) - 4
-    header = parse_request_header(frame[4:])
-    assert header[:4] == (1, VERSION, 3, "raftlog-replica-2")
-    assert decode(FetchRequest, VERSION, bytes(frame[4:]), header.body_offset) == FetchRequest(
-        replica_state=ReplicaState(replica_id=2, replica_epoch=77),
-        max_wait_ms=500,
-        min_bytes=1,
-        max_bytes=10 << 20,
-        session_id=9,
-        session_epoch=8,
-        topics=[
-            FetchTopic(
-                topic_id=topic_id,
-                partitions=[
-                    FetchPartition(
-                        partition=p.index,
-                        current_leader_epoch=p.leader_epoch,
-                        fetch_offset=p.fetch_offset,
-                        last_fetched_epoch=p.last_epoch,
-                        log_start_offset=p.log_start_offset,
-                        partition_max_bytes=p.bytes_max,
-                    )
-                    for p in partitions
-                ],
-            )
-            for topic_id, partitions in wanted.items()
-        ],
-        forgotten_topics_data=[
-            ForgottenTopic(topic_id=ID, partitions=[4, 5]),
-            ForgottenTopic(topic_id=TOPIC_ID, partitions=[6]),
-        ],
-    )
-
-
-def test_a_followers_request_is_read_by_hand_as_it_was_written() -> None:
-    many = [WantedPartition(number, 5, 1 << 40, 4, 7, 9) for number in range(300)]
-    wanted = {TOPIC_ID: many, ID: [WantedPartition(1, *[2] * 5)]}
-    terms = FetchTerms(b"raftlog-replica-2", 2, 77, 500, 1, 10 << 20)
-    frame = encode_fetch(terms, 3, (9, 8), wanted, {ID: [4, 5], TOPIC_ID: [6]})[4:]
-    start = parse_request_header(frame).body_offset
-    told = parse_replica_fetch(memoryview(frame), start)
-    assert told is not None
-    assert told[:7] == (500, 1, 10 << 20, 9, 8, 2, 77)
-    assert told.wanted == [(topic_id, [(*p, 0) for p in partitions]) for topic_id, partitions in wanted.items()]
-    assert told.forgotten == [(ID, [4, 5]), (TOPIC_ID, [6])]
-    for end in range(len(frame)):
-        assert parse_replica_fetch(memoryview(frame)[:end], start) is None
-    consumer = encode(FetchRequest(max_wait_ms=500, topics=[FetchTopic(topic_id=ID)]), VERSION)
-    assert parse_replica_fetch(memoryview(consumer), 0) is None
-
-
-def test_an_answer_that_the_codec_makes_is_understood() -> None:
-    answer = FetchResponse(
-        session_id=12,
-        responses=[
-            FetchableTopicResponse(
-                topic_id=TOPIC_ID,
-                partitions=[
-                    PartitionData(partition_index=0, high_watermark=5, log_start_offset=2, records=b"r" * 300),
-                    PartitionData(
-                        partition_index=1,
-                        high_watermark=6,
-                        diverging_epoch=EpochEndOffset(epoch=3, end_offset=44),
-                        current_leader=LeaderIdAndEpoch(leader_id=1, leader_epoch=9),
-                        records=b"",
-                    ),
-                ],
-            ),
-            FetchableTopicResponse(topic_id=ID, partitions=[PartitionData(partition_index=7, error_code=6)]),
-        ],
-    )
-    frame = encode_response_header(1, VERSION, 21) + encode(answer, VERSION)
-    told = decode_fetch_answer(memoryview(frame))
-    assert (told.correlation_id, told.error, told.session_id) == (21, 0, 12)
-    first, second, third = told.partitions
-    assert (first.topic_id, first.index, first.error, first.high_watermark, first.log_start_offset) == (
-        TOPIC_ID, 0, 0, 5, 2,
-    )  # fmt: skip
-    assert bytes(first.records) == b"r" * 300 and first.diverging is None
-    assert second.diverging == (3, 44) and len(second.records) == 0
-    assert (third.topic_id, third.index, third.error) == (ID, 7, 6)
 
 
 def produce(index: int, *values: str, acks: int = -1) -> ProduceRequest:
@@ -254,7 +145,7 @@ def test_a_consumer_reads_from_the_replica_in_its_rack(tmp_path: Path) -> None:
             cluster.create_topic((1, 2, 3))
             cluster[1].append("x")
             await until(cluster.is_replicated)
-            cluster[1].fetches.rack_of = racks.get
+            cluster[1].fetches.consumers.rack_of = racks.get
             async with Client(cluster[1]) as leader, Client(cluster[2]) as follower:
                 assert only(await leader.ask(fetch(0, rack="a"), 13)).preferred_read_replica == -1
                 assert only(await leader.ask(fetch(0, rack="nowhere"), 13)).preferred_read_replica == -1

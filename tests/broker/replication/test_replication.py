@@ -11,7 +11,7 @@ import pytest
 from raftlog.broker.runtime import partition_manager
 from raftlog.broker.runtime.delayed_operation import Mark
 from raftlog.broker.runtime.partition import Partition
-from raftlog.broker.runtime.replication.fetch_codec import FetcherSettings
+from raftlog.broker.runtime.replication.settings import FetcherSettings
 from raftlog.metadata.records import PartitionState
 from raftlog.wire.errors import ErrorCode
 from tests.broker.replication.brokers import Cluster, run
@@ -123,7 +123,7 @@ def test_a_leader_that_comes_back_opens_what_its_followers_ask_for_in_slices(
 
             def count_open() -> None:
                 opened.append(len(list(cluster[1].partitions.open_partitions())))
-                held.append(len(cluster[1].fetches.held_back))
+                held.append(len(cluster[1].fetches.followers.held_back))
                 if opened[-1] < count:
                     asyncio.get_running_loop().call_soon(count_open)
 
@@ -134,7 +134,7 @@ def test_a_leader_that_comes_back_opens_what_its_followers_ask_for_in_slices(
             for index in range(count):
                 cluster[1].append("y", index=index)
             await until(lambda: all(cluster.is_replicated(index) for index in range(count)))
-            assert cluster[1].fetches.held_back == {}
+            assert cluster[1].fetches.followers.held_back == {}
             # Each follower watches each partition once, and what it has is known.
             assert all(cluster[1].partition(index).watchers(Mark.LOG_END) == 2 for index in range(count))
 

@@ -8,7 +8,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from raftlog.broker.core.log.epochs import LeaderEpochs
-from raftlog.broker.core.replica.following import UNDEFINED, Follows, diverging, meet, reaction_to, truncation_offset
+from raftlog.broker.core.replica.following import (
+    UNDEFINED,
+    ReplicaState,
+    handle_out_of_range,
+    is_diverging,
+    state_after,
+    truncation_offset,
+)
 from raftlog.broker.core.replica.leadership import Leadership, LeaderTerms, Reaction
 from raftlog.metadata.cluster_commands import IsrProposal
 from raftlog.metadata.records import NO_LEADER, PartitionState
@@ -110,7 +117,7 @@ class Node:
         self.broker_epoch = node_id
         self.known = world.metadata
         self.leadership: Leadership | None = None
-        self.follows = Follows.FETCHING
+        self.follows = ReplicaState.FETCHING
         self.fetch_offset = 0
         self.checkpoint = 0
         self.contacts = {number: Contact() for number in world.ids}
@@ -132,7 +139,7 @@ class Node:
 
     def _take_role(self) -> None:
         self.leadership = None
-        self.follows = Follows.FETCHING
+        self.follows = ReplicaState.FETCHING
         self.fetch_offset = self.log.log_end_offset
         if not self.leads:
             return
@@ -189,7 +196,7 @@ class Node:
             epoch, end = log.end_offset_for_epoch(fetch.last_epoch)
             if epoch == UNDEFINED or fetch.offset < log.log_start_offset:
                 return out_of_range
-            if diverging(epoch, end, fetch.last_epoch, fetch.offset):
+            if is_diverging(epoch, end, fetch.last_epoch, fetch.offset):
                 return Answer(ErrorCode.NONE, (), log.high_watermark, log.log_start_offset, (epoch, end))
         if not log.log_start_offset <= fetch.offset <= log.log_end_offset:
             return out_of_range
@@ -223,7 +230,7 @@ class Node:
         """The request that it would send now."""
         if self.leadership is not None or self.known.leader in (NO_LEADER, self.node_id):
             return None
-        if self.follows not in (Follows.FETCHING, Follows.WAITING):
+        if self.follows not in (ReplicaState.FETCHING, ReplicaState.WAITING):
             return None
         last_epoch = self.log.epochs.latest
         return Fetch(
@@ -244,7 +251,7 @@ class Node:
             return "of another position: passed over"
         log = self.log
         if answer.error is ErrorCode.OFFSET_OUT_OF_RANGE:
-            meeting = meet(answer.log_start, answer.log_end, log.log_end_offset)
+            meeting = handle_out_of_range(answer.log_start, answer.log_end, log.log_end_offset)
             if meeting.truncate_to != UNDEFINED:
                 self._cut(meeting.truncate_to)
             elif meeting.restart_at != UNDEFINED:
@@ -252,9 +259,9 @@ class Node:
             self.fetch_offset = meeting.fetch_offset
             return f"begins again at {self.fetch_offset}"
         if answer.error is not ErrorCode.NONE:
-            self.follows = reaction_to(answer.error)
+            self.follows = state_after(answer.error)
             return f"{answer.error.name}: {self.follows.value}"
-        self.follows = Follows.FETCHING
+        self.follows = ReplicaState.FETCHING
         if answer.diverging is not None:
             self._cut(truncation_offset(log, self.fetch_offset, *answer.diverging))
             self.fetch_offset = log.log_end_offset

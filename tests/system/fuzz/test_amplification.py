@@ -208,13 +208,19 @@ def test_refused_records_are_listed_up_to_a_bound_for_the_whole_request(
 
 def test_fetch_sessions_remember_a_bounded_number_of_partitions_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "PARTITIONS_MAX", 100)
-    sessions: session.FetchSessions[str] = session.FetchSessions(1000, itertools.count(1).__next__, lambda entry: None)
+    sessions = session.FetchSessions(1000, itertools.count(1).__next__)
 
-    def opened(count: int) -> session.FetchSession[str]:
-        made = sessions.open(True, 0)
-        for index in range(count):
-            made.put(session.TopicKey("", b"\1" * 16), index)
-        sessions.count(made)
+    def told(session_id: int, epoch: int, count: int, topic_id: bytes = b"\1" * 16) -> session.FetchSession | ErrorCode:
+        partitions = [FetchPartition(partition=index) for index in range(count)]
+        topics = [FetchTopic(topic_id=topic_id, partitions=partitions)]
+        request = FetchRequest(session_id=session_id, session_epoch=epoch, topics=topics)
+        made = sessions.apply(request, 17, 0, selects_replicas=False)
+        sessions.check_invariants()
+        return made
+
+    def opened(count: int) -> session.FetchSession:
+        made = told(session.NO_SESSION, session.INITIAL_EPOCH, count)
+        assert isinstance(made, session.FetchSession)
         return made
 
     first, second = opened(60), opened(40)
@@ -223,11 +229,10 @@ def test_fetch_sessions_remember_a_bounded_number_of_partitions_together(monkeyp
     assert len(third.partitions) == 1, "the request itself is still answered in full"
     sessions.close(first.session_id)
     fourth = opened(60)
-    assert fourth.session_id != session.NO_SESSION, "closed sessions still count"
-    fourth.put(session.TopicKey("", b"\2" * 16), 0)
-    sessions.count(fourth)
+    assert fourth.session_id == 4, "closed sessions still count"
+    assert told(4, 1, 1, b"\2" * 16) is fourth
     assert fourth.session_id == session.NO_SESSION, "a session that grows is not looked at"
-    assert sessions.resume(4, 1, True, 0) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert told(4, 2, 0) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
 def test_a_member_of_a_group_may_not_bring_any_number_of_protocols_for_nothing(
