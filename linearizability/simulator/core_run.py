@@ -343,7 +343,7 @@ class CoreRun(BaseSimulation):
         first, second = self.slots[a - 1].process, self.slots[b - 1].process
         if first is None or second is None:
             return
-        if self.world.network.blocked(a, b) or self.world.network.blocked(b, a):
+        if self.world.links.blocked(a, b) or self.world.links.blocked(b, a):
             self.world.scheduler.at(self.world.now + 0.1, self._try_to_connect, a, b)
             return
         for here, there in ((first, b), (second, a)):
@@ -388,7 +388,7 @@ class CoreRun(BaseSimulation):
         leaves = self.slots[source - 1].process
         now = leaves.loop.time() if leaves is not None else world.now
         for copy in range(copies):
-            delay = world.network.delays.draw(rng)
+            delay = world.links.delays.draw(rng)
             if copy and rng.random() < 0.2:
                 delay += 3.0 * rng.random()
             if unreliable.delayed and rng.random() < unreliable.delayed:
@@ -402,7 +402,7 @@ class CoreRun(BaseSimulation):
 
     def _arrive(self, source: int, target: int, message: Message) -> None:
         process = self.slots[target - 1].process
-        if process is not None and not self.world.network.blocked(source, target):
+        if process is not None and not self.world.links.blocked(source, target):
             process.loop.call_soon(process.receive, source, message)
 
     # What is watched ---------------------------------------------------------------------------------------------

@@ -62,7 +62,7 @@ class Injector:
         """No fault lasts longer than this moment; everybody who can is started again."""
         self.over = True
         self._cuts.clear()
-        self.world.network.heal_all()
+        self.world.links.heal_all()
         for node in self.nodes:
             machine = self.world.machines[node]
             machine.disk.full = False
@@ -155,7 +155,7 @@ class Injector:
         links = list(links)
         for link in links:
             self._cuts[link] = self._cuts.get(link, 0) + 1
-            self.world.network.cut(*link)
+            self.world.links.cut(*link)
         self.world.scheduler.at(self.world.now + seconds, self._release, links)
         return True
 
@@ -164,7 +164,7 @@ class Injector:
             left = self._cuts.get(link, 1) - 1
             self._cuts[link] = left
             if left <= 0:
-                self.world.network.heal(*link)
+                self.world.links.heal(*link)
 
     def _sides(self, machine: Machine, fault: Fault) -> list[int]:
         return [node for node in fault.others if node != machine.node]

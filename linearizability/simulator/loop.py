@@ -17,10 +17,7 @@ from collections import deque
 from collections.abc import Callable
 from contextvars import Context
 from random import Random
-from typing import TYPE_CHECKING, Any, TypeVar
-
-if TYPE_CHECKING:
-    from raftlog.linearizability.simulator.network import Network
+from typing import Any, Protocol, TypeVar
 
 logger = logging.getLogger("raftlog.simulator")
 
@@ -36,6 +33,16 @@ EVENTS_MAX = 20_000_000
 
 class TooManyEvents(Exception):
     """A run does not end: something calls itself back without time passing, or without bound."""
+
+
+class Sockets(Protocol):
+    """What a loop makes connections with: a simulated network."""
+
+    async def connect(self, loop: SimulatedLoop, factory: Callable[[], Any], address: tuple[str, int]) -> Any:
+        """(transport, protocol) of a connection to who listens there."""
+
+    def listen(self, loop: SimulatedLoop, factory: Callable[[], Any], address: tuple[str, int]) -> Any:
+        """A server that makes a protocol for each connection."""
 
 
 class Timer:
@@ -147,9 +154,9 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     `node` is who it is for others. `local_time` is ahead of the scheduler's while the process is busy.
     """
 
-    def __init__(self, scheduler: Scheduler, network: Network, node: int, name: str) -> None:
+    def __init__(self, scheduler: Scheduler, sockets: Sockets, node: int, name: str) -> None:
         self.scheduler = scheduler
-        self.network = network
+        self._sockets = sockets
         self.node = node
         self.name = name
         self.dead = False
@@ -335,11 +342,11 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
 
     async def create_connection(self, protocol_factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:
         """See asyncio; over the simulated network."""
-        return await self.network.connect(self, protocol_factory, (str(host), int(port)))
+        return await self._sockets.connect(self, protocol_factory, (str(host), int(port)))
 
     async def create_server(self, protocol_factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:
         """See asyncio; on the simulated network."""
-        return self.network.listen(self, protocol_factory, (str(host), int(port)))
+        return self._sockets.listen(self, protocol_factory, (str(host), int(port)))
 
     def add_signal_handler(self, sig: int, callback: Callback, *args: object) -> None:
         """See asyncio, and `deliver_signal`."""
@@ -406,7 +413,7 @@ async def _never() -> None:
     """What a task of a dead process runs: nothing; its first step is never taken."""
 
 
-def new_loop(scheduler: Scheduler, network: Network, node: int, name: str) -> SimulatedLoop:
+def new_loop(scheduler: Scheduler, sockets: Sockets, node: int, name: str) -> SimulatedLoop:
     """The loop of a new process."""
     # What asyncio offers beyond this (pipes, subprocesses, raw sockets) is not there, and says so when it is called.
-    return SimulatedLoop(scheduler, network, node, name)  # type: ignore[abstract]
+    return SimulatedLoop(scheduler, sockets, node, name)  # type: ignore[abstract]

@@ -1,23 +1,17 @@
-"""The network between simulated hosts: TCP as programs see it, with delays, losses, cuts and dead ends.
+"""The network between simulated hosts: names, listeners and connections, as programs see TCP.
 
-A link is one direction between two nodes. What is lost on it is sent again by TCP, so a program sees a late byte, a
-stalled connection or, after long, a broken one; never a missing or a swapped byte. A cut link holds everything back
-until it heals. A connection whose other end has no process any more answers with a reset, a host without power
-with nothing.
+A connection whose other end has no process any more answers with a reset, a host without power with nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from random import Random
 from typing import Any
-from zlib import crc32
 
-from raftlog.linearizability.simulator.loop import Scheduler, SimulatedLoop
-from raftlog.linearizability.simulator.trace import Trace
-from raftlog.linearizability.simulator.transport import Endpoint, Pipe
+from raftlog.linearizability.simulator.links import Links
+from raftlog.linearizability.simulator.loop import SimulatedLoop
+from raftlog.linearizability.simulator.transport import Endpoint
 
 Address = tuple[str, int]
 
@@ -28,118 +22,21 @@ SYN_AGAIN_SECONDS = 1.0
 """When a connection's first packet is sent again, as in Linux; then after twice that, and so on."""
 
 
-@dataclass(slots=True)
-class Delays:
-    """What a link does to what it carries; seconds and probabilities.
-
-    Nearly all takes between `low` and `high`, most of it near `low`; with probability `lost` it is lost and sent
-    again after `again`; with probability `split` a piece arrives in two.
-    """
-
-    low: float = 0.000_05
-    high: float = 0.000_5
-    lost: float = 0.0
-    again: float = 0.2
-    split: float = 0.02
-
-    def draw(self, random: Random) -> float:
-        """How long one piece takes."""
-        delay = self.low + (self.high - self.low) * random.random() ** 3
-        while self.lost and random.random() < self.lost:
-            delay += self.again * (0.5 + random.random())
-        return delay
-
-
-@dataclass(slots=True)
-class Link:
-    """One direction between two nodes."""
-
-    delays: Delays
-    cut_since: float | None = None
-    stalled: list[Pipe] = field(default_factory=list)
-
-
 class Network:
-    """All links and listeners. Nodes are numbers; a host name belongs to one node.
+    """All hosts and listeners. Nodes are numbers; a host name belongs to one node."""
 
-    `down` holds nodes without power. `on_bytes(from, to, bytes)` sees everything that is sent.
-    """
-
-    def __init__(self, scheduler: Scheduler, random: Random, trace: Trace, delays: Delays) -> None:
-        self.scheduler = scheduler
-        self.random = random
-        self.trace = trace
-        self.delays = delays
-        self.links: dict[tuple[int, int], Link] = {}
-        self.down: dict[int, bool] = {}
-        self.unacknowledged_seconds_max = 10.0
-        self.connections = 0
-        self.bytes_sent = 0
+    def __init__(self, links: Links) -> None:
+        self.links = links
         self._nodes: dict[str, int] = {}
         self._listeners: dict[Address, SimulatedServer] = {}
         self._endpoints: dict[Endpoint, None] = {}
         self._next_port = 40_000
 
-    # Hosts and links ---------------------------------------------------------------------------------------
+    # Hosts ---------------------------------------------------------------------------------------
 
     def add_host(self, name: str, node: int) -> None:
         """Give a node a name to listen on and to be reached at."""
         self._nodes[name] = node
-
-    def link(self, source: int, target: int) -> Link:
-        """The link from one node to another."""
-        found = self.links.get((source, target))
-        if found is None:
-            found = self.links[source, target] = Link(self.delays)
-        return found
-
-    def cut(self, source: int, target: int) -> None:
-        """Let nothing through from one node to another; the other direction is a link of its own."""
-        link = self.link(source, target)
-        if link.cut_since is None:
-            link.cut_since = self.scheduler.now
-
-    def heal(self, source: int, target: int) -> None:
-        """What was held back arrives as TCP sends it again."""
-        link = self.link(source, target)
-        if link.cut_since is None:
-            return
-        lasted = self.scheduler.now - link.cut_since
-        link.cut_since = None
-        self._resend(link, lasted)
-
-    def heal_all(self) -> None:
-        """No link is cut any more."""
-        for source, target in sorted(self.links):
-            self.heal(source, target)
-
-    def _resend(self, link: Link, lasted: float) -> None:
-        stalled, link.stalled = link.stalled, []
-        for pipe in stalled:
-            # TCP doubles its patience with each try: the longer it lasted, the later it notices that all is well.
-            pipe.resume(self.scheduler.now + self.random.random() * min(max(lasted, 0.2), 3.0))
-
-    def power(self, node: int, *, on: bool) -> None:
-        """A host without power neither sends nor answers; with it again, it answers old connections with resets."""
-        if not on:
-            self.down[node] = True
-            return
-        self.down.pop(node, None)
-        for (_, target), link in sorted(self.links.items()):
-            if target == node and link.cut_since is None:
-                self._resend(link, 1.0)
-
-    def blocked(self, source: int, target: int) -> bool:
-        """Whether nothing comes through just now."""
-        if target in self.down or source in self.down:
-            return True
-        link = self.links.get((source, target))
-        return link is not None and link.cut_since is not None
-
-    def sent(self, source: int, target: int, data: bytes) -> None:
-        """Note what is sent."""
-        self.bytes_sent += len(data)
-        self.trace.add(self.scheduler.now, "send", source, target, len(data), crc32(data))
 
     # Processes -----------------------------------------------------------------------------------------------
 
@@ -188,7 +85,7 @@ class Network:
         connected: asyncio.Future[Endpoint] = loop.create_future()
         attempt = _Attempt(self, loop, address, connected)
         # A busy process sends its first packet when it has come so far.
-        self.scheduler.at(loop.time(), attempt.send_syn)
+        self.links.scheduler.at(loop.time(), attempt.send_syn)
         try:
             endpoint = await connected
         except asyncio.CancelledError:
@@ -200,11 +97,10 @@ class Network:
 
     def accept(self, client: SimulatedLoop, server: SimulatedServer) -> Endpoint:
         """Make both ends of a connection; the server's process hears of it when it next runs."""
-        self.connections += 1
         self._next_port += 1
         here = (f"host{client.node}", self._next_port)
-        near = Endpoint(self, client, here, server.address)
-        far = Endpoint(self, server.loop, server.address, here)
+        near = Endpoint(self.links, client, here, server.address, self.forget)
+        far = Endpoint(self.links, server.loop, server.address, here, self.forget)
         near.join(far)
         self._endpoints[near] = None
         self._endpoints[far] = None
@@ -232,12 +128,13 @@ class _Attempt:
         self.client = client
         self.address = address
         self.connected = connected
-        self.given_up_at = network.scheduler.now + CONNECT_SECONDS_MAX
+        self.given_up_at = network.links.scheduler.now + CONNECT_SECONDS_MAX
         self.patience = SYN_AGAIN_SECONDS
 
     def send_syn(self) -> None:
         """The first packet goes out, again and again."""
-        network, scheduler = self.network, self.network.scheduler
+        network, links = self.network, self.network.links
+        scheduler = links.scheduler
         if self.connected.done() or self.client.dead:
             return
         node = network.node_of(self.address)
@@ -245,28 +142,28 @@ class _Attempt:
             self._fail(OSError(113, f"No route to host: {self.address[0]}"))
         elif scheduler.now >= self.given_up_at:
             self._fail(TimeoutError(110, "Connection timed out"))
-        elif network.blocked(self.client.node, node) or network.blocked(node, self.client.node):
+        elif links.blocked(self.client.node, node) or links.blocked(node, self.client.node):
             scheduler.at(scheduler.now + self.patience, self.send_syn)
             self.patience *= 2
         else:
-            delay = network.link(self.client.node, node).delays.draw(network.random)
+            delay = links.link(self.client.node, node).delays.draw(links.random)
             scheduler.at(scheduler.now + delay, self._arrive, node)
 
     def _arrive(self, node: int) -> None:
         if self.connected.done() or self.client.dead:
             return
-        network = self.network
-        back = network.link(node, self.client.node).delays.draw(network.random)
+        network, links = self.network, self.network.links
+        back = links.link(node, self.client.node).delays.draw(links.random)
         server = network.listener(self.address)
-        when = network.scheduler.now + back
-        if node in network.down:
+        when = links.scheduler.now + back
+        if node in links.down:
             self.send_syn()
         elif server is None:
             error = ConnectionRefusedError(111, f"Connect call failed {self.address}")
-            network.scheduler.at(when, self._fail, error)
+            links.scheduler.at(when, self._fail, error)
         else:
             endpoint = network.accept(self.client, server)
-            network.scheduler.at(when, self._established, endpoint)
+            links.scheduler.at(when, self._established, endpoint)
 
     def _fail(self, error: OSError) -> None:
         if not self.client.dead:

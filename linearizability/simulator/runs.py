@@ -8,9 +8,9 @@ from random import Random
 from typing import Any, Protocol
 
 from raftlog.linearizability.simulator.faults import Fault
+from raftlog.linearizability.simulator.links import Delays
 from raftlog.linearizability.simulator.loop import TooManyEvents
 from raftlog.linearizability.simulator.machine_facts import replaced
-from raftlog.linearizability.simulator.network import Delays
 from raftlog.linearizability.simulator.violation import RunResult, Violation
 from raftlog.linearizability.simulator.world import Machine, World
 

@@ -8,12 +8,10 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from raftlog.linearizability.simulator.links import Links
 from raftlog.linearizability.simulator.loop import SimulatedLoop
-
-if TYPE_CHECKING:
-    from raftlog.linearizability.simulator.network import Network
 
 HIGH_WATER_BYTES = 256 * 1024
 """So much may be on its way or unread before the sender is told to pause: its own buffer and the two sockets'."""
@@ -38,10 +36,10 @@ class Pipe:
     Invariants: chunks arrive in the order in which they were sent; while the link is cut none arrives.
     """
 
-    __slots__ = ("_last_arrival", "_moving", "_network", "_stalled", "sink", "source")
+    __slots__ = ("_last_arrival", "_links", "_moving", "_stalled", "sink", "source")
 
-    def __init__(self, network: Network, source: Endpoint, sink: Endpoint) -> None:
-        self._network = network
+    def __init__(self, links: Links, source: Endpoint, sink: Endpoint) -> None:
+        self._links = links
         self.source = source
         self.sink = sink
         self._moving: deque[Chunk] = deque()
@@ -50,28 +48,28 @@ class Pipe:
 
     def send(self, chunk: Chunk, when: float) -> None:
         """Carry a chunk that leaves at `when`."""
-        network = self._network
+        links = self._links
         self._moving.append(chunk)
         if self._stalled:
             return
         source, target = self.source.loop.node, self.sink.loop.node
         if source == target:
-            arrival = when + network.delays.low
+            arrival = when + links.delays.low
         else:
-            arrival = when + network.link(source, target).delays.draw(network.random)
+            arrival = when + links.link(source, target).delays.draw(links.random)
         self._last_arrival = max(self._last_arrival, arrival)
-        network.scheduler.at(self._last_arrival, self._arrive)
+        links.scheduler.at(self._last_arrival, self._arrive)
 
     def _arrive(self) -> None:
         if self._stalled or not self._moving:
             return
-        network = self._network
+        links = self._links
         source, target = self.source.loop.node, self.sink.loop.node
-        if source != target and network.blocked(source, target):
+        if source != target and links.blocked(source, target):
             self._stalled = True
-            network.link(source, target).stalled.append(self)
-            patience = network.unacknowledged_seconds_max * (0.5 + network.random.random())
-            network.scheduler.at(network.scheduler.now + patience, self._give_up)
+            links.link(source, target).stalled.append(self.resume)
+            patience = links.unacknowledged_seconds_max * (0.5 + links.random.random())
+            links.scheduler.at(links.scheduler.now + patience, self._give_up)
             return
         self.sink.arrived(self._moving.popleft())
 
@@ -81,7 +79,7 @@ class Pipe:
             self._stalled = False
             self._last_arrival = max(self._last_arrival, when)
             for _ in self._moving:
-                self._network.scheduler.at(self._last_arrival, self._arrive)
+                self._links.scheduler.at(self._last_arrival, self._arrive)
 
     def _give_up(self) -> None:
         """Nothing was acknowledged for too long."""
@@ -97,12 +95,19 @@ class Endpoint(asyncio.Transport):
     """One end. States: waiting (no protocol yet), open, closing (sends what it has, reads nothing), closed."""
 
     def __init__(
-        self, network: Network, loop: SimulatedLoop, local: tuple[str, int], remote: tuple[str, int]
+        self,
+        links: Links,
+        loop: SimulatedLoop,
+        local: tuple[str, int],
+        remote: tuple[str, int],
+        forget: Callable[[Endpoint], None],
     ) -> None:
+        """`forget` is called when this end is closed."""
         super().__init__({"peername": remote, "sockname": local, "socket": None})
         self.loop = loop
         self.peer: Endpoint | None = None
-        self._network = network
+        self._links = links
+        self._forget = forget
         self._pipe: Pipe | None = None
         self._protocol: Any = None
         self._inbox: deque[Chunk] = deque()
@@ -120,8 +125,8 @@ class Endpoint(asyncio.Transport):
     def join(self, other: Endpoint) -> None:
         """Make two ends one connection."""
         self.peer, other.peer = other, self
-        self._pipe = Pipe(self._network, self, other)
-        other._pipe = Pipe(self._network, other, self)
+        self._pipe = Pipe(self._links, self, other)
+        other._pipe = Pipe(self._links, other, self)
 
     def begin(self, protocol: Any) -> None:
         """The process takes the connection."""
@@ -158,14 +163,14 @@ class Endpoint(asyncio.Transport):
         self._inbox.clear()
         if self._pipe is not None:
             self._pipe.clear()
-        self._network.forget(self)
+        self._forget(self)
         if self._protocol is not None:
             self.loop.call_soon(self._protocol.connection_lost, error)
 
     def process_died(self, *, silent: bool) -> None:
         """The kernel closes the connection, unless the host is gone as well."""
         self._process_dead = True
-        self._network.forget(self)
+        self._forget(self)
         if silent or self._pipe is None:
             if self._pipe is not None:
                 self._pipe.clear()
@@ -211,9 +216,9 @@ class Endpoint(asyncio.Transport):
             parts.append(chunk)
             size += len(chunk)
         data = parts[0] if len(parts) == 1 else b"".join(parts)
-        random = self._network.random
+        random = self._links.random
         limit = READ_BYTES_MAX
-        if random.random() < self._network.delays.split:
+        if random.random() < self._links.delays.split:
             limit = 1 + int(random.random() * len(data))
         if len(data) > limit:
             inbox.appendleft(data[limit:])
@@ -248,7 +253,7 @@ class Endpoint(asyncio.Transport):
             return
         chunk = bytes(data)
         assert self._pipe is not None and self.peer is not None
-        self._network.sent(self.loop.node, self.peer.loop.node, chunk)
+        self._links.sent(self.loop.node, self.peer.loop.node, chunk)
         self._unacknowledged += len(chunk)
         self._pipe.send(chunk, self.loop.time())
         if self._unacknowledged > self._high and not self._write_paused:
@@ -276,7 +281,7 @@ class Endpoint(asyncio.Transport):
             return
         self.write_eof()
         self._closing = True
-        self._network.forget(self)
+        self._forget(self)
         self.loop.call_soon(self._connection_lost, None)
 
     def abort(self) -> None:
@@ -285,7 +290,7 @@ class Endpoint(asyncio.Transport):
             return
         already = self._closing
         self._closing = True
-        self._network.forget(self)
+        self._forget(self)
         self._send_reset()
         if not already:
             self.loop.call_soon(self._connection_lost, None)

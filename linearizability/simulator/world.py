@@ -7,9 +7,10 @@ from random import Random
 from typing import Any
 
 from raftlog.linearizability.simulator.disk import FaultyDisk, FilesOnDisk
+from raftlog.linearizability.simulator.links import Delays, Links
 from raftlog.linearizability.simulator.loop import Scheduler, new_loop
 from raftlog.linearizability.simulator.machine_facts import EPOCH_SECONDS
-from raftlog.linearizability.simulator.network import Delays, Network
+from raftlog.linearizability.simulator.network import Network
 from raftlog.linearizability.simulator.trace import Trace
 
 Program = Callable[["Machine"], Coroutine[Any, Any, object]]
@@ -102,7 +103,7 @@ class Machine:
         if self.powered_off:
             self.powered_off = False
             self.boots += 1
-            world.network.power(self.node, on=True)
+            world.links.power(self.node, on=True)
         self.disk.off = False
         self.disk.countdown = None
         self.incarnation += 1
@@ -142,7 +143,7 @@ class Machine:
         self._die(power=True)
         self.powered_off = True
         self.disk.crash(self.world.disk_random)
-        self.world.network.power(self.node, on=False)
+        self.world.links.power(self.node, on=False)
 
     def _die(self, *, power: bool) -> None:
         loop = self.loop
@@ -176,7 +177,8 @@ class World:
         self.seed = seed
         self.trace = Trace(kept_lines)
         self.scheduler = Scheduler(Random(f"{seed} scheduler"))
-        self.network = Network(self.scheduler, Random(f"{seed} network"), self.trace, delays or Delays())
+        self.links = Links(self.scheduler, Random(f"{seed} network"), self.trace, delays or Delays())
+        self.network = Network(self.links)
         self.disk_random = Random(f"{seed} disks")
         self.machines: dict[int, Machine] = {}
         self.dead_loops: list[object] = []

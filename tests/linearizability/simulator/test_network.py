@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from raftlog.linearizability.simulator.network import Delays
+from raftlog.linearizability.simulator.links import Delays
 from raftlog.linearizability.simulator.world import Machine, World
 
 ADDRESS = ("host2", 9000)
@@ -99,12 +99,12 @@ def test_bytes_arrive_in_order_in_pieces_of_any_size() -> None:
 def test_a_cut_holds_bytes_back_until_it_heals_and_only_in_its_direction() -> None:
     pair = Pair()
     pair.until(1)
-    pair.world.network.cut(1, 2)
+    pair.world.links.cut(1, 2)
     pair.client.transport.write(b"there")
     pair.server.transport.write(b"back")
     pair.until(3)
     assert pair.client.received == b"back" and pair.server.received == b""
-    pair.world.network.heal(1, 2)
+    pair.world.links.heal(1, 2)
     pair.until(7)
     assert pair.server.received == b"there" and pair.client.events == ["made"]
 
@@ -112,7 +112,7 @@ def test_a_cut_holds_bytes_back_until_it_heals_and_only_in_its_direction() -> No
 def test_a_long_cut_breaks_the_connection_of_who_has_sent_something() -> None:
     pair = Pair()
     pair.until(1)
-    pair.world.network.cut(1, 2)
+    pair.world.links.cut(1, 2)
     pair.client.transport.write(b"there")
     pair.until(60)
     assert isinstance(pair.client.lost, TimeoutError) and pair.server.lost_at is None
@@ -163,10 +163,10 @@ def test_who_is_not_there_refuses_and_who_is_cut_off_is_tried_again() -> None:
     pair.until(1)
     assert isinstance(pair.failure, ConnectionRefusedError)
     other = Pair()
-    other.world.network.cut(2, 1)
+    other.world.links.cut(2, 1)
     other.until(2)
     assert other.client.events == [] and other.failure is None
-    other.world.network.heal(2, 1)
+    other.world.links.heal(2, 1)
     other.until(8)
     assert other.client.events == ["made"]
 
