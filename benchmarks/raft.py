@@ -153,10 +153,10 @@ def wait_for_leader(processes: list[Process]) -> tuple[Process, float]:
             assert process.process.stdout is not None
             selector.register(process.process.stdout, selectors.EVENT_READ, process)
         while True:
-            for key, _ in selector.select():
-                answer = key.data.read()
-                if answer.get("leads"):
-                    return key.data, answer["at"]
+            process = selector.select()[0][0].data
+            answer = process.read()
+            if answer.get("leads"):
+                return process, answer["at"]
 
 
 def measure(directory: Path, seconds: float, size: int, nodes: int) -> dict[str, Any]:

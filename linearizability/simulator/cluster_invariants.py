@@ -298,13 +298,13 @@ class ClusterInvariants:
         )
 
     def _replicas(self, key: Key) -> dict[int, Partition]:
-        found = {}
-        for node, broker in self._brokers():
-            if broker._has_logs:
-                for partition in broker.partitions.open_partitions():
-                    if (partition.topic, partition.index, partition.topic_id) == key:
-                        found[node] = partition
-        return found
+        return {
+            node: partition
+            for node, broker in self._brokers()
+            if broker._has_logs
+            for partition in broker.partitions.open_partitions()
+            if (partition.topic, partition.index, partition.topic_id) == key
+        }
 
     def all_in_sync(self) -> bool:
         """Whether every partition has a leader and all its replicas in its ISR."""

@@ -14,6 +14,7 @@ from zlib import crc32
 from raftlog.linearizability.simulator.journals import Mirror
 from raftlog.linearizability.simulator.violation import Violation
 from raftlog.raft.core.configuration import Configuration
+from raftlog.raft.core.errors import RaftViolation
 from raftlog.raft.core.messages import Message, RequestVote, RequestVoteReply
 from raftlog.raft.core.raft import Raft
 from raftlog.raft.core.state import Role
@@ -37,13 +38,14 @@ class Watched(Protocol):
 class _Seen:
     """What was seen of a node in its present life."""
 
-    __slots__ = ("committed", "leads", "raft", "term")
+    __slots__ = ("committed", "leads", "log_ends", "raft", "term")
 
     def __init__(self, raft: Raft) -> None:
         self.raft = raft
         self.term = 0
         self.committed = raft.committed
         self.leads = False
+        self.log_ends = (0, 0, 0)
 
 
 class RaftInvariants:
@@ -91,6 +93,14 @@ class RaftInvariants:
         seen.term, seen.leads = raft.term, leads
         if raft.committed != seen.committed:
             self._committed(watched.node, raft, seen)
+        log_ends = (raft.log.base.index, raft.log.last_index, raft.log.last_term)
+        try:
+            raft.check_invariants()
+            if log_ends != seen.log_ends:
+                raft.log.check_invariants()
+        except RaftViolation as error:
+            self._fail("core", f"node {watched.node}: {error}")
+        seen.log_ends = log_ends
 
     def _leads(self, node: int, raft: Raft) -> None:
         other = self.leaders.setdefault(raft.term, node)

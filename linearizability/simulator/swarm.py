@@ -106,8 +106,8 @@ def campaign(
         for results in _windowed(pool.apply_async, batches(), 2 * (os.cpu_count() or 1)):
             for result in results:
                 whole.add(result)
-                if result.failed:
-                    tell(f"{part} seed {result.seed}: {result.invariant}: {result.violation} (at {result.at:.3f} s)")
+            for result in [one for one in results if one.failed]:
+                tell(f"{part} seed {result.seed}: {result.invariant}: {result.violation} (at {result.at:.3f} s)")
             if time.monotonic() - told > TOLD_SECONDS:
                 told = time.monotonic()
                 tell(f"{part}: {whole.seeds} seeds, {len(whole.failing)} failing, after {told - began:.0f} s")

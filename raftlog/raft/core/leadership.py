@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from raftlog.raft.core.configuration import Configuration, Voter
 from raftlog.raft.core.entries import Entry, configuration_data
+from raftlog.raft.core.errors import RaftViolation
 from raftlog.raft.core.log import RaftLog
 from raftlog.raft.core.messages import (
     NO_REPLY,
@@ -117,6 +118,17 @@ class Leadership:
         self._began = now
         self._last_contact: dict[int, float] = {}
         self._heartbeat_wanted = True
+
+    def check_invariants(self, committed: int) -> None:
+        """Raises RaftViolation when an invariant does not hold."""
+        for progress in self.progress.values():
+            progress.check_invariants(self._log.last_index, committed)
+        if self._log.term_at(max(self.first_index, self._log.base.index)) != self._term:
+            raise RaftViolation(f"the entry that began term {self._term} is gone from its leader's log")
+        # Until an entry of its own term is committed, a leader may know less than was.
+        earlier, _ = self._log.configuration_at(self._log.configuration_index - 1)
+        if earlier > committed >= self.first_index:
+            raise RaftViolation(f"the configurations at {earlier} and after it are both uncommitted")
 
     # -- who is there ------------------------------------------------------------------------------
 

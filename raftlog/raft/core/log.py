@@ -137,6 +137,19 @@ class RaftLog:
         """How many entries of the application there are up to `index`."""
         return index - self.internal_up_to(index)
 
+    def check_invariants(self) -> None:
+        """Raises RaftViolation when an invariant of the class does not hold. Costs as much as the log is long."""
+        before: Base | Entry = self.base
+        for entry in self._entries:
+            if entry.index != before.index + 1 or entry.term < before.term:
+                raise RaftViolation(f"entry {entry.index} of term {entry.term} after {before[:2]}")
+            before = entry
+        internal = [entry.index for entry in self._entries if kind_of(entry.data) is not Kind.APPLICATION]
+        if internal != self._internal:
+            raise RaftViolation(f"entries {internal} are not the application's, and {self._internal} count as such")
+        if any(self.entry(index).data[2:] != each.encode() for index, each in self._configurations):
+            raise RaftViolation("a configuration in force is not the one in the log")
+
     # -- writing -----------------------------------------------------------------------------------
 
     def append(self, entries: Iterable[Entry]) -> None:

@@ -10,6 +10,8 @@ from collections import deque
 from enum import Enum
 from typing import NamedTuple
 
+from raftlog.raft.core.errors import RaftViolation
+
 INFLIGHT_BYTES_MAX = 8 * 1024 * 1024
 """Entries sent to one node and not yet acknowledged: what a slow node may cost the leader in its socket's queue."""
 INFLIGHT_MESSAGES_MAX = 256
@@ -78,6 +80,17 @@ class Progress:
         self.inflight: deque[Sent] = deque()
         self.snapshot: OutgoingSnapshot | None = None
         self.probe(next_index)
+
+    def check_invariants(self, last_index: int, committed: int) -> None:
+        """Raises RaftViolation when an invariant does not hold; `last_index` and `committed` are the leader's."""
+        if not self.match < self.next <= last_index + 1:
+            raise RaftViolation(f"match {self.match}, next {self.next} in a log that ends at {last_index}")
+        if self.sent_commit > min(self.match, committed):
+            raise RaftViolation(f"{self.sent_commit} was told as committed, match {self.match}, commit {committed}")
+        if self.inflight and self.mode is not Mode.REPLICATE:
+            raise RaftViolation(f"{len(self.inflight)} messages are under way to a node in mode {self.mode.value}")
+        if self.acknowledged_offset > self.sent_offset or self.acknowledged_sequence > self.sent_sequence:
+            raise RaftViolation("more is acknowledged than was sent")
 
     # -- modes -------------------------------------------------------------------------------------
 

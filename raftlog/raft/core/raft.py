@@ -80,6 +80,7 @@ class Raft:
         self._installing = False
         self._heartbeat_at = FOREVER
         self._incoming: IncomingSnapshot | None = None
+        self._checked = (self.term, self.voted_for, self.committed)
         self._election_at = now + self._between(timing.election_min, timing.election_max)
 
     # -- what others see -----------------------------------------------------------------------------
@@ -107,6 +108,33 @@ class Raft:
 
     def _between(self, least: float, most: float) -> float:
         return least + (most - least) * self._rng()
+
+    def check_invariants(self) -> None:
+        """Raises RaftViolation when an invariant does not hold (Raft, figures 2 and 3, as far as one node sees them).
+
+        Looks at the state as it is and as it was at the last call.
+        """
+        log, state = self.log, (self.term, self.voted_for, self.committed)
+        term, voted_for, committed = self._checked
+        self._checked = state
+        if self.term < term or self.committed < committed:
+            raise RaftViolation(f"(term, vote, commit) went back from {(term, voted_for, committed)} to {state}")
+        if self.term == term and voted_for not in (NOBODY, self.voted_for):
+            raise RaftViolation(f"votes for {voted_for} and {self.voted_for} in term {term}")
+        if not log.base.index <= self.committed <= log.last_index or self.term < log.last_term:
+            raise RaftViolation(f"{state} with a log from {log.base[:2]} to {(log.last_index, log.last_term)}")
+        if not self.stable <= self._last_submitted <= log.last_index:
+            raise RaftViolation(f"synced {self.stable}, submitted {self._last_submitted}, in memory {log.last_index}")
+        self._check_role()
+
+    def _check_role(self) -> None:
+        leads, role = self.leadership is not None, self.role
+        if leads != (role is Role.LEADER) or leads != (self.leader_id == self.node_id):
+            raise RaftViolation(f"a {role.value} that follows {self.leader_id}")
+        if role in (Role.CANDIDATE, Role.LEADER) and self.voted_for != self.node_id:
+            raise RaftViolation(f"a {role.value} that votes for {self.voted_for}")
+        if self.leadership is not None:
+            self.leadership.check_invariants(self.committed)
 
     # -- connections ---------------------------------------------------------------------------------
 

@@ -368,6 +368,8 @@ class CoreWorld:
                 self.check_complete(node)
             assert raft.committed >= self.commits.get(node.node_id, 0), "the commit index went back"
             self.commits[node.node_id] = raft.committed
+            raft.check_invariants()
+            raft.log.check_invariants()
             self.check_log(node)
             self.check_committed(node)
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from raftlog.raft.core.configuration import Voter
 from raftlog.raft.core.entries import (
     NEW_TERM_DATA,
     Entry,
     configuration_data,
 )
+from raftlog.raft.core.errors import RaftViolation
 from raftlog.raft.core.leadership import LocalNode, Peer
 from raftlog.raft.core.messages import (
     NO_REPLY,
@@ -195,3 +198,23 @@ def test_a_new_address_reaches_the_members() -> None:
     node.raft.connected(3, Peer(DIRECTORIES[3], "elsewhere", 9), node.now)
     node.wait(0.1)
     assert node.raft.configuration.voter(3) == Voter(3, DIRECTORIES[3], "elsewhere", 9)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("term", 0), ("voted_for", 2), ("committed", 99), ("stable", 99), ("leader_id", 3), ("role", Role.FOLLOWER)],
+)
+def test_a_node_that_breaks_an_invariant_says_so(name: str, value: object) -> None:
+    node = Lone().lead()
+    node.raft.check_invariants()
+    setattr(node.raft, name, value)
+    with pytest.raises(RaftViolation):
+        node.raft.check_invariants()
+
+
+def test_a_leader_that_counts_more_than_was_acknowledged_says_so() -> None:
+    node = Lone().lead()
+    assert node.raft.leadership is not None
+    node.raft.leadership.progress[2].match = node.raft.log.last_index + 1
+    with pytest.raises(RaftViolation, match="match"):
+        node.raft.check_invariants()
