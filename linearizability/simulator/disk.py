@@ -134,7 +134,7 @@ class FaultyDisk:
         """The machine dies. Afterwards everything is as it is on the platter."""
         survivors = self._surviving_names(random)
         for file in {id(file): file for file in survivors.values()}.values():
-            _crash(file, random)
+            _settle(file, random)
         self.names = survivors
         self._durable_names = dict(survivors)
         self._name_changes.clear()
@@ -466,16 +466,7 @@ def _rename(names: dict[str, MemoryFile], change: dict[str, MemoryFile | None]) 
             names[path] = file
 
 
-def _some_sectors(data: bytes, random: Random) -> bytes:
-    """The size reached the platter and the data did not: zeros, or some sectors of it."""
-    sectors = bytearray(data)
-    for start in range(0, len(sectors), SECTOR):
-        if random.random() < 0.5:
-            sectors[start : start + SECTOR] = bytes(len(sectors[start : start + SECTOR]))
-    return bytes(sectors)
-
-
-def _crash(file: MemoryFile, random: Random) -> None:
+def _settle(file: MemoryFile, random: Random) -> None:
     """Let some part of what was not synced reach the platter."""
     result = bytearray(file.durable)
     mode = random.choice(("none", "all", "prefix", "any"))
@@ -492,7 +483,12 @@ def _crash(file: MemoryFile, random: Random) -> None:
             length = random.randint(0, len(data))
             _put(result, position, data[:length])
         elif mode == "any" and random.random() < 0.5:
-            _put(result, position, _some_sectors(data, random))
+            # The size reached the platter and the data did not: zeros, or some sectors of it.
+            sectors = bytearray(data)
+            for start in range(0, len(sectors), SECTOR):
+                if random.random() < 0.5:
+                    sectors[start : start + SECTOR] = bytes(len(sectors[start : start + SECTOR]))
+            _put(result, position, bytes(sectors))
     file.durable = result
     file.content = bytearray(result)
     file.pending.clear()

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from raftlog.raft.core.configuration import Configuration
+from raftlog.raft.core.election_timer import ElectionTimer
 from raftlog.raft.core.entries import NEW_TERM_DATA, Entry, configuration_data
 from raftlog.raft.core.errors import PeerViolation, RaftViolation
 from raftlog.raft.core.leadership import Leadership, LocalNode, Peer
@@ -68,12 +69,10 @@ class Raft:
         """Whether this node may lead: false while its disk fails."""
         self.installed: SnapshotContent | None = None
         """A snapshot from the leader that is on the disk and is to be restored; the caller sets it to None."""
-        self._rng = rng
         self._messages: list[tuple[int, Message]] = []
         self._writes = Writes()
         self._last_submitted = log.last_index
         self._votes: set[int] = set()
-        self._attempt = 0
         self._leader_lost = False
         self._last_contact = NEVER
         self._leader_of_term = NOBODY
@@ -81,7 +80,7 @@ class Raft:
         self._heartbeat_at = FOREVER
         self._incoming: IncomingSnapshot | None = None
         self._checked = (self.term, self.voted_for, self.committed)
-        self._election_at = now + self._between(timing.election_min, timing.election_max)
+        self._election = ElectionTimer(timing, rng, now)
 
     # -- what others see -----------------------------------------------------------------------------
 
@@ -98,16 +97,13 @@ class Raft:
     @property
     def deadline(self) -> float:
         """When `tick` has something to do, if nothing happens before."""
-        return self._heartbeat_at if self.role is Role.LEADER else self._election_at
+        return self._heartbeat_at if self.role is Role.LEADER else self._election.due
 
     @property
     def is_voter(self) -> bool:
         """Whether this node, with the disk that it has, is among the voters."""
         voter = self.configuration.voter(self.node_id)
         return voter is not None and voter.directory in (b"", self.own.peer.directory)
-
-    def _between(self, least: float, most: float) -> float:
-        return least + (most - least) * self._rng()
 
     def check_invariants(self) -> None:
         """Raises RaftViolation when an invariant does not hold (Raft, figures 2 and 3, as far as one node sees them).
@@ -145,7 +141,7 @@ class Raft:
             self.leadership.connected(node_id, now)
         elif self.leader_id == NOBODY and self._is_elected_by({*self.peers, self.node_id}):
             # Nobody is known to lead, and enough are here: no reason to wait for long.
-            self._hasten_election(now)
+            self._election.hasten(now)
 
     def disconnected(self, node_id: int, now: float) -> None:
         """A node's connection was lost."""
@@ -154,12 +150,7 @@ class Raft:
             self.leadership.disconnected(node_id)
         elif self.leader_id == node_id:
             self._leader_lost = True
-            self._hasten_election(now)
-
-    def _hasten_election(self, now: float) -> None:
-        self._attempt = 0
-        soon = now + self._between(self.timing.fast_election_min, self.timing.fast_election_max)
-        self._election_at = min(self._election_at, soon)
+            self._election.hasten(now)
 
     # -- time ----------------------------------------------------------------------------------------
 
@@ -167,7 +158,7 @@ class Raft:
         """Do what is due."""
         leadership = self.leadership
         if leadership is None:
-            if now >= self._election_at:
+            if now >= self._election.due:
                 self._become_pre_candidate(now)
             return
         if not leadership.has_quorum(now):
@@ -185,23 +176,13 @@ class Raft:
     def _become_pre_candidate(self, now: float) -> None:
         """Ask whether anybody would vote for this node."""
         if not self.is_voter or not self.can_lead:
-            self._election_at = now + self.timing.election_max
+            self._election.postpone(now)
             return
-        self._retry_election_after(now)
+        self._election.retry(now)
         self.role, self.leader_id = Role.PRE_CANDIDATE, NOBODY
         self._votes = {self.node_id}
         self._ask_for_votes(self.term + 1, pre=True)
         self._count_votes(now)
-
-    def _retry_election_after(self, now: float) -> None:
-        """Twice the time with each attempt, so that a split vote is repeated at once, and slow networks get theirs."""
-        patience = self.timing.fast_election_max * 2**self._attempt
-        self._attempt += 1
-        if patience < self.timing.election_min:
-            self._election_at = now + self._between(patience / 2, patience * 1.5)
-        else:
-            self._attempt -= 1
-            self._election_at = now + self._between(self.timing.election_min, self.timing.election_max)
 
     def _ask_for_votes(self, term: int, *, pre: bool) -> None:
         request = RequestVote(term, pre, self.log.last_index, self.log.last_term)
@@ -215,7 +196,7 @@ class Raft:
         self.role, self.leader_id = Role.CANDIDATE, NOBODY
         self._leader_lost = False
         self._set_hard_state(HardState(self.term + 1, self.node_id))
-        self._retry_election_after(now)
+        self._election.retry(now)
         self._votes = set()  # the own vote counts when it is on the disk
         self._ask_for_votes(self.term, pre=False)
 
@@ -253,7 +234,7 @@ class Raft:
         if granted and self.voted_for != sender:
             self._set_hard_state(HardState(self.term, sender))
             self.role = Role.FOLLOWER  # and no longer one that asks for the next term
-            self._election_at = now + self._between(self.timing.election_min, self.timing.election_max)
+            self._election.restart(now)
         self._writes.messages_after_sync.append((sender, RequestVoteReply(self.term, request.term, False, granted)))
 
     def _is_leaderless(self, now: float) -> bool:
@@ -269,7 +250,7 @@ class Raft:
 
     def _on_timeout_now(self, sender: int, now: float) -> None:
         if sender == self.leader_id and self.is_voter and self.can_lead:
-            self._attempt = 0
+            self._election.attempts = 0
             self._become_candidate(now)
 
     # -- changing roles --------------------------------------------------------------------------------
@@ -294,14 +275,14 @@ class Raft:
         if leader_id != NOBODY:
             self._last_contact = now
             self._leader_lost = False
-            self._attempt = 0
-            self._election_at = now + self._between(self.timing.election_min, self.timing.election_max)
+            self._election.attempts = 0
+            self._election.restart(now)
         elif led:
-            self._election_at = now + self._between(self.timing.election_min, self.timing.election_max)
+            self._election.restart(now)
 
     def _become_leader(self, now: float) -> None:
         self.role, self.leader_id, self._leader_of_term = Role.LEADER, self.node_id, self.node_id
-        self._attempt = 0
+        self._election.attempts = 0
         leadership = Leadership(self.own, self.term, self.log, self.timing.election_min, now)
         leadership.peers = self.peers
         leadership.stable = self.stable

@@ -100,7 +100,7 @@ async def test_two_empty_disks_of_three_do_not_begin_a_new_log(
     for node_id in others:
         shutil.rmtree(tmp_path / str(node_id))
     await world.start(*others)
-    await until(lambda: all(world.nodes[one].log.node.raft._attempt > 2 for one in others))
+    await until(lambda: all(world.nodes[one].log.node.raft._election.attempts > 2 for one in others))
     assert all((world.nodes[one].log.leader_id, world.nodes[one].log.term) == (-1, 0) for one in others)
     await world.start(leader.node_id)
     await until(lambda: f"is not the one that has the vote: {sorted(others)}" in caplog.text)
