@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from raftlog.broker.runtime.metadata_loader import Listener, MetadataLoader
+from raftlog.broker.runtime.pending_changes import PendingChanges
 from raftlog.metadata.commands import (
     AllocateProducerIds,
     BrokerRegistered,
@@ -73,7 +74,8 @@ class Controller:
         self._log = metadata_log
         self._environment = environment
         self._internal_topics = internal_topics or {}
-        self._loader = MetadataLoader(metadata_log)
+        self._pending = PendingChanges(metadata_log)
+        self._loader = MetadataLoader(metadata_log, self._pending)
         self._broker_epoch = -1
         self._next_producer_id = 0
         self._end_of_producer_ids = 0
@@ -120,12 +122,12 @@ class Controller:
 
     def _leadership_changed(self, leads: bool) -> None:
         if not leads:
-            self._loader.forget_proposals()
+            self._pending.clear()
 
     async def initialize(self, cluster_id: str) -> str:
         """Give a new cluster its id; the answer is the cluster's id, which may be an older one."""
         answer = await self.execute(InitializeCluster(cluster_id, FEATURES))
-        return answer.cluster_id or self._loader.image.cluster_id
+        return answer.cluster_id or self.image.cluster_id
 
     async def register(self, command: RegisterBroker) -> BrokerRegistered:
         """Register this broker and remember its epoch."""
@@ -185,10 +187,10 @@ class Controller:
             raise NotLeader(self._log.leader_id)
         if self.before_deciding is not None:
             command = self.before_deciding(command)
-        decision = decide(self._loader.newest(), command, self._environment)
+        decision = decide(self._pending.newest(self.image), command, self._environment)
         if decision.records:
-            await self._log.propose((self._loader.expect(decision.records),))
-        elif self._loader.has_proposals and not command.liveness_only:
+            await self._log.propose((self._pending.add(self.image, decision.records),))
+        elif self._pending and not command.liveness_only:
             # The answer rests on changes that are not yet committed, and must not be given before they are.
             await self._log.propose(())
         return decision.response

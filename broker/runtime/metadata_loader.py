@@ -5,17 +5,14 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
 
-from raftlog.metadata.codec import decode_records, encode_records
+from raftlog.broker.runtime.pending_changes import PendingChanges
+from raftlog.metadata.codec import decode_records
 from raftlog.metadata.delta import MetadataDelta
 from raftlog.metadata.image import MetadataImage
-from raftlog.metadata.records import Record
 from raftlog.metadata.snapshot import decode_snapshot, encode_snapshot, snapshot_records
 from raftlog.raft.seam import MetadataLog
-from raftlog.wire.errors import InvariantViolation
 
 log = logging.getLogger("raftlog.controller")
 
@@ -31,29 +28,19 @@ CATCH_UP_SECONDS_MAX = 5.0
 """For how long an answer from the leader waits for its change to arrive here, so that who asked sees what it did."""
 
 
-class _Pending(NamedTuple):
-    """A change that is proposed and not yet committed."""
-
-    entry_index: int
-    entry: bytes
-    delta: MetadataDelta
-    image: MetadataImage
-
-
 class MetadataLoader:
     """The one place in a broker where committed metadata change.
 
     Invariants: `image` only ever moves forward; listeners see every change once and in order.
     """
 
-    def __init__(self, metadata_log: MetadataLog) -> None:
+    def __init__(self, metadata_log: MetadataLog, pending: PendingChanges) -> None:
         self._log = metadata_log
+        self._pending = pending
         self.image = MetadataImage()
         # Whether the next start would have to replay very much.
         self.wants_snapshot = False
         self._listeners: list[Listener] = []
-        self._pending: deque[_Pending] = deque()
-        self._pending_term = -1
         self._starting: MetadataDelta | None = None
         self._started = False
         self._restored_partitions = 0
@@ -95,39 +82,6 @@ class MetadataLoader:
         if not arrived.done():
             arrived.cancel()
 
-    # -- what the leader has proposed ---------------------------------------------------------------
-
-    @property
-    def has_proposals(self) -> bool:
-        """Whether something is proposed and not yet committed."""
-        return bool(self._pending)
-
-    def newest(self) -> MetadataImage:
-        """The image with what is proposed and not yet committed: the leader decides on it."""
-        last = self._pending[-1] if self._pending else None
-        if last is not None and (last.entry_index != self._log.last_index or self._pending_term != self._log.term):
-            # What was proposed is not going to be committed: the disk failed, or another node leads now.
-            self._pending.clear()
-            last = None
-        return last.image if last is not None else self.image
-
-    def expect(self, records: Sequence[Record]) -> bytes:
-        """The entry that is proposed next, of these records: it is part of `newest` from now on."""
-        delta = MetadataDelta(self.newest())
-        for record in records:
-            delta.replay(record)
-        if delta.anomalies:
-            raise InvariantViolation(f"a decision contradicts the metadata: {'; '.join(delta.anomalies)}")
-        index = self._log.last_index + 1
-        entry = encode_records(records)
-        self._pending_term = self._log.term
-        self._pending.append(_Pending(index, entry, delta, delta.apply(index)))
-        return entry
-
-    def forget_proposals(self) -> None:
-        """This node does not lead any more: its proposals fail, and what follows is decided by another node."""
-        self._pending.clear()
-
     # -- what the log calls -------------------------------------------------------------------------
 
     def _restore(self, index: int, chunks: Iterable[bytes]) -> None:
@@ -157,14 +111,10 @@ class MetadataLoader:
             for record in decode_records(entry):
                 self._starting.replay(record)
             return
-        if self._pending:
-            first = self._pending[0]
-            # The bytes are compared: after a change of leaders another entry may stand in this place.
-            if first.entry_index == index and first.entry == entry:
-                self._pending.popleft()
-                self._publish(first.delta, first.image)
-                return
-            self._pending.clear()
+        change = self._pending.committed(index, entry)
+        if change is not None:
+            self._publish(change.delta, change.image)
+            return
         delta = MetadataDelta(self.image)
         for record in decode_records(entry):
             delta.replay(record)
