@@ -38,46 +38,34 @@ _BY_ID_FROM = 12
 
 def handle(context: RequestContext, request: MetadataRequest) -> None:
     """The whole body, already encoded; later only when topics have to be created first."""
-    missing = _to_create(context, request)
-    if missing:
-        context.respond_with(_created(context, request, missing))
-    else:
-        context.respond(_described(context, request, {}))
-
-
-def _to_create(context: RequestContext, request: MetadataRequest) -> list[str]:
-    """The topics that are not there and that client and broker want to be created on first use."""
-    wanted, image = request.topics or (), context.services.controller.image
-    missing = [name for name in _names(wanted) if name not in image.topics]
-    if not missing or not request.allow_auto_topic_creation:
-        return []
-    if not context.services.config["auto.create.topics.enable"]:
-        return []
-    refused = any(topic.topic_id != ZERO_UUID or _is_invalid(topic, context.api_version) for topic in wanted)
-    return [] if refused else missing
-
-
-def _names(wanted: Sequence[MetadataRequestTopic]) -> list[str]:
-    """Each name once."""
-    return list(dict.fromkeys(topic.name for topic in wanted if topic.name is not None))
-
-
-def _described(context: RequestContext, request: MetadataRequest, errors: Mapping[str, ErrorCode]) -> bytes:
-    """What is there of what was asked for. `errors`: topics that could not be created, and why."""
-    version = context.api_version
-    image = context.services.controller.image
-    wanted = request.topics
+    version, wanted = context.api_version, request.topics
     if wanted is None or (version == 0 and not wanted):
-        suspects = context.services.suspects.current()
-        operations = _operations(request)
-        if operations == NO_OPERATIONS:
-            return _reply(context, request, encode_all_topics(image, version, suspects))
-        every = encode_topics(image, image.topics.values(), version, operations, suspects=suspects)
-        return _reply(context, request, encode_length(len(image.topics), version) + every)
+        context.respond(_all(context, request))
+        return
     if any(_is_invalid(topic, version) for topic in wanted):
-        return _reply(context, request, _encode_invalid(wanted, version))
+        context.respond(_reply(context, request, _encode_invalid(wanted, version)))
+        return
     ids = tuple(dict.fromkeys(topic.topic_id for topic in wanted if topic.topic_id != ZERO_UUID))
-    return _by_id(context, request, ids) if ids else _by_name(context, request, _names(wanted), errors)
+    if ids:
+        context.respond(_by_id(context, request, ids))
+        return
+    image = context.services.controller.image
+    names = tuple(dict.fromkeys(topic.name for topic in wanted if topic.name is not None))
+    missing = [name for name in names if name not in image.topics]
+    if missing and request.allow_auto_topic_creation and context.services.config["auto.create.topics.enable"]:
+        context.respond_with(_created(context, request, names, missing))
+    else:
+        context.respond(_by_name(context, request, names, {}))
+
+
+def _all(context: RequestContext, request: MetadataRequest) -> bytes:
+    image, version = context.services.controller.image, context.api_version
+    suspects = context.services.suspects.current()
+    operations = _operations(request)
+    if operations == NO_OPERATIONS:
+        return _reply(context, request, encode_all_topics(image, version, suspects))
+    every = encode_topics(image, image.topics.values(), version, operations, suspects=suspects)
+    return _reply(context, request, encode_length(len(image.topics), version) + every)
 
 
 def _is_invalid(topic: MetadataRequestTopic, version: int) -> bool:
@@ -103,11 +91,13 @@ def _by_id(context: RequestContext, request: MetadataRequest, ids: Sequence[byte
     return _reply(context, request, _encode(context, request, found, [], unknown))
 
 
-async def _created(context: RequestContext, request: MetadataRequest, missing: Sequence[str]) -> bytes:
+async def _created(
+    context: RequestContext, request: MetadataRequest, names: Sequence[str], missing: Sequence[str]
+) -> bytes:
     results = await context.services.controller.create_automatically(missing)
     made = [f"{r.name} partitions={r.num_partitions}" for r in results if r.error is ErrorCode.NONE]
     context.log_change("topics created on first use", made)
-    return _described(context, request, {result.name: result.error for result in results})
+    return _by_name(context, request, names, {result.name: result.error for result in results})
 
 
 def _by_name(

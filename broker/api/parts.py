@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 Q = TypeVar("Q")
 R = TypeVar("R")
@@ -14,12 +14,15 @@ def in_parts(
     parts: Sequence[Q], begin: Callable[[Q, Callable[[R], None]], None], done: Callable[[list[R]], None]
 ) -> None:
     """Begin each part with what takes its answer, once; `done` gets all answers, in the order of the parts."""
-    answers: dict[int, R] = {}
+    answers: list[Any] = [None] * len(parts)
+    missing = len(parts)
 
     def take(number: int, answer: R) -> None:
+        nonlocal missing
         answers[number] = answer
-        if len(answers) == len(parts):
-            done([answers[number] for number in range(len(parts))])
+        missing -= 1
+        if not missing:
+            done(answers)
 
     for number, part in enumerate(parts):
         begin(part, partial(take, number))
