@@ -6,13 +6,14 @@ watermark.
 
 from __future__ import annotations
 
-import asyncio
-from functools import partial
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from raftlog.broker.api.context import RequestContext
+from raftlog.broker.api.parts import in_parts
 from raftlog.broker.core.log.results import LogUnavailable
 from raftlog.broker.runtime.delayed_operation import Mark
+from raftlog.broker.runtime.partition import Partition
+from raftlog.broker.runtime.timer_wheel import TimedWait
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.delete_records import (
     DeleteRecordsPartition,
@@ -22,95 +23,67 @@ from raftlog.wire.messages.delete_records import (
     DeleteRecordsTopicResult,
 )
 
-if TYPE_CHECKING:
-    from raftlog.broker.runtime.partition import Partition
-
 _HIGH_WATERMARK = -1
 
 
 def handle(context: RequestContext, request: DeleteRecordsRequest) -> None:
     """The new log start offset of each partition, the least of all its replicas."""
-    waiting: list[tuple[Partition, DeleteRecordsPartitionResult]] = []
-    response = DeleteRecordsResponse(
-        topics=[
-            DeleteRecordsTopicResult(
-                name=topic.name,
-                partitions=[_answer(context, topic.name, wanted, waiting) for wanted in topic.partitions],
-            )
+    deleted: list[str] = []
+    seconds = max(request.timeout_ms, 0) / 1000
+
+    def begin(
+        part: tuple[str, DeleteRecordsPartition], answer: Callable[[DeleteRecordsPartitionResult], None]
+    ) -> None:
+        topic, wanted = part
+        partition = _delete(context, topic, wanted)
+        if isinstance(partition, ErrorCode):
+            answer(_result(wanted, partition, -1))
+            return
+        start = partition.log.log_start_offset
+        deleted.append(f"{topic}-{wanted.partition_index} below {start}")
+        wait = TimedWait(
+            context.services.timers,
+            seconds,
+            lambda error: answer(_result(wanted, error, partition.low_watermark)),
+        )
+        partition.wait(Mark.LOW_WATERMARK, start, wait.done)
+
+    def done(results: list[DeleteRecordsPartitionResult]) -> None:
+        left = iter(results)
+        topics = [
+            DeleteRecordsTopicResult(name=topic.name, partitions=[next(left) for _ in topic.partitions])
             for topic in request.topics
         ]
+        context.respond(DeleteRecordsResponse(topics=topics))
+
+    in_parts([(topic.name, wanted) for topic in request.topics for wanted in topic.partitions], begin, done)
+    context.log_change("records deleted", deleted)
+
+
+def _result(wanted: DeleteRecordsPartition, error: ErrorCode, low_watermark: int) -> DeleteRecordsPartitionResult:
+    return DeleteRecordsPartitionResult(
+        partition_index=wanted.partition_index, low_watermark=low_watermark, error_code=error
     )
-    gone = [
-        f"{topic.name}-{partition.partition_index} below {partition.low_watermark}"
-        for topic in response.topics
-        for partition in topic.partitions
-        if partition.error_code == ErrorCode.NONE
-    ]
-    context.log_change("records deleted", gone)
-    if waiting:
-        context.respond_with(_when_all_have(waiting, request.timeout_ms, response))
-    else:
-        context.respond(response)
 
 
-async def _when_all_have(
-    waiting: list[tuple[Partition, DeleteRecordsPartitionResult]], timeout_ms: int, response: DeleteRecordsResponse
-) -> DeleteRecordsResponse:
-    """Wait for the followers, or for the time-out."""
-    loop = asyncio.get_running_loop()
-    futures = []
-    for partition, answer in waiting:
-        done: asyncio.Future[None] = loop.create_future()
-        partition.wait(Mark.LOW_WATERMARK, answer.low_watermark, partial(_finish, done))
-        futures.append(done)
-    await asyncio.wait(futures, timeout=max(timeout_ms, 0) / 1000)
-    for (partition, answer), done in zip(waiting, futures, strict=True):
-        if not done.done():
-            answer.error_code = ErrorCode.REQUEST_TIMED_OUT
-            done.cancel()
-        elif partition.error is not ErrorCode.NONE:
-            answer.error_code = partition.error
-        answer.low_watermark = partition.low_watermark
-    return response
-
-
-def _finish(done: asyncio.Future[None], _: ErrorCode) -> None:
-    if not done.done():
-        done.set_result(None)
-
-
-def _answer(
-    context: RequestContext,
-    topic: str,
-    wanted: DeleteRecordsPartition,
-    waiting: list[tuple[Partition, DeleteRecordsPartitionResult]],
-) -> DeleteRecordsPartitionResult:
-    def refused(error: ErrorCode) -> DeleteRecordsPartitionResult:
-        return DeleteRecordsPartitionResult(
-            partition_index=wanted.partition_index, low_watermark=-1, error_code=error
-        )
-
+def _delete(context: RequestContext, topic: str, wanted: DeleteRecordsPartition) -> Partition | ErrorCode:
+    """The partition, whose log now begins where it shall."""
     image = context.services.controller.image.topics.get(topic)
     if image is not None and image.internal:
-        return refused(ErrorCode.INVALID_TOPIC_EXCEPTION)
+        return ErrorCode.INVALID_TOPIC_EXCEPTION
     partition = context.services.partitions.find(topic, None, wanted.partition_index)
     if isinstance(partition, ErrorCode):
-        return refused(partition)
+        return partition
     log = partition.log
     # Kafka refuses on a topic that is only compacted: its records are not deleted by age or offset.
     if not log.config.delete and log.config.compact:
-        return refused(ErrorCode.POLICY_VIOLATION)
+        return ErrorCode.POLICY_VIOLATION
     before = log.high_watermark if wanted.offset == _HIGH_WATERMARK else wanted.offset
     if not 0 <= before <= log.high_watermark:
-        return refused(ErrorCode.OFFSET_OUT_OF_RANGE)
+        return ErrorCode.OFFSET_OUT_OF_RANGE
     try:
         log.delete_records_before(before)
     except LogUnavailable as failure:
-        return refused(failure.error)
+        return failure.error
     partition.try_complete_delayed()
-    answer = DeleteRecordsPartitionResult(
-        partition_index=wanted.partition_index, low_watermark=log.log_start_offset, error_code=ErrorCode.NONE
-    )
-    if partition.low_watermark < answer.low_watermark:
-        waiting.append((partition, answer))
-    return answer
+    return partition

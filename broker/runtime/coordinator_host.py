@@ -15,7 +15,7 @@ from raftlog.broker.core.coordinator.clock import NEVER, Now
 from raftlog.broker.core.coordinator.loading import CoordinatorLogReader
 from raftlog.broker.core.log.results import AppendResult
 from raftlog.broker.runtime.delayed_operation import Mark
-from raftlog.broker.runtime.timer_wheel import TimerWheel
+from raftlog.broker.runtime.timer_wheel import TimedWait, TimerWheel
 from raftlog.wire.batch import Record, encode_batch
 from raftlog.wire.errors import ErrorCode
 
@@ -61,33 +61,6 @@ class CoordinatorPartition(Protocol):
         """Call back once the mark is at least `offset`, or with why it never will be."""
 
 
-class _Wait:
-    """Calls back once: with what has come of the waiting, or with REQUEST_TIMED_OUT when its time is up."""
-
-    __slots__ = ("_callback", "_tick", "_timers", "_waits")
-
-    def __init__(
-        self, waits: dict[_Wait, None], timers: TimerWheel, seconds: float, callback: Callable[[ErrorCode], None]
-    ) -> None:
-        self._waits = waits
-        self._timers = timers
-        self._callback: Callable[[ErrorCode], None] | None = callback
-        self._tick = timers.add_after(self, seconds)
-        waits[self] = None
-
-    def done(self, error: ErrorCode) -> None:
-        """Call back; later calls do nothing."""
-        callback, self._callback = self._callback, None
-        if callback is not None:
-            del self._waits[self]
-            self._timers.remove(self, self._tick)
-            callback(error)
-
-    def expire(self) -> None:
-        """See Expiring."""
-        self.done(ErrorCode.REQUEST_TIMED_OUT)
-
-
 R = TypeVar("R")
 """A coordinator's records."""
 
@@ -116,7 +89,7 @@ class CoordinatorHost(ABC, Generic[R]):
         self._timers = timers
         self._commit_timeout_ms = commit_timeout_ms
         # For loading to end, or then for a commit; in order, so that who waits longest is told first.
-        self._waits: dict[_Wait, None] = {}
+        self._waits: dict[TimedWait, None] = {}
         # When the timer wheel gives this host its turn.
         self._look_ms = NEVER
         self._tick = 0
@@ -208,8 +181,17 @@ class CoordinatorHost(ABC, Generic[R]):
         if self.is_committed:
             callback(ErrorCode.NONE)
         else:
-            wait = _Wait(self._waits, self._timers, self._commit_timeout_ms / 1000, callback)
+            wait = self._wait(self._commit_timeout_ms / 1000, callback)
             self.partition.wait(Mark.HIGH_WATERMARK, self.partition.log.log_end_offset, wait.done)
+
+    def _wait(self, seconds: float, callback: Callable[[ErrorCode], None]) -> TimedWait:
+        def done(error: ErrorCode) -> None:
+            del self._waits[wait]
+            callback(error)
+
+        wait = TimedWait(self._timers, seconds, done)
+        self._waits[wait] = None
+        return wait
 
     # ── time ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -245,7 +227,7 @@ class CoordinatorHost(ABC, Generic[R]):
 
     def on_loaded(self, seconds: float, callback: Callable[[ErrorCode], None]) -> None:
         """Call back when loading has ended, with NONE if well; at the latest after so many seconds."""
-        _Wait(self._waits, self._timers, seconds, callback)
+        self._wait(seconds, callback)
 
     def load(self) -> Iterator[None]:
         """Build the state from the log, a slice at each step. Raises ValueError for a log that cannot be understood."""

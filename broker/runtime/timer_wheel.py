@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import Protocol
+
+from raftlog.wire.errors import ErrorCode
 
 # A long poll may end this much later than asked for; Kafka's own purgatory wheel ticks every 1 ms, and clients add
 # the network's time anyway.
@@ -119,3 +122,25 @@ class TimerWheel:
                 if item in bucket:
                     del bucket[item]
                     item.expire()
+
+
+class TimedWait:
+    """Calls back once: with what has come of the waiting, or with REQUEST_TIMED_OUT when its time is up."""
+
+    __slots__ = ("_callback", "_tick", "_timers")
+
+    def __init__(self, timers: TimerWheel, seconds: float, callback: Callable[[ErrorCode], None]) -> None:
+        self._timers = timers
+        self._callback: Callable[[ErrorCode], None] | None = callback
+        self._tick = timers.add_after(self, seconds)
+
+    def done(self, error: ErrorCode) -> None:
+        """Call back; later calls do nothing."""
+        callback, self._callback = self._callback, None
+        if callback is not None:
+            self._timers.remove(self, self._tick)
+            callback(error)
+
+    def expire(self) -> None:
+        """See Expiring."""
+        self.done(ErrorCode.REQUEST_TIMED_OUT)

@@ -86,11 +86,13 @@ async def test_what_a_coroutine_raises_counts_as_raised_by_the_handler(
             await connection.answer
     assert any("a bug in serving a request" in message for message in caplog.messages)
     assert not stopped
-    context = context_of(ClientConnection())
-    context.respond_with(fail(InvariantViolation("it lies")))
+    connection = ClientConnection()
+    context_of(connection).respond_with(fail(InvariantViolation("it lies")))
     while not stopped:
         await asyncio.sleep(0)
+    connection.close("the broker stops")
     assert "it lies" in str(stopped[0]["exception"])
+    assert connection.answer.exception() is not None
 
 
 async def test_a_late_answer_that_cannot_be_encoded_ends_its_own_connection_only(
@@ -123,3 +125,9 @@ async def test_a_coroutine_is_not_forgotten_while_it_waits() -> None:
     await connection.answer
     await asyncio.sleep(0)
     assert not context.services.tasks
+
+
+async def test_a_handler_that_never_answers_is_noticed(forgotten_requests: list[str]) -> None:
+    context_of(ClientConnection()).handler_returned()
+    assert forgotten_requests == ["Heartbeat"]
+    forgotten_requests.clear()

@@ -106,6 +106,7 @@ class ClientConnection:
     peer_host = "127.0.0.1"
 
     def __init__(self) -> None:
+        self.closed = False
         self.facts: dict[str, str] = {}
         self.answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
@@ -119,6 +120,7 @@ class ClientConnection:
         return PendingReply(self)
 
     def close(self, reason: str, *, level: int = 0) -> None:
+        self.closed = True
         self.answer.set_exception(ConnectionError(reason))
 
 
