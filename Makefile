@@ -64,8 +64,11 @@ format: $(READY)
 test: lint compiled
 	$(BIN)/pytest -q -m "not slow" -n $(WORKERS) --dist loadfile --durations 10
 
+# Unit tests by folder, without those that are marked for taking seconds, Java or processes of their own.
+UNIT := tests/raftlog/wire tests/raftlog/raft tests/metadata tests/broker tests/client tests/linearizability tests/test_*.py
+
 check: lint
-	$(BIN)/pytest -q -m "not slow" tests/raftlog/wire tests/metadata tests/linearizability/checker tests/test_architecture.py tests/test_tidy.py
+	$(BIN)/pytest -q -m "not slow and not long and not java" -n $(WORKERS) --dist loadfile $(UNIT)
 
 bench: compiled
 	$(BIN)/python -m benchmarks.table

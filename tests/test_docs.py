@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 
 from raftlog.broker.api.handlers import HANDLERS, served_apis
+from raftlog.cli.main import main
 from tests.paths import ROOT
 
 DOCS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
@@ -71,3 +73,23 @@ def test_make_help_names_every_target_and_no_other() -> None:
     text = (ROOT / "Makefile").read_text()
     targets = set(re.findall(r"^\.PHONY: help (.*)$", text, re.MULTILINE)[0].split())
     assert set(re.findall(r'"make ([a-z-]+)', text)) == targets
+
+
+COMMAND = re.compile(r"`((?:raftlog|make|python) [^`\n]+)`|^ *\$? *((?:raftlog|make|python) .*)$", re.MULTILINE)
+
+
+def command_exists(words: list[str]) -> bool:
+    if words[0] == "make":
+        return re.search(rf"^{words[1]}:", (ROOT / "Makefile").read_text(), re.MULTILINE) is not None
+    if words[:2] == ["python", "-m"]:
+        return importlib.util.find_spec(words[2]) is not None
+    nouns = [word for word in words[1:3] if re.fullmatch(r"[a-z]+", word)]
+    return main([*nouns, "--help"]) == 0
+
+
+def test_commands_that_documents_name_exist() -> None:
+    wrong = []
+    for document in DOCS:
+        commands = {quoted or in_block for quoted, in_block in COMMAND.findall(document.read_text())}
+        wrong += [f"{document.name}: {each}" for each in sorted(commands) if not command_exists(each.split())]
+    assert not wrong, "\n".join(wrong)

@@ -26,6 +26,8 @@ from raftlog.testing.process import BrokerDied
 from tests.conftest import Broker
 from tests.paths import KAFKA
 
+pytestmark = pytest.mark.long
+
 SECONDS = 20
 
 

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from random import Random
 
+import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -37,6 +38,7 @@ def newest(records: dict[int, tuple[bytes, bytes | None]]) -> dict[bytes, bytes 
     return dict(records[offset] for offset in sorted(records))
 
 
+@pytest.mark.long
 def test_a_compacted_topic_keeps_the_newest_value_of_each_key(tmp_path: Path) -> None:
     with cluster(directory=tmp_path, settings=SETTINGS) as broker:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})

@@ -196,6 +196,7 @@ def test_an_answer_that_waited_until_the_log_forgets_is_judged_before() -> None:
     assert verdict.witness.words == "The read by process 1 read 'bad' at offset 70000, which nobody had appended."
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc")
 @pytest.mark.parametrize(("name", "operations"), [("log", 1_000_000), ("unique-register", 30_000)])
 def test_memory_is_bounded_by_what_is_open(name: str, operations: int) -> None:

@@ -39,6 +39,7 @@ def python(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, *arguments], cwd=folder, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.long
 def test_a_failing_test_prints_the_witness(tmp_path: Path) -> None:
     (tmp_path / "test_users.py").write_text(USERS_TEST)
     plugin = ["-p", "raftlog.linearizability.pytest_plugin"]

@@ -112,6 +112,7 @@ REGRESSIONS: dict[str, tuple[str, int, str]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("part", PARTS)
 def test_the_first_seeds_hold(part: str) -> None:
     for seed in range(SEEDS[part]):
@@ -120,6 +121,7 @@ def test_the_first_seeds_hold(part: str) -> None:
         assert result.counts["acknowledged"] > 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", REGRESSIONS)
 def test_what_once_failed_holds(name: str) -> None:
     part, seed, lines = REGRESSIONS[name]
@@ -128,6 +130,7 @@ def test_what_once_failed_holds(name: str) -> None:
     assert result.done
 
 
+@pytest.mark.long
 def test_one_seed_gives_one_trace_in_every_process() -> None:
     """Twice here, and in processes whose hashes of strings differ."""
     runs = [(part, seed) for part in PARTS for seed in (1, 2)]
@@ -145,6 +148,7 @@ def test_one_seed_gives_one_trace_in_every_process() -> None:
         assert done.stdout.split() == here[0], f"PYTHONHASHSEED={hash_seed}"
 
 
+@pytest.mark.long
 def test_the_faults_that_a_run_printed_are_that_run_again() -> None:
     for part in ("core", "quorum"):
         for seed in range(4):
@@ -160,12 +164,14 @@ QUICKLY_NOTICED = (
 )  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", QUICKLY_NOTICED)
 def test_a_mutant_is_noticed(name: str) -> None:
     mutant = mutants()[name]
     assert any(run_seed(mutant.parts[0], seed, name).failed for seed in range(20))
 
 
+@pytest.mark.long
 def test_a_wiped_disk_that_votes_is_noticed_when_it_elects_one_who_was_left_behind() -> None:
     lines = (
         "0.718 isolate 1 / 2 3 for=0.684 n=0",

@@ -14,6 +14,8 @@ import pytest
 from benchmarks.raft import NODES, Process, wait_for_leader
 from tests.conftest import FreePort
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def processes(tmp_path: Path, free_port: FreePort) -> Iterator[list[Process]]:

@@ -343,6 +343,7 @@ def test_a_batch_of_very_many_records_comes_out_the_same_without_remembering_the
     assert 200 < len(scanning.records()) < 300
 
 
+@pytest.mark.long
 def test_a_batch_that_unfolds_to_very_many_records_takes_little_more_than_its_bytes() -> None:
     header = parse_header(batch(0, ("a", "1")))
     body = b"".join(record_body(number) for number in range(40_000))

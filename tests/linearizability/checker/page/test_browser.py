@@ -12,7 +12,7 @@ from raftlog.linearizability.checker.page import render_html, render_report
 from tests.linearizability.checker.page import samples
 from tests.linearizability.checker.page.browser import Browser, missing
 
-pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
+pytestmark = [pytest.mark.long, pytest.mark.skipif(missing() is not None, reason=str(missing()))]
 
 ENTER, ESCAPE, SHIFT = "\ue007", "\ue00c", "\ue008"
 
