@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from raftlog.metadata.config_definition import (
     CONNECTIONS_BY_HOST,
+    FOREVER_OR_POSITIVE,
     INT_MAX,
     LONG_MAX,
     ConfigDefinition,
@@ -271,11 +272,17 @@ _LOGS = (
         "What happens to old records: delete, compact, or both.",
     ),
     _dynamic(
-        "log.retention.ms", _LONG, None, None,
+        "log.retention.ms", _LONG, None, FOREVER_OR_POSITIVE,
         "How long a segment is kept after its newest record; -1 is for ever.",
     ),
-    _fixed("log.retention.minutes", _INT, None, None, "The same in minutes, when log.retention.ms is not set."),
-    _fixed("log.retention.hours", _INT, 168, None, "The same in hours, when log.retention.minutes is not set."),
+    _fixed(
+        "log.retention.minutes", _INT, None, FOREVER_OR_POSITIVE,
+        "The same in minutes, when log.retention.ms is not set.",
+    ),
+    _fixed(
+        "log.retention.hours", _INT, 168, FOREVER_OR_POSITIVE,
+        "The same in hours, when log.retention.minutes is not set.",
+    ),
     _dynamic(
         "log.retention.bytes", _LONG, -1, None,
         "How many bytes a partition may hold before its oldest segments go; -1 is no limit.",
@@ -289,9 +296,14 @@ _LOGS = (
         "log.segment.delete.delay.ms", _LONG, 60_000, at_least(0),
         "How long the files of a deleted segment stay on the disk.",
     ),
-    _dynamic("log.roll.ms", _LONG, None, None, "After how long a new segment begins."),
+    _dynamic(
+        "log.roll.ms", _LONG, None, at_least(1)._replace(description=None), "After how long a new segment begins.",
+    ),
     _fixed("log.roll.hours", _INT, 168, at_least(1), "The same in hours, when log.roll.ms is not set."),
-    _dynamic("log.roll.jitter.ms", _LONG, None, None, "By how much, at random, that time is shortened."),
+    _dynamic(
+        "log.roll.jitter.ms", _LONG, None, at_least(0)._replace(description=None),
+        "By how much, at random, that time is shortened.",
+    ),
     _fixed(
         "log.roll.jitter.hours", _INT, 0, at_least(0), "The same in hours, when log.roll.jitter.ms is not set.",
     ),

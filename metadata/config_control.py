@@ -31,6 +31,8 @@ from raftlog.metadata.topic_control import Refused
 from raftlog.metadata.topic_names import topic_name_error
 from raftlog.wire.errors import ErrorCode
 
+PER_IP = "max.connections.per.ip"
+
 ELECTORAL = frozenset({MIN_ISR, "unclean.leader.election.enable"})
 """Settings that may change who leads, or who may."""
 
@@ -101,7 +103,7 @@ def _alter_resource(image: MetadataImage, resource: AlterResource, environment: 
             wanted[change.name] = value
     _check_values(kind, wanted, named)
     if kind is ResourceType.BROKER:
-        _check_shared(resource.name, current, wanted, named)
+        _check_broker_configs(resource.name, current, wanted, named)
     changes: dict[str, str | None] = {name: None for name in current if name not in wanted}
     changes.update({name: value for name, value in wanted.items() if current.get(name) != value})
     return ConfigRecord(kind, resource.name, changes) if changes else None
@@ -186,7 +188,11 @@ def _inherited(image: MetadataImage, kind: ResourceType, name: str, environment:
     return list(value) if isinstance(value, tuple) else []
 
 
-def _check_shared(name: str, current: Mapping[str, str], wanted: Mapping[str, str], named: set[str]) -> None:
+def _check_broker_configs(name: str, current: Mapping[str, str], wanted: Mapping[str, str], named: set[str]) -> None:
+    """What hangs on other settings, or on which broker it is."""
+    if PER_IP in named and PER_IP in wanted and int(wanted[PER_IP]) == 0 and not wanted.get(f"{PER_IP}.overrides"):
+        message = f"{PER_IP} can be set to zero only if {PER_IP}.overrides property is set."
+        raise Refused(ErrorCode.INVALID_REQUEST, message)
     if name != DEFAULT_BROKER and MIN_ISR in named:
         message = f"Broker-level {MIN_ISR} cannot be altered while ELR is enabled."
     elif name == DEFAULT_BROKER and MIN_ISR in current and MIN_ISR not in wanted:

@@ -74,9 +74,13 @@ class ConfigDefinition(NamedTuple):
         """Whether the value is never shown."""
         return self.type is ConfigType.PASSWORD
 
+    def read(self, text: str) -> Value:
+        """The value of a text that was accepted once, perhaps by a version with other conditions."""
+        return parse_value(self.name, self.type, text)
+
     def parse(self, text: str) -> Value:
         """The value that a text stands for. Raises InvalidConfig."""
-        value = parse_value(self.name, self.type, text)
+        value = self.read(text)
         if self.unsupported is not None and not self.without_effect and value != self.default:
             raise InvalidConfig(f"{self.name} is not supported by raftlog: {self.unsupported}")
         if isinstance(value, tuple) and any(not element for element in value):
@@ -188,6 +192,14 @@ def between_or(low: int, high: int, other: int) -> Validator:
         return f"Value must be between {low} and {high} or equal to {other}"
 
     return Validator(check, f"[{low},...,{high}] or {other}")
+
+
+def _forever_or_positive(value: Value) -> str | None:
+    return "Value must be unlimited (-1) or, greater than or equal to 1" if value == 0 else None
+
+
+FOREVER_OR_POSITIVE = Validator(_forever_or_positive, None)
+"""A time that is not 0; Kafka checks it apart from its definition, and takes every negative number for -1."""
 
 
 def one_of(*choices: str) -> Validator:

@@ -155,20 +155,20 @@ class ConfigResolver:
         for name, text in overrides.items():
             # An override that a newer version wrote and this one does not know changes nothing here.
             if name in TOPIC_CONFIGS:
-                values[name] = TOPIC_CONFIGS[name].parse(text)
+                values[name] = TOPIC_CONFIGS[name].read(text)
         return values
 
     def topic_value(self, image: MetadataImage, topic: str, name: str) -> Value:
         """One topic setting's effective value."""
         text = image.configs_of(ResourceType.TOPIC, topic).get(name)
         if text is not None:
-            return TOPIC_CONFIGS[name].parse(text)
+            return TOPIC_CONFIGS[name].read(text)
         return self._topic_defaults(image)[name]
 
     def broker_value(self, image: MetadataImage, name: str) -> Value:
         """One setting of this broker, synonyms not considered."""
         for synonym in self._broker_levels(image, name, self._broker_id):
-            return None if synonym.value is None else SUPPORTED_BROKER_CONFIGS[name].parse(synonym.value)
+            return None if synonym.value is None else SUPPORTED_BROKER_CONFIGS[name].read(synonym.value)
         return None
 
     def dynamic_broker_configs(self, image: MetadataImage) -> Mapping[str, str]:
@@ -258,7 +258,7 @@ def _as_read(definition: ConfigDefinition, text: str | None) -> str | None:
     """What a text is understood as: 5 for `+5`, true for `TRUE`. Kafka shows values so, and a broker's synonyms as they
     were set.
     """
-    return None if text is None else value_text(definition.parse(text))
+    return None if text is None else value_text(definition.read(text))
 
 
 def _scaled(value: Value, synonym: Synonym) -> Value:

@@ -311,7 +311,6 @@ _QUORUM: tuple[_Row, ...] = (
 )  # fmt: skip
 
 _REPLICATION: tuple[_Row, ...] = (
-    ("cordoned.log.dirs", _LIST, ()),
     ("log.dir.failure.timeout.ms", _LONG, 30000),
     ("num.replica.fetchers", _INT, 1),
     ("replica.socket.receive.buffer.bytes", _INT, 65536),
@@ -319,7 +318,6 @@ _REPLICATION: tuple[_Row, ...] = (
 )  # fmt: skip
 
 _NETWORK: tuple[_Row, ...] = (
-    ("max.connection.creation.rate", _INT, INT_MAX),
     ("socket.connection.setup.timeout.max.ms", _LONG, 30000),
     ("socket.connection.setup.timeout.ms", _LONG, 10000),
     ("socket.receive.buffer.bytes", _INT, 102_400),
@@ -334,8 +332,16 @@ _OFFSETS: tuple[_Row, ...] = (
 _CLEANER: tuple[_Row, ...] = (
     ("log.cleaner.io.buffer.load.factor", _DOUBLE, 0.9),
     ("log.cleaner.io.buffer.size", _INT, 524_288),
-    ("log.cleaner.io.max.bytes.per.second", _DOUBLE, DOUBLE_MAX),
     ("log.cleaner.threads", _INT, 1),
+)  # fmt: skip
+
+_CORDONS: tuple[_Row, ...] = (
+    ("cordoned.log.dirs", _LIST, ()),
+)  # fmt: skip
+
+_RATES: tuple[_Row, ...] = (
+    ("log.cleaner.io.max.bytes.per.second", _DOUBLE, DOUBLE_MAX),
+    ("max.connection.creation.rate", _INT, INT_MAX),
 )  # fmt: skip
 
 _REASONS: tuple[tuple[str, tuple[_Row, ...]], ...] = (
@@ -357,6 +363,8 @@ _REASONS: tuple[tuple[str, tuple[_Row, ...]], ...] = (
     ("it leaves this to the operating system, or has no such limit yet", _NETWORK),
     ("offsets are loaded and stored in one way only", _OFFSETS),
     ("compaction has a plan of its own", _CLEANER),
+    ("it cannot keep new partitions out of a directory yet", _CORDONS),
+    ("it has no limits a second yet but those of throttled replicas", _RATES),
 )
 
 _CHANGED_AT_RUN_TIME = frozenset(

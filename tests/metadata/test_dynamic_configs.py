@@ -7,7 +7,8 @@ import pytest
 from raftlog.metadata.broker_configs import SUPPORTED_BROKER_CONFIGS
 from raftlog.metadata.config_definition import ConfigType
 from raftlog.metadata.configs import ConfigSource, UpdateMode, broker_definition
-from raftlog.metadata.records import ResourceType
+from raftlog.metadata.delta import MetadataDelta
+from raftlog.metadata.records import ConfigRecord, ResourceType
 from raftlog.wire.errors import ErrorCode
 from tests.metadata.world import DELETE, SET, World
 
@@ -122,9 +123,11 @@ REASONS = {
     "it runs no Java classes": ("config.providers",),
     "it has no metrics reporters": ("metric.reporters",),
     "a broker is given them when it is started": ("listeners", "listener.security.protocol.map"),
-    "it leaves this to the operating system, or has no such limit yet": ("max.connection.creation.rate",),
-    "compaction has a plan of its own": ("log.cleaner.io.max.bytes.per.second",),
-    "it replicates over one connection to each leader, with times of its own": ("cordoned.log.dirs",),
+    "it has no limits a second yet but those of throttled replicas": (
+        "max.connection.creation.rate",
+        "log.cleaner.io.max.bytes.per.second",
+    ),
+    "it cannot keep new partitions out of a directory yet": ("cordoned.log.dirs",),
 }
 """What raftlog refuses of them, and why."""
 
@@ -190,6 +193,10 @@ def test_what_has_no_effect_is_kept_and_described_with_its_source() -> None:
     [
         ("max.connections", "0"),
         ("max.connections.per.ip.overrides", "x"),
+        ("max.connections.per.ip", "0"),
+        ("log.retention.ms", "0"),
+        ("log.roll.ms", "0"),
+        ("log.roll.jitter.ms", "-1"),
         ("log.cleaner.threads", "many"),
         ("log.segment.bytes", "100"),
         ("num.partitions", "5"),
@@ -199,3 +206,14 @@ def test_what_kafka_refuses_while_it_runs_is_refused(name: str, text: str) -> No
     world = World()
     assert world.alter(BROKER, "", (name, SET, text))[0] is ErrorCode.INVALID_REQUEST
     assert not world.image.configs
+
+
+def test_a_value_that_an_earlier_version_took_is_still_read() -> None:
+    world = World()
+    delta = MetadataDelta(world.image)
+    delta.replay(ConfigRecord(BROKER, "", {"log.retention.ms": "0", "of.a.newer.version": "x"}))
+    world.image = delta.apply(1)
+    assert world.resolver.topic_values(world.image, "t")["retention.ms"] == 0
+    described = {entry.name: entry.value for entry in world.resolver.describe_broker(world.image)}
+    assert described["log.retention.ms"] == "0" and "of.a.newer.version" not in described
+    assert [entry.name for entry in world.resolver.describe_default_broker(world.image)] == ["log.retention.ms"]
