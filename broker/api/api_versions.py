@@ -37,7 +37,7 @@ def handle(context: RequestContext, request: ApiVersionsRequest) -> bytes:
         name, software_version = request.client_software_name, request.client_software_version
         if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(software_version)):
             return encode(ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST), version)
-        context.connection.facts = {"software": f"{name} {software_version}"}
+        context.connection.software = f"{name} {software_version}"
         return _with_features(version, context.services.controller.image)
     return _ranges(version, ErrorCode.NONE)
 

@@ -12,13 +12,14 @@ from raftlog.broker.runtime.contact import Suspects
 from raftlog.broker.server.limits import NAME_LENGTH_IN_LOGS_MAX
 from raftlog.wire.apis import Api, ApiKey
 from raftlog.wire.codec import encode
-from raftlog.wire.errors import InvariantViolation, RemoteProtocolError
+from raftlog.wire.errors import InvariantViolation
 from raftlog.wire.schema import Message
 
 if TYPE_CHECKING:
     import asyncio
 
     from raftlog.broker.config import BrokerConfig
+    from raftlog.broker.core.connection.connection import Connection
     from raftlog.broker.core.connection.reply import PendingReply, Piece
     from raftlog.broker.ports import Clock
     from raftlog.broker.runtime.controller import Controller
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from raftlog.broker.runtime.group_coordinator import GroupCoordinator
     from raftlog.broker.runtime.partition_manager import PartitionManager
     from raftlog.broker.runtime.timer_wheel import TimerWheel
-    from raftlog.broker.server.connection import Connection
     from raftlog.broker.store.log_manager import LogManager
 
 log = logging.getLogger("raftlog.dispatcher")
@@ -136,7 +136,7 @@ class RequestContext:
             self._place.complete(self._framed(response))
         except Exception as error:  # noqa: BLE001 - sorted out in one place
             # Whoever calls has nothing to do with this client.
-            self._failed(error)
+            self.connection.fail(error)
 
     def _framed(self, response: Response) -> list[Piece]:
         version = self.api_version
@@ -155,17 +155,7 @@ class RequestContext:
         try:
             self.respond(await work)
         except Exception as error:  # noqa: BLE001 - sorted out in one place
-            self._failed(error)
-
-    def _failed(self, error: Exception) -> None:
-        if isinstance(error, RemoteProtocolError):
-            self.connection.close(str(error), level=logging.WARNING)
-        elif isinstance(error, InvariantViolation):
-            log.critical("stopping: %s", error, exc_info=error)
-            self.services.loop.call_exception_handler({"message": "invariant violated", "exception": error})
-        else:
-            log.error("connection=%r api=%s a bug in serving a request", self.connection, self.api.name, exc_info=error)
-            self.connection.close("internal error, see the trace above", level=logging.ERROR)
+            self.connection.fail(error)
 
     def handler_returned(self) -> None:
         """Keep a place for the response, if there is none yet: what the connection asks next is answered after it."""

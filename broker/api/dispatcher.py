@@ -21,7 +21,7 @@ from raftlog.wire.errors import RemoteProtocolError
 from raftlog.wire.headers import parse_request_header
 
 if TYPE_CHECKING:
-    from raftlog.broker.server.connection import Connection
+    from raftlog.broker.core.connection.connection import Connection
 
 _HEADER = Struct(">hhih")
 _NEVER = 1 << 15  # above every version

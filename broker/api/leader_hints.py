@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from raftlog.broker.api.context import Services
-    from raftlog.broker.server.connection import Connection
+    from raftlog.broker.core.connection.connection import Connection
 
 
 class NodeAddress(NamedTuple):

@@ -29,6 +29,7 @@ from raftlog.broker.api.produce_encoding import (
     parse_flexible,
 )
 from raftlog.broker.core.connection.reply import Piece, frame
+from raftlog.broker.core.connection.transport import Fault
 from raftlog.broker.core.log.results import AppendResult
 from raftlog.broker.core.log.validation import MAX_RECORD_ERRORS, check_api_version, is_transactional
 from raftlog.broker.runtime.delayed_operation import Mark
@@ -191,7 +192,7 @@ class Produced:
             for index, result in results:
                 if result.error is not _NONE:
                     reason = f"acks=0 leaves no other way to tell of {result.error.name} in partition {index}"
-                    self._connection.close(reason, level=logging.WARNING)
+                    self._connection.close(reason, fault=Fault.THE_PEERS)
                     return
 
     def _wait(self) -> None:

@@ -56,7 +56,7 @@ class Watchdog:
         self._timer = loop.call_later(self._pause, self.begin, loop)
 
     def guard(self, ports: Iterable[int]) -> None:
-        """These are listened on, by a listener that knows how to begin again (`broker/server/listener.py`)."""
+        """These are listened on, by a listener that knows how to begin again (`broker/server/server.py`)."""
         with contextlib.suppress(OSError):
             os.write(self._pipe, "".join(f"[{port}]" for port in ports).encode())
 

@@ -1,6 +1,6 @@
-"""Every bound of the server, with its name and its reason.
+"""Bounds of the server and of requests, each with its name and its reason; one connection's are in core/connection.
 
-Knows numbers only. Where Kafka has a configuration for a bound, the configuration's name is given and
+Where Kafka has a configuration for a bound, the configuration's name is given and
 `ServerLimits.from_config` reads it; the others are fixed here because no operator has a reason to turn them.
 """
 
@@ -19,29 +19,6 @@ log = logging.getLogger("raftlog.server")
 KIB = 1024
 MIB = 1024 * KIB
 
-# One buffer, shared by all connections, that the kernel copies requests into. A frame that fits is served
-# without another copy; 256 KiB is the batch size of a well-tuned producer plus its framing.
-RECEIVE_BUFFER_BYTES = 512 * KIB
-
-# Requests of one connection that may be waiting for their reply. librdkafka allows a million in flight, Java
-# five; what is over the bound stays in the socket, so that the client is slowed and nobody else.
-INFLIGHT_REQUESTS_PER_CONNECTION_MAX = 128
-
-# Bytes of replies one connection may leave unread before its next request is looked at. File ranges do not
-# count: they take no memory.
-UNSENT_BYTES_PER_CONNECTION_MAX = 4 * MIB
-
-# Memory for requests that are larger than the shared buffer and still arriving, over all connections.
-# A connection that finds none left waits for its turn. Kafka: queued.max.request.bytes (there unlimited).
-ARRIVING_BYTES_MAX = 256 * MIB
-
-# Buffers for large requests that are kept for the next one instead of being given back to the system.
-SPARE_BUFFER_BYTES_MAX = 8 * MIB
-
-# A request must arrive whole within this time once its first byte has: a sender of one byte a minute may not
-# hold its share of ARRIVING_BYTES_MAX.
-REQUEST_ARRIVAL_SECONDS_MAX = 60
-
 # A request of any API but Produce. Decoded, its smallest elements take some fifty times their bytes on the wire,
 # so this is what bounds the memory and the time that one request of lies can cost.
 DECODED_REQUEST_BYTES_MAX = 8 * MIB
@@ -55,12 +32,6 @@ PRODUCE_ENTRIES_MAX = 100_000
 # is parsed each time.
 REMEMBERED_REQUESTS_MAX = 4
 REMEMBERED_REQUEST_BYTES_MAX = 1024
-
-# Bytes sent to one connection before the others get their turn.
-SEND_BYTES_PER_TURN = 4 * MIB
-
-# Buffers handed to one sendmsg call; IOV_MAX is 1,024 on Linux.
-BUFFERS_PER_SEND_MAX = 256
 
 # Connections that may wait to be accepted, at least. Kafka's default for socket.listen.backlog.size, 50, fits a
 # thread that does nothing but accept; one loop that has other work overflows it, and each client then loses a second.

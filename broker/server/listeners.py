@@ -11,13 +11,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from raftlog.broker.config import BrokerConfig
+from raftlog.broker.core.connection.connection import Connection, Dispatch
 from raftlog.broker.descriptors import shares
 from raftlog.broker.server.limits import ServerLimits
-from raftlog.broker.server.listener import Server
+from raftlog.broker.server.server import Server
 
 log = logging.getLogger("raftlog.server")
-
-Dispatch = Callable[[Any, memoryview], None]
 
 
 class Listeners(Protocol):
@@ -60,18 +59,19 @@ class KafkaListeners:
 
     def open(self, dispatch: Dispatch, on_bug: Callable[[BaseException], None]) -> None:
         """See Listeners."""
-        self._server.dispatch = dispatch
+        self._server.side.dispatch = dispatch
         self._server.on_fatal = on_bug
         self._server.accept()
 
     def reconfigure(self, config: Mapping[str, Any]) -> None:
         """See Listeners."""
-        self._server.limits = _limits(config)
+        self._server.limits = limits = _limits(config)
+        self._server.side.request_bytes_max = limits.request_bytes_max
 
     def disconnect_all(self, reason: str) -> None:
         """See Listeners."""
         # Our own tools and brokers look around by themselves, and a tool asks about just this state.
-        connections = [c for c in self._server.connections if not c.facts.get("software", "").startswith("raftlog ")]
+        connections = [c for c in self._server.connections if not c.software.startswith("raftlog ")]
         log.warning("%s: letting %d clients go, who may find leaders elsewhere", reason, len(connections))
         for connection in connections:
             connection.close(reason)
@@ -93,5 +93,5 @@ def _limits(config: Mapping[str, Any]) -> ServerLimits:
     return ServerLimits.from_config(config)._replace(descriptors=shares().connections)
 
 
-def _nobody(_connection: object, _frame: memoryview) -> None:
+def _nobody(_connection: Connection, _frame: memoryview) -> None:
     raise AssertionError("a request came in before the listeners were open")

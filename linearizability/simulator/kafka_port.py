@@ -1,8 +1,6 @@
-"""The Kafka listener of a simulated broker, and a client's end of such a connection.
+"""Both ends of a client's connection in a simulated cluster.
 
-In place of `broker/server/{listener,connection}` (raw sockets and sendfile), which are not simulated: frames come
-over the simulated network and go to `Dispatcher.dispatch`, replies go back in the order of the requests. File ranges
-are read when their reply leaves.
+The broker's end carries the shipped Connection, as `broker/server/transport.py` does on sockets.
 """
 
 from __future__ import annotations
@@ -10,12 +8,15 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from errno import EAGAIN
 from struct import Struct
 from typing import Any
 
-from raftlog.broker.core.connection.reply import PendingReply, Piece, RepeatMatcher
-from raftlog.linearizability.simulator.disk import FaultyDisk
+from raftlog.broker.core.connection.connection import Connection, ServerSide
+from raftlog.broker.core.connection.reply import Buffer, FileRange
+from raftlog.broker.core.connection.transport import Fault
 from raftlog.linearizability.simulator.loop import SimulatedLoop
+from raftlog.linearizability.simulator.world import Machine
 from raftlog.wire.apis import APIS
 from raftlog.wire.codec import decode, encode
 from raftlog.wire.errors import RemoteProtocolError
@@ -23,6 +24,8 @@ from raftlog.wire.headers import encode_request_header, parse_response_header
 
 _SIZE = Struct(">i")
 FRAME_BYTES_MAX = 64 * 1024 * 1024
+PARTIAL_SENDS = 0.02
+"""How often a send takes only a part of what it is given."""
 
 
 class Frames:
@@ -51,112 +54,122 @@ class Frames:
         return frames
 
 
-class KafkaConnection(asyncio.Protocol):
-    """A client's connection as the broker's handlers see it."""
+class SimulatedTransport(asyncio.Protocol):
+    """The broker's end: a Transport on the simulated network.
 
-    def __init__(
-        self, dispatch: Callable[[Any, memoryview], None], disk: FaultyDisk, local: tuple[str, int]
-    ) -> None:
-        self._dispatch = dispatch
-        self._disk = disk
+    What the connection does not read stays here, as in a socket's buffer; file ranges are read when they leave.
+    """
+
+    def __init__(self, side: ServerSide, machine: Machine, local: tuple[str, int]) -> None:
+        self._side = side
+        self._machine = machine
+        self._local = local
         self._transport: Any = None
-        self._frames = Frames()
-        self._places: deque[PendingReply] = deque()
-        self.local_address = local
-        self.peer_host = ""
-        self.peer_port = 0
-        self.listener_name = "PLAINTEXT"
-        self.closed = False
-        self.facts: dict[str, str] = {}
-        self.repeat_matcher: RepeatMatcher | None = None
-        self.produce_templates: object = None
-        self.is_unread = False
+        self._unread = bytearray()
+        self._is_reading = True
+        self._can_send = True
+        self._watching = False
+        self.connection: Connection | None = None
 
-    def __repr__(self) -> str:
-        return f"{self.peer_host}:{self.peer_port}"
+    @property
+    def is_busy(self) -> bool:
+        """A request is being worked on, or a reply is on its way out."""
+        return self.connection is not None and not self.connection.is_idle
 
-    # The protocol ----------------------------------------------------------------------------------------------
+    # What the network does to it -------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See asyncio."""
         self._transport = transport
-        self.peer_host, self.peer_port = transport.get_extra_info("peername")
+        self.connection = Connection(self._side, self, transport.get_extra_info("peername"), self._local)
 
     def data_received(self, data: bytes) -> None:
         """See asyncio."""
-        try:
-            for frame in self._frames.take(data):
-                if self.closed:
-                    return
-                whole = memoryview(_SIZE.pack(len(frame)) + frame)
-                repeat_matcher = self.repeat_matcher if self.is_idle else None
-                place = repeat_matcher.serve_repeat(whole, len(whole)) if repeat_matcher is not None else None
-                if place is not None:
-                    self._places.append(place)
-                else:
-                    self._dispatch(self, whole[_SIZE.size :])
-        except RemoteProtocolError as error:
-            self.close(str(error))
+        self._unread += data
+        self._read()
+
+    def _read(self) -> None:
+        connection = self.connection
+        while connection is not None and self._unread and self._is_reading:
+            buffer = connection.receive_buffer()
+            count = min(len(buffer), len(self._unread))
+            buffer[:count] = self._unread[:count]
+            del self._unread[:count]
+            connection.received(count)
+            connection.check_invariants()
+            connection = self.connection
 
     def connection_lost(self, error: Exception | None) -> None:
         """See asyncio."""
-        self.close("lost")
+        if self.connection is not None:
+            self.connection.close("lost")
 
-    # What handlers do with it ----------------------------------------------------------------------------------
+    def pause_writing(self) -> None:
+        """See asyncio."""
+        self._can_send = False
 
-    @property
-    def is_idle(self) -> bool:
-        """Nothing is being worked on."""
-        return not self._places
+    def resume_writing(self) -> None:
+        """See asyncio."""
+        self._can_send = True
+        self._write()
 
-    def reply(self, pieces: Sequence[Piece]) -> None:
-        """See Connection."""
-        if self._places:
-            place = PendingReply(self)
-            place.pieces = pieces
-            self._places.append(place)
-        else:
-            self._send(pieces)
+    def _write(self) -> None:
+        connection = self.connection
+        if connection is not None and self._watching and self._can_send:
+            connection.writable()
+            connection.check_invariants()
 
-    def park(self) -> PendingReply:
-        """See Connection."""
-        place = PendingReply(self)
-        self._places.append(place)
-        return place
+    # What the connection does with it --------------------------------------------------------------------------
 
-    def park_in(self, place: PendingReply) -> None:
-        """See Connection."""
-        self._places.append(place)
+    def send(self, buffer: Buffer) -> int:
+        """See Transport. Now and then only a part is taken, as a socket does."""
+        if not self._can_send:
+            raise BlockingIOError(EAGAIN, "the other end reads no more")
+        random = self._machine.random
+        taken = len(buffer)
+        if random.random() < PARTIAL_SENDS:
+            taken = 1 + int(random.random() * taken)
+        self._transport.write(bytes(buffer[:taken]))
+        return taken
 
-    def reply_ready(self, pieces: Sequence[Piece]) -> None:
-        """See Connection."""
-        while self._places and (head := self._places[0].pieces) is not None:
-            self._places.popleft()
-            self._send(head)
+    def send_gathered(self, buffers: Sequence[Buffer], *, more: bool) -> int:
+        """See Transport."""
+        return self.send(b"".join(buffers))
 
-    def _send(self, pieces: Sequence[Piece]) -> None:
-        if self.closed or not pieces:
-            return
-        parts: list[bytes] = []
-        for piece in pieces:
-            if isinstance(piece, bytes | bytearray | memoryview):
-                parts.append(bytes(piece))
-            else:
-                parts.append(self._disk.read_at(piece.fileno(), piece.length, piece.position))
-        self._transport.write(b"".join(parts))
+    def send_file(self, file: FileRange, start: int) -> int:
+        """See Transport."""
+        data = self._machine.disk.read_at(file.fileno(), file.length - start, file.position + start)
+        return self.send(data) if data else 0
 
-    def close(self, reason: str, *, level: int = 0) -> None:
-        """See Connection."""
-        if self.closed:
-            return
-        self.closed = True
-        repeat_matcher, self.repeat_matcher = self.repeat_matcher, None
+    def watch_writable(self, wanted: bool) -> None:
+        """See Transport."""
+        self._watching = wanted
+        self._machine.loop.call_soon(self._write)
+
+    def pause_reading(self) -> None:
+        """See Transport."""
+        self._is_reading = False
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """See Transport."""
+        self._is_reading = True
+        self._transport.resume_reading()
+        self._machine.loop.call_soon(self._read)
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        """See Transport."""
+        self._machine.loop.call_soon(callback)
+
+    def bug(self, error: Exception) -> None:
+        """See Transport. It ends the run."""
+        context = {"message": f"a bug in serving {self.connection!r}", "exception": error}
+        self._machine.loop.call_exception_handler(context)
+
+    def close(self, reason: str, fault: Fault) -> None:
+        """See Transport."""
+        self.connection = None
         self._transport.close()
-        places, self._places = self._places, deque()
-        for place in places:
-            place.abandon()
-        if repeat_matcher is not None:
-            repeat_matcher.disconnected()
 
 
 class Unanswered(Exception):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, Future
@@ -10,10 +11,11 @@ from typing import Any
 
 from raftlog.broker.broker import Broker
 from raftlog.broker.config import BrokerConfig
+from raftlog.broker.core.connection.connection import Dispatch, ServerSide
+from raftlog.broker.core.connection.memory import ReceiveMemory
 from raftlog.broker.platform import Platform
-from raftlog.broker.server.listeners import Dispatch
 from raftlog.broker.store.log_manager import LogManager
-from raftlog.linearizability.simulator.kafka_port import KafkaConnection
+from raftlog.linearizability.simulator.kafka_port import FRAME_BYTES_MAX, SimulatedTransport
 from raftlog.linearizability.simulator.mutants import patch
 from raftlog.linearizability.simulator.network import SimulatedServer
 from raftlog.linearizability.simulator.world import Machine
@@ -52,7 +54,7 @@ class SimulatedListeners:
         self._machine = machine
         self._address = (machine.host, KAFKA_PORT)
         self._server: SimulatedServer | None = None
-        self._connections: list[KafkaConnection] = []
+        self._transports: list[SimulatedTransport] = []
 
     def bind(self) -> list[tuple[str, str, int]]:
         """See Listeners."""
@@ -62,22 +64,25 @@ class SimulatedListeners:
         """See Listeners."""
         machine = self._machine
         machine.parts["open"] = True
+        memory = ReceiveMemory(machine.loop.call_soon)
+        side = ServerSide(dispatch, memory, machine.loop.time, FRAME_BYTES_MAX)
 
-        def connection() -> KafkaConnection:
-            made = KafkaConnection(dispatch, machine.disk, self._address)
-            self._connections.append(made)
+        def accept() -> SimulatedTransport:
+            made = SimulatedTransport(side, machine, self._address)
+            self._transports.append(made)
             return made
 
-        self._server = machine.world.network.listen(machine.loop, connection, self._address)
+        self._server = machine.world.network.listen(machine.loop, accept, self._address)
 
     def reconfigure(self, config: Mapping[str, Any]) -> None:
         """Nothing bounds the connections of a simulated network."""
 
     def disconnect_all(self, reason: str) -> None:
         """See Listeners."""
-        connections, self._connections = self._connections, []
-        for connection in connections:
-            connection.close(reason)
+        transports, self._transports = self._transports, []
+        for transport in transports:
+            if transport.connection is not None:
+                transport.connection.close(reason)
 
     def stop_accepting(self) -> None:
         """See Listeners."""
@@ -85,12 +90,14 @@ class SimulatedListeners:
             self._server.close()
 
     async def drain(self, seconds_max: float) -> None:
-        """See Listeners: replies leave when they are made."""
+        """See Listeners."""
+        deadline = self._machine.loop.time() + seconds_max
+        while self._machine.loop.time() < deadline and any(transport.is_busy for transport in self._transports):
+            await asyncio.sleep(0.005)
 
     def close(self) -> None:
         """See Listeners."""
-        for connection in self._connections:
-            connection.close("the broker stops")
+        self.disconnect_all("the broker stops")
 
 
 async def broker_program(machine: Machine, config: BrokerConfig) -> None:

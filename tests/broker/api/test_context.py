@@ -31,7 +31,6 @@ async def stopped() -> AsyncIterator[Stopped]:
 
 def context_of(connection: ClientConnection) -> RequestContext:
     services: Any = SimpleNamespace(loop=asyncio.get_running_loop(), tasks=set())
-    client: Any = connection
     return RequestContext(
         services,
         APIS[ApiKey.HEARTBEAT],
@@ -40,7 +39,7 @@ def context_of(connection: ClientConnection) -> RequestContext:
         client_id="c",
         listener_name="PLAINTEXT",
         advertised=("broker.test", 9092),
-        connection=client,
+        connection=connection,
     )
 
 

@@ -27,7 +27,7 @@ from raftlog.broker.runtime.replication.replication import Replication
 from raftlog.broker.runtime.replication.settings import FetcherSettings, ReplicationSettings
 from raftlog.broker.runtime.timer_wheel import TimerWheel
 from raftlog.broker.server.limits import ServerLimits
-from raftlog.broker.server.listener import Server
+from raftlog.broker.server.server import Server
 from raftlog.broker.store.log_manager import LogManager
 from raftlog.metadata.cluster_commands import AlterPartitions, FenceBrokers, IsrProposal, PartitionsAltered
 from raftlog.metadata.commands import Command, InitializeCluster, RegisterBroker

@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 from raftlog.broker.api.context import RequestContext
 from raftlog.broker.config import BrokerConfig
-from raftlog.broker.core.connection.reply import PendingReply, Piece
+from raftlog.broker.core.connection.connection import Connection, ServerSide
+from raftlog.broker.core.connection.memory import ReceiveMemory
+from raftlog.broker.core.connection.reply import Buffer, FileRange
+from raftlog.broker.core.connection.transport import Fault
 from raftlog.broker.runtime.contact import Suspects
 from raftlog.broker.runtime.controller import Controller
 from raftlog.broker.runtime.opening import open_controller, random_id
@@ -23,6 +27,7 @@ from raftlog.metadata.image import MetadataImage
 from raftlog.metadata.records import Endpoint
 from raftlog.wire.apis import APIS, ApiKey
 from raftlog.wire.codec import decode, encode
+from raftlog.wire.errors import InvariantViolation
 from raftlog.wire.headers import parse_response_header
 from raftlog.wire.schema import Message
 
@@ -91,7 +96,7 @@ class AdminWorld:
             client_id="test",
             listener_name="PLAINTEXT",
             advertised=ADVERTISED,
-            connection=cast(Any, connection),
+            connection=connection,
         )
         importlib.import_module(f"raftlog.broker.api.{_module(key)}").handle(context, received)
         context.handler_returned()
@@ -100,28 +105,52 @@ class AdminWorld:
         return decode(api.response, version, frame, offset)
 
 
-class ClientConnection:
-    """A connection of which one reply is expected."""
-
-    peer_host = "127.0.0.1"
+class ClientConnection(Connection):
+    """A connection of which one reply is expected: what was sent, or the reason why it ended."""
 
     def __init__(self) -> None:
-        self.closed = False
-        self.facts: dict[str, str] = {}
-        self.answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        side = ServerSide(_no_requests, ReceiveMemory(loop.call_soon), loop.time, request_bytes_max=0)
+        self.answer: asyncio.Future[bytes] = loop.create_future()
+        super().__init__(side, OneReply(self.answer), ("127.0.0.1", 1), ADVERTISED)
 
-    def reply(self, pieces: Sequence[Piece]) -> None:
-        self.answer.set_result(b"".join(bytes(cast(Any, piece)) for piece in pieces)[4:])
 
-    def reply_ready(self, pieces: Sequence[Piece]) -> None:
-        self.reply(pieces)
+class OneReply:
+    """A Transport that puts what it is given into a future."""
 
-    def park(self) -> PendingReply:
-        return PendingReply(self)
+    def __init__(self, answer: asyncio.Future[bytes]) -> None:
+        self.answer = answer
 
-    def close(self, reason: str, *, level: int = 0) -> None:
-        self.closed = True
+    def send(self, buffer: Buffer) -> int:
+        self.answer.set_result(bytes(buffer)[4:])
+        return len(buffer)
+
+    def send_gathered(self, buffers: Sequence[Buffer], *, more: bool) -> int:
+        return self.send(b"".join(buffers))
+
+    def send_file(self, file: FileRange, start: int) -> int:
+        raise AssertionError("only fetches send files")
+
+    def watch_writable(self, wanted: bool) -> None: ...
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        self.answer.get_loop().call_soon(callback)
+
+    def bug(self, error: Exception) -> None:
+        if isinstance(error, InvariantViolation):
+            self.answer.get_loop().call_exception_handler({"message": "stopping", "exception": error})
+        logging.getLogger("tests").error("a bug in serving a request", exc_info=error)
+
+    def close(self, reason: str, fault: Fault) -> None:
         self.answer.set_exception(ConnectionError(reason))
+
+
+def _no_requests(_connection: Connection, _frame: memoryview) -> None:
+    raise AssertionError("nothing is received here")
 
 
 def _module(key: ApiKey) -> str:

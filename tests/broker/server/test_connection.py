@@ -12,17 +12,17 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from raftlog.broker.core.connection.reply import PendingReply
-from raftlog.broker.server import listener as listener_module
-from raftlog.broker.server.connection import Connection
-from raftlog.broker.server.limits import (
+from raftlog.broker.core.connection.connection import Connection
+from raftlog.broker.core.connection.limits import (
     INFLIGHT_REQUESTS_PER_CONNECTION_MAX,
     RECEIVE_BUFFER_BYTES,
     REQUEST_ARRIVAL_SECONDS_MAX,
     UNSENT_BYTES_PER_CONNECTION_MAX,
-    ServerLimits,
 )
-from raftlog.broker.server.listener import Server
+from raftlog.broker.core.connection.memory import ReceiveMemory
+from raftlog.broker.core.connection.reply import PendingReply
+from raftlog.broker.server.limits import ServerLimits
+from raftlog.broker.server.server import Server
 from raftlog.wire.errors import RemoteProtocolError
 
 PARK = 1
@@ -172,7 +172,7 @@ async def test_a_length_that_lies_takes_no_memory_and_keeps_nobody_waiting(setup
     for _, writer in liars:
         writer.write(request(0, bytes(7 << 20))[:40_000])
     await setup.until(lambda: sum(connection.is_arriving for connection in setup.server.connections) == len(liars))
-    assert setup.server._arriving_bytes <= len(liars) << 20
+    assert setup.server.memory.given_out_bytes <= len(liars) << 20
     good = await setup.connect()
     whole = request(0, os.urandom(6 << 20))
     good[1].write(whole)
@@ -192,7 +192,7 @@ async def test_replies_that_wait_behind_a_parked_one_count_as_unread(setup: Setu
     for _ in range(40):
         assert await read_frame(reader) == chunk[4:]
     (connection,) = setup.server.connections
-    assert connection._unsent_bytes == 0
+    assert connection._queue.unsent_bytes == 0
 
 
 async def test_a_file_range_is_sent_between_replies(setup: Setup, tmp_path: Path) -> None:
@@ -288,13 +288,13 @@ async def test_idle_and_half_sent_connections_are_closed_in_time(monkeypatch: py
     half[1].write(request(0, b"x" * 100)[:50])
     await setup.until(lambda: any(connection.arriving_since for connection in setup.server.connections))
     setup.server._sweep()
-    begin = setup.server.now()
-    monkeypatch.setattr(setup.server, "now", lambda: begin + REQUEST_ARRIVAL_SECONDS_MAX + 1)
+    begin = setup.server.side.now()
+    monkeypatch.setattr(setup.server.side, "now", lambda: begin + REQUEST_ARRIVAL_SECONDS_MAX + 1)
     setup.server._sweep()
     async with asyncio.timeout(10):
         assert await half[0].read() == b""
     assert len(setup.server.connections) == 1
-    monkeypatch.setattr(setup.server, "now", lambda: begin + 601)
+    monkeypatch.setattr(setup.server.side, "now", lambda: begin + 601)
     setup.server._sweep()
     async with asyncio.timeout(10):
         assert await idle[0].read() == b""
@@ -304,7 +304,7 @@ async def test_idle_and_half_sent_connections_are_closed_in_time(monkeypatch: py
 async def test_a_request_that_trickles_in_is_given_up_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     setup = Setup(ServerLimits())
     now = 1_000.0
-    monkeypatch.setattr(setup.server, "now", lambda: now)
+    monkeypatch.setattr(setup.server.side, "now", lambda: now)
     reader, writer = await setup.connect()
     whole = request(0, b"x" * 100)
     for byte in whole[:11]:
@@ -321,7 +321,7 @@ async def test_a_request_that_trickles_in_is_given_up_in_time(monkeypatch: pytes
 async def test_time_in_which_we_do_not_read_is_not_the_sender_s(monkeypatch: pytest.MonkeyPatch) -> None:
     setup = Setup(ServerLimits())
     now = 1_000.0
-    monkeypatch.setattr(setup.server, "now", lambda: now)
+    monkeypatch.setattr(setup.server.side, "now", lambda: now)
     reader, writer = await setup.connect()
     total = INFLIGHT_REQUESTS_PER_CONNECTION_MAX + 1
     writer.write(b"".join(request(PARK, bytes([number])) for number in range(total)))
@@ -345,8 +345,8 @@ async def test_a_client_that_leaves_its_replies_unread_is_closed_in_time(
     flooding = asyncio.create_task(asyncio.get_running_loop().sock_sendall(deaf, request(0, b"x" * 100_000) * 500))
     await setup.until(lambda: any(connection.is_unread for connection in setup.server.connections))
     setup.server._sweep()
-    begin = setup.server.now()
-    monkeypatch.setattr(setup.server, "now", lambda: begin + 601)
+    begin = setup.server.side.now()
+    monkeypatch.setattr(setup.server.side, "now", lambda: begin + 601)
     setup.server._sweep()
     assert not setup.server.connections
     assert [record.message for record in caplog.records if "unread" in record.message].__len__() == 1
@@ -355,14 +355,14 @@ async def test_a_client_that_leaves_its_replies_unread_is_closed_in_time(
     setup.server.close()
 
 
-async def test_memory_for_large_requests_is_bounded_and_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listener_module, "ARRIVING_BYTES_MAX", 1 << 20)
+async def test_memory_for_large_requests_is_bounded_and_handed_on() -> None:
     setup = Setup(ServerLimits())
+    setup.server.memory = setup.server.side.memory = ReceiveMemory(setup.server.loop.call_soon, bytes_max=1 << 20)
     holder, waiter = await setup.connect(), await setup.connect()
     whole = request(0, os.urandom(3 << 20))
     sent = 5 << 19
     holder[1].write(whole[:sent])
-    await setup.until(lambda: setup.server._arriving_bytes == 4 << 20)
+    await setup.until(lambda: setup.server.memory.given_out_bytes == 4 << 20)
     waiter[1].write(whole)
     other = await setup.connect()
     other[1].write(request(0, b"small ones pass"))

@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from raftlog.broker.api.handlers import served_apis
-from raftlog.broker.server.limits import ARRIVING_BYTES_MAX, DECODED_REQUEST_BYTES_MAX
+from raftlog.broker.core.connection.limits import ARRIVING_BYTES_MAX
+from raftlog.broker.server.limits import DECODED_REQUEST_BYTES_MAX
 from raftlog.testing import Cluster, cluster
 from raftlog.wire.apis import Api, ApiKey
 from raftlog.wire.batch import Record, encode_batch

@@ -6,24 +6,15 @@ import asyncio
 import errno
 import logging
 import socket
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
-from typing import TypeAlias
 
-from raftlog.broker.server.connection import Connection
-from raftlog.broker.server.limits import (
-    ACCEPT_BACKLOG_MIN,
-    ACCEPTS_PER_TURN,
-    ARRIVING_BYTES_MAX,
-    RECEIVE_BUFFER_BYTES,
-    REQUEST_ARRIVAL_SECONDS_MAX,
-    SPARE_BUFFER_BYTES_MAX,
-    ServerLimits,
-)
+from raftlog.broker.core.connection.connection import Connection, Dispatch, ServerSide
+from raftlog.broker.core.connection.memory import ReceiveMemory
+from raftlog.broker.server.limits import ACCEPT_BACKLOG_MIN, ACCEPTS_PER_TURN, ServerLimits
+from raftlog.broker.server.transport import SocketTransport
 
 log = logging.getLogger("raftlog.server")
-
-Dispatch: TypeAlias = Callable[[Connection, memoryview], None]
 
 _SWEEP_SECONDS = 5.0
 _ACCEPT_PAUSE_SECONDS = 0.1
@@ -44,20 +35,13 @@ class Server:
     def __init__(self, loop: asyncio.AbstractEventLoop, limits: ServerLimits, dispatch: Dispatch) -> None:
         self.loop = loop
         self.limits = limits
-        self.dispatch = dispatch
-        self.now = loop.time
-        self.receive_view = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
+        self.memory = ReceiveMemory(loop.call_soon)
+        self.side = ServerSide(dispatch, self.memory, loop.time, limits.request_bytes_max)
         self.connections: dict[Connection, None] = {}
         self.on_fatal: Callable[[BaseException], None] | None = None
         self._listeners: dict[socket.socket, str] = {}
         self._per_address: Counter[str] = Counter()
         self._refused_last_told: dict[str, float] = {}
-        self._arriving_bytes = 0
-        # The one connection that was given memory beyond ARRIVING_BYTES_MAX.
-        self._over_bound: Connection | None = None
-        self._spare: dict[int, list[bytearray]] = {}
-        self._spare_bytes = 0
-        self._waiting_for_buffer: deque[Connection] = deque()
         self._sweeper: asyncio.TimerHandle | None = None
 
     # ── listening ─────────────────────────────────────────────────────────────────────────────────────────
@@ -127,9 +111,11 @@ class Server:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             local = sock.getsockname()
             self._per_address[host] += 1
-            connection = Connection(sock, (host, peer[1]), (_plain(local[0]), local[1]), self)
-            connection.listener_name = self._listeners[listener]
+            transport = SocketTransport(sock, self.loop, self)
+            addresses = (host, peer[1]), (_plain(local[0]), local[1])
+            connection = Connection(self.side, transport, *addresses, self._listeners[listener])
             self.connections[connection] = None
+            transport.begin(connection)
 
     def _begin_again(self, listener: socket.socket) -> None:
         """The watchdog has shut it down, because this process stood still (`runtime/watchdog.py`)."""
@@ -157,10 +143,10 @@ class Server:
 
     def _tell_refusal(self, host: str, refusal: str) -> None:
         # Once a second and address: a client in a tight loop must not fill the disk with log lines.
-        if self.now() - self._refused_last_told.get(host, -1e9) >= 1.0:
+        if self.side.now() - self._refused_last_told.get(host, -1e9) >= 1.0:
             if len(self._refused_last_told) > 1_000:
                 self._refused_last_told.clear()
-            self._refused_last_told[host] = self.now()
+            self._refused_last_told[host] = self.side.now()
             log.warning("client=%s refused reason=%r", host, refusal)
 
     def forget(self, connection: Connection) -> None:
@@ -176,59 +162,12 @@ class Server:
         if self.on_fatal is not None:
             self.on_fatal(error)
 
-    # ── memory for large requests ─────────────────────────────────────────────────────────────────────────
-
-    def take_buffer(self, holder: Connection, size: int) -> bytearray | None:
-        """A buffer of at least `size` bytes for a request of `holder`, or None while ARRIVING_BYTES_MAX is used up."""
-        capacity = 1 << (size - 1).bit_length()
-        if self._arriving_bytes + capacity > ARRIVING_BYTES_MAX:
-            # One request may always arrive, or half-arrived ones could wait for each other.
-            if self._over_bound not in (None, holder):
-                return None
-            self._over_bound = holder
-        self._arriving_bytes += capacity
-        spare = self._spare.get(capacity)
-        if spare:
-            self._spare_bytes -= capacity
-            return spare.pop()
-        return bytearray(capacity)
-
-    def give_buffer_back(self, buffer: bytearray, holder: Connection | None = None) -> None:
-        """The buffer is free; who waits for memory goes on in a later turn of the loop.
-
-        `holder` is given when its request was served or given up, and not moved to a larger buffer.
-        """
-        self._arriving_bytes -= len(buffer)
-        if holder is not None and holder is self._over_bound:
-            self._over_bound = None
-        if self._spare_bytes + len(buffer) <= SPARE_BUFFER_BYTES_MAX:
-            self._spare.setdefault(len(buffer), []).append(buffer)
-            self._spare_bytes += len(buffer)
-        while self._waiting_for_buffer:
-            self.loop.call_soon(self._waiting_for_buffer.popleft().resume)
-
-    def wait_for_buffer(self, connection: Connection) -> None:
-        """Resume `connection` when memory was given back."""
-        self._waiting_for_buffer.append(connection)
-
     # ── time ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def _sweep(self) -> None:
-        now = self.now()
-        idle_max = self.limits.idle_ms_max / 1000
+        now = self.side.now()
         for connection in list(self.connections):
-            if connection.is_heard:
-                connection.is_heard, connection.last_active = False, now
-            if connection.is_arriving and now - connection.arriving_since > REQUEST_ARRIVAL_SECONDS_MAX:
-                connection.close(
-                    f"a request did not arrive whole within {REQUEST_ARRIVAL_SECONDS_MAX} s", level=logging.WARNING
-                )
-            elif idle_max < 0 or now - connection.last_active <= idle_max:
-                continue
-            elif connection.is_idle:
-                connection.close("idle for longer than connections.max.idle.ms")
-            elif connection.is_unread:
-                connection.close("replies lie unread for longer than connections.max.idle.ms", level=logging.WARNING)
+            connection.check_times(now, self.limits.idle_ms_max / 1000)
         self._sweeper = self.loop.call_later(_SWEEP_SECONDS, self._sweep)
 
     # ── end ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -242,8 +181,8 @@ class Server:
 
     async def drain(self, seconds_max: float) -> None:
         """Wait, within a bound, until no connection has a reply outstanding."""
-        deadline = self.now() + seconds_max
-        while self.now() < deadline and not all(connection.is_idle for connection in self.connections):
+        deadline = self.side.now() + seconds_max
+        while self.side.now() < deadline and not all(connection.is_idle for connection in self.connections):
             await asyncio.sleep(0.005)
 
     def close(self) -> None:

@@ -1,0 +1,136 @@
+"""Replies on their way out: what a transport has not taken yet."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from raftlog.broker.core.connection.limits import BUFFERS_PER_SEND_MAX, SEND_BYTES_PER_TURN
+from raftlog.broker.core.connection.reply import Buffer, Piece
+from raftlog.broker.core.connection.transport import Transport
+from raftlog.wire.errors import InvariantViolation, RemoteProtocolError
+
+MEMORY = (bytes, bytearray, memoryview)
+"""What a piece is that is no range of a file."""
+
+
+class SendQueue:
+    """Pieces in order, of the first of which a part may have been sent.
+
+    Invariants, between two calls:
+    - each byte is given to the transport once, in order;
+    - `unsent_bytes` counts the memory of all replies that are known and not sent, those that wait for earlier ones too;
+    - the transport is watched exactly while there are pieces.
+    """
+
+    __slots__ = ("_sent_of_first", "is_watching", "pieces", "transport", "unsent_bytes")
+
+    def __init__(self, transport: Transport) -> None:
+        self.transport = transport
+        self.pieces: deque[Piece] = deque()
+        self.unsent_bytes = 0
+        self.is_watching = False
+        self._sent_of_first = 0
+
+    def count(self, pieces: Sequence[Piece]) -> None:
+        """A reply is known: behind one that is not, it takes as much memory as in the queue."""
+        for piece in pieces:
+            if isinstance(piece, MEMORY):
+                self.unsent_bytes += len(piece)
+
+    def send_alone(self, piece: Buffer) -> None:
+        """Send what was not counted, past the empty queue; what the transport does not take goes into it."""
+        sent = 0
+        try:
+            sent = self.transport.send(piece)
+        except BlockingIOError:
+            pass
+        if sent != len(piece):
+            self.pieces.append(piece)
+            self._sent_of_first = sent
+            self.unsent_bytes += len(piece)
+            self._watch(True)
+
+    def flush(self) -> None:
+        """Send what can be sent now, at most SEND_BYTES_PER_TURN. Raises OSError when the peer is gone, and
+        RemoteProtocolError when a file ends before its range."""
+        if not self.pieces:
+            return
+        budget = SEND_BYTES_PER_TURN
+        try:
+            while self.pieces and budget > 0:
+                budget -= self._send_first()
+        except BlockingIOError:
+            pass
+        if self.is_watching or self.pieces:
+            self._watch(bool(self.pieces))
+
+    def _send_first(self) -> int:
+        """Send as much of what is next as one call takes; how many bytes."""
+        pieces = self.pieces
+        first = pieces[0]
+        if not isinstance(first, MEMORY):
+            sent = self.transport.send_file(first, self._sent_of_first)
+            if sent == 0:
+                raise RemoteProtocolError("the log was cut below a range that was being sent")
+        elif len(pieces) == 1:
+            sent = self.transport.send(self._rest_of(first))
+            if sent == len(first):
+                # The usual case: one reply, taken whole.
+                pieces.clear()
+                self.unsent_bytes -= sent
+                return sent
+        else:
+            sent = self._send_gathered(first)
+        self._drop_sent(sent)
+        return sent
+
+    def _rest_of(self, first: Buffer) -> Buffer:
+        return memoryview(first)[self._sent_of_first :] if self._sent_of_first else first
+
+    def _send_gathered(self, first: Buffer) -> int:
+        buffers: list[Buffer] = []
+        more = False
+        for piece in self.pieces:
+            if not isinstance(piece, MEMORY):
+                more = True
+                break
+            if len(buffers) == BUFFERS_PER_SEND_MAX:
+                break
+            buffers.append(piece)
+        buffers[0] = self._rest_of(first)
+        return self.transport.send_gathered(buffers, more=more)
+
+    def _drop_sent(self, sent: int) -> None:
+        pieces = self.pieces
+        sent += self._sent_of_first
+        while pieces:
+            piece = pieces[0]
+            is_memory = isinstance(piece, MEMORY)
+            length = len(piece) if is_memory else piece.length  # type: ignore[arg-type, union-attr]
+            if sent < length:
+                break
+            sent -= length
+            if is_memory:
+                self.unsent_bytes -= length
+            pieces.popleft()
+        self._sent_of_first = sent
+
+    def _watch(self, wanted: bool) -> None:
+        if wanted != self.is_watching:
+            self.is_watching = wanted
+            self.transport.watch_writable(wanted)
+
+    def clear(self) -> None:
+        """Nothing more is sent."""
+        self.pieces.clear()
+        self.unsent_bytes = 0
+        self.is_watching = False
+
+    def check_invariants(self, waiting: Sequence[Piece]) -> None:
+        """Raises InvariantViolation. `waiting`: what was counted and is not in the queue."""
+        unsent = sum(len(piece) for piece in (*self.pieces, *waiting) if isinstance(piece, MEMORY))
+        if unsent != self.unsent_bytes:
+            raise InvariantViolation(f"{unsent} bytes are unsent, and {self.unsent_bytes} counted")
+        if bool(self.pieces) != self.is_watching:
+            raise InvariantViolation(f"{len(self.pieces)} pieces are unsent, is_watching={self.is_watching}")

@@ -1,0 +1,106 @@
+"""A client's socket under its connection: reads, sends, and watches; what it means is the connection's."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from raftlog.broker.core.connection.connection import Connection
+from raftlog.broker.core.connection.reply import Buffer, FileRange
+from raftlog.broker.core.connection.transport import Fault
+from raftlog.wire.errors import InvariantViolation
+
+log = logging.getLogger("raftlog.connection")
+
+# Linux holds the packet back until the file range that follows; elsewhere the flag does not exist.
+_MORE: int = getattr(socket, "MSG_MORE", 0)
+_LEVELS = {Fault.NOBODYS: logging.DEBUG, Fault.THE_PEERS: logging.WARNING, Fault.OURS: logging.ERROR}
+
+
+class Owner(Protocol):
+    """Who keeps count of connections."""
+
+    def forget(self, connection: Connection) -> None:
+        """It was closed."""
+
+    def stop_for(self, error: BaseException) -> None:
+        """Stop the broker before it lies."""
+
+
+class SocketTransport:
+    """A Transport on a non-blocking socket. What is written is not kept: who could not send is told when it can."""
+
+    __slots__ = ("_connection", "_fd", "_loop", "_owner", "_socket", "send")
+
+    def __init__(self, sock: socket.socket, loop: asyncio.AbstractEventLoop, owner: Owner) -> None:
+        self._socket = sock
+        self._fd = sock.fileno()
+        self._loop = loop
+        self._owner = owner
+        self._connection: Connection | None = None
+        # Without a function of ours between: it is called for each small reply.
+        self.send: Callable[[Buffer], int] = sock.send
+
+    def begin(self, connection: Connection) -> None:
+        """Read for it from now on."""
+        self._connection = connection
+        self._loop.add_reader(self._fd, self._on_readable, connection)
+
+    def _on_readable(self, connection: Connection) -> None:
+        try:
+            count = self._socket.recv_into(connection.receive_buffer())
+        except BlockingIOError:
+            return
+        except OSError as error:
+            connection.fail(error)
+            return
+        connection.received(count)
+
+    def send_gathered(self, buffers: Sequence[Buffer], *, more: bool) -> int:
+        """See Transport."""
+        return self._socket.sendmsg(buffers, (), _MORE if more else 0)
+
+    def send_file(self, file: FileRange, start: int) -> int:
+        """See Transport."""
+        return os.sendfile(self._fd, file.fileno(), file.position + start, file.length - start)
+
+    def watch_writable(self, wanted: bool) -> None:
+        """See Transport."""
+        if wanted and self._connection is not None:
+            self._loop.add_writer(self._fd, self._connection.writable)
+        else:
+            self._loop.remove_writer(self._fd)
+
+    def pause_reading(self) -> None:
+        """See Transport."""
+        self._loop.remove_reader(self._fd)
+
+    def resume_reading(self) -> None:
+        """See Transport."""
+        if self._connection is not None:
+            self._loop.add_reader(self._fd, self._on_readable, self._connection)
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        """See Transport."""
+        self._loop.call_soon(callback)
+
+    def bug(self, error: Exception) -> None:
+        """See Transport."""
+        if isinstance(error, InvariantViolation):
+            self._owner.stop_for(error)
+        else:
+            log.error("connection=%r a bug in serving a request", self._connection, exc_info=error)
+
+    def close(self, reason: str, fault: Fault) -> None:
+        """See Transport."""
+        connection, self._connection = self._connection, None
+        self._loop.remove_reader(self._fd)
+        self._loop.remove_writer(self._fd)
+        self._socket.close()
+        log.log(_LEVELS[fault], "connection=%r closed reason=%r", connection, reason)
+        if connection is not None:
+            self._owner.forget(connection)
