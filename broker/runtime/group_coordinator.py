@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from raftlog.broker.core.coordinator.placement import GROUP_TOPIC
 from raftlog.broker.core.group.config import GroupConfig
-from raftlog.broker.core.group.member import MemoryBudget
+from raftlog.broker.core.group.member import MEMBER_BYTES, MemoryBudget, size_of
 from raftlog.broker.runtime.coordinator_runtime import CoordinatorRuntime, Metadata, Partitions
 
 if TYPE_CHECKING:
@@ -70,6 +70,16 @@ class GroupCoordinator(CoordinatorRuntime["GroupHost"]):
             for host in list(self.hosts.values()):
                 if host.is_loaded:
                     await self.in_slices(host.expire_offsets())
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError when hosts, shards and the memory counted contradict each other (tests, simulator)."""
+        used = 0
+        for host in self.hosts.values():
+            host.check_invariants()
+            for group in host.shard.groups.values():
+                used += sum(size_of(member.protocols) for member in group.members.values())
+                used += MEMBER_BYTES * len(group.pending_joins)
+        assert self._memory.used == used, f"members take {used} bytes, and {self._memory.used} are counted"
 
 
 def group_config(config: Mapping[str, Any]) -> GroupConfig:

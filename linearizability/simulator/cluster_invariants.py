@@ -94,6 +94,11 @@ class ClusterInvariants:
         if broker._has_logs:
             for partition in broker.partitions.open_partitions():
                 self._look_at_replica(loop.node, broker, partition)
+        if broker._groups is not None:
+            try:
+                broker._groups.check_invariants()
+            except AssertionError as error:
+                self._fail("groups", f"broker {loop.node}: {error}")
 
     def died(self, node: int, power: bool) -> None:
         """A broker is no more; what its host wrote stays, unless the power went."""

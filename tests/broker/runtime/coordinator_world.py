@@ -259,8 +259,7 @@ class Machine:
         return await asyncio.wait_for(answer, 5)
 
     def check(self) -> None:
-        for host in self.coordinator.hosts.values():
-            host.check_invariants()
+        self.coordinator.check_invariants()
 
 
 async def later(answer: asyncio.Future[Any]) -> Any:
