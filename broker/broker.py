@@ -16,6 +16,7 @@ from raftlog.broker.api.context import Services
 from raftlog.broker.api.dispatcher import Dispatcher
 from raftlog.broker.core.fetch.session import FetchSessions
 from raftlog.broker.core.log.config import LogConfig
+from raftlog.broker.descriptors import shares
 from raftlog.broker.runtime.contact import QuorumWatch, Suspects
 from raftlog.broker.runtime.dynamic_configs import DynamicConfigs
 from raftlog.broker.runtime.failures import CannotStart
@@ -27,6 +28,7 @@ from raftlog.broker.runtime.partition_manager import PartitionManager
 from raftlog.broker.runtime.timer_wheel import TimerWheel
 from raftlog.broker.server.listeners import KafkaListeners, Listeners
 from raftlog.broker.store.log_manager import LogManager, LogManagerSettings
+from raftlog.broker.store.scheduled_tasks import ScheduledTasks
 from raftlog.metadata.broker_configs import RACK_AWARE_SELECTOR
 from raftlog.metadata.codec import UnsupportedRecord
 from raftlog.metadata.commands import NO_EPOCH, RegisterBroker
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
     from raftlog.broker.runtime.directory_reports import DirectoryReports
     from raftlog.broker.runtime.membership import Membership
     from raftlog.broker.server.health import HealthServer
-    from raftlog.broker.store.managed_log import ManagedLog
+    from raftlog.broker.store.store import UnavailableLog
 
 log = logging.getLogger("raftlog.broker")
 
@@ -169,6 +171,7 @@ class Broker:
             node_id=config.node_id,
             cluster_id=self.cluster_id,
             topic_config=self.topic_config,
+            open_files_max=shares().logs,
             settings=LogManagerSettings.from_config(config),
             disk=self.platform.disk,
             on_offline=self._log_offline,
@@ -254,8 +257,8 @@ class Broker:
         )
         self.listeners.open(Dispatcher(services, self.config.advertised).dispatch, self.fail)
         self._groups.start()
-        self._background = self.loop.create_task(self.logs.run())
-        self._background.add_done_callback(self._upkeep_ended)
+        self._background = self.loop.create_task(ScheduledTasks(self.logs).run())
+        self._background.add_done_callback(self._tasks_ended)
 
     # -- while it runs -----------------------------------------------------------------------------
 
@@ -269,7 +272,7 @@ class Broker:
             self._shared_values, self._shared_config = values, LogConfig.from_mapping(values)
         return self._shared_config
 
-    def _log_offline(self, partition_log: ManagedLog, reason: str) -> None:
+    def _log_offline(self, partition_log: UnavailableLog, reason: str) -> None:
         self.partitions.log_offline(partition_log, reason)
         if self.membership is None:
             return
@@ -278,7 +281,7 @@ class Broker:
             # Nothing can be served here, and others can: they take over at once when this process is gone.
             self.fail(OSError(f"every data directory has failed, the last one with: {reason}"))
 
-    def _upkeep_ended(self, task: asyncio.Task[None]) -> None:
+    def _tasks_ended(self, task: asyncio.Task[None]) -> None:
         """Without it nothing is flushed or removed any more: whoever goes on must know."""
         if not task.cancelled() and (bug := task.exception()) is not None:
             self.loop.call_exception_handler({"message": "the upkeep of the logs", "exception": bug})

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from raftlog.broker.store.log_manager import LogManager
-    from raftlog.broker.store.managed_log import ManagedLog
+    from raftlog.broker.store.store import UnavailableLog
 
 log = logging.getLogger("raftlog.broker")
 
@@ -29,7 +29,7 @@ class FullDisk:
     """`wants_fence` is asked with every heartbeat."""
 
     def __init__(
-        self, logs: LogManager, others_can_lead: Callable[[ManagedLog], bool], heartbeat_now: Callable[[], None]
+        self, logs: LogManager, others_can_lead: Callable[[UnavailableLog], bool], heartbeat_now: Callable[[], None]
     ) -> None:
         """`others_can_lead`: whether this broker leads the log's partition and another replica is in sync;
         `heartbeat_now` has the next heartbeat sent now.
@@ -39,7 +39,7 @@ class FullDisk:
         self._heartbeat_now = heartbeat_now
         self._yielding = False
 
-    def log_full(self, full: ManagedLog, reason: str) -> None:
+    def log_full(self, full: UnavailableLog, reason: str) -> None:
         """A log took no append for want of room. Called again with every append that is tried."""
         if self._yielding or not self._others_can_lead(full):
             return

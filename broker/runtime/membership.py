@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from raftlog.broker.platform import Platform
     from raftlog.broker.runtime.controller import Controller
     from raftlog.broker.store.log_manager import LogManager
-    from raftlog.broker.store.managed_log import ManagedLog
+    from raftlog.broker.store.store import UnavailableLog
 
 log = logging.getLogger("raftlog.broker")
 
@@ -97,7 +97,11 @@ class Membership:
         return self._replication
 
     async def join(
-        self, logs: LogManager, others_can_lead: Callable[[ManagedLog], bool], cluster_id: str, ports: Mapping[str, int]
+        self,
+        logs: LogManager,
+        others_can_lead: Callable[[UnavailableLog], bool],
+        cluster_id: str,
+        ports: Mapping[str, int],
     ) -> None:
         """Register. `others_can_lead`: see FullDisk; `ports`: bound ones by listener name. Raises CannotStart."""
         config = self._config

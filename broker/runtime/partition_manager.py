@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from raftlog.broker.core.replica.throttle import Throttles
     from raftlog.broker.runtime.replication.replication import Replication
     from raftlog.broker.store.log_manager import LogManager
-    from raftlog.broker.store.managed_log import ManagedLog
     from raftlog.broker.store.partition_log import PartitionLog
+    from raftlog.broker.store.store import UnavailableLog
     from raftlog.metadata.cluster_commands import IsrProposal
     from raftlog.metadata.delta import MetadataDelta
     from raftlog.metadata.image import MetadataImage, TopicImage
@@ -434,7 +434,7 @@ class PartitionManager:
 
     # ── failures ──────────────────────────────────────────────────────────────────────────────────────────
 
-    def log_offline(self, partition_log: ManagedLog, reason: str) -> None:
+    def log_offline(self, partition_log: UnavailableLog, reason: str) -> None:
         """The store gave a log up."""
         topic = self._by_name.get(partition_log.topic.encode())
         partition = topic.partitions.get(partition_log.index) if topic is not None else None
@@ -444,13 +444,13 @@ class PartitionManager:
             # The controller knows of directories only: it has others lead what lies there, as Kafka does.
             self._logs.fail_directory_of(partition_log, reason)
 
-    def others_can_lead(self, partition_log: ManagedLog) -> bool:
+    def others_can_lead(self, partition_log: UnavailableLog) -> bool:
         """Whether this broker leads the partition of a log, and somebody else is in sync."""
         topic = self._by_name.get(partition_log.topic.encode())
         partition = topic.partitions.get(partition_log.index) if topic is not None else None
         return partition is not None and partition.leadership is not None and len(partition.leadership.isr) > 1
 
-    def _has_other_replicas(self, partition_log: ManagedLog) -> bool:
+    def _has_other_replicas(self, partition_log: UnavailableLog) -> bool:
         state = self._image.partition(partition_log.topic, partition_log.index) if self._image is not None else None
         return state is not None and len(state.replicas) > 1
 

@@ -4,8 +4,8 @@ Knows the order of the work: choose the dirtiest log, read its dirty part into a
 left of each group of segments into a new one, and put that in the place of the old ones.
 
 A run is a generator of steps, driven by `drive`: it gives the event loop back every few milliseconds, and whatever
-waits for the disk is done in a thread. The log is appended to, read, cut and removed meanwhile; a run that finds its
-segments gone gives up, and what it has finished stays.
+waits for the disk is done in a thread. The log is appended to, read, truncated and removed meanwhile; a run that finds
+its segments gone gives up, and what it has finished stays.
 
 Crash safety is Kafka's: a new segment is written as `.cleaned` and synced, becomes `.swap` when it is complete, and
 takes its name when the old ones are gone (`OpenLog.replace_segments`); a start finishes or undoes that.
@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Final
+from weakref import WeakKeyDictionary
 
 from raftlog.broker.core.log.cleaned_batches import (
     RECORDS_PER_STEP,
@@ -42,11 +43,12 @@ from raftlog.broker.core.log.index import RELATIVE_OFFSET_MAX
 from raftlog.broker.core.log.offset_map import DEFAULT_MAP_BYTES, OffsetMap
 from raftlog.broker.core.log.producers import ProducerEntry
 from raftlog.broker.core.log.results import LogDamaged
-from raftlog.broker.core.log.transactions import AbortedTransaction, collect
+from raftlog.broker.core.log.transactions import AbortedTransaction
 from raftlog.broker.ports import Clock, Disk
-from raftlog.broker.store.checking import compare_batch
+from raftlog.broker.store.checksums import verify_batch
 from raftlog.broker.store.files import Descriptor, read_exactly
-from raftlog.broker.store.managed_log import FULL_DISK_ERRORS
+from raftlog.broker.store.log_storage import FULL_DISK_ERRORS
+from raftlog.broker.store.names import CLEANED_SUFFIX
 from raftlog.broker.store.open_log import OpenLog
 from raftlog.broker.store.partition_log import PartitionLog
 from raftlog.broker.store.segment import Segment
@@ -70,7 +72,7 @@ that compaction takes at most half of a busy broker."""
 
 
 class CleaningAborted(Exception):
-    """The log has changed under the run: it was cut, its oldest segments were removed, or it was closed."""
+    """The log has changed under the run: it was truncated, its oldest segments were removed, or it was closed."""
 
 
 class LogCleaner:
@@ -84,7 +86,7 @@ class LogCleaner:
         self._store = store
         self._hash_key = hash_key
         self.map_bytes = map_bytes
-        self.uncleanable: dict[PartitionLog, str] = {}
+        self.uncleanable: WeakKeyDictionary[PartitionLog, str] = WeakKeyDictionary()
 
     def choose(self, logs: Iterable[PartitionLog], now_ms: int) -> PartitionLog | None:
         """The dirtiest of the logs that are due; None if none is.
@@ -131,10 +133,6 @@ class LogCleaner:
         logger.error("log=%s is not compacted until the broker starts again: %s", log.directory, reason)
         self.uncleanable[log] = reason
 
-    def forget(self, log: PartitionLog) -> None:
-        """The log is removed."""
-        self.uncleanable.pop(log, None)
-
 
 async def drive(
     steps: Generator[Step, None, None], clock: Clock, in_thread: Callable[[Callable[[], None]], Awaitable[None]]
@@ -162,7 +160,7 @@ def range_of(log: PartitionLog, now_ms: int, safe_offset: int) -> CleanableRange
         facts.append(
             CleanableSegment(
                 base_offset=segment.base_offset,
-                end_offset=opened.end_of(number, log.log_end_offset),
+                end_offset=opened.end_of(number),
                 size=segment.size,
                 first_timestamp=segment.load_first_timestamp() if with_first else -1,
                 largest_timestamp=segment.load_largest_timestamp() if config.min_compaction_lag_ms > 0 else -1,
@@ -232,12 +230,9 @@ class _Run:
         """Take the keys of the dirty part into the map, until it is full."""
         start = found.first_dirty_offset
         transactions = CleanedTransactions()
-        transactions.add_aborted(self._aborted(start, found.end_offset))
+        transactions.add_aborted(self._opened.aborted_transactions(start, found.end_offset))
         # Retention may take segments away while this goes on; where each one ends does not change.
-        segments = [
-            (segment, self._opened.end_of(number, self._log.log_end_offset))
-            for number, segment in enumerate(self._opened.segments)
-        ]
+        segments = [(segment, self._opened.end_of(number)) for number, segment in enumerate(self._opened.segments)]
         for segment, end in segments:
             if end <= start or segment.base_offset >= found.end_offset:
                 continue
@@ -266,20 +261,13 @@ class _Run:
             self._check_unchanged((segment,))
         return True
 
-    def _aborted(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
-        found: list[AbortedTransaction] = []
-        for segment in self._opened.segments[self._opened.number_of(start_offset) :]:
-            if collect(segment.transactions, start_offset, end_offset, found):
-                break
-        return found
-
     # The new segments --------------------------------------------------------------------------------
 
     def _groups(self, segments: Sequence[Segment]) -> list[list[Segment]]:
         facts = [
             CleanableSegment(
                 base_offset=segment.base_offset,
-                end_offset=self._opened.end_of(number, self._log.log_end_offset),
+                end_offset=self._opened.end_of(number),
                 size=segment.size,
                 offset_index_size=segment.offsets.size,
                 time_index_size=segment.times.size,
@@ -298,8 +286,8 @@ class _Run:
         try:
             for segment in group:
                 number = self._opened.segments.index(segment)
-                end = self._opened.end_of(number, self._log.log_end_offset)
-                transactions.add_aborted(self._aborted(segment.base_offset, end))
+                end = self._opened.end_of(number)
+                transactions.add_aborted(self._opened.aborted_transactions(segment.base_offset, end))
                 yield from self._copy(segment, writer, rules, transactions)
                 self._check_unchanged(group)
             yield from writer.finish(max(segment.changed_ms for segment in group))
@@ -349,15 +337,15 @@ class _Run:
         try:
             self._opened.cancel_replacement()
         except OSError as error:
-            # A start would bring back what may be cut by then.
+            # A start would bring back what may be truncated by then.
             raise self._log.fail(error) from error
 
     def _check_unchanged(self, segments: Iterable[Segment]) -> None:
         """Raises CleaningAborted unless the log is as it was and still has these segments."""
         log, opened = self._log, self._opened
         gone = log.offline_reason is not None or not log.is_open or log.opened is not opened
-        if gone or opened.generation != self._generation:
-            raise CleaningAborted("the log was closed or cut")
+        if gone or opened.generation is not self._generation:
+            raise CleaningAborted("the log was closed or truncated")
         if any(segment not in opened.segments for segment in segments):
             raise CleaningAborted("segments were removed")
 
@@ -382,7 +370,7 @@ class _Run:
         view = memoryview(data)
         for at, header in found:
             # A damaged record would get a checksum that is right, or let others go that it is no successor of.
-            compare_batch(segment, view, at, position + at, header)
+            verify_batch(segment, view, at, position + at, header)
         end = found[-1][0] + found[-1][1].size
         return [(header, view[at : at + header.size]) for at, header in found], position + end
 
@@ -399,7 +387,7 @@ class _Writer:
         self._opened = opened
         self._log = log
         self._now_ms = now_ms
-        self.segments = [opened.new_cleaned_segment(base_offset, now_ms)]
+        self.segments = [_new_segment(opened, base_offset, now_ms)]
         self._waiting: list[bytes | bytearray | memoryview] = []
         self._headers: list[tuple[int, BatchHeader]] = []
         self._waiting_bytes = 0
@@ -415,7 +403,7 @@ class _Writer:
         ):
             self._write()
             segment.finish()
-            self.segments.append(self._opened.new_cleaned_segment(header.base_offset, self._now_ms))
+            self.segments.append(_new_segment(self._opened, header.base_offset, self._now_ms))
             self._index_is_full = False
         self._headers.append((self._waiting_bytes, header))
         self._waiting.append(batch)
@@ -425,7 +413,7 @@ class _Writer:
 
     def add_transaction(self, transaction: AbortedTransaction) -> None:
         """Keep an entry of the transaction index, in the segment that its marker goes to. Raises OSError."""
-        self.segments[-1].add_transaction(transaction)
+        self.segments[-1].transactions.add(transaction)
 
     def _write(self) -> None:
         if self._headers:
@@ -451,6 +439,11 @@ class _Writer:
             with suppress(OSError):
                 segment.remove()
         self.segments = []
+
+
+def _new_segment(opened: OpenLog, base_offset: int, now_ms: int) -> Segment:
+    """An empty segment under a name that a restart removes. Raises OSError."""
+    return Segment.create(opened.store.files, opened.directory, base_offset, now_ms=now_ms, suffix=CLEANED_SUFFIX)
 
 
 def _sync_all(disk: Disk, descriptors: Sequence[Descriptor]) -> None:

@@ -100,6 +100,10 @@ class DataDirectory:
 
     # Starting and stopping ---------------------------------------------------------------------------
 
+    @property
+    def disk(self) -> Disk:
+        return self._store.disk
+
     def open(self, node_id: int, cluster_id: str) -> None:
         """Take the directory, making it if it is absent. Raises OSError, DataDirectoryInUse."""
         disk = self._store.disk
@@ -246,13 +250,15 @@ class DataDirectory:
                 replace_whole(self._store.disk, path, checkpoint.text.encode(), sync=True)
                 self._written[checkpoint.name] = checkpoint
 
-    def forget_stale(self) -> None:
-        """Bring to stable storage that partitions are gone: their names, and every checkpoint without them. Raises
-        OSError.
+    def forget_stale(self, key: tuple[str, int]) -> None:
+        """If the partition is one of those, bring to stable storage that partitions are gone: their names, and every
+        checkpoint without them. Raises OSError.
 
-        One of them is made again, here or in another directory: after a crash what was safe in the old log would be
+        It is made again, here or in another directory: after a crash what was safe in the old log would be
         missed in the new one, or both would be found.
         """
+        if key not in self.stale:
+            return
         self._store.disk.sync_directory(self.path)
         for name in CHECKPOINTS:
             self.write_checkpoint(self.checkpoint(name))

@@ -1,7 +1,4 @@
-"""All partition logs of a broker, over its data directories.
-
-Knows which logs there are, starts and stops them, and does in the background what they need: flushing, retention,
-checkpoints, removing files.
+"""All partition logs of a broker, over its data directories: which there are, starting and stopping, flushing.
 
 After a clean stop nothing but the checkpoints is read: a log opens when it is first used. After a crash every log is
 recovered from its recovery point by `recover`, before anybody is served.
@@ -17,24 +14,20 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from raftlog.broker.core.log.config import LogConfig
 from raftlog.broker.core.log.results import LogUnavailable
-from raftlog.broker.descriptors import shares
 from raftlog.broker.ports import Clock, Disk
-from raftlog.broker.store.closing import close_logs
 from raftlog.broker.store.data_directory import CHECKPOINTS, DataDirectory, read_all_checkpoints
+from raftlog.broker.store.delayed_deletions import DelayedDeletions
 from raftlog.broker.store.disk import OsDisk
-from raftlog.broker.store.managed_log import ManagedLog
+from raftlog.broker.store.files import MAX_OPEN_FILES
 from raftlog.broker.store.names import CLEANED_OFFSETS, LOG_STARTS, RECOVERY_POINTS
 from raftlog.broker.store.partition_log import PartitionLog
 from raftlog.broker.store.pending_flush import PendingFlush
-from raftlog.broker.store.store import PRODUCER_EXPIRATION_MS, Store
-from raftlog.broker.store.upkeep import Upkeep
-
-if TYPE_CHECKING:
-    pass
+from raftlog.broker.store.shutdown import close_logs
+from raftlog.broker.store.store import PRODUCER_EXPIRATION_MS, Store, UnavailableLog
 
 logger = logging.getLogger("raftlog.store")
 
@@ -117,7 +110,8 @@ class LogManager:
         topic_config: Callable[[str], LogConfig] | None = None,
         settings: LogManagerSettings | None = None,
         disk: Disk | None = None,
-        on_offline: Callable[[ManagedLog, str], None] | None = None,
+        open_files_max: int = MAX_OPEN_FILES,
+        on_offline: Callable[[UnavailableLog, str], None] | None = None,
     ) -> None:
         self.clock = clock
         self._node_id = node_id
@@ -125,9 +119,9 @@ class LogManager:
         default = LogConfig()
         self._topic_config = topic_config or (lambda _: default)
         self.settings = settings or LogManagerSettings()
-        self.store = Store(disk or OsDisk(), clock, open_files_max=shares().logs)
+        self.store = Store(disk or OsDisk(), clock, open_files_max=open_files_max)
         self.store.producer_expiration_ms = self.settings.producer_expiration_ms
-        self.store.before_cut = self._before_cut
+        self.store.before_truncation = self._before_truncation
         if on_offline is not None:
             self.store.on_failure = on_offline
         self.directories = [DataDirectory(self.store, path) for path in data_directories]
@@ -135,12 +129,11 @@ class LogManager:
         self._homes: dict[tuple[str, int], DataDirectory] = {}
         # Where logs will be made that are not there yet, once somebody was told so.
         self._planned: dict[tuple[str, int], DataDirectory] = {}
-        self._flushing: dict[ManagedLog, asyncio.Task[None]] = {}
+        self._flushing: dict[PartitionLog, asyncio.Task[None]] = {}
         self._threads: ThreadPoolExecutor | None = None
         self._unrecovered: list[DataDirectory] = []
-        self.upkeep = Upkeep(self)
-        self.store.remove_later = self.upkeep.remove_later
-        self.store.on_roll = self.upkeep.on_roll
+        self.deletions = DelayedDeletions(clock)
+        self.store.remove_later = self.deletions.add
 
     def reconfigure(self, settings: LogManagerSettings) -> None:
         """Go by other settings from now on: each job from its next turn."""
@@ -182,7 +175,7 @@ class LogManager:
         for log in list(directory.logs.values()):
             log.fail(error)
 
-    def fail_directory_of(self, log: ManagedLog, reason: str) -> None:
+    def fail_directory_of(self, log: UnavailableLog, reason: str) -> None:
         """A log has failed, and others are to take over from its disk: its directory goes offline with all its logs."""
         directory = self._homes.get((log.topic, log.index))
         if directory is not None and directory.offline_reason is None:
@@ -245,21 +238,21 @@ class LogManager:
                 began, left = self.clock.monotonic(), RECOVERED_A_TURN
             left -= 1
             try:
-                ticket = log.begin_open()
+                pending = log.begin_open()
             except LogUnavailable:
                 # It has said why, and is offline.
                 continue
-            if ticket is None:
+            if pending is None:
                 # It had not changed since it was closed: it need not stay in memory.
-                log.unload()
+                log.storage.unload()
             else:
-                syncing.append((log, ticket, self._pool().submit(ticket.sync)))
-        for log, ticket, done in syncing:
+                syncing.append((log, pending, self._pool().submit(pending.sync)))
+        for log, pending, done in syncing:
             if not done.done():
                 yield done
             try:
                 done.result()
-                log.end_flush(ticket)
+                log.storage.end_flush(pending)
             except OSError as error:
                 log.fail(error)
         seconds = self.clock.monotonic() - started
@@ -360,8 +353,7 @@ class LogManager:
             path = directory.partition_path(*key)
             try:
                 for known in usable:
-                    if key in known.stale:
-                        known.forget_stale()
+                    known.forget_stale(key)
                 is_new = directory.create_partition(*key, topic_id)
             except OSError as error:
                 failure = f"{path}: {error}"
@@ -371,18 +363,17 @@ class LogManager:
                 continue
             log = PartitionLog(self.store, *key, path, config)
             log.topic_id = topic_id
-            log.is_new = is_new
+            log.storage.is_new = is_new
             self._add(directory, key, log)
             return log
         raise LogUnavailable(failure)
 
     def _forget(self, key: tuple[str, int], log: PartitionLog) -> None:
-        log.abandon()
+        log.storage.abandon()
         del self._logs[key]
         home = self._homes.pop(key)
         del home.logs[key]
         home.stale.add(key)
-        self.upkeep.forget(log)
 
     def delete(self, topic: str, index: int, topic_id: bytes | None = None) -> None:
         """Remove a partition's log; its files go after file.delete.delay.ms. None there: nothing happens.
@@ -407,12 +398,12 @@ class LogManager:
                 self.directory_failed(directory, error)
             log.fail(error)
             return
-        log.offline_reason = log.offline_reason or f"{log.directory}: the partition was deleted"
+        log.storage.offline_reason = log.offline_reason or f"{log.directory}: the partition was deleted"
         disk = self.store.disk
-        self.upkeep.remove_later(lambda: disk.remove_directory(path), log.config.file_delete_delay_ms)
+        self.deletions.add(lambda: disk.remove_directory(path), log.config.file_delete_delay_ms)
 
-    def _before_cut(self, log: ManagedLog) -> None:
-        directory = self._homes[log.topic, log.index]
+    def _before_truncation(self, topic: str, index: int) -> None:
+        directory = self._homes[topic, index]
         for name in (RECOVERY_POINTS, LOG_STARTS, CLEANED_OFFSETS):
             directory.write_checkpoint(directory.checkpoint(name))
 
@@ -442,7 +433,7 @@ class LogManager:
             try:
                 if directory.offline_reason is None:
                     total, usable = self.store.disk.usage(directory.path)
-                    partitions = [(*key, log.stored_bytes()) for key, log in directory.logs.items()]
+                    partitions = [(*key, log.storage.stored_bytes()) for key, log in directory.logs.items()]
                     partitions += [(*key, 0) for key, home in self._planned.items() if home is directory]
             except OSError as error:
                 logger.warning("directory=%s cannot be described: %s", directory.path, error)
@@ -451,7 +442,7 @@ class LogManager:
 
     # Flushing ----------------------------------------------------------------------------------------
 
-    async def flush(self, log: ManagedLog) -> None:
+    async def flush(self, log: PartitionLog) -> None:
         """Return when everything that is in the log now is on stable storage. Raises LogUnavailable."""
         wanted = log.log_end_offset
         while log.recovery_point < wanted:
@@ -460,7 +451,7 @@ class LogManager:
                 raise LogUnavailable(log.offline_reason)
             wanted = min(wanted, log.log_end_offset)
 
-    async def flush_once(self, log: ManagedLog, *, rolled_only: bool = False) -> None:
+    async def flush_once(self, log: PartitionLog, *, rolled_only: bool = False) -> None:
         """Take part in a sync of the log: the one that is under way, else a new one. A failure takes it offline.
 
         Syncs of one log never overlap, so that who comes during one shares the next.
@@ -471,12 +462,12 @@ class LogManager:
             self._flushing[log] = running
         await asyncio.shield(running)
 
-    async def _run_flush(self, log: ManagedLog, rolled_only: bool) -> None:
+    async def _run_flush(self, log: PartitionLog, rolled_only: bool) -> None:
         try:
-            ticket = log.begin_flush(rolled_only=rolled_only)
-            if ticket is not None:
-                await self.in_thread(ticket.sync)
-                log.end_flush(ticket)
+            pending = log.storage.begin_flush(rolled_only=rolled_only)
+            if pending is not None:
+                await self.in_thread(pending.sync)
+                log.storage.end_flush(pending)
         except LogUnavailable:
             # It has said why, and is offline.
             return
@@ -493,7 +484,3 @@ class LogManager:
         if self._threads is None:
             self._threads = ThreadPoolExecutor(SYNC_THREADS, thread_name_prefix="raftlog-sync")
         return self._threads
-
-    async def run(self) -> None:
-        """Do in the background what the logs need, for ever; cancelled when the broker stops."""
-        await self.upkeep.run()

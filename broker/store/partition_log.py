@@ -1,4 +1,5 @@
-"""The log of one partition: batches appended at the end, read from anywhere, removed at the front.
+"""The log of one partition, as its leader and its followers use it (Kafka's UnifiedLog): batches appended at the end,
+read from anywhere, truncated at the end when replicas part, removed at the front.
 
 Both hot paths (`append_as_leader` of one batch, `read`) do no work per record and no system call but the one that
 moves the data; reading adds one or two when the position is not remembered.
@@ -6,9 +7,10 @@ moves the data; reading adds one or two when the position is not remembered.
 
 from __future__ import annotations
 
-import logging
+from collections.abc import Sequence
 
-from raftlog.broker.core.log.index import RELATIVE_OFFSET_MAX
+from raftlog.broker.core.log.batch_runs import OutOfOrder, batches_from_leader, holds_several, stamped_run
+from raftlog.broker.core.log.config import LogConfig
 from raftlog.broker.core.log.producers import ProducerEntry, ProducerStates, Verdict
 from raftlog.broker.core.log.results import (
     AppendOrigin,
@@ -16,36 +18,152 @@ from raftlog.broker.core.log.results import (
     FileRange,
     FoundOffset,
     LogDamaged,
+    LogUnavailable,
     OffsetOutOfRange,
     RecordError,
 )
-from raftlog.broker.core.log.retention import segments_to_remove
-from raftlog.broker.core.log.run import OutOfOrder, batches_from_leader
-from raftlog.broker.core.log.transactions import AbortedTransaction, collect
-from raftlog.broker.core.log.validation import Refusal, check_batch
+from raftlog.broker.core.log.transactions import AbortedTransaction
+from raftlog.broker.core.log.validation import BatchRules, Refusal, check_batch
 from raftlog.broker.ports import Buffer
-from raftlog.broker.store.checking import sound_bytes
-from raftlog.broker.store.managed_log import ManagedLog
+from raftlog.broker.store.log_storage import LogStorage
 from raftlog.broker.store.open_log import OpenLog
-from raftlog.broker.store.searching import offset_for_timestamp, offset_of_max_timestamp
-from raftlog.wire.batch import (
-    CONTROL_BIT,
-    LENGTH_END,
-    BatchHeader,
-    CorruptRecord,
-    iterate_batches,
-    stamp_batch,
-)
-from raftlog.wire.control import TransactionMarker, decode_control_batch
-from raftlog.wire.errors import ErrorCode
-
-logger = logging.getLogger("raftlog.log")
+from raftlog.broker.store.pending_flush import PendingFlush
+from raftlog.broker.store.store import Store
+from raftlog.broker.store.timestamp_search import offset_for_timestamp, offset_of_max_timestamp
+from raftlog.broker.store.truncation_plan import TruncationPlan
+from raftlog.wire.batch import CONTROL_BIT, BatchHeader, CorruptRecord, stamp_batch
+from raftlog.wire.errors import ErrorCode, InvariantViolation
 
 
-class PartitionLog(ManagedLog):
-    """One partition's log. Its offsets and its life are described in ManagedLog."""
+class PartitionLog:
+    """Offsets of one partition's log, and what is done with it. Until it is opened, on first use, only what the
+    checkpoints say is known. `storage` says whether it can be used.
 
-    __slots__ = ()
+    Invariants: log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset, and recovery_point <=
+    log_end_offset once it is open.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_rules",
+        "_store",
+        "cleaned_offset",
+        "config",
+        "directory",
+        "high_watermark",
+        "index",
+        "last_stable_offset",
+        "log_end_offset",
+        "log_start_offset",
+        "storage",
+        "topic",
+        "topic_id",
+    )
+
+    def __init__(
+        self,
+        store: Store,
+        topic: str,
+        index: int,
+        directory: str,
+        config: LogConfig,
+        *,
+        log_start_offset: int = 0,
+        recovery_point: int = 0,
+        high_watermark: int = 0,
+        cleaned_offset: int = 0,
+        clean: bool = False,
+    ) -> None:
+        self._store = store
+        self.topic = topic
+        self.index = index
+        self.directory = directory
+        self.config = config
+        self.topic_id: bytes | None = None
+        self.log_start_offset = log_start_offset
+        # Compaction has seen every record below this; see `cleaner.py`.
+        self.cleaned_offset = cleaned_offset
+        # After a crash the end is only known once the log is open; it is not below what was replicated.
+        self.high_watermark = max(high_watermark, log_start_offset)
+        if clean:
+            self.high_watermark = min(self.high_watermark, max(recovery_point, log_start_offset))
+        self.log_end_offset = max(recovery_point, self.high_watermark)
+        self.last_stable_offset = self.high_watermark
+        self._rules: BatchRules | None = None
+        self.storage = LogStorage(
+            store,
+            directory,
+            recovery_point=recovery_point,
+            clean=clean,
+            on_offline=lambda reason: store.on_failure(self, reason),
+            on_full=lambda reason: store.on_full(self, reason),
+        )
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.topic}-{self.index}, {self.log_start_offset}..{self.log_end_offset})"
+
+    def reconfigure(self, config: LogConfig) -> None:
+        """Take new settings; they hold from the next append on."""
+        self.config = config
+        self._rules = None
+
+    # The storage -------------------------------------------------------------------------------------
+
+    @property
+    def is_open(self) -> bool:
+        return self.storage.opened is not None
+
+    @property
+    def opened(self) -> OpenLog:
+        """Segments, epochs and producers, read from the disk now if they were not. Raises LogUnavailable."""
+        return self.storage.opened or self.open()
+
+    def open(self) -> OpenLog:
+        """Read what is on the disk, and recover it. Raises LogUnavailable, and is offline then."""
+        if self.storage.opened is None:
+            pending = self.begin_open()
+            if pending is not None:
+                self.storage.complete_flush(pending)
+        opened = self.storage.opened
+        if opened is None:
+            raise LogUnavailable(self.offline_reason)
+        return opened
+
+    def begin_open(self) -> PendingFlush | None:
+        """As `open`, but what was recovered is not synced: see LogStorage.open. Raises LogUnavailable."""
+        loaded, pending = self.storage.open(self.config, self.log_start_offset)
+        self.log_start_offset, self.log_end_offset = loaded.log_start_offset, loaded.opened.end_offset
+        if self.cleaned_offset > self.log_end_offset:
+            # What was truncated was clean; what will be appended in its place is not.
+            self.cleaned_offset = 0
+        self.high_watermark = min(max(self.high_watermark, self.log_start_offset), self.log_end_offset)
+        loaded.opened.producers.on_high_watermark(self.high_watermark)
+        self._update_last_stable()
+        return pending
+
+    @property
+    def offline_reason(self) -> str | None:
+        """Why it serves nothing until the broker starts again."""
+        return self.storage.offline_reason
+
+    @property
+    def intact(self) -> bool:
+        """See LogStorage."""
+        return self.storage.intact
+
+    @property
+    def recovery_point(self) -> int:
+        """Below it everything is on stable storage."""
+        return self.storage.recovery_point
+
+    @property
+    def flush_due(self) -> bool:
+        """Whether flush.messages asks for a flush before an acknowledgement."""
+        return self.storage.flush_due
+
+    def fail(self, error: Exception) -> LogUnavailable:
+        """Take the log offline until the broker starts again; the exception to raise."""
+        return self.storage.fail(error)
 
     # Appending ---------------------------------------------------------------------------------------
 
@@ -63,53 +181,49 @@ class PartitionLog(ManagedLog):
         `records` is changed in place if it is writable, else copied. `transaction_version` is that of a transaction
         marker (KIP-890). Never raises for what a client or a disk can cause: see AppendResult.error.
         """
-        opened = self._opened
-        if opened is None or self.full_reason is not None or self._rules is None:
-            reason = self._why_not_writable(now_ms)
-            if reason is not None:
-                return self._refused(ErrorCode.KAFKA_STORAGE_ERROR, reason)
-            opened = self.opened
-        assert self._rules is not None
-        if origin is not AppendOrigin.CLIENT and _holds_several(records):
-            return self._append_several(opened, records, leader_epoch, now_ms, origin)
-        checked = check_batch(records, self._rules, now_ms, origin)
+        storage, rules = self.storage, self._rules
+        opened = storage.opened
+        if opened is None or storage.full_reason is not None or rules is None:
+            try:
+                opened, rules = self._open_to_append(now_ms)
+            except LogUnavailable as error:
+                return self._refused(error.error, str(error))
+        if origin is not AppendOrigin.CLIENT and holds_several(records):
+            run = stamped_run(records, rules, self.log_end_offset, leader_epoch, now_ms)
+            if isinstance(run, Refusal):
+                return self._refused(run.error, run.message, run.record_errors)
+            return self._append_run(opened, *run, now_ms)
+        checked = check_batch(records, rules, now_ms, origin)
         if isinstance(checked, Refusal):
             return self._refused(checked.error, checked.message, checked.record_errors)
         header, batch, log_append_time_ms = checked
         base_offset = self.log_end_offset
         last_offset = base_offset + header.last_offset_delta
-        max_timestamp = header.max_timestamp
-        marker = None
-        if header.producer_id >= 0:
+        producers = opened.producers
+        of_producer = header.producer_id >= 0
+        if of_producer:
             if header.attributes & CONTROL_BIT:
-                marker = decode_control_batch(batch)
-                verdict = self._check_marker(opened, header, marker, origin, transaction_version)
+                verdict = producers.check_control(header, batch, origin, transaction_version)
             else:
-                verdict = opened.producers.check(header, origin)
+                verdict = producers.check(header, origin)
             if verdict is not None:
                 return self._answer(verdict, log_append_time_ms)
-        size = len(batch)
         config = self.config
         stamp_batch(batch, header, base_offset, leader_epoch)
         try:
-            if opened.must_roll(size, last_offset, max_timestamp, now_ms, config):
-                self._roll(opened, base_offset, now_ms)
-            position = opened.active.size
-            opened.active.append(batch, size, last_offset, max_timestamp, config.index_interval_bytes)
+            if opened.must_roll(len(batch), last_offset, header.max_timestamp, now_ms, config):
+                opened.roll(base_offset, now_ms, config)
+            opened.append(header, batch, base_offset, leader_epoch, config)
         except OSError as error:
-            return self._refused(ErrorCode.KAFKA_STORAGE_ERROR, self._write_failed(opened, error, now_ms))
-        if leader_epoch != opened.epochs.latest:
-            opened.epochs.assign(leader_epoch, base_offset)
-        opened.remember_batch(base_offset, position)
-        self.log_end_offset = end_offset = last_offset + 1
-        if header.producer_id >= 0:
-            if marker is None:
-                opened.producers.record(header, base_offset)
+            return self._refused(ErrorCode.KAFKA_STORAGE_ERROR, storage.append_failed(opened, error, now_ms))
+        self.log_end_offset = producers.end_offset = last_offset + 1
+        if of_producer:
+            if header.attributes & CONTROL_BIT:
+                self._replay(opened, header._replace(base_offset=base_offset), batch)
             else:
-                self._complete(opened, header, marker, base_offset)
-        opened.producers.end_offset = end_offset
-        if end_offset - self.recovery_point >= config.flush_messages:
-            self.flush_due = True
+                producers.record(header, base_offset)
+        if self.log_end_offset - storage.recovery_point >= config.flush_messages:
+            storage.flush_due = True
         return AppendResult(ErrorCode.NONE, base_offset, last_offset, log_append_time_ms, self.log_start_offset)
 
     def append_as_follower(self, records: Buffer, leader_epoch: int | None = None) -> AppendResult:
@@ -120,143 +234,72 @@ class PartitionLog(ManagedLog):
         KAFKA_STORAGE_ERROR.
         """
         now_ms = self._store.clock.now_ms()
-        reason = self._why_not_writable(now_ms)
-        if reason is not None:
-            return self._refused(ErrorCode.KAFKA_STORAGE_ERROR, reason)
         view = memoryview(records)
         try:
+            opened, _ = self._open_to_append(now_ms)
             found = batches_from_leader(view, self.log_end_offset, leader_epoch)
+        except LogUnavailable as error:
+            return self._refused(error.error, str(error))
         except OutOfOrder as error:
             return self._refused(ErrorCode.OFFSET_OUT_OF_RANGE, f"{error} in {self.topic}-{self.index}")
         except CorruptRecord as error:
             return self._refused(ErrorCode.CORRUPT_MESSAGE, str(error))
-        return self._append_run(self.opened, view, found, now_ms, split=True)
-
-    def _append_several(
-        self, opened: OpenLog, records: Buffer, leader_epoch: int, now_ms: int, origin: AppendOrigin
-    ) -> AppendResult:
-        """Several batches of a coordinator: all or none. They are not markers; those come one by one."""
-        assert self._rules is not None
-        view = memoryview(bytearray(records))
-        found = []
-        offset = self.log_end_offset
-        for at, raw in iterate_batches(view):
-            checked = check_batch(view[at : at + raw.size], self._rules, now_ms, origin)
-            if isinstance(checked, Refusal):
-                return self._refused(checked.error, checked.message, checked.record_errors)
-            header, batch, _ = checked
-            if header.producer_id >= 0 or len(batch) != raw.size:
-                return self._refused(ErrorCode.INVALID_RECORD, "batches of a producer, or converted, come one by one")
-            stamp_batch(view[at:], header, offset, leader_epoch)
-            found.append((at, header._replace(base_offset=offset, partition_leader_epoch=leader_epoch)))
-            offset += header.last_offset_delta + 1
-        return self._append_run(opened, view, found, now_ms)
-
-    def _append_run(
-        self,
-        opened: OpenLog,
-        view: memoryview,
-        found: list[tuple[int, BatchHeader]],
-        now_ms: int,
-        *,
-        split: bool = False,
-    ) -> AppendResult:
-        """Append batches that have their offsets, in one write, all to one segment.
-
-        With `split` a new segment may begin between two of them, where the leader's did; then they are written one by
-        one, and an error may leave the first ones appended.
-        """
-        if not found:
-            return self._refused(ErrorCode.NONE, None)
-        first, last = found[0][1], found[-1][1]
-        size = found[-1][0] + last.size
-        max_timestamp = max(header.max_timestamp for _, header in found)
-        try:
-            if opened.must_roll(size, last.last_offset, max_timestamp, now_ms, self.config):
-                if split and len(found) > 1:
-                    return self._append_one_by_one(opened, view, found, now_ms)
-                self._roll(opened, self._run_start(first, last), now_ms)
-            position = opened.active.size
-            opened.active.append_run(view[:size], found, self.config.index_interval_bytes)
-        except OSError as error:
-            return self._refused(ErrorCode.KAFKA_STORAGE_ERROR, self._write_failed(opened, error, now_ms))
-        self.log_end_offset = last.next_offset
-        for at, header in found:
-            opened.epochs.assign(max(header.partition_leader_epoch, opened.epochs.latest), header.base_offset)
-            if header.producer_id >= 0:
-                self._replicated(opened, header, view[at : at + header.size])
-        opened.remember_batch(last.base_offset, position + found[-1][0])
-        opened.producers.end_offset = self.log_end_offset
-        if self.log_end_offset - self.recovery_point >= self.config.flush_messages:
-            self.flush_due = True
-        return AppendResult(ErrorCode.NONE, first.base_offset, last.last_offset, -1, self.log_start_offset)
-
-    def _append_one_by_one(
-        self, opened: OpenLog, view: memoryview, found: list[tuple[int, BatchHeader]], now_ms: int
-    ) -> AppendResult:
+        if len(found) < 2 or not opened.must_roll_for_run(found, now_ms, self.config):
+            return self._append_run(opened, view, found, now_ms)
+        # A new segment may begin between two of them, where the leader's did; an error may leave the first appended.
         for at, header in found:
             result = self._append_run(opened, view[at : at + header.size], [(0, header)], now_ms)
             if result.error is not ErrorCode.NONE:
                 return result
         return result._replace(base_offset=found[0][1].base_offset)
 
-    def _run_start(self, first: BatchHeader, last: BatchHeader) -> int:
-        """Where a new segment begins: at the log end, so that segments meet even where offsets have gaps.
+    def _open_to_append(self, now_ms: int) -> tuple[OpenLog, BatchRules]:
+        """Raises LogUnavailable if it takes no appends."""
+        if (reason := self.storage.still_full(now_ms)) is not None:
+            raise LogUnavailable(reason)
+        if self._rules is None:
+            self._rules = BatchRules(self.config)
+        return self.opened, self._rules
 
-        Recovery takes a gap between two segments for the lost end of the first.
-        """
-        fits = last.last_offset - self.log_end_offset <= RELATIVE_OFFSET_MAX
-        return self.log_end_offset if fits else first.base_offset
+    def _append_run(
+        self, opened: OpenLog, view: memoryview, batches: Sequence[tuple[int, BatchHeader]], now_ms: int
+    ) -> AppendResult:
+        """Append batches, (position in `view`, header) each, that have their offsets, in one write to one segment."""
+        if not batches:
+            return self._refused(ErrorCode.NONE, None)
+        try:
+            opened.append_run(view, batches, now_ms, self.config)
+        except OSError as error:
+            return self._refused(ErrorCode.KAFKA_STORAGE_ERROR, self.storage.append_failed(opened, error, now_ms))
+        for at, header in batches:
+            if header.producer_id >= 0:
+                self._replay(opened, header, view[at : at + header.size])
+        first, last = batches[0][1], batches[-1][1]
+        self.log_end_offset = opened.producers.end_offset = last.next_offset
+        if self.log_end_offset - self.recovery_point >= self.config.flush_messages:
+            self.storage.flush_due = True
+        return AppendResult(ErrorCode.NONE, first.base_offset, last.last_offset, -1, self.log_start_offset)
 
-    def _replicated(self, opened: OpenLog, header: BatchHeader, batch: memoryview) -> None:
-        marker = decode_control_batch(batch) if header.is_control else None
-        if marker is not None:
-            self._complete(opened, header, marker, header.base_offset)
-        elif not header.is_control:
-            opened.producers.record(header, header.base_offset)
-
-    def _check_marker(
-        self,
-        opened: OpenLog,
-        header: BatchHeader,
-        marker: TransactionMarker | None,
-        origin: AppendOrigin,
-        transaction_version: int,
-    ) -> Verdict | None:
-        if marker is None:
-            return Verdict(ErrorCode.INVALID_RECORD, "a control batch of a producer holds a transaction marker")
-        return opened.producers.check_marker(header, marker, origin, transaction_version)
-
-    def _complete(self, opened: OpenLog, header: BatchHeader, marker: TransactionMarker, offset: int) -> None:
-        completed = opened.producers.record_marker(header, marker, offset)
-        if completed is not None:
-            try:
-                opened.add_completed(completed)
-            except OSError as error:
-                # The marker is in the log; a restart makes the index entry from it.
-                self.fail(error)
+    def _replay(self, opened: OpenLog, header: BatchHeader, batch: Buffer) -> None:
+        try:
+            opened.replay(header, batch)
+        except OSError as error:
+            # The batch is in the log; what could not be written of the transaction index a restart makes from it.
+            self.fail(error)
 
     def _answer(self, verdict: Verdict, log_append_time_ms: int) -> AppendResult:
         retried = verdict.duplicate
         if retried is None:
             return self._refused(verdict.error, verdict.message)
+        time = retried.timestamp if log_append_time_ms >= 0 else -1
         return AppendResult(
-            ErrorCode.NONE,
-            retried.first_offset,
-            retried.last_offset,
-            retried.timestamp if log_append_time_ms >= 0 else -1,
-            self.log_start_offset,
-            duplicate=True,
+            ErrorCode.NONE, retried.first_offset, retried.last_offset, time, self.log_start_offset, duplicate=True
         )
 
     def _refused(
         self, error: ErrorCode, message: str | None, record_errors: tuple[RecordError, ...] = ()
     ) -> AppendResult:
         return AppendResult.refused(error, message, record_errors, log_start_offset=self.log_start_offset)
-
-    def _roll(self, opened: OpenLog, base_offset: int, now_ms: int) -> None:
-        opened.roll(base_offset, now_ms, self.config)
-        self._store.on_roll(self)
 
     # Reading -----------------------------------------------------------------------------------------
 
@@ -274,62 +317,40 @@ class PartitionLog(ManagedLog):
             raise OffsetOutOfRange(f"{offset} is not in {self!r}")
         if offset >= end_offset:
             return None
-        opened = self._opened or self.open()
+        opened = self.storage.opened or self.open()
         try:
-            segment = opened.active
-            position = opened.recent.get(offset, -1)
-            if position < 0:
-                number, position = opened.find(offset)
-                segment = opened.segments[number]
-                end = opened.end_of(number, log_end_offset)
-            else:
-                end = log_end_offset
-            limit = segment.size
-            if end_offset < end:
-                limit = opened.position_in(segment, end_offset)
-            available = limit - position
-            if available <= 0:
-                return None
-            if available > max_bytes:
-                first = segment.batch_size_at(position)
-                if first > max_bytes:
-                    if not min_one:
-                        return None
-                    max_bytes = first
-                available = min(available, max_bytes)
-            elif end_offset <= end:
-                opened.remember_end(end_offset, segment, limit)
-            if position < segment.sound_from:
-                available = sound_bytes(segment, position, available)
-            file = segment.log.descriptor or segment.log.open()
-            segment.log.used = True
-            return FileRange(file, position, available)
+            return opened.segments.read(offset, max_bytes, end_offset, log_end_offset, min_one)
         except (OSError, LogDamaged) as error:
             raise self.fail(error) from error
 
     def read_bytes(self, offset: int, max_bytes: int, end_offset: int, *, min_one: bool) -> bytes:
         """As `read`, the bytes themselves; empty where `read` has None."""
         found = self.read(offset, max_bytes, end_offset, min_one=min_one)
-        if found is None:
-            return b""
-        try:
-            return found.read()
-        except OSError as error:
-            raise self.fail(error) from error
+        with self.storage.failing():
+            return b"" if found is None else found.read()
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
-        """Aborted transactions that overlap [start_offset, end_offset), for readers of committed records."""
+        """Aborted transactions that overlap [start_offset, end_offset), for readers of committed records. Raises
+        LogUnavailable.
+        """
         opened = self.opened
-        found: list[AbortedTransaction] = []
-        try:
-            for segment in opened.segments[opened.number_of(start_offset) :]:
-                if collect(segment.transactions, start_offset, end_offset, found):
-                    break
-        except OSError as error:
-            raise self.fail(error) from error
-        return found
+        with self.storage.failing():
+            return opened.aborted_transactions(start_offset, end_offset)
 
-    # Offsets -----------------------------------------------------------------------------------------
+    def offset_for_timestamp(self, timestamp: int) -> FoundOffset | None:
+        """The first record at or above the log start whose timestamp is `timestamp` or later; None if none is.
+
+        Raises LogUnavailable.
+        """
+        with self.storage.failing():
+            return offset_for_timestamp(self.opened.segments, timestamp, self.log_start_offset)
+
+    def offset_of_max_timestamp(self) -> FoundOffset | None:
+        """The first record with the largest timestamp (KIP-734); None if the log has no timestamps."""
+        with self.storage.failing():
+            return offset_of_max_timestamp(self.opened.segments, self.log_start_offset)
+
+    # Offsets, epochs, producers ------------------------------------------------------------------------
 
     def update_high_watermark(self, offset: int) -> None:
         """Everything below `offset` is replicated. Never moves back, and not beyond the log end."""
@@ -338,29 +359,20 @@ class PartitionLog(ManagedLog):
         if offset <= self.high_watermark:
             return
         self.high_watermark = offset
-        opened = self._opened
+        opened = self.storage.opened
         if opened is None or not opened.producers.has_unstable:
             self.last_stable_offset = offset
         else:
             opened.producers.on_high_watermark(offset)
             self._update_last_stable()
 
-    def offset_for_timestamp(self, timestamp: int) -> FoundOffset | None:
-        """The first record at or above the log start whose timestamp is `timestamp` or later; None if none is.
-
-        Raises LogUnavailable.
-        """
-        try:
-            return offset_for_timestamp(self.opened, timestamp, self.log_start_offset)
-        except (OSError, LogDamaged) as error:
-            raise self.fail(error) from error
-
-    def offset_of_max_timestamp(self) -> FoundOffset | None:
-        """The first record with the largest timestamp (KIP-734); None if the log has no timestamps."""
-        try:
-            return offset_of_max_timestamp(self.opened, self.log_start_offset)
-        except (OSError, LogDamaged) as error:
-            raise self.fail(error) from error
+    def _update_last_stable(self) -> None:
+        opened = self.storage.opened
+        unstable = opened.producers.first_unstable_offset() if opened is not None else None
+        if unstable is None or unstable > self.high_watermark:
+            self.last_stable_offset = self.high_watermark
+        else:
+            self.last_stable_offset = max(unstable, self.log_start_offset)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """(largest known epoch up to `epoch`, its end offset), (-1, -1) if unknown (KIP-320)."""
@@ -372,13 +384,13 @@ class PartitionLog(ManagedLog):
 
     def assign_epoch(self, epoch: int) -> None:
         """A leader epoch begins at the log end, with or without records to come (KIP-320). Only in an open log."""
-        if self._opened is not None:
-            self._opened.epochs.assign(epoch, self.log_end_offset)
+        if self.storage.opened is not None:
+            self.storage.opened.epochs.assign(epoch, self.log_end_offset)
 
     def forget_empty_epoch(self) -> None:
         """An epoch that this replica began and wrote nothing in says nothing of what comes from others now."""
-        if self._opened is not None:
-            self._opened.epochs.truncate_from(self.log_end_offset)
+        if self.storage.opened is not None:
+            self.storage.opened.epochs.truncate_from(self.log_end_offset)
 
     @property
     def latest_epoch(self) -> int:
@@ -390,66 +402,16 @@ class PartitionLog(ManagedLog):
         """The producers known here, for DescribeProducers."""
         return list(self.opened.producers.entries.values())
 
-    # Removing ----------------------------------------------------------------------------------------
+    # Truncating and removing -----------------------------------------------------------------------------
 
-    def delete_records_before(self, offset: int) -> None:
-        """Move the log start to `offset` (DeleteRecords); files go with the next retention run.
-
-        Raises OffsetOutOfRange if `offset` is above the high watermark. Lower than the log start: nothing happens.
-        """
-        if offset > self.high_watermark:
-            raise OffsetOutOfRange(f"{offset} is above the high watermark {self.high_watermark}")
-        if offset <= self.log_start_offset:
-            return
-        opened = self.opened
-        self.log_start_offset = offset
-        opened.epochs.truncate_before(offset)
-        self._update_last_stable()
-
-    @property
-    def may_have_expired(self) -> bool:
-        """Whether there may be something for `apply_retention` to remove, told without opening the log."""
-        if self.log_start_offset == self.log_end_offset:
-            return False
-        config = self.config
-        limited = config.delete and (config.retention_ms >= 0 or config.retention_bytes >= 0)
-        return limited or self.log_start_offset > 0
-
-    def apply_retention(self, now_ms: int) -> int:
-        """Remove the segments that retention.ms, retention.bytes or the log start let go; how many.
+    def plan_truncation(self, end_offset: int) -> TruncationPlan | None:
+        """What is to be read before the log is truncated to `end_offset`; None if nothing of it would be left.
 
         Raises LogUnavailable.
         """
         opened = self.opened
-        try:
-            facts = opened.facts(self.log_end_offset, with_times=self.config.retention_ms >= 0)
-            removal = segments_to_remove(
-                facts,
-                self.config,
-                log_start_offset=self.log_start_offset,
-                high_watermark=self.high_watermark,
-                now_ms=now_ms,
-            )
-            if not removal.number:
-                return 0
-            if removal.number == len(opened.segments):
-                self._roll(opened, self.log_end_offset, now_ms)
-            opened.remove_oldest(removal.number, self.config)
-        except (OSError, LogDamaged) as error:
-            raise self.fail(error) from error
-        first = opened.segments[0].base_offset
-        logger.info(
-            "log=%s removed %d segments below offset %d: %s",
-            self.directory,
-            removal.number,
-            first,
-            removal.reason,
-        )
-        if first > self.log_start_offset:
-            self.log_start_offset = first
-            opened.epochs.truncate_before(first)
-            self._update_last_stable()
-        return removal.number
+        with self.storage.failing():
+            return TruncationPlan.of(opened, self.log_start_offset, self.recovery_point, end_offset)
 
     def truncate_to(self, end_offset: int, producers: ProducerStates | None = None) -> None:
         """Drop every batch that does not end below `end_offset` (a follower that diverged from its leader).
@@ -466,26 +428,73 @@ class PartitionLog(ManagedLog):
         if plan is None:
             self.truncate_fully_and_start_at(min(end_offset, self.log_start_offset))
             return
-        self._cut(plan, producers)
+        end_offset, storage = plan.end_offset, self.storage
+        with self.storage.failing():
+            producers = producers or plan.run()
+            storage.recovery_point = min(storage.recovery_point, end_offset)
+            self.cleaned_offset = min(self.cleaned_offset, end_offset)
+            self._store.before_truncation(self.topic, self.index)
+            opened.truncate_to(end_offset, producers)
+        self.log_end_offset = end_offset
+        self.high_watermark = min(self.high_watermark, end_offset)
+        producers.on_high_watermark(self.high_watermark)
+        self._update_last_stable()
+        storage.flush()
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drop all records; the next one will be at `offset`. Raises LogUnavailable."""
-        opened = self.opened
-        self.recovery_point = min(self.recovery_point, offset)
+        opened, storage = self.opened, self.storage
+        storage.recovery_point = min(storage.recovery_point, offset)
         self.log_start_offset = min(self.log_start_offset, offset)
-        try:
-            self._store.before_cut(self)
+        with self.storage.failing():
+            self._store.before_truncation(self.topic, self.index)
             opened.restart_at(offset, self._store.clock.now_ms(), self.config)
-        except OSError as error:
-            raise self.fail(error) from error
-        self.log_start_offset = self.log_end_offset = self.recovery_point = self.cleaned_offset = offset
+        self.log_start_offset = self.log_end_offset = storage.recovery_point = self.cleaned_offset = offset
         self.high_watermark = self.last_stable_offset = offset
 
-    def expire_producers(self, now_ms: int) -> None:
-        """Forget producers that have been idle for producer.id.expiration.ms."""
-        if self._opened is not None:
-            self._opened.producers.expire(now_ms, self._store.producer_expiration_ms)
+    def delete_records_before(self, offset: int) -> None:
+        """Move the log start to `offset` (DeleteRecords); files go with the next retention run.
 
+        Raises OffsetOutOfRange if `offset` is above the high watermark. Lower than the log start: nothing happens.
+        """
+        if offset > self.high_watermark:
+            raise OffsetOutOfRange(f"{offset} is above the high watermark {self.high_watermark}")
+        if offset > self.log_start_offset:
+            self._move_start(self.opened, offset)
 
-def _holds_several(records: Buffer) -> bool:
-    return len(records) > LENGTH_END and int.from_bytes(records[8:LENGTH_END], "big") + LENGTH_END < len(records)
+    def _move_start(self, opened: OpenLog, offset: int) -> None:
+        self.log_start_offset = offset
+        opened.epochs.truncate_before(offset)
+        self._update_last_stable()
+
+    def apply_retention(self, now_ms: int) -> int:
+        """Remove the segments that retention.ms, retention.bytes or the log start let go; how many.
+
+        Raises LogUnavailable.
+        """
+        opened = self.opened
+        with self.storage.failing():
+            removal = opened.apply_retention(
+                self.config,
+                log_start_offset=self.log_start_offset,
+                high_watermark=self.high_watermark,
+                now_ms=now_ms,
+            )
+        first = opened.segments[0].base_offset
+        if removal.number and first > self.log_start_offset:
+            self._move_start(opened, first)
+        return removal.number
+
+    def check_invariants(self) -> None:
+        """Raises InvariantViolation if what the class promises does not hold."""
+        offsets = (self.log_start_offset, self.last_stable_offset, self.high_watermark, self.log_end_offset)
+        if list(offsets) != sorted(offsets):
+            raise InvariantViolation(f"{self.topic}-{self.index}: start, stable, high, end are {offsets}")
+        opened = self.storage.opened
+        if opened is None:
+            return
+        opened.check_invariants()
+        if self.recovery_point > self.log_end_offset:
+            raise InvariantViolation(f"{self!r}: recovery point {self.recovery_point} is beyond the end")
+        if opened.end_offset != self.log_end_offset:
+            raise InvariantViolation(f"{self!r}: producers are as of {opened.end_offset}")

@@ -5,22 +5,21 @@ A segment starts at `base_offset`, which names its files: `%020d.log`, `.index`,
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import Final
 
 from raftlog.broker.core.log.index import RELATIVE_OFFSET_MAX
 from raftlog.broker.core.log.results import LogDamaged
-from raftlog.broker.core.log.transactions import AbortedTransaction, decode_entries, encode_entry
 from raftlog.broker.ports import Buffer
-from raftlog.broker.store.files import Descriptor, OpenFiles, read_exactly, read_whole, write_all
+from raftlog.broker.store.files import Descriptor, OpenFiles, read_exactly, write_all
 from raftlog.broker.store.index_file import offset_index, time_index
+from raftlog.broker.store.transaction_index import TRANSACTION_INDEX_SUFFIX, TransactionIndex
 from raftlog.wire.batch import HEADER_SIZE, LENGTH_END, MAGIC, BatchHeader, CorruptRecord, parse_header
 
 LOG_SUFFIX: Final = ".log"
 OFFSET_INDEX_SUFFIX: Final = ".index"
 TIME_INDEX_SUFFIX: Final = ".timeindex"
-TRANSACTION_INDEX_SUFFIX: Final = ".txnindex"
 SUFFIXES: Final = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 
 SCAN_BYTES: Final = 8192
@@ -37,19 +36,17 @@ class Segment:
     """Batches from `base_offset` on. `size` is the end of the last whole batch, in bytes; the file may be longer
     while room is preallocated.
 
-    What lies below `sound_from` was there before this process and may have rotted: it is compared with its checksums
-    when it is first read (`checking.py`). The rest was written, or checked in recovery, by this one.
+    What lies below `verified_from` was there before this process and may have rotted: it is compared with its checksums
+    when it is first read (`checksums.py`). The rest was written, or checked in recovery, by this one.
 
     Invariants: offsets of batches rise and lie within int32 of `base_offset`; index entries point to batches.
     """
 
     __slots__ = (
         "_disk",
-        "_transactions",
         "base_offset",
         "bytes_since_index",
         "changed_ms",
-        "checked",
         "created_ms",
         "first_timestamp",
         "largest_timestamp",
@@ -58,9 +55,11 @@ class Segment:
         "offsets",
         "path",
         "size",
-        "sound_from",
         "suffix",
         "times",
+        "transactions",
+        "verified_from",
+        "verified_ranges",
     )
 
     def __init__(
@@ -80,17 +79,17 @@ class Segment:
         self.log = files.file(path + LOG_SUFFIX + suffix)
         self.offsets = offset_index(disk, files, path + OFFSET_INDEX_SUFFIX + suffix, new=new)
         self.times = time_index(disk, files, path + TIME_INDEX_SUFFIX + suffix, new=new)
+        self.transactions = TransactionIndex(disk, path, suffix, new=new)
         self.size = size
-        self.sound_from = 0
-        # [from, to) each, both where a batch begins: what of that has been compared.
-        self.checked: list[list[int]] = []
+        self.verified_from = 0
+        # [from, to) each, both where a batch begins: what below that has been compared.
+        self.verified_ranges: list[list[int]] = []
         self.bytes_since_index = 0
         self.created_ms = self.changed_ms = 0
         # The timestamp of the first batch decides segment.ms, the largest one retention.ms.
         self.first_timestamp = -1 if new else UNKNOWN
         self.largest_timestamp = -1 if new else UNKNOWN
         self.largest_timestamp_offset = base_offset
-        self._transactions: list[AbortedTransaction] | None = [] if new else None
 
     @classmethod
     def create(
@@ -133,9 +132,14 @@ class Segment:
         """A segment that is on disk. Only its size is read. Raises OSError."""
         segment = cls(files, directory, base_offset, suffix=suffix, new=False)
         segment.size, segment.changed_ms = files.disk.stat(segment.log.path)
-        segment.sound_from = segment.size
+        segment.verified_from = segment.size
         segment.created_ms = segment.changed_ms
         return segment
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """All its files, whether they are there or not."""
+        return self.log.path, self.offsets.file.path, self.times.file.path, self.transactions.path
 
     def descriptor(self) -> Descriptor:
         """The log file, open. Raises OSError."""
@@ -168,7 +172,7 @@ class Segment:
         else:
             self.bytes_since_index += size
 
-    def append_run(self, records: Buffer, batches: list[tuple[int, BatchHeader]], interval: int) -> None:
+    def append_run(self, records: Buffer, batches: Sequence[tuple[int, BatchHeader]], interval: int) -> None:
         """Append neighbouring batches, (position in `records`, header) each, in one write. Raises OSError."""
         start = self.size
         write_all(self._disk, self.descriptor().fd, records, start)
@@ -306,50 +310,12 @@ class Segment:
                 self.largest_timestamp_offset = header.base_offset + header.last_offset_delta
         return self.largest_timestamp
 
-    # Aborted transactions --------------------------------------------------------------------------------------
-
-    @property
-    def transactions(self) -> list[AbortedTransaction]:
-        """Aborted transactions whose marker is in this segment, in order of the markers. Raises OSError."""
-        if self._transactions is None:
-            try:
-                self._transactions = decode_entries(read_whole(self._disk, self.transactions_path))
-            except FileNotFoundError:
-                self._transactions = []
-        return self._transactions
-
-    @property
-    def transactions_path(self) -> str:
-        return self.path + TRANSACTION_INDEX_SUFFIX + self.suffix
-
-    def add_transaction(self, transaction: AbortedTransaction) -> None:
-        """Write an aborted transaction into the index of this segment. Raises OSError."""
-        entry = encode_entry(transaction)
-        fd = self._disk.open(self.transactions_path, create=True)
-        try:
-            write_all(self._disk, fd, entry, len(self.transactions) * len(entry))
-        finally:
-            self._disk.close(fd)
-        self.transactions.append(transaction)
-
-    def keep_transactions(self, end_offset: int) -> None:
-        """Drop the aborted transactions whose marker is at `end_offset` or later. Raises OSError."""
-        kept = [transaction for transaction in self.transactions if transaction.last_offset < end_offset]
-        if len(kept) == len(self.transactions):
-            return
-        fd = self._disk.open(self.transactions_path, create=True)
-        try:
-            self._disk.truncate(fd, sum(len(encode_entry(transaction)) for transaction in kept))
-        finally:
-            self._disk.close(fd)
-        self._transactions = kept
-
     # Whole files -----------------------------------------------------------------------------------------------
 
-    def cut(self, position: int, end_offset: int) -> None:
+    def truncate(self, position: int, end_offset: int) -> None:
         """Drop everything from `position` on, where the batch with `end_offset` begins. Raises OSError.
 
-        The indexes are cut and synced first: an entry must never outlive the batch it points to, since a crash
+        The indexes are truncated and synced first: an entry must never outlive the batch it points to, since a crash
         could otherwise leave it pointing into other batches.
         """
         relative = end_offset - self.base_offset
@@ -360,11 +326,11 @@ class Segment:
         self.times.keep(times)
         self.offsets.sync()
         self.times.sync()
-        self.keep_transactions(end_offset)
+        self.transactions.truncate_to(end_offset)
         fd = self.descriptor().fd
         self._disk.truncate(fd, position)
         self.size = position
-        self.sound_from = min(self.sound_from, position)
+        self.verified_from = min(self.verified_from, position)
         self.bytes_since_index = position - (self.offsets.last[1] if self.offsets.last else 0)
         self.first_timestamp = -1 if position == 0 else UNKNOWN
         self.largest_timestamp = UNKNOWN
@@ -404,12 +370,7 @@ class Segment:
         self._disk.sync(self.descriptor().fd)
         self.offsets.sync()
         self.times.sync()
-        if self._transactions:
-            fd = self._disk.open(self.transactions_path)
-            try:
-                self._disk.sync(fd)
-            finally:
-                self._disk.close(fd)
+        self.transactions.sync()
 
     def rename(self, suffix: str) -> None:
         """Change what follows the names of all its files, e.g. to ".deleted". Raises OSError.
@@ -419,23 +380,18 @@ class Segment:
         """
         files = [(self.log, LOG_SUFFIX), (self.offsets.file, OFFSET_INDEX_SUFFIX), (self.times.file, TIME_INDEX_SUFFIX)]
         if not suffix:
-            self._rename_transactions(suffix)
+            self.transactions.rename(suffix)
         for file, kind in files if suffix else reversed(files):
             file.rename(self.path + kind + suffix)
         if suffix:
-            self._rename_transactions(suffix)
+            self.transactions.rename(suffix)
         self.suffix = suffix
-
-    def _rename_transactions(self, suffix: str) -> None:
-        if self._disk.exists(self.transactions_path):
-            self._disk.rename(self.transactions_path, self.path + TRANSACTION_INDEX_SUFFIX + suffix)
 
     def remove(self) -> None:
         """Remove all files. Slices that are being sent stay readable. Raises OSError."""
         self.close()
-        for file in (self.log, self.offsets.file, self.times.file):
-            self._disk.remove(file.path)
-        self._disk.remove(self.transactions_path)
+        for path in self.paths:
+            self._disk.remove(path)
 
     def close(self) -> None:
         """Let go of the descriptors; the segment can be used again."""

@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from raftlog.broker.ports import Clock, Disk
 from raftlog.broker.store.files import MAX_OPEN_FILES, OpenFiles
-
-if TYPE_CHECKING:
-    from raftlog.broker.store.managed_log import ManagedLog
 
 PRODUCER_EXPIRATION_MS: Final = 86_400_000
 """Kafka's default of producer.id.expiration.ms: one day."""
 
 
-def _ignore_failure(log: ManagedLog, reason: str) -> None:
+class UnavailableLog(Protocol):
+    """A log that has failed, or takes no appends for the moment, as those who are told of it see it.
+
+    `intact` says that nothing that was acknowledged can be missing from its files.
+    """
+
+    topic: str
+    index: int
+
+    @property
+    def intact(self) -> bool: ...
+
+
+def _ignore_failure(log: UnavailableLog, reason: str) -> None:
     """Used where nobody manages the logs: the log itself remembers the reason."""
 
 
-def _ignore_roll(log: ManagedLog) -> None:
-    """Used where nobody manages the logs: the next flush covers the segment."""
-
-
-def _ignore_cut(log: ManagedLog) -> None:
+def _ignore_truncation(topic: str, index: int) -> None:
     """Used where nobody keeps checkpoints."""
 
 
@@ -37,21 +43,20 @@ def _remove_now(remove: Callable[[], None], delay_ms: int) -> None:
 
 class Store:
     """`on_failure(log, reason)` is called once when a log goes offline, `on_full` when its disk has no room,
-    `on_roll` when a segment is complete and should be synced, `before_cut` when a log is about to lose records from
-    its end: its recovery point, lowered already, must be on stable storage first, or a crash in between would look
-    like the loss of records that were safe. It may raise OSError.
+    `before_truncation(topic, partition)` when a log is about to lose records from its end: its recovery point, lowered
+    already, must be on stable storage first, or a crash in between would look like the loss of records that were safe.
+    It may raise OSError.
     `remove_later(remove, delay_ms)` is for files that go after file.delete.delay.ms. `producer_expiration_ms` is
     producer.id.expiration.ms."""
 
     __slots__ = (
-        "before_cut",
         "before_loss",
+        "before_truncation",
         "clock",
         "disk",
         "files",
         "on_failure",
         "on_full",
-        "on_roll",
         "producer_expiration_ms",
         "remove_later",
     )
@@ -61,9 +66,8 @@ class Store:
         self.clock = clock
         self.files = OpenFiles(disk, open_files_max)
         self.producer_expiration_ms = PRODUCER_EXPIRATION_MS
-        self.on_failure: Callable[[ManagedLog, str], None] = _ignore_failure
-        self.on_full: Callable[[ManagedLog, str], None] = _ignore_failure
-        self.on_roll: Callable[[ManagedLog], None] = _ignore_roll
-        self.before_cut: Callable[[ManagedLog], None] = _ignore_cut
+        self.on_failure: Callable[[UnavailableLog, str], None] = _ignore_failure
+        self.on_full: Callable[[UnavailableLog, str], None] = _ignore_failure
+        self.before_truncation: Callable[[str, int], None] = _ignore_truncation
         self.before_loss: Callable[[], None] = _ignore_loss
         self.remove_later: Callable[[Callable[[], None], int], None] = _remove_now

@@ -14,7 +14,7 @@ async def host() -> AsyncIterator[Host]:
     host = Host()
     yield host
     for log in host.manager:
-        log.abandon()
+        log.storage.abandon()
 
 
 @pytest.fixture(autouse=True)

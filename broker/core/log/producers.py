@@ -6,12 +6,13 @@ so that a failed write leaves no trace.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from raftlog.broker.core.log.results import AppendOrigin
 from raftlog.wire.batch import BatchHeader
-from raftlog.wire.control import TransactionMarker
+from raftlog.wire.checksum import Buffer
+from raftlog.wire.control import TransactionMarker, decode_control_batch
 from raftlog.wire.errors import ErrorCode, InvariantViolation
 
 BATCHES_REMEMBERED: Final = 5
@@ -62,14 +63,6 @@ class ProducerEntry:
     @property
     def last_sequence(self) -> int:
         return self.batches[-1].last_sequence if self.batches else -1
-
-    def copy(self) -> ProducerEntry:
-        twin = ProducerEntry(self.producer_id, self.epoch)
-        twin.coordinator_epoch = self.coordinator_epoch
-        twin.last_timestamp = self.last_timestamp
-        twin.transaction_start = self.transaction_start
-        twin.batches = self.batches.copy()
-        return twin
 
     def enter_epoch(self, epoch: int) -> None:
         """A new epoch forgets the batches of the old one: sequences begin again."""
@@ -155,6 +148,15 @@ class ProducerStates:
             )
         return None
 
+    def check_control(
+        self, header: BatchHeader, batch: Buffer, origin: AppendOrigin, transaction_version: int
+    ) -> Verdict | None:
+        """As `check`, for a control batch: it has to be a transaction marker."""
+        marker = decode_control_batch(batch)
+        if marker is None:
+            return Verdict(ErrorCode.INVALID_RECORD, "a control batch of a producer holds a transaction marker")
+        return self.check_marker(header, marker, origin, transaction_version)
+
     def check_marker(
         self, header: BatchHeader, marker: TransactionMarker, origin: AppendOrigin, transaction_version: int
     ) -> Verdict | None:
@@ -217,6 +219,19 @@ class ProducerStates:
         stable = next(iter(self.open_transactions), offset + 1)
         return CompletedTransaction(producer_id, first, offset, not marker.committed, stable)
 
+    def replay(self, header: BatchHeader, read_batch: Callable[[], Buffer]) -> CompletedTransaction | None:
+        """Go on behind a batch that is in the log; the transaction that it ends, if it does. Only a control batch is
+        read: `read_batch` may raise what it likes.
+        """
+        self.end_offset = header.next_offset
+        if header.producer_id < 0:
+            return None
+        if not header.is_control:
+            self.record(header, header.base_offset)
+            return None
+        marker = decode_control_batch(read_batch())
+        return None if marker is None else self.record_marker(header, marker, header.base_offset)
+
     def first_unstable_offset(self) -> int | None:
         """First offset of a transaction that is open, or whose marker is not below the high watermark."""
         first = next(iter(self.open_transactions), None)
@@ -244,16 +259,6 @@ class ProducerStates:
         for producer_id in idle:
             del self.entries[producer_id]
         return idle
-
-    def oldest_open_timestamp(self) -> int:
-        """Time of the last write in the oldest open transaction, to find one left hanging; -1 if none is open."""
-        producer_id = next(iter(self.open_transactions.values()), None)
-        return -1 if producer_id is None else self.entries[producer_id].last_timestamp
-
-    def fork(self, producer_ids: Iterable[int]) -> ProducerStates:
-        """A copy that holds only these producers: to check several batches before the first is written."""
-        known = (self.entries.get(producer_id) for producer_id in producer_ids)
-        return ProducerStates((entry.copy() for entry in known if entry is not None), self.end_offset)
 
     def check_invariants(self) -> None:
         """Raises InvariantViolation if the open transactions are not those of the entries, or out of order."""

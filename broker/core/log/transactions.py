@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from struct import Struct
 from typing import Final, NamedTuple
 
+from raftlog.broker.core.log.producers import CompletedTransaction
+
 ENTRY: Final = Struct(">hqqqq")
 VERSION: Final = 0
 
@@ -21,6 +23,13 @@ class AbortedTransaction(NamedTuple):
     first_offset: int
     last_offset: int
     last_stable_offset: int
+
+    @classmethod
+    def of(cls, completed: CompletedTransaction) -> AbortedTransaction:
+        """Of one that an abort marker has ended."""
+        return cls(
+            completed.producer_id, completed.first_offset, completed.last_offset, completed.last_stable_offset
+        )
 
 
 def encode_entry(transaction: AbortedTransaction) -> bytes:

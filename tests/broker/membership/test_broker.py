@@ -15,7 +15,7 @@ from raftlog.broker.main import _start
 from raftlog.broker.platform import Platform
 from raftlog.broker.runtime.failures import CannotStart
 from raftlog.broker.runtime.last_run import LastRun, read_last_run, write_last_run
-from raftlog.broker.store.log_manager import LogManager
+from raftlog.broker.store.scheduled_tasks import ScheduledTasks
 from raftlog.raft.files import Files
 from raftlog.raft.quorum import QuorumLog
 from raftlog.wire.errors import InvariantViolation
@@ -163,10 +163,10 @@ async def test_the_second_broker_of_an_id_says_what_to_do(tmp_path: Path, free_p
 async def test_a_fault_in_the_upkeep_of_the_logs_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing waits for the upkeep before the broker stops, so nobody noticed its end: no flush, no retention."""
 
-    async def faulty(_: LogManager) -> None:
+    async def faulty(_: ScheduledTasks) -> None:
         raise InvariantViolation("a segment that was not there")
 
-    monkeypatch.setattr(LogManager, "run", faulty)
+    monkeypatch.setattr(ScheduledTasks, "run", faulty)
     told: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["exception"]))
     given = {"node.id": "1", "log.dirs": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0"}

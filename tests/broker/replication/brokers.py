@@ -163,7 +163,7 @@ class Broker:
         self.replication.close()
         self.server.close()
         for log in self.logs:
-            log.abandon()
+            log.storage.abandon()
         for directory in self.logs.directories:
             directory.close()
 

@@ -128,7 +128,7 @@ def test_what_fails_because_the_log_changed_is_tried_again(tmp_path: Path, slow:
         async with Cluster(tmp_path, 2) as cluster:
             await part(cluster)
             await until(slow.begun.is_set)
-            cluster[1].partition().log.opened.generation += 1
+            cluster[1].partition().log.opened.generation = object()
             slow.error = FileNotFoundError("gone")
             slow.may_end.set()
             await until(cluster.is_replicated)

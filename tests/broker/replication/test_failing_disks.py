@@ -30,7 +30,7 @@ def test_a_replicated_partition_whose_log_fails_takes_its_directory_offline(
 
             failing = Failing()
             for log in cluster[1].logs:
-                for segment in log.opened:
+                for segment in log.opened.segments:
                     monkeypatch.setattr(segment, "_disk", failing)
             # A follower is the first to notice.
             cluster[2].append("b", index=2)

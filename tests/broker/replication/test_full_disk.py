@@ -78,9 +78,9 @@ def test_a_disk_that_cannot_be_asked_has_no_room(monkeypatch: pytest.MonkeyPatch
 
 async def test_a_checkpoint_for_which_there_is_no_room_is_written_later() -> None:
     filled = Filled("/a")
-    upkeep = filled.host.manager.upkeep
-    assert not await upkeep.checkpoint(HIGH_WATERMARKS)
+    tasks = filled.host.tasks
+    assert not await tasks.checkpoint(HIGH_WATERMARKS)
     assert filled.host.manager.directories[0].offline_reason is None
     filled.disk.full = False
-    assert await upkeep.checkpoint(HIGH_WATERMARKS)
+    assert await tasks.checkpoint(HIGH_WATERMARKS)
     assert filled.host.text(f"/a/{HIGH_WATERMARKS}").splitlines()[1:] == ["2", "t 0 1", "t 1 1"]

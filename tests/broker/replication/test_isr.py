@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from raftlog.broker.runtime.delayed_operation import Mark
-from raftlog.broker.store.managed_log import ManagedLog
+from raftlog.broker.store.partition_log import PartitionLog
 from raftlog.wire.errors import ErrorCode
 from tests.broker.replication.brokers import Cluster, run
 from tests.waiting import until
@@ -165,7 +165,7 @@ def test_what_arrives_as_a_flush_ends_is_committed_without_another_record(tmp_pa
             logs = cluster[1].logs
             flush = logs.flush
 
-            async def flush_and_hear_of_it_later(log: ManagedLog) -> None:
+            async def flush_and_hear_of_it_later(log: PartitionLog) -> None:
                 await flush(log)
                 if cluster[1].end() == 3:
                     cluster[1].append("one more, which is no reason to flush again")

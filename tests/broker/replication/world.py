@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from raftlog.broker.core.log.epochs import LeaderEpochs
+from raftlog.broker.core.log.leader_epochs import LeaderEpochs
 from raftlog.broker.core.replica.following import (
     UNDEFINED,
     ReplicaState,

@@ -122,7 +122,7 @@ class CompactedLog:
 
     def compact(self) -> bool:
         """Flush, and one run if the log is due; whether it was."""
-        self.log.flush()
+        self.log.storage.flush()
         if self.cleaner.choose([self.log], self.clock.now_ms()) is None:
             return False
         run_steps(self.steps())

@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 from raftlog.broker.core.log.config import LogConfig
 from raftlog.broker.core.log.results import AppendOrigin, AppendResult
 from raftlog.broker.store.log_manager import LogManager
-from raftlog.broker.store.managed_log import ManagedLog
 from raftlog.broker.store.partition_log import PartitionLog
 from raftlog.broker.store.store import Store
 from raftlog.linearizability.simulator.disk import FaultyDisk, PowerCut
@@ -76,7 +75,7 @@ class LogWorld:
     def load(self) -> PartitionLog:
         """A new life of the broker; the log is opened on first use."""
         store = Store(self.disk, self.clock)
-        store.before_cut = self.checkpoint_of
+        store.before_truncation = lambda *_: self.checkpoint()
         store.before_loss = self._lose
         start, recovery_point, high_watermark = self.checkpoints
         self.log = PartitionLog(
@@ -96,21 +95,18 @@ class LogWorld:
     def _lose(self) -> None:
         self.losses += 1
 
-    def checkpoint_of(self, log: ManagedLog) -> None:
-        self.checkpoints = (log.log_start_offset, log.recovery_point, log.high_watermark)
-
     def checkpoint(self) -> None:
-        self.checkpoint_of(self.log)
+        self.checkpoints = (self.log.log_start_offset, self.log.recovery_point, self.log.high_watermark)
 
     def restart_clean(self) -> PartitionLog:
-        self.log.close()
+        self.log.storage.close()
         self.checkpoint()
         self.clean = True
         self.disk.kill()
         return self.load()
 
     def restart_killed(self) -> PartitionLog:
-        self.log.abandon()
+        self.log.storage.abandon()
         self.disk.kill()
         return self.load()
 

@@ -6,6 +6,7 @@ from raftlog.broker.core.log.config import LogConfig
 from raftlog.broker.store.disk import OsDisk
 from raftlog.broker.store.log_manager import LogManager, LogManagerSettings
 from raftlog.broker.store.partition_log import PartitionLog
+from raftlog.broker.store.scheduled_tasks import ScheduledTasks
 from raftlog.linearizability.simulator.disk import FaultyDisk
 from raftlog.wire.errors import ErrorCode
 from tests.broker.store.log_world import AtOnce, FakeClock, batch_of
@@ -36,6 +37,7 @@ class Host:
             disk=self.disk,
             on_offline=lambda log, reason: self.offline.append(f"{log.topic}-{log.index}: {reason}"),
         )
+        self.tasks = ScheduledTasks(self.manager)
         self.manager.start()
         if recover:
             for _ in self.manager.recover():
@@ -46,7 +48,7 @@ class Host:
         """The broker's process dies."""
         assert isinstance(self.disk, FaultyDisk)
         for log in self.manager:
-            log.abandon()
+            log.storage.abandon()
         self.disk.kill()
 
     def open(self, topic: str = "t", index: int = 0, topic_id: bytes = TOPIC_ID) -> PartitionLog:

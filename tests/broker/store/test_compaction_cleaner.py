@@ -62,11 +62,11 @@ def test_each_key_is_there_once_and_the_log_is_smaller() -> None:
     world = CompactedLog()
     for number in range(100):
         world.append((f"k{number % 5}", f"value {number}"))
-    end, size = world.log.log_end_offset, world.log.stored_bytes()
+    end, size = world.log.log_end_offset, world.log.storage.stored_bytes()
     assert world.compact()
     assert world.log.log_end_offset == end
     assert world.log.log_start_offset == 0
-    assert world.log.stored_bytes() < size / 3
+    assert world.log.storage.stored_bytes() < size / 3
     below = [record for record in world.records() if record.offset < world.log.cleaned_offset]
     assert len(below) == len({record.key for record in below}) == 5
     assert world.values() == {f"k{n}".encode(): f"value {95 + n}".encode() for n in range(5)}
@@ -150,7 +150,7 @@ def test_what_is_not_on_stable_storage_is_not_compacted() -> None:
     for number in range(50):
         world.append(("k", f"{number}" * 10))
     assert world.cleaner.choose([world.log], world.clock.now_ms()) is None
-    world.log.flush()
+    world.log.storage.flush()
     assert world.cleaner.choose([world.log], world.clock.now_ms()) is world.log
 
 
@@ -175,11 +175,11 @@ def test_only_logs_that_are_due_are_chosen_and_the_dirtiest_first() -> None:
     for world in (half, dirty, deleting):
         for number in range(40):
             world.append((f"k{number}", "x" * 30))
-        world.log.flush()
+        world.log.storage.flush()
     half.compact()
     for number in range(20):
         half.append((f"m{number}", "x" * 30))
-    half.log.flush()
+    half.log.storage.flush()
     logs = [half.log, deleting.log, dirty.log]
     now = half.clock.now_ms()
     assert half.cleaner.choose(logs, now) is dirty.log
@@ -187,7 +187,7 @@ def test_only_logs_that_are_due_are_chosen_and_the_dirtiest_first() -> None:
     assert half.cleaner.choose(logs[1:2], now) is None
     half.log.reconfigure(replace(CONFIG, min_cleanable_dirty_ratio=0.6))
     assert half.cleaner.choose(logs[:2], now) is None
-    dirty.log.close()
+    dirty.log.storage.close()
     assert half.cleaner.choose(logs, now) is None, "a closed log is not opened for this"
 
 
@@ -210,7 +210,7 @@ def test_a_map_that_is_too_small_takes_several_runs() -> None:
 def test_a_log_whose_batches_are_damaged_is_given_up_and_left_as_it_is(place: int) -> None:
     """A record that rotted must not get a checksum that is right."""
     world = busy_log()
-    world.log.flush()
+    world.log.storage.flush()
     first = world.disk.names[f"{DIRECTORY}/{0:020d}.log"]
     first.content[place] ^= 0xFF
     before = bytes(first.content)
@@ -227,7 +227,7 @@ def test_a_log_whose_batches_are_damaged_is_given_up_and_left_as_it_is(place: in
 @pytest.mark.parametrize("after", [1, 3, 10, 30, 60])
 def test_a_run_gives_up_when_the_log_is_cut_below_it(after: int) -> None:
     world = busy_log()
-    world.log.flush()
+    world.log.storage.flush()
     steps = world.steps()
     for _ in range(after):
         step = next(steps)
@@ -247,19 +247,19 @@ def test_a_run_gives_up_when_the_log_is_cut_below_it(after: int) -> None:
 @pytest.mark.parametrize("how", ["closed", "retention", "deleted"])
 def test_a_run_gives_up_when_the_log_changes(after: int, how: str) -> None:
     world = busy_log()
-    world.log.flush()
+    world.log.storage.flush()
     steps = world.steps()
     for _ in range(after):
         step = next(steps)
         if step is not None:
             step()
     if how == "closed":
-        world.log.close()
+        world.log.storage.close()
     elif how == "retention":
         world.log.delete_records_before(world.log.opened.segments[2].base_offset)
         world.log.apply_retention(world.clock.now_ms())
     else:
-        world.log.abandon()
+        world.log.storage.abandon()
         world.disk.remove_directory(DIRECTORY)
     expected = world.values() if how != "deleted" else {}
     run_steps(steps)
@@ -273,7 +273,7 @@ def test_segments_that_go_while_the_map_is_made_do_not_make_a_run_claim_more_tha
     base = CompactedLog(config=replace(CONFIG, cleanup_policy=("compact", "delete")))
     for number in range(40):
         base.append((f"k{number % 20}", f"{number}" * 8))
-    base.log.flush()
+    base.log.storage.flush()
     for after in range(1, 30, 2):
         world = base.reopened()
         world.cleaner.map_bytes = slots * 24
@@ -292,7 +292,7 @@ def test_segments_that_go_while_the_map_is_made_do_not_make_a_run_claim_more_tha
 
 def test_appends_and_reads_go_on_between_the_steps() -> None:
     world = busy_log()
-    world.log.flush()
+    world.log.storage.flush()
     added = 0
     for step in world.steps():
         if step is not None:
@@ -307,7 +307,7 @@ def test_appends_and_reads_go_on_between_the_steps() -> None:
 
 def test_a_slice_that_is_being_sent_stays_readable() -> None:
     world = busy_log()
-    world.log.flush()
+    world.log.storage.flush()
     piece = world.log.read(0, 300, world.log.log_end_offset, min_one=True)
     assert piece is not None
     before = piece.read()
@@ -317,7 +317,7 @@ def test_a_slice_that_is_being_sent_stays_readable() -> None:
 
 async def test_the_event_loop_runs_on_while_the_steps_are_driven() -> None:
     world = busy_log(rounds=100)
-    world.log.flush()
+    world.log.storage.flush()
     in_thread_count = 0
 
     class TickingClock:
@@ -355,7 +355,7 @@ async def test_the_event_loop_runs_on_while_the_steps_are_driven() -> None:
 
 async def test_a_run_that_is_cancelled_leaves_nothing_behind() -> None:
     world = busy_log()
-    world.log.flush()
+    world.log.storage.flush()
 
     async def never(work: Callable[[], None]) -> None:
         work()
@@ -376,7 +376,7 @@ async def test_a_run_that_is_cancelled_leaves_nothing_behind() -> None:
 @pytest.mark.parametrize("seed", [1, 2])
 def test_no_keys_newest_value_is_lost_wherever_the_machine_stops(seed: int) -> None:
     base = busy_log(seed, 16)
-    base.log.flush()
+    base.log.storage.flush()
     base.disk.sync_directory("/data")
     values, producers = base.values(), producers_of(base)
     end, recovery_point = base.log.log_end_offset, base.log.recovery_point
@@ -405,7 +405,7 @@ def test_no_keys_newest_value_is_lost_wherever_the_machine_stops(seed: int) -> N
 
 def test_a_disk_that_fails_while_segments_are_replaced_loses_nothing() -> None:
     base = busy_log(5, 30)
-    base.log.flush()
+    base.log.storage.flush()
     values = base.values()
     names = [name for name in base.disk.list_directory(DIRECTORY) if name.endswith(".log")]
     undone = offline = 0
@@ -431,7 +431,7 @@ def test_a_disk_that_fails_while_segments_are_replaced_loses_nothing() -> None:
 @pytest.mark.parametrize("how", ["cut", "emptied"])
 def test_a_log_that_is_cut_while_its_replacement_waits_for_the_disk_stays_cut_after_a_crash(how: str) -> None:
     world = busy_log()
-    world.log.flush()
+    world.log.storage.flush()
     steps = world.steps()
     while not any(name.endswith(".log.swap") for name in world.disk.names):
         step = next(steps)
@@ -453,7 +453,7 @@ def test_a_log_that_is_cut_while_its_replacement_waits_for_the_disk_stays_cut_af
 
 def test_a_full_disk_leaves_the_log_as_it_was() -> None:
     world = busy_log()
-    world.log.flush()
+    world.log.storage.flush()
     expected = world.records()
     world.disk.full = True
     with pytest.raises(OSError, match="No space"):

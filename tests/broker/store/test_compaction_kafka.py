@@ -132,7 +132,7 @@ def compact_copy(source: Path, target: Path, cleaned_offset: int) -> None:
     )
     log.open()
     run_steps(LogCleaner(store, b"salt").clean(log, end))
-    log.close()
+    log.storage.close()
 
 
 def compare_rounds(kafka: Kafka, directory: Path) -> None:

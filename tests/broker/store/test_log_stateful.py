@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from raftlog.broker.core.log.config import LogConfig
 from raftlog.broker.core.log.results import LogUnavailable
 from raftlog.broker.store import open_log
-from raftlog.broker.store.managed_log import FULL_DISK_RETRY_MS
+from raftlog.broker.store.log_storage import FULL_DISK_RETRY_MS
 from raftlog.wire.batch import decode_batch, iterate_batches
 from raftlog.wire.errors import ErrorCode
 from tests.broker.store.log_world import LogWorld, batch_of
@@ -273,7 +273,7 @@ class PartitionLogMachine(RuleBasedStateMachine):
 
     @rule()
     def flush(self) -> None:
-        self.log.flush()
+        self.log.storage.flush()
         self.safe = self.end
 
     @rule()
@@ -293,7 +293,7 @@ class PartitionLogMachine(RuleBasedStateMachine):
 
     @rule(random=st.randoms(use_true_random=False))
     def crashed(self, random: Random) -> None:
-        self.log.abandon()
+        self.log.storage.abandon()
         self.world.disk.crash(random)
         self.world.load()
         self.reopened(lost=True)
@@ -301,12 +301,12 @@ class PartitionLogMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.batches)
     @rule(random=st.randoms(use_true_random=False))
     def sync_fails(self, random: Random) -> None:
-        self.log.flush()
+        self.log.storage.flush()
         self.safe = self.end
         self.append(2, False)
         self.world.disk.failing = {"sync": ".log"}
         try:
-            self.log.flush()
+            self.log.storage.flush()
             raise AssertionError("the failed sync was not noticed")
         except LogUnavailable:
             assert self.log.offline_reason is not None

@@ -105,9 +105,9 @@ def test_kafkas_dump_log_reads_our_files_and_finds_nothing_wrong(tmp_path: Path,
     assert len(segments) > 3
     end = log.log_end_offset
     if not closed:
-        log.abandon()
+        log.storage.abandon()
         log = open_log(directory, config)
-    log.close()
+    log.storage.close()
 
     text = dump(directory, [".log", ".index", ".timeindex", ".snapshot", ".txnindex"], "--deep-iteration")
     wrong = [line for line in text.splitlines() if WRONG.search(line)]
@@ -133,7 +133,7 @@ def test_kafkas_dump_log_reads_every_file_of_a_log_of_one_batch(tmp_path: Path) 
     directory.mkdir()
     log = open_log(directory, LogConfig())
     append(log, batch_of([b"x"], WallClock().now_ms()))
-    log.close()
+    log.storage.close()
     for suffix in {path.suffix for path in directory.iterdir()} & {".log", ".index", ".timeindex", ".snapshot"}:
         assert not WRONG.search(dump(directory, [suffix]))
 
@@ -208,7 +208,7 @@ def test_kafka_goes_on_with_a_log_of_ours_and_we_with_one_of_kafkas(kafka: tuple
         for transaction in log.aborted_transactions(0, end)
         for offset in range(transaction.first_offset, transaction.last_offset)
     }
-    log.close()
+    log.storage.close()
     for name in (RECOVERY_POINTS, HIGH_WATERMARKS):
         (data / name).write_text(format_offsets({**parse_offsets((data / name).read_text()), ("t", 0): end}))
 
@@ -225,4 +225,4 @@ def test_kafka_goes_on_with_a_log_of_ours_and_we_with_one_of_kafkas(kafka: tuple
     stop(data.parent.parent)
     log = open_log(data / "t-0", LogConfig())
     assert log.log_end_offset == end + 1
-    log.abandon()
+    log.storage.abandon()

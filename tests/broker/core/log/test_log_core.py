@@ -19,8 +19,8 @@ from raftlog.broker.core.log.checkpoint_text import (
     parse_properties,
 )
 from raftlog.broker.core.log.config import LogConfig
-from raftlog.broker.core.log.epochs import LeaderEpochs
 from raftlog.broker.core.log.index import OFFSET_ENTRY, TIME_ENTRY, floor_entry, valid_prefix
+from raftlog.broker.core.log.leader_epochs import LeaderEpochs
 from raftlog.broker.core.log.retention import SegmentFacts, segments_to_remove
 from raftlog.broker.core.log.transactions import AbortedTransaction, collect, decode_entries, encode_entry
 from tests.paths import KAFKA_PROTOCOL

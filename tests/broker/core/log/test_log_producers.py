@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from raftlog.broker.core.log.producer_snapshot import CorruptSnapshot, decode_snapshot, encode_snapshot
 from raftlog.broker.core.log.producers import SEQUENCE_MAX, ProducerStates, Verdict
 from raftlog.broker.core.log.results import AppendOrigin
-from raftlog.broker.core.log.snapshot import CorruptSnapshot, decode_snapshot, encode_snapshot
 from raftlog.wire.batch import BatchHeader, parse_header
 from raftlog.wire.control import TransactionMarker
 from raftlog.wire.errors import ErrorCode

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from raftlog.broker.core.log.config import LogConfig
-from raftlog.broker.store import searching
-from raftlog.broker.store.searching import BATCHES_LOOKED_AT_MAX
+from raftlog.broker.store import timestamp_search
+from raftlog.broker.store.timestamp_search import BATCHES_LOOKED_AT_MAX
 from raftlog.wire.batch import BatchHeader, Record, TimestampType, encode_batch, parse_header
 from tests.broker.store.compaction_world import CONFIG, CompactedLog
 from tests.broker.store.log_world import START_MS, LogWorld
@@ -47,7 +47,7 @@ def test_nobody_waits_for_a_search_of_all_headers(monkeypatch: pytest.MonkeyPatc
     world.log.delete_records_before(1)
     assert newest(world) == (2, 50)
     assert BATCHES_LOOKED_AT_MAX >= 10_000
-    monkeypatch.setattr(searching, "BATCHES_LOOKED_AT_MAX", 2)
+    monkeypatch.setattr(timestamp_search, "BATCHES_LOOKED_AT_MAX", 2)
     assert newest(world) is None
 
 
@@ -96,3 +96,18 @@ def test_the_first_record_of_an_append_time_may_have_been_compacted_away() -> No
     assert world.compact()
     assert world.log.offset_for_timestamp(first - 5) == (1, first, 0)
     assert world.log.offset_for_timestamp(first + 1) == (3, first + 50, 0)
+
+
+def test_the_log_start_may_lie_behind_all_that_compaction_has_left_of_a_batch() -> None:
+    world = CompactedLog()
+    world.clock.ms += 900
+    world.append(("a", "1"), ("b", "1"), ("c", "1"))
+    world.clock.ms -= 800
+    last = world.clock.ms
+    world.append(("b", "2"), ("c", "2"))
+    while len(world.log.opened.segments) < 2:
+        world.append(("d", "1"))
+    assert world.compact()
+    assert [record.offset for record in world.records()][:2] == [0, 3]
+    world.log.delete_records_before(1)
+    assert world.log.offset_of_max_timestamp() == (3, last, 0)

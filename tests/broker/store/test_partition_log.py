@@ -112,18 +112,18 @@ def test_flush_messages_asks_for_a_flush_before_the_acknowledgement() -> None:
     assert not world.log.flush_due
     world.append_values(b"c")
     assert world.log.flush_due
-    world.log.flush()
+    world.log.storage.flush()
     assert not world.log.flush_due and world.log.recovery_point == 3
 
 
 def test_what_was_appended_during_a_flush_is_not_called_safe() -> None:
     world = LogWorld()
     world.append_values(b"a")
-    ticket = world.log.begin_flush()
+    ticket = world.log.storage.begin_flush()
     assert ticket is not None
     world.append_values(b"b")
     ticket.sync()
-    world.log.end_flush(ticket)
+    world.log.storage.end_flush(ticket)
     assert world.log.recovery_point == 1
 
 
@@ -131,12 +131,12 @@ def test_a_flush_that_a_cut_overtook_says_nothing() -> None:
     world = LogWorld()
     world.append_values(b"a")
     world.append_values(b"b")
-    ticket = world.log.begin_flush()
+    ticket = world.log.storage.begin_flush()
     assert ticket is not None
     ticket.sync()
     world.log.truncate_to(1)
     world.append_values(b"c")
-    world.log.end_flush(ticket)
+    world.log.storage.end_flush(ticket)
     assert world.log.recovery_point == 1
 
 
@@ -158,19 +158,19 @@ def test_a_log_that_was_only_opened_is_closed_without_a_write() -> None:
     world.append_values(b"a")
     world.restart_clean().open()
     world.log.assign_epoch(9)
-    size = world.log.stored_bytes()
+    size = world.log.storage.stored_bytes()
     before = world.disk.operations
-    assert world.log.begin_close() is None
-    assert world.disk.operations == before and world.log.clean and not world.log.is_open
-    assert world.log.stored_bytes() == size
+    assert world.log.storage.begin_close() is None
+    assert world.disk.operations == before and world.log.storage.clean and not world.log.is_open
+    assert world.log.storage.stored_bytes() == size
 
 
 def test_a_flush_that_ends_after_its_log_was_removed_writes_nothing_under_its_name() -> None:
     world = LogWorld()
     world.append_values(b"a")
-    ticket = world.log.begin_flush()
+    ticket = world.log.storage.begin_flush()
     assert ticket is not None
-    world.log.abandon()
+    world.log.storage.abandon()
     world.disk.remove_directory(DIRECTORY)
     ticket.sync()
     assert not [name for name in world.disk.names if name.startswith(DIRECTORY + "/")]
@@ -232,7 +232,7 @@ def test_room_is_reserved_for_a_new_segment_and_given_back() -> None:
     world.append_values(b"x" * 600)
     assert len(file.content) == world.log.opened.segments[0].size
     last = world.disk.names[f"{DIRECTORY}/{1:020d}.log"]
-    world.log.close()
+    world.log.storage.close()
     assert len(last.content) < 1000
 
 
@@ -296,7 +296,7 @@ def test_a_reader_that_was_held_at_a_bound_goes_on_there_without_a_search() -> N
     world = LogWorld()
     for _ in range(200):
         world.append_values(b"x")
-    world.log.opened.forget_positions()
+    world.log.opened.segments.forget_positions()
     world.log.read(0, 100_000, 50, min_one=True)
     before = world.disk.bytes_read
     assert first_base(world.log, 50, 100, 200) == 50
@@ -311,7 +311,7 @@ def on_disk(tmp_path: Path) -> Iterator[PartitionLog]:
     config = LogConfig(segment_bytes=1000, retention_ms=1000, file_delete_delay_ms=0)
     log = PartitionLog(Store(OsDisk(), FakeClock()), "t", 0, str(directory), config)
     yield log
-    log.abandon()
+    log.storage.abandon()
 
 
 def test_a_slice_stays_readable_when_its_segment_is_removed(on_disk: PartitionLog) -> None:
@@ -324,7 +324,7 @@ def test_a_slice_stays_readable_when_its_segment_is_removed(on_disk: PartitionLo
     assert found is not None
     fd = found.fileno()
     assert log.apply_retention(START_MS + 5000) > 1
-    log.abandon()
+    log.storage.abandon()
     gc.collect()
     data = os.pread(fd, found.length, found.position)
     assert [record.value for record in decode_batch(data)] == [b"0" * 100]
@@ -347,7 +347,7 @@ def test_open_files_stay_under_their_limit(tmp_path: Path) -> None:
             assert len(store.files) <= 8
     for log in logs:
         assert len(log.read_bytes(0, 10_000, 3, min_one=True)) > 150
-        log.close()
+        log.storage.close()
     assert len(store.files) == 0
 
 
@@ -437,7 +437,7 @@ def test_a_log_that_is_offline_says_why_to_everybody() -> None:
     world = LogWorld()
     world.append_values(b"x")
     world.log.fail(OSError(errno.EIO, "the disk is gone"))
-    for attempt in (world.log.flush, lambda: world.log.producers, lambda: world.log.offset_for_timestamp(0)):
+    for attempt in (world.log.storage.flush, lambda: world.log.producers, lambda: world.log.offset_for_timestamp(0)):
         with pytest.raises(LogUnavailable, match="the disk is gone"):
             attempt()
     assert world.append_values(b"x").message is not None

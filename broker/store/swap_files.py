@@ -12,7 +12,7 @@ from raftlog.broker.store.store import Store
 logger = logging.getLogger("raftlog.recovery")
 
 
-def finish_swap(store: Store, directory: str) -> list[str]:
+def complete_swaps(store: Store, directory: str) -> list[str]:
     """Finish or undo what a crash interrupted, as Kafka does; the names that are left. Raises OSError.
 
     `.deleted` files go. A `.swap` below every `.cleaned` belongs to a replacement that had been decided: it takes the

@@ -6,10 +6,12 @@ that nobody can unpack is no damage of ours, and must not cost its partition: th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
 from raftlog.broker.core.log.results import FoundOffset
-from raftlog.broker.store.checking import compare_batch
+from raftlog.broker.store.checksums import verify_batch
+from raftlog.broker.store.log_segments import LogSegments
+from raftlog.broker.store.segment import Segment
 from raftlog.wire.batch import (
     LOG_APPEND_TIME_BIT,
     MAX_DECOMPRESSED_BYTES,
@@ -19,41 +21,41 @@ from raftlog.wire.batch import (
 )
 from raftlog.wire.records import RecordScan
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from raftlog.broker.store.open_log import OpenLog
-    from raftlog.broker.store.segment import Segment
-
 BATCHES_LOOKED_AT_MAX = 50_000
 """Of how many headers at most a time is taken when no index knows it: nothing else goes on meanwhile, for 0.2 s."""
 
 _RECORDS_AT_A_TIME = 4096
 
 
-def offset_for_timestamp(opened: OpenLog, timestamp: int, start_offset: int) -> FoundOffset | None:
+def offset_for_timestamp(segments: LogSegments, timestamp: int, start_offset: int) -> FoundOffset | None:
     """The first record from `start_offset` on with `timestamp` (ms) or later. Raises OSError, LogDamaged."""
-    for segment in opened.segments[opened.number_of(start_offset) :]:
+    for segment in segments[segments.number_of(start_offset) :]:
         if segment.load_largest_timestamp() < timestamp:
             continue
-        # What lies below the log start may be most of the segment, and is found by its offset at no cost.
-        begin = max(_position_before(segment, timestamp), segment.position_of(start_offset))
-        for position, header in segment.headers(begin):
-            if header.max_timestamp < timestamp:
-                continue
-            for found in _records(segment, position, header, start_offset):
-                if found.timestamp >= timestamp:
-                    return found
+        if (found := _first_in(segment, timestamp, start_offset)) is not None:
+            return found
     return None
 
 
-def offset_of_max_timestamp(opened: OpenLog, start_offset: int) -> FoundOffset | None:
+def _first_in(segment: Segment, timestamp: int, start_offset: int) -> FoundOffset | None:
+    # What lies below the log start may be most of the segment, and is found by its offset at no cost.
+    begin = max(_position_before(segment, timestamp), segment.position_of(start_offset))
+    for position, header in segment.headers(begin):
+        if header.max_timestamp < timestamp:
+            continue
+        for found in _records(segment, position, header, start_offset):
+            if found.offset >= start_offset and found.timestamp >= timestamp:
+                return found
+    return None
+
+
+def offset_of_max_timestamp(segments: LogSegments, start_offset: int) -> FoundOffset | None:
     """The first record from `start_offset` on that has the largest timestamp of these. Raises OSError, LogDamaged."""
-    candidates = opened.segments[opened.number_of(start_offset) :]
+    candidates = segments[segments.number_of(start_offset) :]
     largest = max((segment.load_largest_timestamp() for segment in candidates), default=-1)
-    found = offset_for_timestamp(opened, largest, start_offset) if largest >= 0 else None
+    found = offset_for_timestamp(segments, largest, start_offset) if largest >= 0 else None
     if found is None and largest >= 0 and (left := _largest_left(candidates, start_offset)) >= 0:
-        found = offset_for_timestamp(opened, left, start_offset)
+        found = offset_for_timestamp(segments, left, start_offset)
     return found
 
 
@@ -76,7 +78,8 @@ def _largest_left(segments: Sequence[Segment], start_offset: int) -> int:
             if header.base_offset >= start_offset:
                 largest = header.max_timestamp
             else:
-                largest = max(largest, *(r.timestamp for r in _records(segment, position, header, start_offset)))
+                records = _records(segment, position, header, start_offset)
+                largest = max([largest, *(each.timestamp for each in records if each.offset >= start_offset)])
     return largest
 
 
@@ -92,7 +95,9 @@ def _position_before(segment: Segment, timestamp: int) -> int:
 
 
 def _records(segment: Segment, position: int, header: BatchHeader, start_offset: int) -> Iterator[FoundOffset]:
-    """The records of a batch from `start_offset` on; of those that share one time perhaps only the first."""
+    """The records of a batch; of those that share one time, or cannot be unpacked, only the first from `start_offset`
+    on.
+    """
     epoch = header.partition_leader_epoch
     append_time = header.max_timestamp if header.attributes & LOG_APPEND_TIME_BIT else None
     if header.records_count == 0:
@@ -101,13 +106,12 @@ def _records(segment: Segment, position: int, header: BatchHeader, start_offset:
         yield FoundOffset(max(header.base_offset, start_offset), append_time, epoch)
         return
     batch = segment.read_batch(position, header.size)
-    compare_batch(segment, batch, 0, position, header)
+    verify_batch(segment, batch, 0, position, header)
     try:
         scan = RecordScan(unpack_payload(batch, header, MAX_DECOMPRESSED_BYTES), header.records_count)
         while scan.remaining:
             for offset_delta, timestamp_delta, *_ in scan.take(_RECORDS_AT_A_TIME):
-                offset, time = header.base_offset + offset_delta, header.base_timestamp + timestamp_delta
-                if offset >= start_offset:
-                    yield FoundOffset(offset, time if append_time is None else append_time, epoch)
+                time = header.base_timestamp + timestamp_delta if append_time is None else append_time
+                yield FoundOffset(header.base_offset + offset_delta, time, epoch)
     except CorruptRecord:
         yield FoundOffset(max(header.base_offset, start_offset), header.max_timestamp, epoch)

@@ -66,10 +66,10 @@ async def test_checkpoints_are_kafkas_files(host: Host) -> None:
     host.append(30, topic="t")
     host.append(3, topic="u", index=2)
     host.open("t").delete_records_before(7)
-    await host.manager.upkeep.flush_due_logs()
+    await host.tasks.flush_due_logs()
     for name in (RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS):
-        await host.manager.upkeep.checkpoint(name)
-    rolled = host.open("t").opened.active.base_offset
+        await host.tasks.checkpoint(name)
+    rolled = host.open("t").opened.segments.active.base_offset
     assert host.text(f"/a/{RECOVERY_POINTS}") == f"0\n2\nt 0 {rolled}\nu 2 0\n"
     assert host.text(f"/a/{LOG_STARTS}") == "0\n1\nt 0 7\n"
     assert host.text(f"/a/{HIGH_WATERMARKS}") == "0\n2\nt 0 30\nu 2 3\n"
@@ -131,10 +131,10 @@ async def test_a_deleted_partition_gives_its_name_free_at_once_and_its_room_late
     assert host.open(topic_id=b"another topic id").log_end_offset == 0
     with pytest.raises(LogUnavailable, match="deleted"):
         log.open()
-    await host.manager.upkeep.remove_due_files()
+    await host.tasks.remove_due_files()
     assert host.names("-delete/")
     host.clock.ms += 1001
-    await host.manager.upkeep.remove_due_files()
+    await host.tasks.remove_due_files()
     assert not host.names("-delete/")
 
 
@@ -187,7 +187,7 @@ async def test_new_partitions_go_where_there_are_fewest() -> None:
     assert [len(directory.logs) for directory in host.manager.directories] == [2, 2]
     described = host.manager.describe()
     assert [(d.path, len(d.partitions), d.offline_reason) for d in described] == [("/a", 2, None), ("/b", 2, None)]
-    size = host.append(0).stored_bytes()
+    size = host.append(0).storage.stored_bytes()
     assert described[0].partitions[0] == ("t", 0, size) and size > 100
     assert described[0].total_bytes > described[0].usable_bytes > 0
 
@@ -248,7 +248,7 @@ async def test_only_a_disk_that_was_merely_full_leaves_no_doubt_about_its_logs(
         host.manager.fail_directory_of(logs[1], "others are to lead")
     elif how == "write":
         host.disk.failing = {"write": "/a/replication"}
-        await host.manager.upkeep.checkpoint(HIGH_WATERMARKS)
+        await host.tasks.checkpoint(HIGH_WATERMARKS)
     else:
         host.disk.failing = {"sync": "/t-1/"}
         with pytest.raises(LogUnavailable):
@@ -263,7 +263,7 @@ async def test_a_directory_that_cannot_keep_its_checkpoints_goes_offline_with_it
     first, second = host.append(1, index=0), host.append(1, index=1)
     assert isinstance(host.disk, FaultyDisk)
     host.disk.failing = {"write": "/a/replication"}
-    await host.manager.upkeep.checkpoint(HIGH_WATERMARKS)
+    await host.tasks.checkpoint(HIGH_WATERMARKS)
     assert first.offline_reason is not None and second.offline_reason is None
     assert host.append(1, index=2) in host.manager.directories[1].logs.values()
     assert host.manager.describe()[0].offline_reason is not None
@@ -310,18 +310,18 @@ def count_syncs(disk: FaultyDisk) -> Callable[[], int]:
 async def test_a_complete_segment_is_synced_soon_and_the_recovery_point_follows(host: Host) -> None:
     log = host.append(30)
     assert log.recovery_point == 0
-    await host.manager.upkeep.flush_due_logs()
-    assert log.recovery_point == log.opened.active.base_offset > 0
+    await host.tasks.flush_due_logs()
+    assert log.recovery_point == log.opened.segments.active.base_offset > 0
 
 
 async def test_flush_ms_syncs_what_has_waited_so_long(host: Host) -> None:
     host.config = LogConfig(flush_ms=1000)
     log = host.append(1)
     host.clock.ms += 999
-    await host.manager.upkeep.flush_due_logs()
+    await host.tasks.flush_due_logs()
     assert log.recovery_point == 0
     host.clock.ms += 1
-    await host.manager.upkeep.flush_due_logs()
+    await host.tasks.flush_due_logs()
     assert log.recovery_point == 1
 
 
@@ -329,7 +329,7 @@ async def test_flush_ms_is_kept_when_the_clock_is_set_back(host: Host) -> None:
     host.config = LogConfig(flush_ms=1000)
     log = host.append(1)
     host.clock.ms -= 3_600_000
-    await host.manager.upkeep.flush_due_logs()
+    await host.tasks.flush_due_logs()
     assert log.recovery_point == 1, "not an hour later"
 
 
@@ -340,28 +340,28 @@ async def test_retention_reaches_logs_that_nobody_has_opened_and_closes_them_aga
     log = host.start().get("t", 0)
     assert log is not None and not log.is_open
     host.clock.ms += 6000
-    await host.manager.upkeep.apply_retention()
+    await host.tasks.apply_retention()
     assert (log.log_start_offset, log.log_end_offset, log.is_open) == (30, 30, False)
     assert len(host.names(".log.deleted")) > 1
     host.clock.ms += 1001
-    await host.manager.upkeep.remove_due_files()
+    await host.tasks.remove_due_files()
     assert not host.names(".deleted")
 
 
 async def test_idle_producers_are_forgotten(host: Host) -> None:
     log = host.open()
     log.append_as_leader(batch_of([b"x"], START_MS, producer_id=1, base_sequence=0), 0, START_MS)
-    await host.manager.upkeep.expire_producers()
+    await host.tasks.expire_producers()
     assert len(log.producers) == 1
     host.clock.ms += 86_400_000
-    await host.manager.upkeep.expire_producers()
+    await host.tasks.expire_producers()
     assert not log.producers
 
 
 async def test_a_cut_is_announced_in_the_checkpoints_before_it_happens(host: Host) -> None:
     log = host.append(30)
     await host.manager.flush(log)
-    await host.manager.upkeep.checkpoint(RECOVERY_POINTS)
+    await host.tasks.checkpoint(RECOVERY_POINTS)
     assert "t 0 30" in host.text(f"/a/{RECOVERY_POINTS}")
     log.truncate_to(12)
     assert "t 0 12" in host.text(f"/a/{RECOVERY_POINTS}")
@@ -417,7 +417,7 @@ async def test_the_background_work_runs_until_it_is_cancelled(host: Host, caplog
     caplog.set_level(logging.INFO)
     log = host.append(30)
     host.manager.settings = LogManagerSettings(high_watermark_checkpoint_interval_ms=1)
-    task = asyncio.ensure_future(host.manager.run())
+    task = asyncio.ensure_future(host.tasks.run())
     await until(lambda: f"/a/{HIGH_WATERMARKS}" in host.names() and log.recovery_point > 0, "flushed, and written down")
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -432,11 +432,11 @@ async def test_an_interval_of_zero_leaves_time_for_everything_else(host: Host, m
         waits.append(seconds)
         await slept(seconds)
 
-    monkeypatch.setattr("raftlog.broker.store.upkeep.asyncio.sleep", sleep)
+    monkeypatch.setattr("raftlog.broker.store.scheduled_tasks.asyncio.sleep", sleep)
     host.manager.settings = LogManagerSettings(
         flush_offset_checkpoint_interval_ms=0, high_watermark_checkpoint_interval_ms=-1, cleaner_backoff_ms=0
     )
-    task = asyncio.ensure_future(host.manager.run())
+    task = asyncio.ensure_future(host.tasks.run())
     async with asyncio.timeout(30):
         while len(waits) < 20:
             await slept(0)

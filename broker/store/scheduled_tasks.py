@@ -1,54 +1,48 @@
-"""What partition logs need in the background: syncing, retention, compaction, checkpoints, removing files."""
+"""What a log manager's logs need in the background: flushing, retention, compaction, checkpoints, removing files."""
 
 from __future__ import annotations
 
 import asyncio
-import heapq
 import logging
 import os
 from collections.abc import Awaitable, Callable
 from functools import partial
-from itertools import count
 from typing import TYPE_CHECKING, Final
 
 from raftlog.broker.core.log.config import LONG_MAX
 from raftlog.broker.core.log.results import LogUnavailable
-from raftlog.broker.store.managed_log import FULL_DISK_ERRORS
+from raftlog.broker.store.log_manager import LogManager
+from raftlog.broker.store.log_storage import FULL_DISK_ERRORS
 from raftlog.broker.store.names import CLEANED_OFFSETS, HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
+from raftlog.broker.store.partition_log import PartitionLog
 
 if TYPE_CHECKING:
     from raftlog.broker.store.cleaner import LogCleaner
-    from raftlog.broker.store.log_manager import LogManager
-    from raftlog.broker.store.managed_log import ManagedLog
-    from raftlog.broker.store.partition_log import PartitionLog
 
 logger = logging.getLogger("raftlog.store")
 
 LOGS_A_TURN: Final = 64
 """How many logs are looked at before the event loop goes on."""
 INTERVAL_MS_MIN: Final = 10
-"""How often a job is done at most: Kafka takes an interval of 0, which would leave no time for anything else."""
+"""How often a task is done at most: Kafka takes an interval of 0, which would leave no time for anything else."""
 FLUSH_CHECK_MS: Final = 500
 """How exactly flush.ms is kept, and how soon a complete segment is synced."""
 HASH_KEY_BYTES: Final = 16
 """Of the secret that keeps a client from choosing keys that collide in the cleaner's map."""
 
 
-class Upkeep:
-    """The background work of a log manager. Each job can be called by itself, and does what is due then."""
+class ScheduledTasks:
+    """Each task can be called by itself, and does what is due then."""
 
     def __init__(self, manager: LogManager) -> None:
         self._manager = manager
-        self._removals: list[tuple[float, int, Callable[[], None]]] = []
-        self._removal_numbers = count()
-        self._rolled: dict[ManagedLog, None] = {}
         self._cleaner: LogCleaner | None = None
 
     async def run(self) -> None:
         """Do what is due, for ever."""
         manager = self._manager
         settings = manager.settings
-        jobs: list[tuple[Callable[[], int], Callable[[], Awaitable[object]]]] = [
+        tasks: list[tuple[Callable[[], int], Callable[[], Awaitable[object]]]] = [
             (lambda: FLUSH_CHECK_MS, self.flush_due_logs),
             (lambda: FLUSH_CHECK_MS, self.remove_due_files),
             (lambda: settings.retention_check_interval_ms, self.apply_retention),
@@ -59,42 +53,27 @@ class Upkeep:
         ]
         if settings.cleaner_enable:
             # The one interval that may change while the broker runs.
-            jobs.append((lambda: manager.settings.cleaner_backoff_ms, self.compact))
+            tasks.append((lambda: manager.settings.cleaner_backoff_ms, self.compact))
         async with asyncio.TaskGroup() as group:
-            for interval_ms, job in jobs:
-                group.create_task(_repeat(interval_ms, job))
+            for interval_ms, task in tasks:
+                group.create_task(_repeat(interval_ms, task))
 
-    # Notes ---------------------------------------------------------------------------------------------
-
-    def on_roll(self, log: ManagedLog) -> None:
-        """A segment is complete: it is synced soon."""
-        self._rolled[log] = None
-
-    def remove_later(self, remove: Callable[[], None], delay_ms: int) -> None:
-        """Call `remove` after so many milliseconds; a restart does it at once."""
-        when = self._manager.clock.monotonic() + delay_ms / 1000
-        heapq.heappush(self._removals, (when, next(self._removal_numbers), remove))
-
-    def forget(self, log: PartitionLog) -> None:
-        """The log is removed."""
-        self._rolled.pop(log, None)
-        if self._cleaner is not None:
-            self._cleaner.forget(log)
-
-    # Jobs ----------------------------------------------------------------------------------------------
+    # Tasks ---------------------------------------------------------------------------------------------
 
     async def flush_due_logs(self) -> None:
         """Sync the segments that are complete, and the logs whose flush.ms has passed."""
-        rolled, self._rolled = self._rolled, {}
-        for log in rolled:
-            await self._manager.flush_once(log, rolled_only=True)
         now_ms = self._manager.clock.now_ms()
-        for partition_log in list(self._manager):
-            flush_ms = partition_log.config.flush_ms
-            waits = flush_ms < LONG_MAX and partition_log.log_end_offset > partition_log.recovery_point
+        for log in list(self._manager):
+            storage = log.storage
+            if storage.opened is None:
+                continue
+            if storage.has_rolled:
+                await self._manager.flush_once(log, rolled_only=True)
+            flush_ms = log.config.flush_ms
             # A clock that was set back since says nothing about how long it was.
-            if waits and not 0 <= now_ms - partition_log.last_flush_ms < flush_ms:
-                await self._manager.flush_once(partition_log)
+            due = flush_ms < LONG_MAX and not 0 <= now_ms - storage.last_flush_ms < flush_ms
+            if due and log.log_end_offset > storage.recovery_point:
+                await self._manager.flush_once(log)
 
     async def apply_retention(self) -> None:
         """Remove what retention.ms, retention.bytes and the log starts let go, in all logs, opened or not."""
@@ -102,14 +81,14 @@ class Upkeep:
         for number, log in enumerate(list(self._manager)):
             if number % LOGS_A_TURN == LOGS_A_TURN - 1:
                 await asyncio.sleep(0)
-            if log.offline_reason is not None or not log.may_have_expired:
+            if log.offline_reason is not None or not _may_have_expired(log):
                 continue
             was_open = log.is_open
             try:
                 if log.apply_retention(now_ms):
                     await asyncio.sleep(0)
-                if not was_open and not log.unload() and log.recovery_point == log.log_end_offset:
-                    log.close()
+                if not was_open and not log.storage.unload() and log.recovery_point == log.log_end_offset:
+                    log.storage.close()
             except LogUnavailable:
                 # It has said why, and is offline.
                 continue
@@ -150,7 +129,8 @@ class Upkeep:
         """Forget producers that have been idle for producer.id.expiration.ms."""
         now_ms = self._manager.clock.now_ms()
         for log in self._manager:
-            log.expire_producers(now_ms)
+            if log.storage.opened is not None:
+                log.storage.opened.producers.expire(now_ms, self._manager.store.producer_expiration_ms)
 
     async def checkpoint(self, name: str) -> bool:
         """Write one kind of checkpoint in every directory, where it has changed; whether there was room for it.
@@ -175,17 +155,19 @@ class Upkeep:
 
     async def remove_due_files(self) -> None:
         """Remove the files and directories whose time (file.delete.delay.ms) has come."""
-        now = self._manager.clock.monotonic()
-        while self._removals and self._removals[0][0] <= now:
-            _, _, remove = heapq.heappop(self._removals)
-            try:
-                remove()
-            except OSError as error:
-                # It has its last name already; a restart tries again.
-                logger.warning("a file cannot be removed: %s", error)
+        self._manager.deletions.run_due()
 
 
-async def _repeat(interval_ms: Callable[[], int], job: Callable[[], Awaitable[object]]) -> None:
+def _may_have_expired(log: PartitionLog) -> bool:
+    """Whether there may be something for retention to remove, told without opening the log."""
+    if log.log_start_offset == log.log_end_offset:
+        return False
+    config = log.config
+    limited = config.delete and (config.retention_ms >= 0 or config.retention_bytes >= 0)
+    return limited or log.log_start_offset > 0
+
+
+async def _repeat(interval_ms: Callable[[], int], task: Callable[[], Awaitable[object]]) -> None:
     while True:
         await asyncio.sleep(max(interval_ms(), INTERVAL_MS_MIN) / 1000)
-        await job()
+        await task()

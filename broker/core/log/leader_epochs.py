@@ -35,6 +35,11 @@ class LeaderEpochs:
     def __len__(self) -> int:
         return len(self._epochs)
 
+    @property
+    def latest_start(self) -> int:
+        """Where the latest epoch began; -1 if none is known."""
+        return self._starts[-1] if self._starts else UNDEFINED
+
     def assign(self, epoch: int, start_offset: int) -> None:
         """`epoch` begins at `start_offset`. What contradicts it (a later epoch or a later start) is dropped.
 

@@ -8,10 +8,10 @@ from random import Random
 
 import pytest
 
-from raftlog.broker.store.closing import FEW_LOGS
 from raftlog.broker.store.disk import OsDisk
 from raftlog.broker.store.filesystem import _kernel
 from raftlog.broker.store.names import CLEAN_SHUTDOWN
+from raftlog.broker.store.shutdown import FEW_LOGS
 from raftlog.linearizability.simulator.disk import FaultyDisk, PowerCut
 from raftlog.wire.errors import ErrorCode
 from tests.broker.store.log_world import START_MS, batch_of
@@ -55,7 +55,7 @@ async def test_what_was_closed_outlives_a_power_cut(disk: FaultyDisk, count: int
     assert len(synced) <= syncs_max
     disk.on_operation = lambda *_: None
     for log in host.manager:
-        log.abandon()
+        log.storage.abandon()
     disk.crash(Random(1))
     before = disk.bytes_read
     manager = host.start()
@@ -72,14 +72,14 @@ async def test_a_power_cut_while_many_logs_are_closed_loses_nothing_that_was_syn
     disk = FaultyDisk()
     host = written(disk, MANY)
     for log in host.manager:
-        log.flush()
+        log.storage.flush()
     for log in host.manager:
         log.append_as_leader(batch_of([b"x"], START_MS), 8, START_MS)
     disk.countdown = random.randrange(4 * MANY)
     with pytest.raises(PowerCut):
         await host.manager.close()
     for log in host.manager:
-        log.abandon()
+        log.storage.abandon()
     disk.crash(random)
     manager = host.start()
     assert not manager.directories[0].clean

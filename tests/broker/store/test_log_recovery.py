@@ -10,10 +10,10 @@ import pytest
 
 from raftlog.broker.core.log.config import LogConfig
 from raftlog.broker.core.log.results import LogUnavailable
-from raftlog.broker.store import checking
+from raftlog.broker.store import checksums
+from raftlog.broker.store.log_recovery import PAGE_BYTES
 from raftlog.broker.store.open_log import SNAPSHOT_INTERVAL_BYTES
 from raftlog.broker.store.partition_log import PartitionLog
-from raftlog.broker.store.recovery import PAGE_BYTES
 from raftlog.linearizability.simulator.disk import PowerCut
 from raftlog.wire.batch import check_crc, decode_batch, iterate_batches, parse_header
 from raftlog.wire.errors import ErrorCode
@@ -67,7 +67,7 @@ def test_after_a_kill_only_what_is_above_the_recovery_point_is_read() -> None:
     batch = batch_of([b"x" * 20_000], START_MS)
     for _ in range(500):
         world.append(batch)
-    world.log.flush()
+    world.log.storage.flush()
     world.checkpoint()
     for _ in range(30):
         world.append(batch)
@@ -220,7 +220,7 @@ def test_a_full_disk_leaves_no_piece_of_the_refused_batch(later_ms: int) -> None
     world.clock.ms += later_ms
     fill(world, 3, 5)
     assert values_in(world.log) == numbered(0, 5)
-    assert world.log.full_reason is None
+    assert world.log.storage.full_reason is None
 
 
 def test_a_full_disk_is_told_once_a_minute_and_not_with_every_try(caplog: pytest.LogCaptureFixture) -> None:
@@ -254,7 +254,7 @@ def test_an_io_error_takes_the_log_offline_until_the_next_start() -> None:
 def safe_world() -> LogWorld:
     world = LogWorld(LogConfig(segment_bytes=2000))
     fill(world, 0, 60)
-    world.log.flush()
+    world.log.storage.flush()
     world.checkpoint()
     return world
 
@@ -302,8 +302,8 @@ def test_the_loss_of_safe_records_takes_the_partition_offline_and_touches_nothin
 def test_damage_that_a_reader_meets_takes_the_partition_offline() -> None:
     world = LogWorld(LogConfig(index_interval_bytes=1 << 30))
     fill(world, 0, 20)
-    size = world.log.opened.active.batch_size_at(0)
-    world.log.opened.forget_positions()
+    size = world.log.opened.segments.active.batch_size_at(0)
+    world.log.opened.segments.forget_positions()
     damage(world, FIRST + ".log", 5 * size + 16)
     with pytest.raises(LogUnavailable, match=f"at byte {5 * size}"):
         world.log.read(10, 1000, 20, min_one=True)
@@ -315,13 +315,13 @@ def test_a_record_that_rotted_below_the_recovery_point_is_found_when_it_is_first
     """Only headers are read at the start, and no client need look at checksums."""
     world = LogWorld()
     fill(world, 0, 50)
-    world.log.flush()
+    world.log.storage.flush()
     world.checkpoint()
-    size = world.log.opened.active.batch_size_at(0)
+    size = world.log.opened.segments.active.batch_size_at(0)
     if clean:
         world.restart_clean()
     else:
-        world.log.abandon()
+        world.log.storage.abandon()
     damage(world, FIRST + ".log", 20 * size + 70)
     log = world.load() if clean else world.restart_killed()
     assert log.open() and log.log_end_offset == 50
@@ -342,9 +342,9 @@ def test_what_was_there_before_is_compared_once_however_it_is_read(
         compared.append(parse_header(data, at).base_offset)
         return check_crc(data, at, size)
 
-    monkeypatch.setattr(checking, "check_crc", check)
-    monkeypatch.setattr(checking, "CHECK_BYTES", 3_000)
-    monkeypatch.setattr(checking, "CHECKED_BY_A_READ", 20_000)
+    monkeypatch.setattr(checksums, "check_crc", check)
+    monkeypatch.setattr(checksums, "CHECK_BYTES", 3_000)
+    monkeypatch.setattr(checksums, "CHECKED_BY_A_READ", 20_000)
     world = LogWorld()
     for number in range(60):
         world.append_values(b"x" * (1 if number % 7 else 4_000))
@@ -372,10 +372,10 @@ def test_what_was_there_before_is_compared_once_however_it_is_read(
 def test_a_lost_index_is_made_again(harm: str, kind: str) -> None:
     world = LogWorld(LogConfig(segment_bytes=8000, index_interval_bytes=200))
     fill(world, 0, 150)
-    active = world.log.opened.active
+    active = world.log.opened.segments.active
     active.offsets.complete()
     active.times.complete()
-    world.log.flush()
+    world.log.storage.flush()
     world.checkpoint()
     # A crash can harm the indexes of the segment that was being written: the others are synced when they are done.
     names = sorted(name for name in world.disk.names if name.endswith(kind))
@@ -405,7 +405,7 @@ def test_a_damaged_snapshot_is_passed_over_for_the_records_themselves() -> None:
     batches = [batch_of([b"%d" % n], START_MS, producer_id=1, base_sequence=n) for n in range(30)]
     for batch in batches:
         world.append(batch)
-    world.log.flush()
+    world.log.storage.flush()
     world.checkpoint()
     for name in [name for name in world.disk.names if name.endswith(".snapshot")]:
         damage(world, name, 8)
@@ -455,7 +455,7 @@ class Life:
         world.log.delete_records_before(5)
         world.log.apply_retention(world.clock.ms)
         self.append(5)
-        world.log.close()
+        world.log.storage.close()
         self.safe = self.written
         world.checkpoint()
         self.append(3)
@@ -468,7 +468,7 @@ class Life:
             assert self.world.append_values(*value).error is ErrorCode.NONE
 
     def flush(self) -> None:
-        self.world.log.flush()
+        self.world.log.storage.flush()
         self.safe = self.written
 
 
@@ -484,7 +484,7 @@ def test_a_power_cut_at_any_operation_loses_only_what_was_not_flushed() -> None:
                 return
             except PowerCut:
                 life.world.disk.countdown = None
-            life.world.log.abandon()
+            life.world.log.storage.abandon()
             if seed:
                 life.world.disk.crash(Random(seed))
             else:
