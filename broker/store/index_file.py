@@ -6,11 +6,13 @@ from the batches above the recovery point, so nothing is lost and an append cost
 
 from __future__ import annotations
 
+from itertools import pairwise
 from struct import Struct
 
 from raftlog.broker.core.log.index import OFFSET_ENTRY, TIME_ENTRY, Entry, floor_entry, valid_prefix
 from raftlog.broker.ports import Disk
 from raftlog.broker.store.files import OpenFiles, read_exactly, write_all
+from raftlog.wire.errors import InvariantViolation
 
 WAITING_ENTRIES = 512
 """So many entries wait in memory at most: a page of offsets. The same number of times waits, or a time index would have
@@ -154,6 +156,19 @@ class IndexFile:
             return b""
         size = self.layout.size
         return read_exactly(self._disk, self.file.open().fd, count * size, number * size)
+
+    def check_invariants(self) -> None:
+        """Raises InvariantViolation unless what is in memory is counted rightly, and rises. Reads no file."""
+        if not self._loaded:
+            return
+        if self._size != self._written * self.layout.size + len(self._waiting):
+            raise InvariantViolation(f"{self.file.path}: {self._size} bytes, of which {len(self._waiting)} wait")
+        waiting = list(self.layout.iter_unpack(self._waiting))
+        for (key, value), (next_key, next_value) in pairwise(waiting):
+            if next_key <= key or next_value < value:
+                raise InvariantViolation(f"{self.file.path}: {next_key, next_value} comes after {key, value}")
+        if waiting and waiting[-1] != self.last:
+            raise InvariantViolation(f"{self.file.path}: the last entry is {waiting[-1]}, not {self.last}")
 
     def close(self) -> None:
         self.file.close()

@@ -221,6 +221,8 @@ class LogSegments(Sequence[Segment]):
             raise self._violated(f"base offsets do not rise: {self._bases}")
         if any(position >= self.active.size for position in self.recent.values()):
             raise self._violated("a remembered batch lies behind the end of the active segment")
+        for segment in self._segments:
+            segment.check_invariants()
 
     def _violated(self, what: str) -> InvariantViolation:
         return InvariantViolation(f"{self.active.log.path}: {what}")

@@ -16,6 +16,7 @@ from raftlog.broker.store.files import Descriptor, OpenFiles, read_exactly, writ
 from raftlog.broker.store.index_file import offset_index, time_index
 from raftlog.broker.store.transaction_index import TRANSACTION_INDEX_SUFFIX, TransactionIndex
 from raftlog.wire.batch import HEADER_SIZE, LENGTH_END, MAGIC, BatchHeader, CorruptRecord, parse_header
+from raftlog.wire.errors import InvariantViolation
 
 LOG_SUFFIX: Final = ".log"
 OFFSET_INDEX_SUFFIX: Final = ".index"
@@ -398,6 +399,16 @@ class Segment:
         self.log.close()
         self.offsets.close()
         self.times.close()
+
+    def check_invariants(self) -> None:
+        """Raises InvariantViolation if what is in memory contradicts itself."""
+        self.offsets.check_invariants()
+        self.times.check_invariants()
+        last = self.offsets.last
+        if last is not None and last[1] >= max(self.size, 1):
+            raise InvariantViolation(f"{self.log.path}: an index entry points to byte {last[1]} of {self.size}")
+        if self.verified_from > self.size:
+            raise InvariantViolation(f"{self.log.path}: verified from byte {self.verified_from} of {self.size} on")
 
     def damaged(self, position: int, what: str) -> LogDamaged:
         """The error that takes the partition offline, for a place where a batch should be."""

@@ -191,6 +191,7 @@ class ClusterInvariants:
         if end != seen.log_end or (node, key) not in self.ends or self.ends[node, key] is None:
             seen.log_end = end
             self.ends[node, key] = end
+            log.check_invariants()
         leads = partition.error is ErrorCode.NONE
         if leads and partition.leader_epoch != seen.leads and self.world.machines[node].parts.get("open"):
             seen.leads = partition.leader_epoch

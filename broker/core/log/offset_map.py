@@ -12,6 +12,8 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final
 
+from raftlog.wire.errors import InvariantViolation
+
 SLOT_BYTES: Final = 24
 LOAD_FACTOR: Final = 0.75
 """How full the array may get: beyond it probing gets slow."""
@@ -67,6 +69,17 @@ class OffsetMap:
         position = self._find(hash(key), hash(self._salt + key))
         entry: int = _ENTRY.unpack_from(self._table, position + 16)[0]
         return entry - 1
+
+    def check_invariants(self) -> None:
+        """Raises InvariantViolation unless as many keys as were counted are there, each where it is looked for."""
+        taken = 0
+        for position in range(0, len(self._table), SLOT_BYTES):
+            first, second, entry = _SLOT.unpack_from(self._table, position)
+            taken += entry != 0
+            if entry != 0 and self._find(first, second) != position:
+                raise InvariantViolation(f"the key in slot {position // SLOT_BYTES} is not found there")
+        if taken != self._count or not self._count <= self.capacity < self._slots:
+            raise InvariantViolation(f"{taken} keys in {self._slots} slots, {self._count} counted")
 
     def _find(self, first: int, second: int) -> int:
         """The position of the slot with these hashes, or of the empty slot where they belong."""

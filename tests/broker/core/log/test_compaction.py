@@ -155,6 +155,7 @@ def test_the_map_has_the_newest_offset_of_each_key_it_took(keys: list[bytes], me
         assert taken == (key in expected or len(expected) < offsets.capacity)
         if taken:
             expected[key] = offset
+    offsets.check_invariants()
     assert len(offsets) == len(expected)
     assert {key: offsets.get(key) for key in expected} == expected
     assert all(offsets.get(key) == -1 for key in set(keys) - set(expected))
