@@ -25,6 +25,7 @@ from raftlog.linearizability.simulator.violation import Violation
 from raftlog.linearizability.simulator.world import Machine
 from raftlog.raft.core.configuration import Configuration
 from raftlog.raft.core.entries import Entry, Kind, application_data, kind_of
+from raftlog.raft.core.ids import NodeId
 from raftlog.raft.core.leadership import LocalNode, Peer
 from raftlog.raft.core.log import Base, RaftLog
 from raftlog.raft.core.messages import AppendEntriesReply, Message, to_wire
@@ -64,7 +65,7 @@ class CoreNode:
     def __init__(self, run: CoreRun, machine: Machine) -> None:
         self.run = run
         self.machine = machine
-        self.node = machine.node
+        self.node = NodeId(machine.node)
         self.loop = machine.loop
         self.state: list[tuple[int, int]] = []  # (index, checksum) of each application entry
         self.journal = Journal(DIRECTORY, run.files[self.node], segment_bytes=2_000)
@@ -93,17 +94,17 @@ class CoreNode:
 
     # Events --------------------------------------------------------------------------------------------------
 
-    def receive(self, sender: int, message: Message) -> None:
+    def receive(self, sender: NodeId, message: Message) -> None:
         """A message has come."""
         self.raft.step(sender, message, self.loop.time())
         self.pump()
 
-    def connected(self, peer: int) -> None:
+    def connected(self, peer: NodeId) -> None:
         """A peer is there."""
         self.raft.connected(peer, Peer(b"%d" % peer, f"host{peer}", 1), self.loop.time())
         self.pump()
 
-    def disconnected(self, peer: int) -> None:
+    def disconnected(self, peer: NodeId) -> None:
         """A peer's connection broke."""
         self.raft.disconnected(peer, self.loop.time())
         self.pump()
@@ -432,7 +433,7 @@ class CoreRun(BaseSimulation):
         process = self.slots[machine.node - 1].process
         if process is not None and process.raft.leadership is not None and to in process.raft.peers:
             raft, leadership = process.raft, process.raft.leadership
-            leadership.hand_over(to, raft.committed, machine.loop.time())
+            leadership.hand_over(NodeId(to), raft.committed, machine.loop.time())
             machine.loop.call_soon(process.pump)
 
     # The run -------------------------------------------------------------------------------------------------------

@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from raftlog.linearizability.simulator.disk import FaultyDisk, FilesOnDisk
+from raftlog.raft.core.state import NOBODY
 from raftlog.raft.frames import Frame, read_frames
-from raftlog.raft.journal import ENTRY, NOBODY, SEGMENT, TRUNCATE, VOTE
+from raftlog.raft.journal import ENTRY, SEGMENT, TRUNCATE, VOTE
 from raftlog.raft.snapshot_file import Snapshot, read_snapshot
 
 

@@ -15,6 +15,7 @@ from typing import Any, cast
 from raftlog.linearizability.simulator.disk import FaultyDisk
 from raftlog.raft import journal
 from raftlog.raft.core.entries import Entry
+from raftlog.raft.core.ids import NodeId, Term
 from raftlog.raft.core.leadership import Leadership
 from raftlog.raft.core.log import Accepted, RaftLog, Rejected
 from raftlog.raft.core.messages import AppendEntriesReply, Message, RequestVoteReply
@@ -51,7 +52,7 @@ def truncate_on_overlap() -> AbstractContextManager[None]:
     """A follower cuts its log after what a message follows, whether it conflicts or not."""
 
     def accept(
-        self: RaftLog, previous: tuple[int, int], entries: Sequence[Entry], committed: int
+        self: RaftLog, previous: tuple[int, Term], entries: Sequence[Entry], committed: int
     ) -> Accepted | Rejected:
         index, term = previous
         if index < self.base.index or self.term_at(index) != term:
@@ -69,7 +70,7 @@ def truncate_on_overlap() -> AbstractContextManager[None]:
 def double_vote() -> AbstractContextManager[None]:
     """Votes are counted by message, so that one that comes twice counts twice."""
 
-    def on_vote_reply(self: Any, sender: int, reply: RequestVoteReply, now: float) -> None:
+    def on_vote_reply(self: Any, sender: NodeId, reply: RequestVoteReply, now: float) -> None:
         wanted = {Role.PRE_CANDIDATE: (True, self.term + 1), Role.CANDIDATE: (False, self.term)}.get(self.role)
         again = sender in self._votes and reply.granted and (reply.pre, reply.for_term) == wanted
         real(self, sender, reply, now)
@@ -84,7 +85,7 @@ def double_vote() -> AbstractContextManager[None]:
 def vote_twice() -> AbstractContextManager[None]:
     """A node votes for whoever asks, also when it has voted in that term."""
 
-    def on_request_vote(self: Any, sender: int, request: Any, now: float) -> None:
+    def on_request_vote(self: Any, sender: NodeId, request: Any, now: float) -> None:
         if not request.pre and self.term == request.term and self.leadership is None:
             self.voted_for = -1
         real(self, sender, request, now)
@@ -97,12 +98,12 @@ def vote_twice() -> AbstractContextManager[None]:
 def late_ack() -> Iterator[None]:
     """Acknowledgements carry neither term nor sequence: one of an earlier term counts in this one."""
 
-    def step(self: Raft, sender: int, message: Message, now: float) -> None:
+    def step(self: Raft, sender: NodeId, message: Message, now: float) -> None:
         if isinstance(message, AppendEntriesReply) and self.leadership is not None and message.term <= self.term:
             message = message._replace(term=self.term)
         real_step(self, sender, message, now)
 
-    def heard(self: Any, sender: int, sequence: int, now: float) -> Any:
+    def heard(self: Any, sender: NodeId, sequence: int, now: float) -> Any:
         progress = self.progress.get(sender)
         if progress is not None:
             self._last_contact[sender] = now
@@ -116,8 +117,8 @@ def late_ack() -> Iterator[None]:
 def ack_before_fsync() -> AbstractContextManager[None]:
     """Votes and acknowledgements leave before what they speak of is on the disk."""
 
-    def take_messages(self: Any, now: float) -> list[tuple[int, Message]]:
-        messages: list[tuple[int, Message]] = real(self, now)
+    def take_messages(self: Any, now: float) -> list[tuple[NodeId, Message]]:
+        messages: list[tuple[NodeId, Message]] = real(self, now)
         messages += self._writes.messages_after_sync
         self._writes.messages_after_sync = []
         return messages
@@ -148,7 +149,7 @@ def forgotten_vote() -> AbstractContextManager[None]:
 def _agreement_further_back() -> AbstractContextManager[None]:
     """Two logs are taken to agree up to a little less than they do: allowed, and what later entries must allow for."""
 
-    def agreement_before(self: RaftLog, index: int, term: int) -> tuple[int, int]:
+    def agreement_before(self: RaftLog, index: int, term: Term) -> tuple[int, Term]:
         found, found_term = real(self, index, term)
         earlier = max(self.base.index, found - 3)
         earlier_term = self.term_at(earlier)
@@ -162,7 +163,7 @@ def _agreement_further_back() -> AbstractContextManager[None]:
 def acknowledge_more_than_was_verified() -> Iterator[None]:
     """A follower acknowledges all that it has, and not what the message has shown to be the leader's."""
 
-    def on_append(self: Any, sender: int, message: Any) -> None:
+    def on_append(self: Any, sender: NodeId, message: Any) -> None:
         real(self, sender, message)
         held = self._writes.messages_after_sync
         if held and isinstance(held[-1][1], AppendEntriesReply) and held[-1][1].sequence == message.sequence:
@@ -177,7 +178,7 @@ def acknowledge_more_than_was_verified() -> Iterator[None]:
 def commit_more_than_was_verified() -> Iterator[None]:
     """A follower takes all that it has for committed, up to what the leader has committed."""
 
-    def on_append(self: Any, sender: int, message: Any) -> None:
+    def on_append(self: Any, sender: NodeId, message: Any) -> None:
         before = len(self._writes.messages_after_sync)
         real(self, sender, message)
         if len(self._writes.messages_after_sync) > before:
@@ -202,7 +203,7 @@ def commit_of_an_earlier_term() -> AbstractContextManager[None]:
 def wiped_disk_votes() -> Iterator[None]:
     """A node that lost its disk votes and acknowledges as if it had everything: only its id is looked at."""
 
-    def may_vote_for(self: Raft, voter_id: int) -> bool:
+    def may_vote_for(self: Raft, voter_id: NodeId) -> bool:
         return self.configuration.voter(voter_id) is not None and voter_id in self.peers
 
     def counts(self: Leadership, voter: Any) -> bool:

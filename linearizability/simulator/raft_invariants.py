@@ -17,8 +17,8 @@ from raftlog.raft.core.configuration import Configuration
 from raftlog.raft.core.errors import RaftViolation
 from raftlog.raft.core.messages import Message, RequestVote, RequestVoteReply
 from raftlog.raft.core.raft import Raft
-from raftlog.raft.core.state import Role
-from raftlog.raft.journal import ENTRY, NOBODY, SEGMENT, TRUNCATE, VOTE
+from raftlog.raft.core.state import NOBODY, Role
+from raftlog.raft.journal import ENTRY, SEGMENT, TRUNCATE, VOTE
 
 
 class Watched(Protocol):

@@ -15,6 +15,7 @@ from typing import Any, Protocol, cast
 import msgpack
 
 from raftlog.raft.core.errors import PeerViolation
+from raftlog.raft.core.ids import NodeId
 from raftlog.wire.checksum import crc32c
 
 _HEADER = Struct("<II")
@@ -62,7 +63,7 @@ class Channel(asyncio.Protocol):
         self._buffer = bytearray()
         self._reason = "the other side closed the connection"
         self.dialled = dialled
-        self.node_id = -1
+        self.node_id = NodeId(-1)
         self.incarnation = 0
         self.address = ""
         self.heard_at = self.greeted_at = 0.0

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from raftlog.raft.core.errors import PeerViolation
+from raftlog.raft.core.ids import NodeId
 
 PROTOCOL_VERSION = 1
 NOT_ASKED = -1
@@ -25,7 +26,7 @@ class Hello:
     version: int
     to: int
     cluster_id: str
-    node_id: int
+    node_id: NodeId
     directory: bytes
     incarnation: int
     host: str

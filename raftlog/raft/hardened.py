@@ -22,6 +22,7 @@ from pysyncobj.transport import Transport as LibraryTransport
 
 from raftlog.raft.core.entries import Entry
 from raftlog.raft.core.errors import RaftViolation
+from raftlog.raft.core.ids import NO_TERM, NodeId
 from raftlog.raft.core.log import RaftLog
 from raftlog.raft.core.messages import Message
 from raftlog.raft.core.raft import Raft
@@ -87,12 +88,12 @@ class TransportPort(LibraryTransport):  # type: ignore[misc]
     everywhere else.
     """
 
-    def __init__(self, send: Callable[[int, Message], None]) -> None:
+    def __init__(self, send: Callable[[NodeId, Message], None]) -> None:
         super().__init__(None, None, None)
         self._send = send
-        self._nodes: dict[int, Node] = {}
+        self._nodes: dict[NodeId, Node] = {}
 
-    def node(self, node_id: int) -> Node:
+    def node(self, node_id: NodeId) -> Node:
         """PySyncObj's name for a node, made once."""
         found = self._nodes.get(node_id)
         if found is None:
@@ -104,7 +105,7 @@ class TransportPort(LibraryTransport):  # type: ignore[misc]
         self._send(node.id, message)
         return True
 
-    def receive(self, node_id: int, message: Message) -> None:
+    def receive(self, node_id: NodeId, message: Message) -> None:
         """A message came."""
         self._onMessageReceived(self.node(node_id), message)
 
@@ -122,7 +123,7 @@ class HardenedSyncObj(SyncObj):  # type: ignore[misc]
         raft: Raft,
         now: Callable[[], float],
         replay: Callable[[Entry], int],
-        send: Callable[[int, Message], None],
+        send: Callable[[NodeId, Message], None],
     ) -> None:
         self.raft = raft
         self.bug: BaseException | None = None
@@ -131,7 +132,7 @@ class HardenedSyncObj(SyncObj):  # type: ignore[misc]
         """Commands that are not in the log yet, but will be after all that are."""
         self._now = now
         self._replay = replay
-        self._led_term = NOBODY
+        self._led_term = NO_TERM
         configuration = SyncObjConf(
             autoTick=False,
             useFork=False,
@@ -158,7 +159,7 @@ class HardenedSyncObj(SyncObj):  # type: ignore[misc]
         self._fail_commands_of_lost_term()
         self._replay_committed()
 
-    def send_all(self, messages: list[tuple[int, Message]]) -> None:
+    def send_all(self, messages: list[tuple[NodeId, Message]]) -> None:
         """Send messages of the core."""
         port = self.port
         for node_id, message in messages:
@@ -204,7 +205,7 @@ class HardenedSyncObj(SyncObj):  # type: ignore[misc]
     def _fail_commands_of_lost_term(self) -> None:
         """When this node has stopped leading, nobody here can tell what becomes of its commands."""
         raft, waiting = self.raft, self._waiting
-        leads = raft.term if raft.leadership is not None else NOBODY
+        leads = raft.term if raft.leadership is not None else NO_TERM
         if leads == self._led_term:
             return
         self._led_term = leads

@@ -21,13 +21,14 @@ from typing import NamedTuple, NoReturn
 
 from raftlog.raft.core.entries import Entry
 from raftlog.raft.core.errors import NewerVersion
+from raftlog.raft.core.ids import NO_TERM, NodeId, Term
+from raftlog.raft.core.state import NOBODY
 from raftlog.raft.files import Files, OsFiles, join
 from raftlog.raft.frames import Damage, Frame, encode_frame, read_frames
 from raftlog.raft.snapshot_file import Snapshot, read_snapshot, snapshot_path, write_snapshot
 
 FORMAT = 1
 ENTRY, VOTE, TRUNCATE, SEGMENT = 1, 2, 3, 4
-NOBODY = -1
 DEFAULT_SEGMENT_BYTES = 8 * 1024 * 1024
 _SUFFIX = ".journal"
 
@@ -96,8 +97,8 @@ class JournalFailed(Exception):
 class Recovered:
     """What a journal held when it was opened. `entries` follow `snapshot`, without a gap."""
 
-    term: int = 0
-    voted_for: int = NOBODY
+    term: Term = NO_TERM
+    voted_for: NodeId = NOBODY
     snapshot: Snapshot | None = None
     entries: list[Entry] = field(default_factory=list)
     truncated_bytes: int = 0
@@ -112,11 +113,11 @@ class Recovered:
         return self.snapshot.index if self.snapshot else 0
 
     @property
-    def last_term(self) -> int:
+    def last_term(self) -> Term:
         """The term of the entry at `last_index`, or 0."""
         if self.entries:
             return self.entries[-1].term
-        return self.snapshot.term if self.snapshot else 0
+        return self.snapshot.term if self.snapshot else NO_TERM
 
 
 class Journal:
@@ -250,7 +251,7 @@ class Journal:
                 # Its checksum is right: it was written so.
                 raise NewerVersion(f"an item of kind {kind} in the journal", path)
 
-    def _recover_truncation(self, index: int, previous_term: int, recovered: Recovered, base: int) -> None:
+    def _recover_truncation(self, index: int, previous_term: Term, recovered: Recovered, base: int) -> None:
         if index <= base:
             recovered.on_other_branch = False  # until the entry at `base` comes again and tells
         elif index == base + 1 and recovered.snapshot is not None:
@@ -309,12 +310,12 @@ class Journal:
         return self._last_index
 
     @property
-    def term(self) -> int:
+    def term(self) -> Term:
         """The term last voted in."""
         return self._term
 
     @property
-    def voted_for(self) -> int:
+    def voted_for(self) -> NodeId:
         """The node voted for in that term, or NOBODY."""
         return self._voted_for
 
@@ -324,12 +325,12 @@ class Journal:
             self.write([(ENTRY, entry.index, entry.term, entry.data) for entry in entries])
             self._last_index, self._last_term = entries[-1].index, entries[-1].term
 
-    def vote(self, term: int, voted_for: int) -> None:
+    def vote(self, term: Term, voted_for: NodeId) -> None:
         """Make a term and a vote in it durable. Raises JournalFailed."""
         self.write([(VOTE, term, voted_for)])
         self._term, self._voted_for = term, voted_for
 
-    def replace_from(self, index: int, previous_term: int, entries: Sequence[Entry]) -> None:
+    def replace_from(self, index: int, previous_term: Term, entries: Sequence[Entry]) -> None:
         """Drop the entries from `index` on and append others in their place, in one frame. Raises
         JournalFailed.
 
@@ -340,7 +341,9 @@ class Journal:
             (entries[-1].index, entries[-1].term) if entries else (index - 1, previous_term)
         )
 
-    def save(self, vote: tuple[int, int] | None, truncation: tuple[int, int] | None, entries: Sequence[Entry]) -> None:
+    def save(
+        self, vote: tuple[Term, NodeId] | None, truncation: tuple[int, Term] | None, entries: Sequence[Entry]
+    ) -> None:
         """Make (term, voted for), a truncation (index, term of the entry before it) and entries durable, in one frame
         and with one fsync. Raises JournalFailed.
         """
@@ -440,7 +443,7 @@ class Journal:
             raise JournalDamaged(path, read.position, read.what)
         return read
 
-    def save_snapshot(self, index: int, term: int, chunks: Iterable[bytes], *, truncate_rest: bool = False) -> None:
+    def save_snapshot(self, index: int, term: Term, chunks: Iterable[bytes], *, truncate_rest: bool = False) -> None:
         """Make a snapshot of the state after entry `index` durable, then drop what it covers; with `truncate_rest`
         also what follows it, which is of another branch. Raises JournalFailed.
 

@@ -12,9 +12,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 from raftlog.raft.core.entries import MARK, Entry
+from raftlog.raft.core.ids import NodeId, Term
+from raftlog.raft.core.state import NOBODY
 from raftlog.raft.disk_thread import DiskThread
 from raftlog.raft.files import Files
-from raftlog.raft.journal import DEFAULT_SEGMENT_BYTES, NOBODY, Journal, JournalFailed, JournalOfQuorum, Recovered
+from raftlog.raft.journal import DEFAULT_SEGMENT_BYTES, Journal, JournalFailed, JournalOfQuorum, Recovered
 from raftlog.raft.seam import (
     LeadershipListener,
     PeerListener,
@@ -92,7 +94,7 @@ class LocalLog:
         return self._node_id
 
     @property
-    def term(self) -> int:
+    def term(self) -> Term:
         """See MetadataLog."""
         return self._journal.term
 
@@ -129,7 +131,7 @@ class LocalLog:
             )
         if self._journal.voted_for == NOBODY:
             # The first start: lead the first term, so that entries carry a term that a quorum can go on from.
-            self._journal.vote(self._journal.term + 1, self._node_id)
+            self._journal.vote(Term(self._journal.term + 1), NodeId(self._node_id))
         self._started = True
         for listener in self._leadership_listeners:
             listener(True)

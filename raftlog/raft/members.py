@@ -7,6 +7,7 @@ import logging
 from collections.abc import Mapping
 
 from raftlog.raft.core.configuration import Voter
+from raftlog.raft.core.ids import NodeId
 from raftlog.raft.core.leadership import Leadership
 from raftlog.raft.core.progress import NEVER
 from raftlog.raft.core.state import NOBODY
@@ -133,7 +134,7 @@ class Members:
 
     # -- changes -----------------------------------------------------------------------------------
 
-    async def add(self, node_id: int, host: str, port: int) -> None:
+    async def add(self, node_id: NodeId, host: str, port: int) -> None:
         """See MetadataLog.add_voter."""
         leadership, raft = self._leadership(), self._node.raft
         if raft.configuration.voter(node_id) is not None:
@@ -145,7 +146,7 @@ class Members:
         done = self._promotions[node_id] = asyncio.get_running_loop().create_future()
         await self._until(done)
 
-    async def remove(self, node_id: int) -> None:
+    async def remove(self, node_id: NodeId) -> None:
         """See MetadataLog.remove_voter."""
         leadership, configuration = self._leadership(), self._node.raft.configuration
         if configuration.voter(node_id) is None:
@@ -157,7 +158,7 @@ class Members:
         self._node.sync.when_committed(leadership.append_configuration(configuration.without(node_id)), done)
         await self._until(done)
 
-    async def transfer(self, to: int | None) -> int:
+    async def transfer(self, to: NodeId | None) -> int:
         """See MetadataLog.transfer_leadership."""
         leadership, raft = self._leadership(), self._node.raft
         if to == self._node.node_id:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from raftlog.raft.core.entries import Entry, Kind, command_of, kind_of
+from raftlog.raft.core.ids import NO_TERM, NodeId, Term
 from raftlog.raft.core.leadership import LocalNode, Peer
 from raftlog.raft.core.messages import Message
 from raftlog.raft.core.raft import Raft
@@ -69,7 +70,7 @@ class RaftNode:
 
     def __init__(
         self,
-        node_id: int,
+        node_id: NodeId,
         opened: Opened,
         events: NodeEvents,
         *,
@@ -97,7 +98,7 @@ class RaftNode:
         self.now = self._clock.now
         self._rng = rng
         self._seen = SeenCommands()
-        self._leader_and_term = (NOBODY, 0)
+        self._leader_and_term = (NOBODY, NO_TERM)
         self._turn_due = False
         self._started = False
         self._closing = False
@@ -108,12 +109,12 @@ class RaftNode:
     # -- what others see -----------------------------------------------------------------------------
 
     @property
-    def leader_id(self) -> int:
+    def leader_id(self) -> NodeId:
         """See MetadataLog."""
         return self.raft.leader_id if self._started and self._failed is None else NOBODY
 
     @property
-    def term(self) -> int:
+    def term(self) -> Term:
         """See MetadataLog."""
         return self.raft.term if self._started else self._opened.hard_state.term
 
@@ -143,7 +144,7 @@ class RaftNode:
     def start(
         self,
         address: tuple[str, int],
-        send: Callable[[int, Message], None],
+        send: Callable[[NodeId, Message], None],
         restore: RestoreCallback,
         replay: ReplayCallback,
     ) -> None:

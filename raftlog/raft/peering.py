@@ -8,6 +8,7 @@ from typing import Any
 
 from raftlog.raft.channel import Kind
 from raftlog.raft.core.errors import PeerViolation, RaftViolation
+from raftlog.raft.core.ids import NodeId
 from raftlog.raft.core.leadership import Peer
 from raftlog.raft.core.messages import Message, from_wire, to_wire
 from raftlog.raft.core.state import Role
@@ -55,7 +56,7 @@ class Peering:
             if self.address[1] == 0:
                 self.address = (self.address[0], self.transport.port)
 
-    def send(self, node_id: int, message: Message) -> None:
+    def send(self, node_id: NodeId, message: Message) -> None:
         """Send a message of Raft; it is lost when there is no connection."""
         self.transport.send(node_id, Kind.RAFT, *to_wire(message))
 
@@ -74,7 +75,7 @@ class Peering:
             self._observer and not raft.is_voter, from_log, voters, directories,
         )  # fmt: skip
 
-    def peer_connected(self, node_id: int, hello: Hello) -> None:
+    def peer_connected(self, node_id: NodeId, hello: Hello) -> None:
         """See TransportEvents."""
         node = self._node
         if len(self._hints) < HINTS_MAX:
@@ -83,13 +84,13 @@ class Peering:
         self.connect_to_voters()
         self._changed(node_id, True)
 
-    def peer_lost(self, node_id: int) -> None:
+    def peer_lost(self, node_id: NodeId) -> None:
         """See TransportEvents."""
         self._node.raft.disconnected(node_id, self._node.now())
         self.requests.peer_lost(node_id)
         self._changed(node_id, False)
 
-    def _changed(self, node_id: int, connected: bool) -> None:
+    def _changed(self, node_id: NodeId, connected: bool) -> None:
         if not self._node.is_running:
             return
         self._announce(node_id, connected)
@@ -97,7 +98,7 @@ class Peering:
         self._node.rearm_timer()
         self._node.wake()
 
-    def peer_frame(self, node_id: int, kind: int, values: Sequence[Any]) -> None:
+    def peer_frame(self, node_id: NodeId, kind: int, values: Sequence[Any]) -> None:
         """See TransportEvents."""
         node = self._node
         if not node.is_running:
@@ -136,7 +137,7 @@ class Peering:
                 targets[node_id] = (address,)
         self.transport.call(targets)
 
-    def _announce(self, node_id: int, connected: bool) -> None:
+    def _announce(self, node_id: NodeId, connected: bool) -> None:
         for listener in self.listeners:
             listener(node_id, connected)
 

@@ -10,6 +10,7 @@ import random as randomness
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from raftlog.raft.core.configuration import Configuration
+from raftlog.raft.core.ids import NodeId
 from raftlog.raft.core.state import Timing
 from raftlog.raft.files import Files, OsFiles
 from raftlog.raft.journal import DEFAULT_SEGMENT_BYTES
@@ -65,7 +66,7 @@ class QuorumLog:
         incarnation = rng.getrandbits(62)
         bootstrap = Configuration.of_addresses(peers)
         opened = open_log(directory, node_id, bootstrap, files=files or OsFiles(), segment_bytes=segment_bytes, rng=rng)
-        self.node = RaftNode(node_id, opened, self, monotonic=monotonic, rng=rng, timing=timing)
+        self.node = RaftNode(NodeId(node_id), opened, self, monotonic=monotonic, rng=rng, timing=timing)
         self.peering = Peering(
             self.node, peers, listen, observer=observer or node_id not in peers, incarnation=incarnation, rng=rng
         )
@@ -225,12 +226,12 @@ class QuorumLog:
 
     async def add_voter(self, node_id: int, host: str, port: int) -> None:
         """See MetadataLog."""
-        await self._members.add(node_id, host, port)
+        await self._members.add(NodeId(node_id), host, port)
 
     async def remove_voter(self, node_id: int) -> None:
         """See MetadataLog."""
-        await self._members.remove(node_id)
+        await self._members.remove(NodeId(node_id))
 
     async def transfer_leadership(self, to: int | None = None) -> int:
         """See MetadataLog."""
-        return await self._members.transfer(to)
+        return await self._members.transfer(NodeId(to) if to is not None else None)

@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from raftlog.raft.core.errors import NewerVersion
+from raftlog.raft.core.ids import NO_TERM, Term
 from raftlog.raft.files import Files, join
 from raftlog.raft.frames import Damage, encode_frame, read_frames
 
@@ -18,7 +19,7 @@ class Snapshot(NamedTuple):
     """The state after entry `index`, which was of `term`, in chunks."""
 
     index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
-    term: int
+    term: Term
     chunks: list[bytes]
 
 
@@ -47,7 +48,7 @@ def write_snapshot(files: Files, directory: str, snapshot: Snapshot) -> None:
 
 def read_snapshot(data: bytes, path: str = "") -> Snapshot | Damage:
     """The snapshot in the bytes of the file at `path`, or what is wrong with it. Raises NewerVersion."""
-    index = term = -1
+    index, term = -1, NO_TERM
     chunks: list[bytes] = []
     position = 0
     for frame in read_frames(data):

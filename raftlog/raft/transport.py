@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from raftlog.raft.channel import Channel, Kind
 from raftlog.raft.core.errors import PeerViolation
+from raftlog.raft.core.ids import NodeId
 from raftlog.raft.handshake import NOT_ASKED, Hello, refusal
 
 logger = logging.getLogger("raftlog.raft")
@@ -52,13 +53,13 @@ class TransportEvents(Protocol):
     def own_hello(self, to: int) -> Hello:
         """What this node says of itself."""
 
-    def peer_connected(self, node_id: int, hello: Hello) -> None:
+    def peer_connected(self, node_id: NodeId, hello: Hello) -> None:
         """A connection was made and both sides agree to talk."""
 
-    def peer_lost(self, node_id: int) -> None:
+    def peer_lost(self, node_id: NodeId) -> None:
         """It is gone."""
 
-    def peer_frame(self, node_id: int, kind: int, values: Sequence[Any]) -> None:
+    def peer_frame(self, node_id: NodeId, kind: int, values: Sequence[Any]) -> None:
         """A frame came. May raise PeerViolation."""
 
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, cast
 import msgpack
 
 from raftlog.raft.core.errors import NewerVersion
+from raftlog.raft.core.ids import NodeId
 
 FORMAT = 1
 
@@ -20,7 +21,7 @@ FORMAT = 1
 class Voter(NamedTuple):
     """A member with a vote. `directory` b"": not known yet, and then it counts for elections but not for commits."""
 
-    node_id: int
+    node_id: NodeId
     directory: bytes
     host: str
     port: int
@@ -39,10 +40,10 @@ class Configuration:
     @classmethod
     def of_addresses(cls, peers: Mapping[int, tuple[str, int]]) -> Configuration:
         """The configuration of an empty log, from node ids and addresses."""
-        return cls(tuple(Voter(node, b"", host, port) for node, (host, port) in sorted(peers.items())))
+        return cls(tuple(Voter(NodeId(node), b"", host, port) for node, (host, port) in sorted(peers.items())))
 
     @property
-    def ids(self) -> tuple[int, ...]:
+    def ids(self) -> tuple[NodeId, ...]:
         """The voters' node ids."""
         return tuple(voter.node_id for voter in self.voters)
 
@@ -51,7 +52,7 @@ class Configuration:
         """How many voters make a majority."""
         return len(self.voters) // 2 + 1
 
-    def voter(self, node_id: int) -> Voter | None:
+    def voter(self, node_id: NodeId) -> Voter | None:
         """The voter with this id."""
         return next((voter for voter in self.voters if voter.node_id == node_id), None)
 
@@ -69,7 +70,7 @@ class Configuration:
         awaited = tuple(other for other in self.awaited if other.node_id != voter.node_id)
         return Configuration(tuple(sorted([*others, voter])), awaited)
 
-    def without(self, node_id: int, *, awaited: Voter | None = None) -> Configuration:
+    def without(self, node_id: NodeId, *, awaited: Voter | None = None) -> Configuration:
         """This one without a node; `awaited`: as what it is expected back."""
         waiting = [other for other in self.awaited if other.node_id != node_id]
         if awaited is not None:

@@ -12,6 +12,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from raftlog.raft.core.errors import NewerVersion
+from raftlog.raft.core.ids import Term
 
 MARK = 0xC1
 _APPLICATION = Struct(">BBQQ")
@@ -30,7 +31,7 @@ class Entry(NamedTuple):
     """One entry of the log."""
 
     index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
-    term: int
+    term: Term
     data: bytes
 
 

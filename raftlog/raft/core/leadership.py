@@ -13,6 +13,7 @@ from typing import NamedTuple
 from raftlog.raft.core.configuration import Configuration, Voter
 from raftlog.raft.core.entries import Entry, configuration_data
 from raftlog.raft.core.errors import RaftViolation
+from raftlog.raft.core.ids import NodeId, Term
 from raftlog.raft.core.log import RaftLog
 from raftlog.raft.core.messages import (
     NO_REPLY,
@@ -48,7 +49,7 @@ class Peer(NamedTuple):
 class LocalNode(NamedTuple):
     """This node: its id, and what it says of itself to others."""
 
-    node_id: int
+    node_id: NodeId
     peer: Peer
 
 
@@ -64,7 +65,7 @@ class Read(NamedTuple):
 class Promotion:
     """A node that is to get a vote when it has everything up to `target`."""
 
-    node_id: int
+    node_id: NodeId
     host: str
     port: int
     began: float
@@ -76,7 +77,7 @@ class Promotion:
 class Transfer:
     """Leadership is being handed to a node."""
 
-    to: int
+    to: NodeId
     deadline: float
     timeout_now_sent: bool = False
 
@@ -84,7 +85,7 @@ class Transfer:
 class Outcome(NamedTuple):
     """How a promotion ended: with the configuration entry `index`, or with an error."""
 
-    node_id: int
+    node_id: NodeId
     index: int  # type: ignore[assignment]
     error: str
 
@@ -96,7 +97,7 @@ class Leadership:
     most one configuration is uncommitted.
     """
 
-    def __init__(self, own: LocalNode, term: int, log: RaftLog, election_timeout: float, now: float) -> None:
+    def __init__(self, own: LocalNode, term: Term, log: RaftLog, election_timeout: float, now: float) -> None:
         self._own = own
         self._node_id = own.node_id
         self._term = term
@@ -106,9 +107,9 @@ class Leadership:
         """The first entry of this term."""
         self.stable = 0
         """How far this node's own journal is."""
-        self.progress: dict[int, Progress] = {}
-        self.peers: Mapping[int, Peer] = {}
-        self.messages: list[tuple[int, Message]] = []
+        self.progress: dict[NodeId, Progress] = {}
+        self.peers: Mapping[NodeId, Peer] = {}
+        self.messages: list[tuple[NodeId, Message]] = []
         self.outcomes: list[Outcome] = []
         self.reads: list[Read] = []
         self.promotion: Promotion | None = None
@@ -116,7 +117,7 @@ class Leadership:
         self.snapshot_wanted = False
         self._sequence = 0
         self._began = now
-        self._last_contact: dict[int, float] = {}
+        self._last_contact: dict[NodeId, float] = {}
         self._heartbeat_wanted = True
 
     def check_invariants(self, committed: int) -> None:
@@ -132,7 +133,7 @@ class Leadership:
 
     # -- who is there ------------------------------------------------------------------------------
 
-    def connected(self, node_id: int, now: float) -> None:
+    def connected(self, node_id: NodeId, now: float) -> None:
         """A node's connection came."""
         progress = self.progress.get(node_id)
         if progress is None:
@@ -142,7 +143,7 @@ class Leadership:
         self._last_contact[node_id] = now
         self._heartbeat_wanted = True
 
-    def disconnected(self, node_id: int) -> None:
+    def disconnected(self, node_id: NodeId) -> None:
         """A node's connection is gone. It may come back with another disk, so nothing is remembered of it."""
         self.progress.pop(node_id, None)
 
@@ -181,7 +182,7 @@ class Leadership:
 
     # -- answers -----------------------------------------------------------------------------------
 
-    def on_append_entries_reply(self, sender: int, reply: AppendEntriesReply, committed: int, now: float) -> None:
+    def on_append_entries_reply(self, sender: NodeId, reply: AppendEntriesReply, committed: int, now: float) -> None:
         """A node has entries, or says where its log may agree."""
         progress = self._heard(sender, reply.sequence, now)
         if progress is None:
@@ -196,20 +197,20 @@ class Leadership:
             agreement, _ = self._log.agreement_before(reply.index, reply.hint_term)
             progress.rejected(reply.sequence, reply.previous_index, agreement)
 
-    def on_heartbeat_reply(self, sender: int, reply: HeartbeatReply, now: float) -> None:
+    def on_heartbeat_reply(self, sender: NodeId, reply: HeartbeatReply, now: float) -> None:
         """A node follows."""
         progress = self._heard(sender, reply.sequence, now)
         if progress is not None and progress.match >= self._log.last_index:
             progress.caught_up_at = now
 
-    def on_install_snapshot_reply(self, sender: int, reply: InstallSnapshotReply, now: float) -> None:
+    def on_install_snapshot_reply(self, sender: NodeId, reply: InstallSnapshotReply, now: float) -> None:
         """A node has a part of a snapshot."""
         progress = self._heard(sender, reply.sequence, now)
         if progress is not None:
             progress.snapshot_acknowledged(reply.index, reply.offset)
             progress.probe_at = now
 
-    def _heard(self, sender: int, sequence: int, now: float) -> Progress | None:
+    def _heard(self, sender: NodeId, sequence: int, now: float) -> Progress | None:
         progress = self.progress.get(sender)
         if progress is None or not progress.stale_sequence < sequence <= progress.sent_sequence:
             return None  # an answer to nothing that was asked in this term over this connection
@@ -219,7 +220,7 @@ class Leadership:
 
     # -- sending -----------------------------------------------------------------------------------
 
-    def _send(self, node_id: int, progress: Progress, message: Message) -> None:
+    def _send(self, node_id: NodeId, progress: Progress, message: Message) -> None:
         progress.sent_sequence = self._sequence
         self.messages.append((node_id, message))
 
@@ -258,7 +259,7 @@ class Leadership:
                 progress.sent_commit = known
                 self.messages.append((node_id, Heartbeat(self._term, NO_REPLY, known)))
 
-    def _send_append_entries(self, node_id: int, progress: Progress, committed: int, size: int) -> Sequence[Entry]:
+    def _send_append_entries(self, node_id: NodeId, progress: Progress, committed: int, size: int) -> Sequence[Entry]:
         previous = progress.next - 1
         previous_term = self._log.term_at(previous)
         assert previous_term is not None  # else the node gets a snapshot
@@ -269,7 +270,7 @@ class Leadership:
         progress.sent_commit = max(progress.sent_commit, min(committed, progress.match))
         return entries
 
-    def _send_snapshot(self, node_id: int, progress: Progress, now: float) -> None:
+    def _send_snapshot(self, node_id: NodeId, progress: Progress, now: float) -> None:
         snapshot = progress.snapshot
         if snapshot is None:
             self.snapshot_wanted = True
@@ -336,7 +337,7 @@ class Leadership:
         self._log.append([entry])
         return entry.index
 
-    def promote(self, node_id: int, address: tuple[str, int], now: float) -> None:
+    def promote(self, node_id: NodeId, address: tuple[str, int], now: float) -> None:
         """Give a node a vote as soon as it has everything; `outcomes` tells."""
         self.promotion = Promotion(node_id, *address, now, self._log.last_index, now)
 
@@ -384,7 +385,7 @@ class Leadership:
                 return configuration.without(voter.node_id, awaited=actual)
         return None
 
-    def _after_match(self, node_id: int, progress: Progress, committed: int, now: float) -> None:
+    def _after_match(self, node_id: NodeId, progress: Progress, committed: int, now: float) -> None:
         transfer = self.transfer
         has_all = progress.match >= self._log.last_index
         if transfer is not None and transfer.to == node_id and not transfer.timeout_now_sent and has_all:
@@ -409,16 +410,16 @@ class Leadership:
 
     # -- handing over ------------------------------------------------------------------------------
 
-    def best_successor(self) -> int | None:
+    def best_successor(self) -> NodeId | None:
         """The voter that has most, among those that are there."""
         candidates = [
-            (self.progress[voter.node_id].match, -voter.node_id)
+            (self.progress[voter.node_id].match, -voter.node_id, voter.node_id)
             for voter in self._log.configuration.voters
             if voter.node_id != self._node_id and self.counts(voter)
         ]
-        return -max(candidates)[1] if candidates else None
+        return max(candidates)[2] if candidates else None
 
-    def hand_over(self, to: int, committed: int, now: float) -> None:
+    def hand_over(self, to: NodeId, committed: int, now: float) -> None:
         """Stop taking entries, let `to` have all, and tell it to stand for election."""
         self.transfer = Transfer(to, now + self._election_timeout)
         self._after_match(to, self.progress[to], committed, now)

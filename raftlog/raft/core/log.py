@@ -13,6 +13,7 @@ from typing import NamedTuple
 from raftlog.raft.core.configuration import Configuration
 from raftlog.raft.core.entries import Entry, Kind, kind_of
 from raftlog.raft.core.errors import RaftViolation
+from raftlog.raft.core.ids import NO_TERM, Term
 
 
 class Accepted(NamedTuple):
@@ -28,7 +29,7 @@ class Rejected(NamedTuple):
     """Entries do not fit; the logs may agree at `hint_index` (of `hint_term`), and nowhere later."""
 
     hint_index: int
-    hint_term: int
+    hint_term: Term
 
 
 class Base(NamedTuple):
@@ -37,7 +38,7 @@ class Base(NamedTuple):
     """
 
     index: int = 0  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
-    term: int = 0
+    term: Term = NO_TERM
     configuration: Configuration = Configuration()
     configuration_index: int = 0
     internal: int = 0
@@ -67,7 +68,7 @@ class RaftLog:
         return self.base.index + len(self._entries)
 
     @property
-    def last_term(self) -> int:
+    def last_term(self) -> Term:
         """The term of the last entry, or of the base."""
         return self._entries[-1].term if self._entries else self.base.term
 
@@ -81,7 +82,7 @@ class RaftLog:
         """The index of the entry with the newest configuration; 0: it comes from the command line."""
         return self._configurations[-1][0] if self._configurations else self.base.configuration_index
 
-    def term_at(self, index: int) -> int | None:
+    def term_at(self, index: int) -> Term | None:
         """The term of an entry, or None when it is not (or no longer) here."""
         position = index - self.base.index
         if position == 0:
@@ -110,7 +111,7 @@ class RaftLog:
             found.append(entry)
         return found
 
-    def agreement_before(self, index: int, term: int) -> tuple[int, int]:
+    def agreement_before(self, index: int, term: Term) -> tuple[int, Term]:
         """(index, term) of the last entry at or before `index` whose term is at most `term`: where a log that has
         `term` at `index` may begin to agree with this one.
         """
@@ -166,7 +167,7 @@ class RaftLog:
                     self._configurations.append((entry.index, Configuration.decode(entry.data[2:])))
             self._entries.append(entry)
 
-    def accept(self, previous: tuple[int, int], entries: Sequence[Entry], committed: int) -> Accepted | Rejected:
+    def accept(self, previous: tuple[int, Term], entries: Sequence[Entry], committed: int) -> Accepted | Rejected:
         """Take entries of the leader that follow `previous` (index, term); `entries` have no gap.
 
         What is there already stays, also behind what the message verifies: a message may be late or come twice, and

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from raftlog.raft.core.entries import Entry
 from raftlog.raft.core.errors import PeerViolation
+from raftlog.raft.core.ids import Term
 
 NO_REPLY = 0
 """The sequence number of a heartbeat that only tells a commit index and wants no answer."""
@@ -19,17 +20,17 @@ NO_REPLY = 0
 class RequestVote(NamedTuple):
     """`term`: the one to be elected in. `pre`: would you vote for me (§9.6)? It binds and changes nothing."""
 
-    term: int
+    term: Term
     pre: bool
     last_index: int
-    last_term: int
+    last_term: Term
 
 
 class RequestVoteReply(NamedTuple):
     """`term`: the voter's own; `for_term`: the one that was asked for."""
 
-    term: int
-    for_term: int
+    term: Term
+    for_term: Term
     pre: bool
     granted: bool
 
@@ -37,10 +38,10 @@ class RequestVoteReply(NamedTuple):
 class AppendEntries(NamedTuple):
     """Entries after `previous_index`; none: a probe."""
 
-    term: int
+    term: Term
     sequence: int
     previous_index: int
-    previous_term: int
+    previous_term: Term
     committed: int
     entries: tuple[Entry, ...]
 
@@ -50,18 +51,18 @@ class AppendEntriesReply(NamedTuple):
     may agree, and `previous_index` what did not fit.
     """
 
-    term: int
+    term: Term
     sequence: int
     success: bool
     index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
-    hint_term: int
+    hint_term: Term
     previous_index: int
 
 
 class Heartbeat(NamedTuple):
     """The leader is there. `committed` is no more than what the receiver is known to have."""
 
-    term: int
+    term: Term
     sequence: int
     committed: int
 
@@ -69,17 +70,17 @@ class Heartbeat(NamedTuple):
 class HeartbeatReply(NamedTuple):
     """The sender followed this leader when it answered."""
 
-    term: int
+    term: Term
     sequence: int
 
 
 class InstallSnapshot(NamedTuple):
     """Bytes of a snapshot from `offset` on, of `total`."""
 
-    term: int
+    term: Term
     sequence: int
     index: int  # type: ignore[assignment]
-    index_term: int
+    index_term: Term
     total: int
     offset: int
     data: bytes
@@ -88,7 +89,7 @@ class InstallSnapshot(NamedTuple):
 class InstallSnapshotReply(NamedTuple):
     """`offset` bytes of the snapshot at `index` have arrived."""
 
-    term: int
+    term: Term
     sequence: int
     index: int  # type: ignore[assignment]
     offset: int
@@ -97,7 +98,7 @@ class InstallSnapshotReply(NamedTuple):
 class TimeoutNow(NamedTuple):
     """Stand for election at once: the leader hands over (§3.10)."""
 
-    term: int
+    term: Term
 
 
 Message = (

@@ -11,6 +11,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from raftlog.raft.core.errors import RaftViolation
+from raftlog.raft.core.ids import Term
 
 INFLIGHT_BYTES_MAX = 8 * 1024 * 1024
 """Entries sent to one node and not yet acknowledged: what a slow node may cost the leader in its socket's queue."""
@@ -33,7 +34,7 @@ class OutgoingSnapshot(NamedTuple):
     """A snapshot as bytes."""
 
     index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
-    term: int
+    term: Term
     data: bytes
 
 

@@ -16,6 +16,7 @@ from raftlog.raft.core.configuration import Configuration
 from raftlog.raft.core.election_timer import ElectionTimer
 from raftlog.raft.core.entries import NEW_TERM_DATA, Entry, configuration_data
 from raftlog.raft.core.errors import PeerViolation, RaftViolation
+from raftlog.raft.core.ids import NO_TERM, NodeId, Term
 from raftlog.raft.core.leadership import Leadership, LocalNode, Peer
 from raftlog.raft.core.log import RaftLog, Rejected
 from raftlog.raft.core.messages import (
@@ -64,15 +65,15 @@ class Raft:
         self.leadership: Leadership | None = None
         self.committed = log.base.index
         self.stable = log.last_index
-        self.peers: dict[int, Peer] = {}
+        self.peers: dict[NodeId, Peer] = {}
         self.can_lead = True
         """Whether this node may lead: false while its disk fails."""
         self.installed: SnapshotContent | None = None
         """A snapshot from the leader that is on the disk and is to be restored; the caller sets it to None."""
-        self._messages: list[tuple[int, Message]] = []
+        self._messages: list[tuple[NodeId, Message]] = []
         self._writes = Writes()
         self._last_submitted = log.last_index
-        self._votes: set[int] = set()
+        self._votes: set[NodeId] = set()
         self._leader_lost = False
         self._last_contact = NEVER
         self._leader_of_term = NOBODY
@@ -134,7 +135,7 @@ class Raft:
 
     # -- connections ---------------------------------------------------------------------------------
 
-    def connected(self, node_id: int, peer: Peer, now: float) -> None:
+    def connected(self, node_id: NodeId, peer: Peer, now: float) -> None:
         """A node's connection was made."""
         self.peers[node_id] = peer
         if self.leadership is not None:
@@ -143,7 +144,7 @@ class Raft:
             # Nobody is known to lead, and enough are here: no reason to wait for long.
             self._election.hasten(now)
 
-    def disconnected(self, node_id: int, now: float) -> None:
+    def disconnected(self, node_id: NodeId, now: float) -> None:
         """A node's connection was lost."""
         self.peers.pop(node_id, None)
         if self.leadership is not None:
@@ -181,10 +182,10 @@ class Raft:
         self._election.retry(now)
         self.role, self.leader_id = Role.PRE_CANDIDATE, NOBODY
         self._votes = {self.node_id}
-        self._ask_for_votes(self.term + 1, pre=True)
+        self._ask_for_votes(Term(self.term + 1), pre=True)
         self._count_votes(now)
 
-    def _ask_for_votes(self, term: int, *, pre: bool) -> None:
+    def _ask_for_votes(self, term: Term, *, pre: bool) -> None:
         request = RequestVote(term, pre, self.log.last_index, self.log.last_term)
         target = self._messages if pre else self._writes.messages_after_sync
         for voter in self.configuration.voters:
@@ -195,7 +196,7 @@ class Raft:
         """Stand for election in the next term."""
         self.role, self.leader_id = Role.CANDIDATE, NOBODY
         self._leader_lost = False
-        self._set_hard_state(HardState(self.term + 1, self.node_id))
+        self._set_hard_state(HardState(Term(self.term + 1), self.node_id))
         self._election.retry(now)
         self._votes = set()  # the own vote counts when it is on the disk
         self._ask_for_votes(self.term, pre=False)
@@ -208,7 +209,7 @@ class Raft:
         elif self.role is Role.CANDIDATE:
             self._become_leader(now)
 
-    def _is_elected_by(self, votes: set[int]) -> bool:
+    def _is_elected_by(self, votes: set[NodeId]) -> bool:
         """Whether these votes make a leader: a majority; but for the first leader of all, everybody.
 
         Two nodes with empty disks are a majority of three, and cannot know that the third has what they had (or one of
@@ -219,12 +220,12 @@ class Raft:
             return bool(self.configuration.voters) and votes.issuperset(self.configuration.ids)
         return self.configuration.is_majority(votes)
 
-    def _may_vote_for(self, voter_id: int) -> bool:
+    def _may_vote_for(self, voter_id: NodeId) -> bool:
         """Whether a vote of that node counts: not when its disk is not the one that has the vote."""
         voter, peer = self.configuration.voter(voter_id), self.peers.get(voter_id)
         return voter is not None and peer is not None and voter.directory in (b"", peer.directory)
 
-    def _on_request_vote(self, sender: int, request: RequestVote, now: float) -> None:
+    def _on_request_vote(self, sender: NodeId, request: RequestVote, now: float) -> None:
         up_to_date = (request.last_term, request.last_index) >= (self.log.last_term, self.log.last_index)
         if request.pre:
             granted = request.term > self.term and up_to_date and self._is_leaderless(now)
@@ -242,13 +243,13 @@ class Raft:
             return False
         return self.leader_id == NOBODY or self._leader_lost or now - self._last_contact >= self.timing.election_min
 
-    def _on_request_vote_reply(self, sender: int, reply: RequestVoteReply, now: float) -> None:
+    def _on_request_vote_reply(self, sender: NodeId, reply: RequestVoteReply, now: float) -> None:
         expected = {Role.PRE_CANDIDATE: (True, self.term + 1), Role.CANDIDATE: (False, self.term)}.get(self.role)
         if reply.granted and (reply.pre, reply.for_term) == expected and self._may_vote_for(sender):
             self._votes.add(sender)
             self._count_votes(now)
 
-    def _on_timeout_now(self, sender: int, now: float) -> None:
+    def _on_timeout_now(self, sender: NodeId, now: float) -> None:
         if sender == self.leader_id and self.is_voter and self.can_lead:
             self._election.attempts = 0
             self._become_candidate(now)
@@ -264,7 +265,7 @@ class Raft:
         self.term, self.voted_for = state
         self._writes.hard_state = state
 
-    def _become_follower(self, term: int, leader_id: int, now: float) -> None:
+    def _become_follower(self, term: Term, leader_id: NodeId, now: float) -> None:
         """Be a follower in a term, of a leader if one is known."""
         if term > self.term:
             self._set_hard_state(HardState(term, NOBODY))
@@ -321,7 +322,7 @@ class Raft:
 
     # -- messages ------------------------------------------------------------------------------------
 
-    def step(self, sender: int, message: Message, now: float) -> None:
+    def step(self, sender: NodeId, message: Message, now: float) -> None:
         """Take a message from a connected node. Raises PeerViolation, RaftViolation."""
         if sender not in self.peers:
             return
@@ -344,7 +345,7 @@ class Raft:
                     self._on_reply(sender, message, now)
 
     def _on_reply(
-        self, sender: int, reply: AppendEntriesReply | HeartbeatReply | InstallSnapshotReply, now: float
+        self, sender: NodeId, reply: AppendEntriesReply | HeartbeatReply | InstallSnapshotReply, now: float
     ) -> None:
         assert self.leadership is not None
         match reply:
@@ -356,10 +357,10 @@ class Raft:
             case InstallSnapshotReply():
                 self.leadership.on_install_snapshot_reply(sender, reply, now)
 
-    def _on_leader(self, sender: int, message: AppendEntries | Heartbeat | InstallSnapshot, now: float) -> None:
+    def _on_leader(self, sender: NodeId, message: AppendEntries | Heartbeat | InstallSnapshot, now: float) -> None:
         if message.term < self.term:
             # A leader of the past: it must learn that its time is over.
-            self._messages.append((sender, AppendEntriesReply(self.term, message.sequence, False, 0, 0, 0)))
+            self._messages.append((sender, AppendEntriesReply(self.term, message.sequence, False, 0, NO_TERM, 0)))
             return
         if self._leader_of_term not in (NOBODY, sender):
             raise PeerViolation(f"nodes {self._leader_of_term} and {sender} both lead term {self.term}")
@@ -374,7 +375,7 @@ class Raft:
             if message.sequence != NO_REPLY:
                 self._messages.append((sender, HeartbeatReply(self.term, message.sequence)))
 
-    def _on_append_entries(self, sender: int, message: AppendEntries) -> None:
+    def _on_append_entries(self, sender: NodeId, message: AppendEntries) -> None:
         previous = (message.previous_index, message.previous_term)
         result = self.log.accept(previous, message.entries, self.committed)
         if isinstance(result, Rejected):
@@ -386,7 +387,7 @@ class Raft:
         if result.truncate_from:
             self._note_truncation(result.truncate_from)
         self._commit(min(message.committed, result.verified))
-        reply = AppendEntriesReply(self.term, message.sequence, True, result.verified, 0, message.previous_index)
+        reply = AppendEntriesReply(self.term, message.sequence, True, result.verified, NO_TERM, message.previous_index)
         self._writes.messages_after_sync.append((sender, reply))
 
     def _note_truncation(self, index: int) -> None:
@@ -401,9 +402,9 @@ class Raft:
 
     # -- snapshots -----------------------------------------------------------------------------------
 
-    def _on_install_snapshot(self, sender: int, message: InstallSnapshot) -> None:
+    def _on_install_snapshot(self, sender: NodeId, message: InstallSnapshot) -> None:
         if message.index <= self.committed:
-            reply = AppendEntriesReply(self.term, message.sequence, True, self.committed, 0, 0)
+            reply = AppendEntriesReply(self.term, message.sequence, True, self.committed, NO_TERM, 0)
             self._writes.messages_after_sync.append((sender, reply))
             return
         if self._incoming is None or not self._incoming.is_of(message):
@@ -416,7 +417,7 @@ class Raft:
             content = SnapshotContent.decode(message.index, message.index_term, bytes(self._incoming.data))
             self._incoming = None
             self._install(content)
-            reply = AppendEntriesReply(self.term, message.sequence, True, message.index, 0, 0)
+            reply = AppendEntriesReply(self.term, message.sequence, True, message.index, NO_TERM, 0)
             self._writes.messages_after_sync.append((sender, reply))
 
     def _install(self, content: SnapshotContent) -> None:
@@ -436,7 +437,7 @@ class Raft:
 
     # -- the disk ------------------------------------------------------------------------------------
 
-    def take_messages(self, now: float) -> list[tuple[int, Message]]:
+    def take_messages(self, now: float) -> list[tuple[NodeId, Message]]:
         """(to whom, what) to be sent at once."""
         self._step_down_if_removed(now)
         messages, self._messages = self._messages, []
@@ -452,11 +453,11 @@ class Raft:
         writes.term = self.term
         writes.entries = self.log.between(self._last_submitted + 1, self.log.last_index)
         if writes.truncate_from:
-            writes.previous_term = self.log.term_at(writes.truncate_from - 1) or 0
+            writes.previous_term = self.log.term_at(writes.truncate_from - 1) or NO_TERM
         self._last_submitted = self.log.last_index
         return writes
 
-    def written(self, writes: Writes, now: float) -> list[tuple[int, Message]]:
+    def written(self, writes: Writes, now: float) -> list[tuple[NodeId, Message]]:
         """`writes` are on the disk. The messages that waited for it and are still true of the term."""
         if writes.snapshot is not None:
             self.installed = writes.snapshot

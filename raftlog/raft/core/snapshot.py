@@ -10,6 +10,7 @@ import msgpack
 from raftlog.raft.core.configuration import Configuration
 from raftlog.raft.core.entries import MARK
 from raftlog.raft.core.errors import NewerVersion, PeerViolation
+from raftlog.raft.core.ids import Term
 from raftlog.raft.core.log import Base
 from raftlog.raft.core.messages import InstallSnapshot
 
@@ -42,7 +43,7 @@ class SnapshotContent:
         return cast(bytes, msgpack.packb(self.all_chunks()))
 
     @classmethod
-    def of_chunks(cls, index: int, term: int, chunks: list[bytes]) -> SnapshotContent:
+    def of_chunks(cls, index: int, term: Term, chunks: list[bytes]) -> SnapshotContent:
         """What lies in a snapshot file; one of a broker that ran without peers has no header.
 
         Raises NewerVersion.
@@ -57,7 +58,7 @@ class SnapshotContent:
         return cls(base, seen, chunks[1:])
 
     @classmethod
-    def decode(cls, index: int, term: int, data: bytes) -> SnapshotContent:
+    def decode(cls, index: int, term: Term, data: bytes) -> SnapshotContent:
         """What `encode` made. Raises PeerViolation, NewerVersion."""
         try:
             chunks = msgpack.unpackb(data)

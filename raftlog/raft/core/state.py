@@ -7,10 +7,11 @@ from enum import Enum
 from typing import NamedTuple
 
 from raftlog.raft.core.entries import Entry
+from raftlog.raft.core.ids import NO_TERM, NodeId, Term
 from raftlog.raft.core.messages import Message
 from raftlog.raft.core.snapshot import SnapshotContent
 
-NOBODY = -1
+NOBODY = NodeId(-1)
 FOREVER = float("inf")
 
 
@@ -41,8 +42,8 @@ class Timing:
 class HardState(NamedTuple):
     """What a node must not forget besides its entries."""
 
-    term: int
-    voted_for: int
+    term: Term
+    voted_for: NodeId
 
 
 @dataclass(slots=True)
@@ -54,10 +55,10 @@ class Writes:
     truncate_rest: bool = False
     hard_state: HardState | None = None
     truncate_from: int = 0
-    previous_term: int = 0
+    previous_term: Term = NO_TERM
     entries: list[Entry] = field(default_factory=list)
-    messages_after_sync: list[tuple[int, Message]] = field(default_factory=list)
-    term: int = 0
+    messages_after_sync: list[tuple[NodeId, Message]] = field(default_factory=list)
+    term: Term = NO_TERM
 
     @property
     def must_sync(self) -> bool:

@@ -1,0 +1,12 @@
+"""Numbers that must not be mixed up. Indexes of the log are plain ints: they are computed with at every step."""
+
+from __future__ import annotations
+
+from typing import NewType
+
+NodeId = NewType("NodeId", int)
+"""A node of the quorum; NOBODY (-1): none."""
+Term = NewType("Term", int)
+"""A term of Raft."""
+NO_TERM = Term(0)
+"""Before the first."""
