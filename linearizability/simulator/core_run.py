@@ -33,7 +33,8 @@ from raftlog.raft.core.progress import OutgoingSnapshot
 from raftlog.raft.core.raft import Raft
 from raftlog.raft.core.snapshot import SnapshotContent
 from raftlog.raft.core.state import HardState, Role, Timing, Writes
-from raftlog.raft.journal import Journal, JournalDamaged, JournalFailed
+from raftlog.raft.journal import Journal, JournalFailed
+from raftlog.raft.journal_recovery import JournalDamaged
 
 DIRECTORY = "/meta"
 SETTLE_SECONDS = 12.0

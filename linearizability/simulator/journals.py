@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from raftlog.linearizability.simulator.disk import FaultyDisk, FilesOnDisk
 from raftlog.raft.core.state import NOBODY
 from raftlog.raft.frames import Frame, read_frames
-from raftlog.raft.journal import ENTRY, SEGMENT, TRUNCATE, VOTE
+from raftlog.raft.journal_recovery import ENTRY, SEGMENT, TRUNCATE, VOTE
 from raftlog.raft.snapshot_file import Snapshot, read_snapshot
 
 

@@ -22,7 +22,7 @@ from raftlog.raft.core.messages import AppendEntriesReply, Message, RequestVoteR
 from raftlog.raft.core.raft import Raft
 from raftlog.raft.core.state import NOBODY, HardState, Role
 from raftlog.raft.files import Files
-from raftlog.raft.journal import Journal, JournalDamaged, Recovered
+from raftlog.raft.journal_recovery import JournalDamaged, Recovered, Recovery
 from raftlog.raft.seam import ProposalFailed
 from raftlog.raft.snapshot_file import write_snapshot
 
@@ -267,15 +267,15 @@ def damage_is_a_torn_tail() -> AbstractContextManager[None]:
             try:
                 return real(self)
             except JournalDamaged as error:
-                segments = [f"{self.directory}/{segment.name}" for segment in self._segments]
+                segments = [f"{self.directory}/{segment.name}" for segment in self.segments]
                 if not error.position or error.path not in segments:
                     raise
-                self._files.truncate(error.path, error.position)
+                self.files.truncate(error.path, error.position)
                 for path in segments[segments.index(error.path) + 1 :]:
-                    self._files.remove(path)
+                    self.files.remove(path)
 
-    real = Journal._recover
-    return patch(Journal, "_recover", recover)
+    real = Recovery.recover
+    return patch(Recovery, "recover", recover)
 
 
 def snapshot_before_it_is_safe() -> AbstractContextManager[None]:

@@ -24,7 +24,8 @@ from raftlog.linearizability.simulator.violation import Violation
 from raftlog.linearizability.simulator.world import Machine
 from raftlog.raft.core.raft import Raft
 from raftlog.raft.core.state import Timing
-from raftlog.raft.journal import JournalDamaged, JournalFailed
+from raftlog.raft.journal import JournalFailed
+from raftlog.raft.journal_recovery import JournalDamaged
 from raftlog.raft.quorum import QuorumLog
 from raftlog.raft.seam import ProposalFailed
 

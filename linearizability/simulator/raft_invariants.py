@@ -18,7 +18,7 @@ from raftlog.raft.core.errors import RaftViolation
 from raftlog.raft.core.messages import Message, RequestVote, RequestVoteReply
 from raftlog.raft.core.raft import Raft
 from raftlog.raft.core.state import NOBODY, Role
-from raftlog.raft.journal import ENTRY, SEGMENT, TRUNCATE, VOTE
+from raftlog.raft.journal_recovery import ENTRY, SEGMENT, TRUNCATE, VOTE
 
 
 class Watched(Protocol):

@@ -175,7 +175,8 @@ def run_broker(config: BrokerConfig, ready_fd: int | None, lifeline_fd: int | No
     from raftlog.broker.store.data_directory import DataDirectoryInUse
     from raftlog.metadata.codec import MalformedRecord, UnsupportedRecord
     from raftlog.raft.core.errors import NewerVersion
-    from raftlog.raft.journal import JournalDamaged, JournalFailed, JournalLocked, JournalOfQuorum
+    from raftlog.raft.journal import JournalFailed, JournalLocked, JournalOfQuorum
+    from raftlog.raft.journal_recovery import JournalDamaged
 
     try:
         return run_until_stopped(config, ready_fd=ready_fd, lifeline_fd=lifeline_fd)

@@ -16,7 +16,8 @@ from raftlog.raft.core.ids import NodeId, Term
 from raftlog.raft.core.state import NOBODY
 from raftlog.raft.disk_thread import DiskThread
 from raftlog.raft.files import Files
-from raftlog.raft.journal import DEFAULT_SEGMENT_BYTES, Journal, JournalFailed, JournalOfQuorum, Recovered
+from raftlog.raft.journal import DEFAULT_SEGMENT_BYTES, Journal, JournalFailed, JournalOfQuorum
+from raftlog.raft.journal_recovery import Recovered
 from raftlog.raft.seam import (
     LeadershipListener,
     PeerListener,

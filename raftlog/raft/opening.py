@@ -12,7 +12,8 @@ from raftlog.raft.core.snapshot import SnapshotContent
 from raftlog.raft.core.state import NOBODY, HardState
 from raftlog.raft.files import Files, join
 from raftlog.raft.frames import Frame, encode_frame, read_frames
-from raftlog.raft.journal import Journal, JournalDamaged, Recovered
+from raftlog.raft.journal import Journal
+from raftlog.raft.journal_recovery import JournalDamaged, Recovered
 
 DIRECTORY_FILE = "directory.id"
 

@@ -10,7 +10,8 @@ import pytest
 from raftlog.linearizability.simulator.disk import FaultyDisk, FilesOnDisk, PowerCut
 from raftlog.linearizability.simulator.machine_facts import replaced
 from raftlog.linearizability.simulator.world import Machine, World
-from raftlog.raft.journal import Entry, Journal, JournalDamaged, JournalFailed
+from raftlog.raft.journal import Entry, Journal, JournalFailed
+from raftlog.raft.journal_recovery import JournalDamaged
 from raftlog.raft.local import LocalLog
 
 
@@ -100,7 +101,7 @@ def test_what_a_failed_sync_left_in_the_cache_is_safe_before_it_is_believed() ->
 @pytest.mark.parametrize("seed", range(10))
 def test_a_quorum_of_one_loses_nothing_that_it_acknowledged(seed: int) -> None:
     """LocalLog on a simulated machine: killed, cut off from power in the middle of writes, slow."""
-    with replaced(seed, lambda: 0.0, []):
+    with replaced(seed, lambda: 0.0):
         acknowledged, replayed = run_local_log(seed)
     assert acknowledged and set(acknowledged) <= set(replayed), sorted(set(acknowledged) - set(replayed))
 

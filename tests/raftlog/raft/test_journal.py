@@ -11,7 +11,8 @@ import pytest
 from raftlog.raft.core.entries import Entry
 from raftlog.raft.files import OsFiles
 from raftlog.raft.frames import HEADER_SIZE
-from raftlog.raft.journal import Journal, JournalDamaged, JournalFailed, JournalLocked, Recovered
+from raftlog.raft.journal import Journal, JournalFailed, JournalLocked
+from raftlog.raft.journal_recovery import JournalDamaged, Recovered
 from tests.raftlog.raft.crashing_files import Crashed, CrashingFiles
 
 DIRECTORY = "/journal"

@@ -14,7 +14,8 @@ from raftlog.raft.core.configuration import Configuration, Voter
 from raftlog.raft.core.errors import RaftViolation
 from raftlog.raft.disk_thread import DiskThread
 from raftlog.raft.files import OsFiles
-from raftlog.raft.journal import JournalDamaged, JournalFailed
+from raftlog.raft.journal import JournalFailed
+from raftlog.raft.journal_recovery import JournalDamaged
 from raftlog.raft.opening import DIRECTORY_FILE, Opened, open_log
 from raftlog.raft.stall_free_clock import BEAT_SECONDS, SLACK_SECONDS, StallFreeClock
 
