@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from raftlog.broker.core.connection.reply import frame
 from raftlog.broker.runtime.contact import Suspects
 from raftlog.broker.server.limits import NAME_LENGTH_IN_LOGS_MAX
-from raftlog.wire.apis import Api, ApiKey
+from raftlog.wire.apis import APIS, Api, ApiKey
 from raftlog.wire.codec import encode
 from raftlog.wire.errors import InvariantViolation
 from raftlog.wire.schema import Message
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("raftlog.dispatcher")
 changes_log = logging.getLogger("raftlog.changes")
+
+_API_VERSIONS = APIS[ApiKey.API_VERSIONS]
 
 CHANGES_IN_A_LINE_MAX = 10
 """How many things that one request changed are named in the log."""
@@ -142,7 +144,7 @@ class RequestContext:
         version = self.api_version
         body = response if isinstance(response, bytes) else encode(response, version)
         # The ApiVersions response has header v0 in every version: the client cannot know ours yet.
-        flexible = self.api.is_flexible(version) and self.api.key != ApiKey.API_VERSIONS
+        flexible = self.api.is_flexible(version) and self.api is not _API_VERSIONS
         return frame(self.correlation_id, body, flexible=flexible)
 
     def respond_with(self, work: Coroutine[Any, Any, Response]) -> None:

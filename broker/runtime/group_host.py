@@ -56,14 +56,7 @@ class GroupHost(CoordinatorHost[CoordinatorRecord]):
 
     def commit(self, decision: Decision[D], respond: Callable[[D], None], refuse: Callable[[ErrorCode], None]) -> None:
         """Write what was decided, and answer when all that the decision rests on is committed."""
-
-        def committed(error: ErrorCode) -> None:
-            if error is ErrorCode.NONE:
-                respond(decision.response)
-            else:
-                refuse(coordinator_error(error))
-
-        self.write(decision.records, committed)
+        self.write(decision.records, partial(_answer, decision.response, respond, refuse))
 
     def take(self, event: Callable[[Ticket, Now], Effects], respond: Callable[[Any], None]) -> None:
         """Begin something that is answered by ticket, perhaps only after others have come."""
@@ -173,3 +166,11 @@ class GroupHost(CoordinatorHost[CoordinatorRecord]):
         held = {ticket for m in members for ticket in (m.join_ticket, m.sync_ticket) if ticket is not None}
         assert held <= self._unanswered.keys(), f"{self.name}: a member waits for an answer that nobody can give"
         assert not held or self.is_loaded, f"{self.name}: members wait before it is loaded"
+
+
+def _answer(response: D, respond: Callable[[D], None], refuse: Callable[[ErrorCode], None], error: ErrorCode) -> None:
+    """`error`: what came of the write."""
+    if error is ErrorCode.NONE:
+        respond(response)
+    else:
+        refuse(coordinator_error(error))

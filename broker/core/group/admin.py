@@ -1,7 +1,4 @@
-"""What operators ask about groups: ListGroups, DescribeGroups, DeleteGroups.
-
-Knows the answers (KIP-222, KIP-518, KIP-848, KIP-1043).
-"""
+"""What operators ask about groups: ListGroups, DescribeGroups, DeleteGroups (KIP-222, KIP-518, KIP-848, KIP-1043)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """JoinGroup: who may come in, under which id, and whether that needs a rebalance.
 
-Knows the request and its answers (KIP-62, KIP-345, KIP-394, KIP-800, KIP-814).
+KIP-62, KIP-345, KIP-394, KIP-800, KIP-814.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Committed offsets: OffsetCommit, OffsetFetch and OffsetDelete, and when offsets expire.
 
-Knows who may commit, what is refused, and what is answered (KIP-211, KIP-447, KIP-496, KIP-709, KIP-848 for the error
-codes, KIP-1106).
+KIP-211, KIP-447, KIP-496, KIP-709, KIP-848 for the error codes, KIP-1106.
 """
 
 from __future__ import annotations

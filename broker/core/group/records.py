@@ -1,7 +1,7 @@
 """What a group leaves in `__consumer_offsets`: committed offsets and group metadata, as values and as bytes.
 
-Knows Kafka's keys and values, and which versions of them Kafka 4.3 writes: OffsetCommitValue 4 (1 when the client set
-an expiry time of its own), GroupMetadataValue 3. Reads all older versions.
+Kafka's keys and values, in the versions that Kafka 4.3 writes: OffsetCommitValue 4 (1 when the client set an expiry
+time of its own), GroupMetadataValue 3. All older versions are read.
 
 The commit of an offset is warm, so the form of it that we write is packed and parsed here by hand; the schema of
 `raftlog.wire.internal` does everything else, and tests hold the two equal.

@@ -13,8 +13,10 @@ from raftlog.broker.runtime.timer_wheel import (
     LAZY_TICKS,
     LAZY_TOGETHER_MAX,
     TICK_SECONDS,
+    TimedWait,
     TimerWheel,
 )
+from raftlog.wire.errors import ErrorCode
 from tests.broker.runtime.manual_loop import ManualLoop
 
 
@@ -145,3 +147,20 @@ def test_all_of_one_kind_can_be_ended_at_once() -> None:
     timers.expire_all(Item)
     assert all(item.expired_at == 100.0 for item in items)
     loop.advance_to(110.0)
+
+
+def test_a_timed_wait_ends_once_by_what_comes_first() -> None:
+    loop = ManualLoop()
+    timers = TimerWheel(cast(asyncio.AbstractEventLoop, loop))
+    told: list[tuple[str, ErrorCode]] = []
+
+    def wait(name: str) -> TimedWait:
+        return TimedWait(timers, 0.1, lambda error: told.append((name, error)))
+
+    waits = {name: wait(name) for name in ("a", "b")}
+    waits["a"].done(ErrorCode.NONE)
+    assert told == [("a", ErrorCode.NONE)]
+    loop.advance_to(101.0)
+    for wait in waits.values():
+        wait.done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert told == [("a", ErrorCode.NONE), ("b", ErrorCode.REQUEST_TIMED_OUT)]

@@ -1,0 +1,31 @@
+"""A request in parts: one answer to all, in the order of the parts, whenever each is there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from raftlog.broker.api.parts import in_parts
+
+Answer = Callable[[int], None]
+
+
+def test_answers_come_in_any_order_and_are_told_in_that_of_the_parts() -> None:
+    waiting: dict[str, Answer] = {}
+    told: list[list[int]] = []
+    in_parts(["a", "b", "c"], waiting.__setitem__, told.append)
+    for number, part in enumerate(("c", "a", "b")):
+        assert not told
+        waiting[part](number)
+    assert told == [[1, 2, 0]]
+
+
+def test_parts_that_answer_at_once_are_told_once() -> None:
+    told: list[list[int]] = []
+    in_parts([1, 2, 3], lambda part, answer: answer(part * 10), told.append)
+    assert told == [[10, 20, 30]]
+
+
+def test_without_parts_there_is_an_answer_too() -> None:
+    told: list[list[int]] = []
+    in_parts([], lambda part, answer: answer(part), told.append)
+    assert told == [[]]
