@@ -18,12 +18,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks import checker_histories as make
-from raftlog.linearizability.checker.checking import check
-from raftlog.linearizability.checker.columns import check_log_columns, check_register_columns
+from raftlog.linearizability.checker.check import check
+from raftlog.linearizability.checker.exact.columns import check_log_columns, check_register_columns
+from raftlog.linearizability.checker.exact.zones import check_zones
 from raftlog.linearizability.checker.formats.jepsen import read_jepsen
 from raftlog.linearizability.checker.formats.porcupine import read_porcupine
 from raftlog.linearizability.checker.history import History
-from raftlog.linearizability.checker.log_check import LogCheck
+from raftlog.linearizability.checker.log.stream import LogCheck
 from raftlog.linearizability.checker.model import Model
 from raftlog.linearizability.checker.models.key_value import KeyValue
 from raftlog.linearizability.checker.models.log import Log
@@ -31,7 +32,6 @@ from raftlog.linearizability.checker.models.register import CasRegister, Registe
 from raftlog.linearizability.checker.online import OnlineCheck
 from raftlog.linearizability.checker.recorder import Recorder
 from raftlog.linearizability.checker.verdict import Invalid, Status
-from raftlog.linearizability.checker.zones import check_zones
 from raftlog.linearizability.resources import memory_used
 
 MILLION = 1_000_000
@@ -87,16 +87,14 @@ def recorded(folder: Path) -> Iterator[Row]:
     """The histories of a folder: Jepsen's of etcd, and Porcupine's of a key-value store."""
     times = []
     for path in sorted((folder / "etcd").glob("*.log")):
-        with path.open() as lines:
-            history = read_jepsen(lines, name=path.name)
+        history = read_jepsen(path)
         expected = check(history, CasRegister()).status
         times.append(best(lambda one=history, right=expected: checked(one, CasRegister(), right), 9))  # type: ignore[misc]
     if times:
         yield Row(f"etcd, slowest of {len(times)}", 1e3 * max(times), "ms", 1, 0.4)
         yield Row(f"etcd, all {len(times)}", 1e3 * sum(times), "ms", 15, 8)
     for path in sorted((folder / "kv").glob("c10-*.txt")):
-        with path.open() as lines:
-            history = read_porcupine(lines, name=path.name)
+        history = read_porcupine(path)
         expected = Status.VALID if path.stem.endswith("ok") else Status.INVALID
         took = best(lambda one=history, right=expected: checked(one, KeyValue(""), right, explain=True), 9)  # type: ignore[misc]
         yield Row(f"key-value {path.stem}, explained", 1e3 * took, "ms", 5, 2)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from raftlog.linearizability.checker.history import OK, Event, EventType, History, Operation
 
 if TYPE_CHECKING:
-    from raftlog.linearizability.checker.columns import LogColumns, RegisterColumns
+    from raftlog.linearizability.checker.exact.columns import LogColumns, RegisterColumns
 
 LONGEST = 1_000  # time units of one operation
 
@@ -121,7 +121,7 @@ def log_columns(count: int, in_flight: int, seed: int = 1) -> LogColumns:
     """The like of `Log` as columns, made by NumPy: ten million operations take seconds."""
     import numpy as np
 
-    from raftlog.linearizability.checker.columns import APPEND, READ, LogColumns
+    from raftlog.linearizability.checker.exact.columns import APPEND, READ, LogColumns
 
     generator = np.random.default_rng(seed)
     kind = np.where(generator.random(count) < 0.5, APPEND, READ).astype(np.int8)
@@ -144,7 +144,7 @@ def register_columns(count: int, clients: int, seed: int = 1) -> RegisterColumns
     """The like of `Register(unique=True)` as columns."""
     import numpy as np
 
-    from raftlog.linearizability.checker.columns import RegisterColumns
+    from raftlog.linearizability.checker.exact.columns import RegisterColumns
 
     generator = np.random.default_rng(seed)
     is_write = generator.random(count) < 0.5

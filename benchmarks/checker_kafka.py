@@ -20,8 +20,8 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from raftlog.linearizability.checker.formats.jsonl import JsonLinesWriter
 from raftlog.linearizability.checker.history import OK, History, Operation, events_of
-from raftlog.linearizability.checker.jsonl import JsonLinesWriter
 from raftlog.linearizability.checker.kafka import KafkaReport, analyze, check_kafka
 
 CLIENTS = 20

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from raftlog.linearizability.assertions import assert_linearizable
     from raftlog.linearizability.checker.budget import Budget
-    from raftlog.linearizability.checker.checking import check
+    from raftlog.linearizability.checker.check import check
     from raftlog.linearizability.checker.history import History, Operation
     from raftlog.linearizability.checker.model import Model
     from raftlog.linearizability.checker.online import OnlineCheck
@@ -54,7 +54,7 @@ _HOMES = {
     "Valid": "checker.verdict",
     "Verdict": "checker.verdict",
     "assert_linearizable": "assertions",
-    "check": "checker.checking",
+    "check": "checker.check",
 }
 
 

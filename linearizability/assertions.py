@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from raftlog.linearizability.checker.checking import check
+from raftlog.linearizability.checker.check import check
 from raftlog.linearizability.checker.history import History, Operation
 from raftlog.linearizability.checker.model import Model
 from raftlog.linearizability.checker.page import render_text, report_of

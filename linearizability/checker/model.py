@@ -21,7 +21,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from raftlog.linearizability.checker.history import Key, Operation, Outcome
-from raftlog.linearizability.checker.jsonl import freeze
+from raftlog.linearizability.checker.values import freeze
 
 
 class Unknown:

@@ -29,7 +29,7 @@ from raftlog.linearizability.checker.history import (
 )
 from raftlog.linearizability.checker.model import Model, NotOfModel, is_by_key
 from raftlog.linearizability.checker.models.log import Log
-from raftlog.linearizability.checker.online_parts import OnlineLog, OnlinePart, OnlineSearch
+from raftlog.linearizability.checker.parts.online import OnlineLog, OnlinePart, OnlineSearch
 from raftlog.linearizability.checker.verdict import (
     Invalid,
     Limit,

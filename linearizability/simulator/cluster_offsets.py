@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from raftlog.linearizability.checker.checking import check
+from raftlog.linearizability.checker.check import check
 from raftlog.linearizability.checker.history import FAIL, INFO, OK, Operation
 from raftlog.linearizability.checker.models.offsets import ConsumerOffsets
 from raftlog.linearizability.checker.verdict import Invalid

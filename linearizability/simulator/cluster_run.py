@@ -10,7 +10,7 @@ from random import Random
 
 from raftlog.broker.broker import Broker
 from raftlog.linearizability.checker.history import INFO, OK, Operation
-from raftlog.linearizability.checker.log_sparse import check_log
+from raftlog.linearizability.checker.log.check import check_log
 from raftlog.linearizability.simulator.cluster_client import Connections, History, Producer, Reader
 from raftlog.linearizability.simulator.cluster_faults import DATA_KINDS, DETAILED_KINDS, ClusterInjector
 from raftlog.linearizability.simulator.cluster_invariants import ClusterInvariants

@@ -11,7 +11,7 @@ from functools import partial
 from random import Random
 
 from raftlog.linearizability.checker.history import FAIL, INFO, OK, Operation
-from raftlog.linearizability.checker.log_sparse import check_log
+from raftlog.linearizability.checker.log.check import check_log
 from raftlog.linearizability.simulator.faults import DAMAGES, Fault, Plan, schedule
 from raftlog.linearizability.simulator.injector import Injector
 from raftlog.linearizability.simulator.journals import Mirror, WatchedFiles

@@ -89,12 +89,12 @@ def _megabytes(text: str) -> float:
 
 def _check(options: argparse.Namespace) -> int:
     from raftlog.linearizability.checker.history import HistoryError
-    from raftlog.linearizability.files import FORMATS
+    from raftlog.linearizability.files import READERS
 
     if options.html and not Path(options.html).absolute().parent.is_dir():
         raise UsageError(f"there is no directory for the page {options.html}")
-    if options.format not in FORMATS:
-        raise UsageError(f"there is no format {options.format!r}", f"it is one of {', '.join(FORMATS)}")
+    if options.format not in READERS:
+        raise UsageError(f"there is no format {options.format!r}", f"it is one of {', '.join(READERS)}")
     progress = _Progress()
     try:
         if options.model == "kafka":
@@ -141,7 +141,7 @@ def _model(options: argparse.Namespace) -> Model[Any]:
 
 def _check_model(options: argparse.Namespace, model: Model[Any], progress: _Progress) -> int:
     from raftlog.linearizability.checker.budget import OutOfBudget
-    from raftlog.linearizability.checker.checking import check
+    from raftlog.linearizability.checker.check import check
     from raftlog.linearizability.checker.history import History
     from raftlog.linearizability.checker.page import report_of
     from raftlog.linearizability.checker.page.plain import plain_verdict
@@ -177,16 +177,15 @@ def _check_model(options: argparse.Namespace, model: Model[Any], progress: _Prog
 
 
 def _check_online(options: argparse.Namespace, model: Model[Any], allowance: Allowance, progress: _Progress) -> Verdict:
-    from raftlog.linearizability.checker.jsonl import JsonLinesReader
+    from raftlog.linearizability.checker.formats.jsonl import JsonLinesReader
     from raftlog.linearizability.checker.online import OnlineCheck
 
     if options.format != "jsonl":
         raise UsageError("--online reads jsonl only")
-    with open(options.file, "rb") as stream:
-        reader = JsonLinesReader(stream, name=options.file, progress=progress.lines, weigh=allowance.expect)
-        online = OnlineCheck(model, budget=allowance.left(), source=options.file)
-        online.extend(reader.events())
-        return online.finish()
+    reader = JsonLinesReader(options.file, progress=progress.lines, weigh=allowance.expect)
+    online = OnlineCheck(model, budget=allowance.left(), source=options.file)
+    online.extend(reader.events())
+    return online.finish()
 
 
 def _check_kafka(options: argparse.Namespace, progress: _Progress) -> int:

@@ -10,7 +10,7 @@ import re
 from math import isfinite
 from typing import Any
 
-from raftlog.linearizability.checker.jsonl import freeze
+from raftlog.linearizability.checker.values import freeze
 
 MAX_DEPTH = 64
 

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from raftlog.linearizability.checker.formats import edn
+from raftlog.linearizability.checker.formats.lines import Progress, Source, Weigh, name_of, text_lines
 from raftlog.linearizability.checker.history import (
     Annotation,
     History,
@@ -25,7 +26,7 @@ from raftlog.linearizability.checker.history import (
     Process,
     TimeUnit,
 )
-from raftlog.linearizability.checker.jsonl import freeze
+from raftlog.linearizability.checker.values import freeze
 
 _LOG = re.compile(
     r"jepsen\.util(?:\s*[-:])?\s+(?P<process>:?[\w-]+)\s+:(?P<type>\S*)(?:\s+:(?P<f>\S+)(?:\s+(?P<value>.*))?)?$"
@@ -132,9 +133,15 @@ class EventReader:
             operation.error = operation.error or (line.value if isinstance(line.value, str) else None)
 
 
-def read_jepsen(lines: Iterable[str], *, name: str | None = None) -> History:
-    """Read a log or a file of EDN maps. Raises HistoryError with the line."""
-    return EventReader(name).read(_lines(lines, name))
+def read_jepsen(
+    source: Source, *, name: str | None = None, progress: Progress | None = None, weigh: Weigh | None = None
+) -> History:
+    """Read a log or a file of EDN maps from a path, an open file or lines: see `read_history`.
+
+    Raises HistoryError with the line.
+    """
+    name = name_of(source, name)
+    return EventReader(name).read(_lines(text_lines(source, name, progress, weigh), name))
 
 
 def numbered_maps(lines: Iterable[str], name: str | None) -> Iterator[tuple[int, _Line]]:

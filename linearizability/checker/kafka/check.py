@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from raftlog.linearizability.checker.budget import Budget, Meter, OutOfBudget
+from raftlog.linearizability.checker.formats.jsonl import JsonLinesReader
 from raftlog.linearizability.checker.history import Annotation, EventType, History, Operation
-from raftlog.linearizability.checker.jsonl import JsonLinesReader
 from raftlog.linearizability.checker.kafka.catalogue import Definition
 from raftlog.linearizability.checker.kafka.columns import (
     FUNCTION_NAME,
@@ -88,10 +88,9 @@ def check_kafka(
         return analyze(history_or_path, options)
     options = options or KafkaOptions()
     name = str(history_or_path)
-    with open(name, "rb") as stream:
-        analysis = _Analysis(options, name)
-        reader = JsonLinesReader(stream, name=name, progress=analysis.watched(progress), weigh=analysis.expect)
-        return analysis.run(_operations(reader, analysis.columns.annotations), reader)
+    analysis = _Analysis(options, name)
+    reader = JsonLinesReader(name, progress=analysis.watched(progress), weigh=analysis.expect)
+    return analysis.run(_operations(reader, analysis.columns.annotations), reader)
 
 
 def _operations(reader: JsonLinesReader, annotations: list[Annotation]) -> Iterator[Operation]:

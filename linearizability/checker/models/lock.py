@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from raftlog.linearizability.checker.history import OK, Operation
-from raftlog.linearizability.checker.jsonl import freeze
 from raftlog.linearizability.checker.model import (
     OBSERVER,
     REFUSED,
@@ -23,6 +22,7 @@ from raftlog.linearizability.checker.model import (
     Traits,
     named,
 )
+from raftlog.linearizability.checker.values import freeze
 
 
 class LockState(NamedTuple):

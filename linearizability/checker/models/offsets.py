@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from raftlog.linearizability.checker.history import Key, Operation, Outcome
-from raftlog.linearizability.checker.jsonl import freeze
 from raftlog.linearizability.checker.model import (
     OBSERVER,
     REFUSED,
@@ -26,6 +25,7 @@ from raftlog.linearizability.checker.model import (
     Traits,
     named,
 )
+from raftlog.linearizability.checker.values import freeze
 
 _FIELDS = {"offset", "partition", "generation"}
 

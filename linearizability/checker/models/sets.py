@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
 from raftlog.linearizability.checker.history import Key, Operation, Outcome
-from raftlog.linearizability.checker.jsonl import freeze
 from raftlog.linearizability.checker.model import (
     CONSTANT,
     OBSERVER,
@@ -21,6 +20,7 @@ from raftlog.linearizability.checker.model import (
     Refused,
     Traits,
 )
+from raftlog.linearizability.checker.values import freeze
 
 Elements: TypeAlias = frozenset[Any]
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from raftlog.linearizability.checker.history import Operation, Outcome
-from raftlog.linearizability.checker.jsonl import freeze
 from raftlog.linearizability.checker.model import REFUSED, UNKNOWN, Call, Model
+from raftlog.linearizability.checker.values import freeze
 
 
 def is_linearizable(model: Model[Any], operations: Sequence[Operation]) -> bool:

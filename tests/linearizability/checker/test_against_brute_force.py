@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from raftlog.linearizability.checker.checking import check
+from raftlog.linearizability.checker.check import check
 from raftlog.linearizability.checker.history import FAIL, INFO, OK, History, Operation
 from raftlog.linearizability.checker.model import Model
 from raftlog.linearizability.checker.verdict import Invalid, Status, Valid

@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
-from raftlog.linearizability.checker import breadth_first, depth_first, frontier
 from raftlog.linearizability.checker.budget import Budget, Meter
-from raftlog.linearizability.checker.checking import check, split
+from raftlog.linearizability.checker.check import check, split
+from raftlog.linearizability.checker.exact.zones import NotUnique, check_zones
 from raftlog.linearizability.checker.history import OK, History, Operation
-from raftlog.linearizability.checker.log_check import LogCheck
-from raftlog.linearizability.checker.log_gaps import Undecided, finish
-from raftlog.linearizability.checker.log_sparse import check_log
+from raftlog.linearizability.checker.log.check import check_log
+from raftlog.linearizability.checker.log.gaps import Undecided, finish
+from raftlog.linearizability.checker.log.stream import LogCheck
 from raftlog.linearizability.checker.model import Model
 from raftlog.linearizability.checker.models.log import Log
 from raftlog.linearizability.checker.models.register import Register
-from raftlog.linearizability.checker.search import Search
+from raftlog.linearizability.checker.search import breadth_first, depth_first, frontier
+from raftlog.linearizability.checker.search.search import Search
 from raftlog.linearizability.checker.verdict import Invalid, Status, Unknown
-from raftlog.linearizability.checker.zones import NotUnique, check_zones
 from tests.linearizability.checker.brute_force import is_linearizable
 from tests.linearizability.checker.objects import WORLDS, World, record
 
@@ -144,7 +144,7 @@ def test_a_small_budget_never_turns_the_answer_around(name: str) -> None:
 
 def columns_of(history: History) -> Any:
     numpy = pytest.importorskip("numpy")
-    from raftlog.linearizability.checker.columns import APPEND, END, READ, LogColumns
+    from raftlog.linearizability.checker.exact.columns import APPEND, END, READ, LogColumns
 
     numbers: dict[Any, int] = {}
     rows, told = [], []
@@ -167,7 +167,7 @@ def known_only(history: History) -> list[Operation]:
 
 def test_logs_as_columns_get_the_answer_of_the_stream() -> None:
     pytest.importorskip("numpy")
-    from raftlog.linearizability.checker.columns import check_log_columns
+    from raftlog.linearizability.checker.exact.columns import check_log_columns
 
     seen = [0, 0]
     for seed in range(500):
@@ -188,7 +188,7 @@ def test_logs_as_columns_get_the_answer_of_the_stream() -> None:
 
 def test_registers_as_columns_get_the_answer_of_the_zones() -> None:
     numpy = pytest.importorskip("numpy")
-    from raftlog.linearizability.checker.columns import RegisterColumns, check_register_columns
+    from raftlog.linearizability.checker.exact.columns import RegisterColumns, check_register_columns
 
     seen = [0, 0]
     for seed in range(500):

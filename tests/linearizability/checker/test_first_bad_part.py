@@ -12,7 +12,7 @@ import pytest
 
 from raftlog.linearizability import assert_linearizable
 from raftlog.linearizability.checker.budget import Budget
-from raftlog.linearizability.checker.checking import check
+from raftlog.linearizability.checker.check import check
 from raftlog.linearizability.checker.history import OK, EventType, History, Operation
 from raftlog.linearizability.checker.model import Call
 from raftlog.linearizability.checker.models.key_value import KeyValue

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from raftlog.linearizability.checker.budget import Budget
-from raftlog.linearizability.checker.checking import check
+from raftlog.linearizability.checker.check import check
 from raftlog.linearizability.checker.history import FAIL, INFO, OK, History, HistoryError, Operation, Outcome
 from raftlog.linearizability.checker.model import Call, Model, Refused
 from raftlog.linearizability.checker.models.catalogue import MODELS

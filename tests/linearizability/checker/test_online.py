@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from raftlog.linearizability.checker.checking import check
+from raftlog.linearizability.checker.check import check
 from raftlog.linearizability.checker.history import OK, EventType, HistoryError, Operation
 from raftlog.linearizability.checker.models.log import Log
 from raftlog.linearizability.checker.models.register import Register

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from raftlog.linearizability.checker.budget import Budget
-from raftlog.linearizability.checker.checking import check
+from raftlog.linearizability.checker.check import check
 from raftlog.linearizability.checker.history import OK, History, Operation
 from raftlog.linearizability.checker.verdict import Invalid, Unknown
 from tests.linearizability.checker.brute_force import is_linearizable

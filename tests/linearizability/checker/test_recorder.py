@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from raftlog.linearizability.checker.checking import check
+from raftlog.linearizability.checker.check import check
 from raftlog.linearizability.checker.history import FAIL, INFO, OK, EventType, HistoryError
 from raftlog.linearizability.checker.models.counter import Counter
 from raftlog.linearizability.checker.recorder import Recorder

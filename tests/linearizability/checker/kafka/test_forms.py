@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from raftlog.linearizability.checker.formats.jsonl import write_history
 from raftlog.linearizability.checker.history import FAIL, INFO, OK, History, HistoryError, Operation, TimeUnit
-from raftlog.linearizability.checker.jsonl import write_history
 from raftlog.linearizability.checker.kafka import KafkaOptions, analyze, check_kafka
 from raftlog.linearizability.checker.verdict import Status
 from tests.linearizability.checker.kafka.service import Service
