@@ -18,8 +18,8 @@ from raftlog.linearizability.checker.history import History, HistoryError, Key, 
 from raftlog.linearizability.checker.model import Model, NotOfModel, is_by_key, keys_of
 from raftlog.linearizability.checker.parts.online import witness_as_it_grew
 from raftlog.linearizability.checker.parts.parts import (
-    BeginningPart,
     PartCheck,
+    PrefixPart,
     bad_before,
     part_check,
     validates_itself,
@@ -201,9 +201,9 @@ class _Check:
             if not earlier:
                 return first, tuple(uncompared)
             self._settle_later(earlier, ceiling)
-            for other, beginning in earlier.items():
+            for other, prefix in earlier.items():
                 if other not in self._status:
-                    self._status[other], self._checks[other] = _INVALID, beginning
+                    self._status[other], self._checks[other] = _INVALID, prefix
             key = min(earlier, key=lambda other: self._checks[other].end())
             end, first = first.witness.prefix_end, self._part(key)
             if first.witness.prefix_end >= end:  # what it takes to find the shortest beginning was not there
@@ -214,17 +214,17 @@ class _Check:
             others = [other for other in others if other in again]
         return first, ()
 
-    def _bad_before(self, keys: Collection[Key], end: int) -> tuple[dict[Key, BeginningPart], list[Key]]:
+    def _bad_before(self, keys: Collection[Key], end: int) -> tuple[dict[Key, PrefixPart], list[Key]]:
         """Those of the parts that are bad before that time, and those of which nobody knows."""
         meter = self._allowance(_COMPARE_ALL)
-        earlier: dict[Key, BeginningPart] = {}
+        earlier: dict[Key, PrefixPart] = {}
         uncompared = []
         for key in keys:
             meter.turn(_COMPARE, len(keys))
             try:
-                beginning = bad_before(self._model, self._parts[key], end, meter)
-                if beginning is not None:
-                    earlier[key] = beginning
+                prefix = bad_before(self._model, self._parts[key], end, meter)
+                if prefix is not None:
+                    earlier[key] = prefix
             except OutOfBudget:
                 uncompared.append(key)
         self._account(meter)

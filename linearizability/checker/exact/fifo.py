@@ -81,7 +81,7 @@ def check_fifo(operations: Sequence[Operation]) -> FifoViolation | None:
     lives: dict[Any, _Life] = {}
     dequeues: list[tuple[Any, Operation]] = []
     empty: list[Operation] = []
-    blind: list[Operation] = []
+    unknown: list[Operation] = []
     for operation in operations:
         if operation.outcome is FAIL:
             continue
@@ -91,7 +91,7 @@ def check_fifo(operations: Sequence[Operation]) -> FifoViolation | None:
                 raise NotFifo
             lives[value] = _Life(operation)
         elif operation.outcome is INFO:
-            blind.append(operation)
+            unknown.append(operation)
         elif operation.output is None:
             empty.append(operation)
         else:
@@ -107,11 +107,11 @@ def check_fifo(operations: Sequence[Operation]) -> FifoViolation | None:
         life.dequeue = operation
     inside = [life for life in lives.values() if life.dequeue is not None or life.enqueue.outcome is OK]
     violation = _out_of_order(inside) or _not_empty(_times(inside), empty)
-    if violation is None or not blind:
+    if violation is None or not unknown:
         return violation
     seen = [life for life in inside if life.dequeue is not None]
     left = [life for life in inside if life.dequeue is None]
-    return _out_of_order(seen) or _not_empty(_times(seen), empty) or _Left(seen, left, blind).violation(empty)
+    return _out_of_order(seen) or _not_empty(_times(seen), empty) or _Left(seen, left, unknown).violation(empty)
 
 
 def _out_of_order(lives: Sequence[_Life]) -> FifoViolation | None:
@@ -186,9 +186,9 @@ class _Left:
     then.
     """
 
-    def __init__(self, seen: Sequence[_Life], left: Sequence[_Life], blind: Sequence[Operation]) -> None:
-        self._blind = blind
-        self._calls = sorted(operation.call for operation in blind)
+    def __init__(self, seen: Sequence[_Life], left: Sequence[_Life], unknown: Sequence[Operation]) -> None:
+        self._unknown = unknown
+        self._calls = sorted(operation.call for operation in unknown)
         self._left = sorted(left, key=lambda life: life.certain_from)
         self._since = [life.certain_from for life in self._left]
         self._times = _times(seen)
@@ -250,7 +250,7 @@ class _Left:
             for life in self._times.certain:
                 if life.certain_from <= empty.end and life.until >= empty.call:
                     operations += life.operations()
-        operations += [operation for operation in self._blind if operation.call <= until]
+        operations += [operation for operation in self._unknown if operation.call <= until]
         return FifoViolation("left", None, tuple(dict.fromkeys(operations)))
 
 

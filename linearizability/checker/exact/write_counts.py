@@ -68,7 +68,7 @@ class _Value:
         return bool(own)
 
 
-def check_comebacks(operations: Sequence[Operation], initial: Any = None) -> Operation | None:
+def check_write_counts(operations: Sequence[Operation], initial: Any = None) -> Operation | None:
     """The answer that returned first of those that no write is left for; None says nothing about the history.
 
     `operations` lie in the order of a History.

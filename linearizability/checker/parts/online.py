@@ -26,7 +26,8 @@ from raftlog.linearizability.checker.model import Model, validate_all
 from raftlog.linearizability.checker.models.log import Log
 from raftlog.linearizability.checker.parts.parts import LogPart
 from raftlog.linearizability.checker.search.frontier import ENTRY_BYTES, NEVER, Frontier
-from raftlog.linearizability.checker.search.operation_table import Alphabet
+from raftlog.linearizability.checker.search.linearization_step import complete
+from raftlog.linearizability.checker.search.operation_table import OperationTable
 from raftlog.linearizability.checker.verdict import Status, Witness
 from raftlog.linearizability.checker.witness.reduce import Past, Started, reduce
 from raftlog.linearizability.checker.witness.witness import lone_words, witness_of
@@ -172,9 +173,9 @@ class OnlineSearch:
         self._model = model
         self._meter = meter
         self._patience = patience
-        self._alphabet = Alphabet(model)
-        numbers = dict.fromkeys(self._alphabet.number(state) for state in model.initial_states())
-        self._frontier = Frontier(self._alphabet, numbers)
+        self._table = OperationTable(model)
+        numbers = dict.fromkeys(self._table.number(state) for state in model.initial_states())
+        self._frontier = Frontier(self._table, numbers)
         self._frontier.checkpoint = self._checkpoint
         self._called: deque[Operation] = deque()  # not yet admitted
         self._returned: deque[Operation] = deque()  # not yet judged
@@ -257,7 +258,7 @@ class OnlineSearch:
                 ended.add(id(called[0]))
                 continue
             returned.popleft()
-            if not self._frontier.retire(self._bits.pop(id(operation)), operation):
+            if not complete(self._frontier, self._bits.pop(id(operation)), operation):
                 self._refused = operation
                 self.is_bad = True
                 return False
@@ -274,12 +275,12 @@ class OnlineSearch:
         if own in self._given_up or operation.outcome is not OK:
             if operation.outcome is FAIL and own not in self._given_up:
                 return
-            letter = self._alphabet.blind_letter(operation)
-            if not letter.observer:
-                self._frontier.admit(letter, NEVER, operation)
+            transition = self._table.unknown_transition(operation)
+            if not transition.observer:
+                self._frontier.invoke(transition, NEVER, operation)
                 self._unknown.append(operation)
             return
-        self._bits[own] = self._frontier.admit(self._alphabet.letter(operation), self._ranks.pop(own), operation)
+        self._bits[own] = self._frontier.invoke(self._table.transition(operation), self._ranks.pop(own), operation)
         self._past.append(operation)
         self._newer.append(operation)
 
@@ -290,22 +291,22 @@ class OnlineSearch:
             self._past_seen, self._newer_seen = self._newer_seen, {}
             # What is open now may happen later, and belongs to the past of both.
             self._newer = [operation for operation in self._past if id(operation) in self._bits]
-            states = self._alphabet.states
+            states = self._table.states
             self._newer_states = tuple(states[number] for number in self._frontier.groups)
             self._newer_begin = now
         frontier = self._frontier
-        if frontier.has_spares and not frontier.reusable:
+        if frontier.has_pending and not frontier.reusable:
             effort = max(frontier.size() * _ACCOUNT_EVERY, frontier.explored - self._explored)
             if effort > _ACCOUNT_EVERY * _WIDTH:
                 frontier.relax()
-        if self._alphabet.bytes_used > _COMPACT_BYTES:
+        if self._table.bytes_used > _COMPACT_BYTES:
             frontier.compact()
         self._checkpoint(frontier.size())
 
     def _checkpoint(self, configurations: int) -> None:
         frontier = self._frontier
         waiting = len(self._called) + len(self._returned) + len(self._past) + len(self._unknown)
-        held = self._alphabet.bytes_used + configurations * ENTRY_BYTES + waiting * _OPERATION_BYTES
+        held = self._table.bytes_used + configurations * ENTRY_BYTES + waiting * _OPERATION_BYTES
         spent = frontier.explored - self._explored
         self._explored = frontier.explored
         self._meter.check(spent, held)
@@ -330,8 +331,8 @@ class OnlineSearch:
         return witness_of(core, key, known_at(operations[position]), unit, lone_words(core, operations))
 
     def _see(self) -> None:
-        """Note the states by value: their numbers change when the alphabet forgets."""
-        states = self._alphabet.states
+        """Note the states by value: their numbers change when the table forgets."""
+        states = self._table.states
         self._newer_seen.update(dict.fromkeys(states[number] for number in sorted(self._seen)))
         self._seen.clear()
 

@@ -11,14 +11,14 @@ from raftlog.linearizability.checker.budget import Meter, OutOfBudget
 from raftlog.linearizability.checker.exact.elements import ElementViolation, check_elements
 from raftlog.linearizability.checker.exact.fifo import FifoViolation, NotFifo, check_fifo
 from raftlog.linearizability.checker.exact.overwritten import check_overwritten
-from raftlog.linearizability.checker.exact.write_counts import check_comebacks
+from raftlog.linearizability.checker.exact.write_counts import check_write_counts
 from raftlog.linearizability.checker.exact.zones import NotUnique, ZoneViolation, check_zones
 from raftlog.linearizability.checker.history import FAIL, INFO, OK, Key, Operation, TimeUnit, without
 from raftlog.linearizability.checker.log.check import check_log
 from raftlog.linearizability.checker.log.gaps import Undecided
 from raftlog.linearizability.checker.log.stream import LogViolation
 from raftlog.linearizability.checker.log.witness import known_at, log_witness
-from raftlog.linearizability.checker.model import REFUSED, Call, Model, validate_all
+from raftlog.linearizability.checker.model import Model, validate_all
 from raftlog.linearizability.checker.models.log import Log
 from raftlog.linearizability.checker.models.queue import Queue
 from raftlog.linearizability.checker.models.register import CasRegister, Register
@@ -26,7 +26,7 @@ from raftlog.linearizability.checker.models.sets import NumberedSet, OneElement,
 from raftlog.linearizability.checker.search.search import Search
 from raftlog.linearizability.checker.values import freeze
 from raftlog.linearizability.checker.verdict import Status, Witness
-from raftlog.linearizability.checker.witness.prefixes import Beginning, bad_beginning, shortest_bad
+from raftlog.linearizability.checker.witness.prefixes import Prefix, bad_prefix, shortest_bad_prefix
 from raftlog.linearizability.checker.witness.reduce import (
     STARTS_LIMIT,
     Core,
@@ -44,7 +44,6 @@ _LONG = 40  # configurations, times processes, an operation: a search that took 
 _ENOUGH = 5_000  # configurations of such a search, at a set
 _LIFE_BYTES = 200  # of a value in a queue
 _SMALL = 1_000  # operations of a log or set that is worth a search for a witness when its own may not be the smallest
-_FEW = 30  # operations whose answers are tried in their order before anything else is set up
 
 _process = attrgetter("process")
 _VALID, _INVALID = Status.VALID, Status.INVALID  # to ask the class takes half a microsecond
@@ -108,7 +107,7 @@ class SearchPart:
     @property
     def past_is_large(self) -> bool:
         search = self._search
-        return search is not None and (search.alphabet.killed or len(search.alphabet.states) > STARTS_LIMIT)
+        return search is not None and (search.table.killed or len(search.table.states) > STARTS_LIMIT)
 
     def run(self, meter: Meter) -> Status:
         if self._search is None:
@@ -125,7 +124,7 @@ class SearchPart:
         search = self._search
         assert search is not None
         # A state that was refused because of what comes later is missing among those the object may have had.
-        states = () if search.alphabet.killed else search.alphabet.states
+        states = () if search.table.killed else search.table.states
         past = Past(self._model, self._operations, states, not search.may_be_inexact)
         position, core = reduce(past, search.refused, meter)
         end = self._operations[position].returned
@@ -206,7 +205,7 @@ class RegisterPart(_JudgedPart):
         super().__init__(operations)
         self._model = model
         self._violation: ZoneViolation | None = None
-        self._comeback: Operation | None = None  # an answer for which no write is left
+        self._unexplained: Operation | None = None  # an answer for which no write is left
 
     def run(self, meter: Meter) -> Status:
         if self._search is None:
@@ -216,42 +215,42 @@ class RegisterPart(_JudgedPart):
                 return _VALID if self._violation is None else _INVALID
             except NotUnique:
                 self.algorithm = "search"
-            self._comeback = check_comebacks(self._operations, self._model.initial)
-            if self._comeback is not None:
+            self._unexplained = check_write_counts(self._operations, self._model.initial)
+            if self._unexplained is not None:
                 return _INVALID
             self._search = SearchPart(self._model, self._operations)
         return self._search.run(meter)
 
     def end(self) -> int:
-        if self._comeback is None:
+        if self._unexplained is None:
             return super().end()
-        end = known_at(self._comeback)
+        end = known_at(self._unexplained)
         # It counts, too, that what could have brought the value back was refused.
         refused = [one for one in self._operations if one.function == "cas" and one.output is False and one.call <= end]
-        return max(map(known_at, [self._comeback, *refused]))
+        return max(map(known_at, [self._unexplained, *refused]))
 
     @property
     def past_is_large(self) -> bool:
-        if self._comeback is None:
+        if self._unexplained is None:
             return super().past_is_large
         return len({freeze(operation.output) for operation in self._operations}) > STARTS_LIMIT
 
     def witness(self, key: Key, unit: TimeUnit, meter: Meter) -> Witness:
-        if self._comeback is not None:
-            return self._witness_of_comeback(self._comeback, key, unit, meter)
+        if self._unexplained is not None:
+            return self._witness_of_unexplained(self._unexplained, key, unit, meter)
         violation = self._violation
         if violation is None:
             assert self._search is not None
             return self._search.witness(key, unit, meter)
-        beginning = self._beginning(meter)
-        if beginning is None:
+        prefix = self._prefix(meter)
+        if prefix is None:
             core = reduce_found(self._model, violation.operations, meter)
             return witness_of(core, key, self.end(), unit, tell_zones(violation, unit))
-        core = reduce_found(self._model, beginning.violation.operations, meter)
-        words = tell_zones(self._later(beginning.violation), unit)
-        return beginning.witness_of_originals(witness_of(core, key, beginning.end, unit, words))
+        core = reduce_found(self._model, prefix.violation.operations, meter)
+        words = tell_zones(self._later(prefix.violation), unit)
+        return prefix.witness_of_originals(witness_of(core, key, prefix.end, unit, words))
 
-    def _witness_of_comeback(self, answer: Operation, key: Key, unit: TimeUnit, meter: Meter) -> Witness:
+    def _witness_of_unexplained(self, answer: Operation, key: Key, unit: TimeUnit, meter: Meter) -> Witness:
         violation = check_overwritten(self._operations, self._model.initial)
         try:
             found = self._searched(meter, hurried=violation is not None).witness(key, unit, meter)
@@ -268,11 +267,11 @@ class RegisterPart(_JudgedPart):
         core = Core(self._model, known, {id(one) for one in known if one.outcome is INFO}, False)
         return witness_of(core, key, self.end(), unit)
 
-    def _beginning(self, meter: Meter) -> Beginning[ZoneViolation] | None:
+    def _prefix(self, meter: Meter) -> Prefix[ZoneViolation] | None:
         def judge(operations: list[Operation]) -> ZoneViolation | None:
             return check_zones(operations, self._model.initial)
 
-        return shortest_bad(self._operations, ("write",), self.end(), judge, meter)
+        return shortest_bad_prefix(self._operations, ("write",), self.end(), judge, meter)
 
     def _later(self, violation: ZoneViolation) -> ZoneViolation:
         """The violation, and of a value that nobody had written by then the write that came later."""
@@ -320,18 +319,18 @@ class QueuePart(_JudgedPart):
         if violation is None:
             assert self._search is not None
             return self._search.witness(key, unit, meter)
-        beginning = shortest_bad(self._operations, ("enqueue", "dequeue"), self.end(), check_fifo, meter)
-        if beginning is None:
+        prefix = shortest_bad_prefix(self._operations, ("enqueue", "dequeue"), self.end(), check_fifo, meter)
+        if prefix is None:
             core = reduce_found(self._model, violation.operations, meter)
             return witness_of(core, key, self.end(), unit, tell_fifo(violation, unit))
-        core, violation = self._reduced(beginning, meter)
+        core, violation = self._reduced(prefix, meter)
         words = tell_fifo(self._later(violation), unit)
-        return beginning.witness_of_originals(witness_of(core, key, beginning.end, unit, words))
+        return prefix.witness_of_originals(witness_of(core, key, prefix.end, unit, words))
 
-    def _reduced(self, beginning: Beginning[FifoViolation], meter: Meter) -> tuple[Core, FifoViolation]:
+    def _reduced(self, prefix: Prefix[FifoViolation], meter: Meter) -> tuple[Core, FifoViolation]:
         """The core and what is wrong with it. A dequeue that was open at the end and found nothing has removed nothing:
         what its copy of unknown outcome might have done asks for no operation more."""
-        model, originals, violation = self._model, beginning.originals, beginning.violation
+        model, originals, violation = self._model, prefix.originals, prefix.violation
         core = reduce_found(model, violation.operations, meter)
         idle = {id(op) for op in core.operations if id(op) in originals and _found_nothing(originals[id(op)])}
         if not idle:
@@ -425,23 +424,23 @@ class LogPart:
                 self._undecided = True
                 return None
 
-        beginning = shortest_bad(self._operations, ("append",), self.end(), judge, meter)
-        if beginning is None:
+        prefix = shortest_bad_prefix(self._operations, ("append",), self.end(), judge, meter)
+        if prefix is None:
             return log_witness(self._model, violation, self._operations, key, unit)
-        end = beginning.end
+        end = prefix.end
         later = [operation for operation in self._operations if operation.call > end]
         witness = log_witness(
-            self._model, beginning.violation, beginning.operations, key, unit, end=end, later=later
+            self._model, prefix.violation, prefix.operations, key, unit, end=end, later=later
         )
-        return beginning.witness_of_originals(witness)
+        return prefix.witness_of_originals(witness)
 
 
-class BeginningPart:
+class PrefixPart:
     """A part of which no more was judged than a beginning, and that is bad."""
 
-    def __init__(self, beginning: Beginning[PartCheck]) -> None:
-        self._beginning = beginning
-        self._check = beginning.violation
+    def __init__(self, prefix: Prefix[PartCheck]) -> None:
+        self._prefix = prefix
+        self._check = prefix.violation
         self.algorithm = self._check.algorithm
 
     @property
@@ -459,32 +458,21 @@ class BeginningPart:
         return self._check.end()
 
     def witness(self, key: Key, unit: TimeUnit, meter: Meter) -> Witness:
-        return self._beginning.witness_of_originals(self._check.witness(key, unit, meter))
+        return self._prefix.witness_of_originals(self._check.witness(key, unit, meter))
 
 
-def bad_before(model: Model[Any], operations: Sequence[Operation], end: int, meter: Meter) -> BeginningPart | None:
+def bad_before(model: Model[Any], operations: Sequence[Operation], end: int, meter: Meter) -> PrefixPart | None:
     """The part's beginning until just before that time, if nothing explains it. Raises OutOfBudget."""
 
-    def blind(operation: Operation) -> Operation:
+    def without_answer(operation: Operation) -> Operation:
         return model.uncertain(operation) or operation.of_unknown_outcome()
 
     def judge(known: list[Operation]) -> PartCheck | None:
-        certain = [operation for operation in known if operation.outcome is OK]
-        if not certain or (len(certain) <= _FEW and _right_one_by_one(model, certain)):
+        if not any(operation.outcome is OK for operation in known):
             return None
         checked = part_check(model, known)
         return checked if checked.run(meter) is Status.INVALID else None
 
     meter.check(0, 0)
-    beginning = bad_beginning(operations, end - 1, blind, judge)
-    return None if beginning is None else BeginningPart(beginning)
-
-
-def _right_one_by_one(model: Model[Any], operations: Sequence[Operation]) -> bool:
-    """Whether the answers are right in the order of the returns: then a few operations need no check of their own."""
-    state = model.initial_state()
-    for operation in operations:
-        state = model.step(state, Call(operation.function, freeze(operation.input), freeze(operation.output)))
-        if state is REFUSED:
-            return False
-    return True
+    prefix = bad_prefix(operations, end - 1, without_answer, judge)
+    return None if prefix is None else PrefixPart(prefix)

@@ -19,19 +19,18 @@ from enum import Enum
 
 from raftlog.linearizability.checker.budget import Meter
 from raftlog.linearizability.checker.search.frontier import ENTRY_BYTES, NEVER, Frontier
-from raftlog.linearizability.checker.search.linearization_step import BurstTooWide
-from raftlog.linearizability.checker.search.operation_table import REFUSED_NUMBER, Alphabet, Letter
+from raftlog.linearizability.checker.search.linearization_step import StepTooWide, complete
+from raftlog.linearizability.checker.search.operation_table import OperationTable, Transition
 from raftlog.linearizability.checker.search.schedule import AFTER_ALL, Schedule
 from raftlog.linearizability.checker.verdict import Status
 
 _WIDTH = 64  # configurations kept by a thrifty attempt
-_BURST = 8  # configurations that one return may take, as a multiple of the width
+_STEP_WIDTH = 8  # configurations that one return may take, as a multiple of the width
 _NEAR = 64  # returns: what dies so close to where something was left out is searched completely at once
 _SNAPSHOT_EVERY = 32  # returns
 _SNAPSHOTS = 24  # at most so many are kept, sparser the older they are
 _RETREATS = 6  # from one place, before giving up on thrift
 _FIRST_LOOK = 50_000  # configurations of the first complete attempt
-_AHEAD = 32  # calls looked at in order to see whether a configuration is doomed
 _ACCOUNT_EVERY = 128  # returns or configurations between two looks at the frontier's size and the budget
 _OPERATION_BYTES = 120  # what the search itself keeps of an operation
 
@@ -42,12 +41,12 @@ class _Effort:
 
     width: int
     cuts: bool
-    thrift: int | None = None
+    pending_limit: int | None = None
     reusable: bool = False
     configurations: int | None = None
 
 
-_THRIFTY = _Effort(_WIDTH, True, 0)
+_FRUGAL = _Effort(_WIDTH, True, 0)
 _REUSING = _Effort(_WIDTH, False, reusable=True)
 _COMPLETE = _Effort(_WIDTH, False, configurations=_FIRST_LOOK)
 
@@ -91,17 +90,17 @@ class BreadthFirst:
 
     def __init__(
         self,
-        alphabet: Alphabet,
-        letters: Sequence[Letter],
+        table: OperationTable,
+        transitions: Sequence[Transition],
         schedule: Schedule,
         states: Sequence[int],
         *,
         traced: bool = False,
     ) -> None:
-        self._alphabet = alphabet
-        self._letters = letters
+        self._table = table
+        self._transitions = transitions
         self._schedule = schedule
-        frontier = Frontier(alphabet, states, traced=traced)
+        frontier = Frontier(table, states, traced=traced)
         self._place = _Place(frontier, {})
         self._start: _Place | None = None  # where something was first left out: later attempts begin there
         self._snapshots: list[_Place] = []
@@ -124,7 +123,7 @@ class BreadthFirst:
     @property
     def may_be_inexact(self) -> bool:
         """Whether `refused` may be some returns away from the first that nothing survives."""
-        return self._place.frontier.forwent or self._place.frontier.reusable
+        return self._place.frontier.reusable
 
     @property
     def refused(self) -> int:
@@ -138,7 +137,7 @@ class BreadthFirst:
             try:
                 end = self._walk(self._task)
             finally:
-                self._walking.checkpoint = self._walking.foresee = None  # they would keep all of this alive
+                self._walking.checkpoint = None  # it would keep all of this alive
             try:
                 self._task = self._steps.send(end)
             except StopIteration as result:
@@ -148,7 +147,7 @@ class BreadthFirst:
     def _strategy(self) -> Generator[_Task, _End, Status]:
         """What to try next, given how the last attempt ended. Leaves the decisive place in `_place`."""
         place = self._place
-        end = yield _Task(place, _THRIFTY)
+        end = yield _Task(place, _FRUGAL)
         if not place.cut:
             return Status.VALID if end is _End.SURVIVED else Status.INVALID
         assert self._start is not None
@@ -173,7 +172,7 @@ class BreadthFirst:
             self._place = place = self._retreat(died_at, retreats)
             end = yield _Task(place, _Effort(_WIDTH << retreats, True, 1 + retreats // 2), died_at + _SNAPSHOT_EVERY)
             if end is _End.SURVIVED:
-                end = yield _Task(place, _THRIFTY)
+                end = yield _Task(place, _FRUGAL)
         if end is _End.SURVIVED:
             return Status.VALID
         width = _WIDTH
@@ -198,19 +197,18 @@ class BreadthFirst:
         place, effort = task.place, task.effort
         frontier = place.frontier
         frontier.reusable = effort.reusable
-        frontier.thrift = effort.thrift
-        frontier.burst_limit = effort.width * _BURST
+        frontier.pending_limit = effort.pending_limit
+        frontier.step_limit = effort.width * _STEP_WIDTH
         frontier.checkpoint = self._checkpoint
-        frontier.foresee = None if frontier.traced else self._foresee
         frontier.may_cut = place.cut
         self._walking = frontier
         self._accounted = frontier.explored
         enough = None if effort.configurations is None else frontier.explored + effort.configurations
         bits = place.bits
-        admit, retire = frontier.admit, frontier.retire
+        invoke = frontier.invoke
         calls, arrivals, positions, ends, _, unknown = self._schedule
         called = place.called
-        letters = self._letters
+        transitions = self._transitions
         index = arrivals[called]
         called_at = calls[index]
         look_at = frontier.explored + _ACCOUNT_EVERY
@@ -219,7 +217,7 @@ class BreadthFirst:
         for position, returned in zip(positions[begin:end], ends[begin:end], strict=True):
             # Equal stamps are concurrent: whatever is called by now may still come first.
             while called_at <= returned:
-                bits[index] = admit(letters[index], NEVER if index in unknown else index, index)
+                bits[index] = invoke(transitions[index], NEVER if index in unknown else index, index)
                 called += 1
                 index = arrivals[called]
                 called_at = calls[index]
@@ -228,12 +226,12 @@ class BreadthFirst:
                 place.position = position
                 place.called = called
                 try:
-                    survived = retire(bit, position)
-                except BurstTooWide:
+                    survived = complete(frontier, bit, position)
+                except StepTooWide:
                     if not effort.cuts:
                         return _End.GIVEN_UP
                     self._leave_out(place)
-                    survived = retire(bit, position)
+                    survived = complete(frontier, bit, position)
                 if not survived:
                     return _End.DIED
             del bits[position]
@@ -243,37 +241,10 @@ class BreadthFirst:
                 look_at = frontier.explored + _ACCOUNT_EVERY
                 if not self._fits(place, effort) or (enough is not None and frontier.explored > enough):
                     return _End.GIVEN_UP
-        place.position = min(task.until, len(self._letters))
+        # A place further on than this stays there: what returned before it is forgotten.
+        place.position = max(place.position, min(task.until, len(self._transitions)))
         place.called = called
         return _End.SURVIVED
-
-    def _foresee(self) -> int:
-        """The number of UNSEEN when what holds something that nobody reads is sure to die: when what is read next is
-        called and answered before anything can take its place. Else REFUSED_NUMBER.
-
-        Till then it would cost as much as what lives: most that appends do in a wrong order leads there.
-        """
-        unseen = self._alphabet.numbering.unseen
-        if unseen < 0:
-            return REFUSED_NUMBER
-        for _, _, letter, _ in self._walking.mutators:
-            if letter[unseen] not in (unseen, REFUSED_NUMBER):
-                return REFUSED_NUMBER
-        schedule = self._schedule
-        called = self._task.place.called
-        end = AFTER_ALL
-        for position in schedule.arrivals[called : called + _AHEAD]:
-            if schedule.calls[position] > end:
-                return unseen
-            if position == len(self._letters):
-                break
-            letter = self._letters[position]
-            after = letter[unseen]
-            if after < 0 and letter.observer:
-                end = min(end, schedule.returns[position] or end)
-            elif after not in (unseen, REFUSED_NUMBER):
-                break
-        return REFUSED_NUMBER
 
     def _leave_out(self, place: _Place) -> None:
         """From here on the attempt is not complete; later ones begin here."""
@@ -307,7 +278,7 @@ class BreadthFirst:
     def _checkpoint(self, configurations: int) -> None:
         assert self._meter is not None
         frontier = self._walking
-        held = self._alphabet.bytes_used + len(self._letters) * _OPERATION_BYTES + configurations * ENTRY_BYTES
+        held = self._table.bytes_used + len(self._transitions) * _OPERATION_BYTES + configurations * ENTRY_BYTES
         spent = frontier.explored - self._accounted
         self._accounted = frontier.explored
         self._meter.check(spent, held)

@@ -4,7 +4,7 @@ it dies.
 The order in which operations took effect is rarely in much doubt: of a correct history nearly all that the first guess
 leads to survives, and in a small part of an incorrect one all guesses are soon tried. Neither needs the sets of
 configurations that `frontier` keeps, and one configuration is five plain values. The reductions are the same: greedy
-observers, equal calls, absorbed operations and commuting calls (see `frontier` and `burst`). Where guesses often turn
+observers, equal calls, absorbed operations and commuting calls (see `linearization_step`). Where guesses often turn
 out wrong the search is given up: sets, of which each member makes others superfluous, are the better means then.
 
 A configuration is the number of the state; the positions of the open operations that change something, of the
@@ -15,18 +15,16 @@ just before the last constant call, unseen.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
-from raftlog.linearizability.checker.search.operation_table import Alphabet, Letter
-from raftlog.linearizability.checker.search.schedule import AFTER_ALL, Schedule
+from raftlog.linearizability.checker.search.operation_table import OperationTable, Transition
+from raftlog.linearizability.checker.search.schedule import Schedule
 
 _WRONG_TURNS = 400  # returns walked over again before giving up, and as many as there are returns
 _ORDERS = 300  # tried at one return before giving up
 _LOOK_EVERY = 200  # orders between two looks at the budget
 _CHOICES = 2_000  # remembered, to be come back to
-_AHEAD = 32  # calls looked at in order to see whether a configuration is doomed
 _STRETCH = 4096  # returns that need none between two looks at the budget
 _NEVER = -(1 << 64)  # before every stamp
 _NOTHING = -1  # no operation
@@ -52,23 +50,23 @@ class DepthFirst:
     `refused` is the position of the first return that nothing survives.
     """
 
-    def __init__(self, alphabet: Alphabet, letters: Sequence[Letter], schedule: Schedule) -> None:
+    def __init__(self, table: OperationTable, transitions: Sequence[Transition], schedule: Schedule) -> None:
         self.survived = False
         self.refused = 0
         self.explored = 0  # configurations
-        self._numbering = alphabet.numbering
-        self.letters = letters
+        self._numbering = table.numbering
+        self.transitions = transitions
         self.calls = schedule.calls
         self._schedule = schedule
-        self._unknown_ranks: dict[Letter, int] = {}
+        self._unknown_ranks: dict[Transition, int] = {}
         for place in sorted(schedule.unknown):
-            self._unknown_ranks.setdefault(letters[place], len(letters) + len(self._unknown_ranks))
+            self._unknown_ranks.setdefault(transitions[place], len(transitions) + len(self._unknown_ranks))
         # By return, state, and what else is open, the horizon and the operations of unknown outcome left.
         self._tried: dict[tuple[int, int, _Places, _Places], tuple[tuple[int, _Places], ...]] = {}
         self._furthest = 0  # returns brought over
         self._look_at = _LOOK_EVERY
         self._forgot = False  # whether some choices are forgotten
-        self._loose_spares = any(not letter.constant for letter in self._unknown_ranks)
+        self._has_dependent_pending = any(not transition.constant for transition in self._unknown_ranks)
 
     def walk(self, states: Iterable[int]) -> Iterator[int]:
         """Search from these states on. Yields now and then how many choices are remembered, so that somebody can look
@@ -82,8 +80,6 @@ class DepthFirst:
             way = next(ways, None)
             if way is None:
                 choices.pop()
-                continue
-            if way[0] == self._numbering.unseen and self._is_doomed(called, way):
                 continue
             turns -= index - begin
             if self.explored >= self._look_at or turns < 0:
@@ -105,9 +101,9 @@ class DepthFirst:
         """Go on with a configuration after so many returns and calls, as what is most likely right each time, until it
         dies, or the budget is to be looked at. What else could have been goes to the choices. Answers how many returns
         it was brought over, with the one at which it ended. `turned` says whether anything died before."""
-        letters, numbering, loose = self.letters, self._numbering, self._loose_spares
+        transitions, numbering, loose = self.transitions, self._numbering, self._has_dependent_pending
         calls, arrivals, positions, ends, _, unknown = self._schedule
-        state, pending, waiting, spares, horizon = way
+        state, mutators, observers, pending, horizon = way
         arrival = arrivals[called]
         called_at = calls[arrival]
         stop = min(len(positions), index + _STRETCH)
@@ -116,58 +112,58 @@ class DepthFirst:
             index += 1
             # Equal stamps are concurrent: whatever is called by now may still come first.
             while called_at <= returned:
-                letter = letters[arrival]
-                if letter.observer:
-                    if letter[state] < 0:
-                        waiting += (arrival,)
+                transition = transitions[arrival]
+                if transition.observer:
+                    if transition[state] < 0:
+                        observers += (arrival,)
                 elif arrival in unknown:
-                    spares += (arrival,)
-                else:
                     pending += (arrival,)
+                else:
+                    mutators += (arrival,)
                 called += 1
                 arrival = arrivals[called]
                 called_at = calls[arrival]
-            then, alone = _NOTHING, len(pending) == 1
-            if position in pending:
-                letter = letters[position]
-                then = letter[state]
-                more = not alone or calls[position] <= horizon or (spares and (loose or not letter.constant))
-            elif position not in waiting:
+            then, alone = _NOTHING, len(mutators) == 1
+            if position in mutators:
+                transition = transitions[position]
+                then = transition[state]
+                more = not alone or calls[position] <= horizon or (pending and (loose or not transition.constant))
+            elif position not in observers:
                 continue
             else:
                 more = True
                 if alone:
-                    letter = letters[pending[0]]
-                    then = letter[state]
-                    if then >= 0 and letters[position][then] < 0:
+                    transition = transitions[mutators[0]]
+                    then = transition[state]
+                    if then >= 0 and transitions[position][then] < 0:
                         then = _NOTHING
             if more:
-                here = (state, pending, waiting, spares, horizon)
+                here = (state, mutators, observers, pending, horizon)
                 if turned and not self._is_worth(index, here):
                     return index
                 self.explored += 1
                 goes_on = self.explored < self._look_at
-                obvious = goes_on and then >= 0 and (alone or not letter.constant) and then != numbering.unseen
+                obvious = goes_on and then >= 0 and (alone or not transition.constant) and then != numbering.unseen
                 ways = self._ways(index, returned, here, obvious)
                 choices.append((ways, index, called))
                 if not goes_on:
                     return index
                 if not obvious:
                     first = next(ways, None)
-                    if first is None or (first[0] == numbering.unseen and self._is_doomed(called, first)):
+                    if first is None:
                         return index
-                    state, pending, waiting, spares, horizon = first
+                    state, mutators, observers, pending, horizon = first
                     continue
             elif then < 0:
                 return index
             state = then
-            pending = () if alone else _without(pending, position)
-            if waiting:
-                waiting = tuple([place for place in waiting if letters[place][state] < 0])
-            if letter.constant:
+            mutators = () if alone else _without(mutators, position)
+            if observers:
+                observers = tuple([place for place in observers if transitions[place][state] < 0])
+            if transition.constant:
                 horizon = returned
         self.survived = index == len(positions)
-        choices.append((iter([(state, pending, waiting, spares, horizon)]), index, called))
+        choices.append((iter([(state, mutators, observers, pending, horizon)]), index, called))
         return index
 
     def _look(self, choices: list[_Choice], turns: int) -> None:
@@ -181,36 +177,12 @@ class DepthFirst:
             self._tried.clear()
             self._forgot = True
 
-    def _is_doomed(self, called: int, configuration: _Configuration) -> bool:
-        """Whether what holds something that nobody reads is sure to die: something refuses that, and returns before
-        anything is called that would take its place."""
-        letters, calls, unknown = self.letters, self.calls, self._schedule.unknown
-        unseen, pending, waiting, spares, horizon = configuration
-        arrivals = self._schedule.arrivals[called : called + _AHEAD]
-        refusing = len(letters)  # the operation that returns first of those that refuse it
-        end = AFTER_ALL
-        for place in (*pending, *spares, *waiting, *arrivals):
-            if calls[place] > end or place == len(letters):
-                break
-            after = letters[place][unseen]
-            if after != unseen and after >= 0:
-                return False
-            if after < 0 and place < refusing and place not in unknown:
-                if calls[place] <= horizon:
-                    return False  # it may have happened before
-                refusing, end = place, self._schedule.returns[place]
-        else:
-            return False
-        if refusing < len(letters):
-            self._furthest = max(self._furthest, bisect_left(self._schedule.positions, refusing) + 1)
-        return refusing < len(letters)
-
     def _is_worth(self, index: int, configuration: _Configuration) -> bool:
         """Whether to go on: not if all that this configuration can do could be done by one that failed there, before
         which as much was absorbed, and which had the same operations left or more."""
-        state, pending, waiting, spares, horizon = configuration
-        for reached, left in self._tried.get((index, state, pending, waiting), ()):
-            if reached >= horizon and (left == spares or set(spares) <= set(left)):
+        state, mutators, observers, pending, horizon = configuration
+        for reached, left in self._tried.get((index, state, mutators, observers), ()):
+            if reached >= horizon and (left == pending or set(pending) <= set(left)):
                 return False
         return True
 
@@ -219,42 +191,42 @@ class DepthFirst:
 
         Before a constant call all of them are absorbed, unless their results depend on the state.
         """
-        return self._loose_spares or not self.letters[position].constant
+        return self._has_dependent_pending or not self.transitions[position].constant
 
     def _ways(
         self, index: int, returned: int, configuration: _Configuration, begun: bool
     ) -> Iterator[_Configuration]:
         """All that can become of the configuration when an operation, not yet placed, returns as the last of so many
         returns, at that time; what is most likely right comes first. With `begun` that one is left out."""
-        letters, position = self.letters, self._schedule.positions[index - 1]
-        own = letters[position]
-        state, pending, waiting, spares, horizon = configuration
+        transitions, position = self.transitions, self._schedule.positions[index - 1]
+        own = transitions[position]
+        state, mutators, observers, pending, horizon = configuration
         # Nobody comes here again before the first way has failed.
-        here = (index, state, pending, waiting)
-        self._tried[here] = (*self._tried.get(here, ()), (horizon, spares))
+        here = (index, state, mutators, observers)
+        self._tried[here] = (*self._tried.get(here, ()), (horizon, pending))
         # One operation that explains the return by itself: there mostly is one, and no more need be looked at.
         unread: tuple[_Configuration, ...] = ()
         watching = own.observer
-        fits = len(pending) > 1 and not begun and not all(letters[place].total for place in pending)
-        for place in () if begun else self.once(pending, horizon) if watching else (position,):
-            letter = letters[place]
-            then = letter[state]
+        fits = len(mutators) > 1 and not begun and not all(transitions[place].total for place in mutators)
+        for place in () if begun else self.once(mutators, horizon) if watching else (position,):
+            transition = transitions[place]
+            then = transition[state]
             if then < 0 or (watching and own[then] < 0):
                 continue
-            if fits and letter.constant:
+            if fits and transition.constant:
                 fitted, served = self._fitted(place, configuration)
-                if fitted != pending:
-                    left = tuple([it for it in served if letters[it][then] < 0])
-                    yield then, _without(fitted, place), left, spares, returned
-            left = tuple([it for it in waiting if letters[it][then] < 0]) if waiting else waiting
-            way = (then, _without(pending, place), left, spares, returned if letter.constant else horizon)
+                if fitted != mutators:
+                    left = tuple([it for it in served if transitions[it][then] < 0])
+                    yield then, _without(fitted, place), left, pending, returned
+            left = tuple([it for it in observers if transitions[it][then] < 0]) if observers else observers
+            way = (then, _without(mutators, place), left, pending, returned if transition.constant else horizon)
             if then != self._numbering.unseen:
                 yield way
             else:
                 unread += (way,)
         # One of them may be what another operation that has to come before a constant call needs.
-        mixes = spares != () and (self.mixes(position) or not all(letters[place].constant for place in pending))
-        if mixes or len(pending) > 1:
+        mixes = pending != () and (self.mixes(position) or not all(transitions[place].constant for place in mutators))
+        if mixes or len(mutators) > 1:
             orders = _Orders(self, position, returned)
             for way in orders.of(configuration, mixes=mixes):
                 if way[0] != self._numbering.unseen:
@@ -268,47 +240,49 @@ class DepthFirst:
     def _fitted(self, place: int, configuration: _Configuration) -> tuple[_Places, _Places]:
         """The changing operations and the observers left when before the constant call at the place all others go
         that may not fit any more after it: all that is not total and fits now."""
-        letters = self.letters
-        state, pending, waiting, _, _ = configuration
-        for other in sorted(pending):
-            letter = letters[other]
-            if letter.total or other == place:
+        transitions = self.transitions
+        state, mutators, observers, _, _ = configuration
+        for other in sorted(mutators):
+            transition = transitions[other]
+            if transition.total or other == place:
                 continue
-            after = letter[state]
+            after = transition[state]
             if after >= 0:
                 state = after
-                pending = _without(pending, other)
-                waiting = tuple([it for it in waiting if letters[it][state] < 0])
-        return pending, waiting
+                mutators = _without(mutators, other)
+                observers = tuple([it for it in observers if transitions[it][state] < 0])
+        return mutators, observers
 
     def _settled(self, position: int, configuration: _Configuration) -> Iterator[_Configuration]:
         """The ways in which the returning operation is counted as placed just before the last constant call: a total
         call unseen, an observer behind another absorbed call, whose result it saw."""
-        letters, calls = self.letters, self.calls
-        state, pending, waiting, spares, horizon = configuration
-        own = letters[position]
+        transitions, calls = self.transitions, self.calls
+        state, mutators, observers, pending, horizon = configuration
+        own = transitions[position]
         if not own.observer and not own.total:
             return
-        tried: list[Letter] = []
-        for place in (*sorted(pending), *reversed(spares)) if own.observer else (position,):
-            letter = letters[place]
-            if calls[place] > horizon or letter in tried:
+        tried: list[Transition] = []
+        for place in (*sorted(mutators), *reversed(pending)) if own.observer else (position,):
+            transition = transitions[place]
+            if calls[place] > horizon or transition in tried:
                 continue
-            tried.append(letter)
-            left = waiting
-            if letter.constant:
-                target = letter[state]
+            tried.append(transition)
+            left = observers
+            if transition.constant:
+                target = transition[state]
                 if own.observer and (target < 0 or own[target] < 0):
                     continue
-                left = tuple([it for it in waiting if calls[it] > horizon or target < 0 or letters[it][target] < 0])
+                left = tuple(
+                    [it for it in observers if calls[it] > horizon or target < 0 or transitions[it][target] < 0]
+                )
             elif own.observer:
                 continue
-            yield state, _without(pending, place), left, _without(spares, place), horizon
+            yield state, _without(mutators, place), left, _without(pending, place), horizon
 
     def hides(self, configuration: _Configuration) -> bool:
         """Whether a constant call placed next absorbs more than is absorbed, even if it leaves the state as it was."""
-        _, pending, waiting, _, horizon = configuration
-        return any(self.calls[place] > horizon for place in (*pending, *waiting))
+        _, mutators, observers, _, horizon = configuration
+        return any(self.calls[place] > horizon for place in (*mutators, *observers))
 
     def once(self, places: _Places, horizon: int) -> Sequence[int]:
         """Of operations with equal calls only the one that returns first, in the order of the returns.
@@ -319,24 +293,24 @@ class DepthFirst:
             return places
         first: dict[object, int] = {}
         for place in sorted(places):
-            letter = self.letters[place]
-            first.setdefault(letter if letter.constant or self.calls[place] > horizon else (letter,), place)
+            transition = self.transitions[place]
+            first.setdefault(transition if transition.constant or self.calls[place] > horizon else (transition,), place)
         return list(first.values())
 
-    def spares(self, spares: _Places, pending: _Places) -> list[int]:
+    def pending(self, pending: _Places, mutators: _Places) -> list[int]:
         """The operations of unknown outcome worth trying: of equal calls the last, because older ones are absorbed
         sooner."""
-        letters = self.letters
-        last = {letters[place]: place for place in spares}
+        transitions = self.transitions
+        last = {transitions[place]: place for place in pending}
         # One that must happen anyway does the same and saves the one of unknown outcome for later.
-        for place in pending:
-            if letters[place].constant:
-                last.pop(letters[place], None)
+        for place in mutators:
+            if transitions[place].constant:
+                last.pop(transitions[place], None)
         return list(last.values())
 
     def rank(self, place: int) -> int:
         """The place in the order in which calls that commute are tried."""
-        return self._unknown_ranks[self.letters[place]] if place in self._schedule.unknown else place
+        return self._unknown_ranks[self.transitions[place]] if place in self._schedule.unknown else place
 
 
 class _Orders:
@@ -364,24 +338,24 @@ class _Orders:
                 if here is None:
                     continue
                 reached.append(here)
-                _, pending, _, _, horizon = here[0]
-                if pending:
-                    yield from self._place(here, search.once(pending, horizon), False)
+                _, mutators, _, _, horizon = here[0]
+                if mutators:
+                    yield from self._place(here, search.once(mutators, horizon), False)
             if not mixes:
                 return
             # Next those that use one more operation of unknown outcome.
             before, reached, self._steps = reached, [], []
             for here in before:
-                _, pending, _, spares, _ = here[0]
-                if spares:
-                    yield from self._place(here, search.spares(spares, pending), True)
+                _, mutators, _, pending, _ = here[0]
+                if pending:
+                    yield from self._place(here, search.pending(pending, mutators), True)
             if not self._steps:
                 return
 
     def _take(self, step: _Step) -> _Reached | None:
         """Where a step leads; None if that was reached before."""
-        before, place, then, spare = step
-        after = self._after(before, place, then, spare)
+        before, place, then, is_pending = step
+        after = self._after(before, place, then, is_pending)
         seen = self._seen
         if after in seen:
             return None
@@ -391,43 +365,43 @@ class _Orders:
             raise GivenUp
         return after, place, before[0], len(after[2]) < len(before[2])
 
-    def _after(self, configuration: _Configuration, place: int, then: int, spare: bool) -> _Configuration:
+    def _after(self, configuration: _Configuration, place: int, then: int, is_pending: bool) -> _Configuration:
         """The configuration with one more operation placed."""
-        _, pending, waiting, spares, horizon = configuration
-        letters = self._search.letters
-        if waiting:
-            waiting = tuple([it for it in waiting if letters[it][then] < 0])
-        until = self._returned if letters[place].constant else horizon
-        if spare:
-            return then, pending, waiting, _without(spares, place), until
-        return then, _without(pending, place), waiting, spares, until
+        _, mutators, observers, pending, horizon = configuration
+        transitions = self._search.transitions
+        if observers:
+            observers = tuple([it for it in observers if transitions[it][then] < 0])
+        until = self._returned if transitions[place].constant else horizon
+        if is_pending:
+            return then, mutators, observers, _without(pending, place), until
+        return then, _without(mutators, place), observers, pending, until
 
-    def _place(self, reached: _Reached, places: Sequence[int], spare: bool) -> Iterator[_Configuration]:
+    def _place(self, reached: _Reached, places: Sequence[int], is_pending: bool) -> Iterator[_Configuration]:
         """Place each of these next. Answers what ends with the return; the rest goes to the steps."""
         search, position, steps = self._search, self._position, self._steps
-        letters = search.letters
-        own = letters[position]
+        transitions = search.transitions
+        own = transitions[position]
         watching = own.observer
         configuration, via, origin, noticed = reached
         state = configuration[0]
         first = via == _NOTHING
-        overwrites = not first and letters[via].constant
+        overwrites = not first and transitions[via].constant
         for place in places:
-            letter = letters[place]
-            if overwrites and letter.constant:
+            transition = transitions[place]
+            if overwrites and transition.constant:
                 continue  # the one before is absorbed by it
-            then = letter[state]
-            if then < 0 or (spare and then == state and not (letter.constant and search.hides(configuration))):
+            then = transition[state]
+            if then < 0 or (is_pending and then == state and not (transition.constant and search.hides(configuration))):
                 continue
             if not (first or noticed) and (place == position or search.rank(via) > search.rank(place)):
                 # It need not wait for the one before when the other order leads to the same.
-                middle = letter[origin]
-                if middle >= 0 and letters[via][middle] == then:
+                middle = transition[origin]
+                if middle >= 0 and transitions[via][middle] == then:
                     continue
             if place == position or (watching and own[then] >= 0):
-                yield self._after(configuration, place, then, spare)
+                yield self._after(configuration, place, then, is_pending)
             else:
-                steps.append((configuration, place, then, spare))
+                steps.append((configuration, place, then, is_pending))
 
 
 def _without(places: _Places, place: int) -> _Places:

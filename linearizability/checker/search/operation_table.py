@@ -90,11 +90,11 @@ class States:
         return {number: place for place, number in enumerate(kept)}
 
 
-class Letter(dict[int, int]):
-    """A distinct call, and the table of what it does: `letter[state]` is the number of the state after it, or
+class Transition(dict[int, int]):
+    """A distinct call, and the table of what it does: `transition[state]` is the number of the state after it, or
     REFUSED_NUMBER. The model is asked once for each state.
 
-    `target` is the last state it led to, which is the only one for a constant call. Two letters are equal when they
+    `target` is the last state it led to, which is the only one for a constant call. Two transitions are equal when they
     are the same object.
     """
 
@@ -125,54 +125,54 @@ class Letter(dict[int, int]):
         return number
 
 
-class _Letters(dict[_Key, Letter]):
-    """The letters by call. A call that is looked up for the first time becomes one."""
+class _Transitions(dict[_Key, Transition]):
+    """The transitions by call. A call that is looked up for the first time becomes one."""
 
-    __slots__ = ("blind", "model", "states")
-    blind: bool  # whether a call of unknown outcome was seen
+    __slots__ = ("has_unknown", "model", "states")
+    has_unknown: bool  # whether a call of unknown outcome was seen
     model: Model[Any]
     states: States
 
-    def __missing__(self, key: _Key) -> Letter:
+    def __missing__(self, key: _Key) -> Transition:
         call: Call = _as_call(Call, key)
         _, given, output = key
         if given != given or output != output:
             freeze((given, output))  # which says what is wrong with a NaN
         traits = self.model.traits(call)
-        if traits & TOTAL and self.blind and output is not UNKNOWN:
-            # Accepted whatever it answered: the same letter as if nobody had seen the answer.
-            letter = self[key[0], given, UNKNOWN]
-            if letter.total:
-                self[key] = letter
-                return letter
-        letter = self[key] = Letter()
-        letter.call = call
-        letter.states = self.states
-        letter.target = REFUSED_NUMBER
-        letter.observer, letter.total, letter.constant = _KINDS[traits & _ALL]
-        return letter
+        if traits & TOTAL and self.has_unknown and output is not UNKNOWN:
+            # Accepted whatever it answered: the same transition as if nobody had seen the answer.
+            transition = self[key[0], given, UNKNOWN]
+            if transition.total:
+                self[key] = transition
+                return transition
+        transition = self[key] = Transition()
+        transition.call = call
+        transition.states = self.states
+        transition.target = REFUSED_NUMBER
+        transition.observer, transition.total, transition.constant = _KINDS[traits & _ALL]
+        return transition
 
 
-def _keys(operations: Sequence[Operation], blind: Sequence[int]) -> list[_Key]:
+def _keys(operations: Sequence[Operation], info_places: Sequence[int]) -> list[_Key]:
     keys: list[_Key] = [(one.function, one.input, one.output) for one in operations]
-    for place in blind:
+    for place in info_places:
         function, given, _ = keys[place]
         keys[place] = (function, given, UNKNOWN)
     return keys
 
 
-class Alphabet:
+class OperationTable:
     """The distinct calls and states of one part."""
 
-    __slots__ = ("_letters", "_model", "numbering")
+    __slots__ = ("_model", "_transitions", "numbering")
 
     def __init__(self, model: Model[Any]) -> None:
         self._model = model
         self.numbering = States(model.step)
-        self._letters = _Letters()
-        self._letters.blind = False
-        self._letters.model = model
-        self._letters.states = self.numbering
+        self._transitions = _Transitions()
+        self._transitions.has_unknown = False
+        self._transitions.model = model
+        self._transitions.states = self.numbering
 
     @property
     def states(self) -> list[Any]:
@@ -193,41 +193,41 @@ class Alphabet:
         """An estimate of the memory that calls and states take."""
         return self.numbering.bytes_used
 
-    def look_ahead(self, letters: Sequence[Letter], operations: Sequence[Operation]) -> None:
+    def look_ahead(self, transitions: Sequence[Transition], operations: Sequence[Operation]) -> None:
         """Let the model merge states that these operations, all there will be, cannot tell apart."""
-        self.numbering.look_through(self._model.outlook([letter.call for letter in letters], operations))
+        self.numbering.look_through(self._model.outlook([transition.call for transition in transitions], operations))
 
-    def spell(self, operations: Sequence[Operation], blind: Sequence[int]) -> list[Letter]:
-        """The letters of the operations' calls. Those at the places in `blind` are of unknown outcome."""
-        letters = self._letters
-        letters.blind |= bool(blind)
-        known = len(letters)
+    def intern(self, operations: Sequence[Operation], info_places: Sequence[int]) -> list[Transition]:
+        """The transitions of the operations' calls. Those at the places in `info_places` are of unknown outcome."""
+        transitions = self._transitions
+        transitions.has_unknown |= bool(info_places)
+        known = len(transitions)
         try:
-            spelled = list(map(letters.__getitem__, _keys(operations, blind)))
+            interned = list(map(transitions.__getitem__, _keys(operations, info_places)))
         except TypeError:
-            keys = _keys(operations, blind)
-            spelled = [letters[function, freeze(given), freeze(output)] for function, given, output in keys]
-        self.numbering.bytes_used += _ENTRY_BYTES * (len(letters) - known)
-        return spelled
+            keys = _keys(operations, info_places)
+            interned = [transitions[function, freeze(given), freeze(output)] for function, given, output in keys]
+        self.numbering.bytes_used += _ENTRY_BYTES * (len(transitions) - known)
+        return interned
 
-    def letter(self, operation: Operation) -> Letter:
-        """The letter of the operation's call."""
-        return self.spell((operation,), ())[0]
+    def transition(self, operation: Operation) -> Transition:
+        """The transition of the operation's call."""
+        return self.intern((operation,), ())[0]
 
-    def blind_letter(self, operation: Operation) -> Letter:
-        """The letter of the operation if nobody saw its answer."""
-        return self.spell((operation,), (0,))[0]
+    def unknown_transition(self, operation: Operation) -> Transition:
+        """The transition of the operation if nobody saw its answer."""
+        return self.intern((operation,), (0,))[0]
 
-    def compact(self, letters: Collection[Letter], states: Iterable[int]) -> dict[int, int]:
-        """Forget all but these letters and states. Answers the new numbers of the states by the old ones."""
+    def compact(self, transitions: Collection[Transition], states: Iterable[int]) -> dict[int, int]:
+        """Forget all but these transitions and states. Answers the new numbers of the states by the old ones."""
         numbers = self.numbering.keep(states)
-        for key in [key for key, letter in self._letters.items() if letter not in letters]:
-            del self._letters[key]
-        self.numbering.bytes_used += _ENTRY_BYTES * len(self._letters)
-        for letter in letters:
-            letter.clear()
-            letter.target = REFUSED_NUMBER
-        for letter in letters:
-            if letter.constant:
-                letter[0]
+        for key in [key for key, transition in self._transitions.items() if transition not in transitions]:
+            del self._transitions[key]
+        self.numbering.bytes_used += _ENTRY_BYTES * len(self._transitions)
+        for transition in transitions:
+            transition.clear()
+            transition.target = REFUSED_NUMBER
+        for transition in transitions:
+            if transition.constant:
+                transition[0]
         return numbers

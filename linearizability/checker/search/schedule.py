@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from raftlog.linearizability.checker.history import Operation
-from raftlog.linearizability.checker.search.operation_table import Letter
+from raftlog.linearizability.checker.search.operation_table import Transition
 
 AFTER_ALL = 1 << 64  # later than every stamp
 
@@ -25,17 +25,19 @@ class Schedule(NamedTuple):
     unknown: frozenset[int]  # positions of the operations of unknown outcome that may have changed something
 
 
-def schedule_of(operations: Sequence[Operation], letters: Sequence[Letter], blind: Sequence[int]) -> Schedule:
-    """The schedule of operations that lie in the order of a History; those at the places in `blind` never returned."""
+def schedule_of(
+    operations: Sequence[Operation], transitions: Sequence[Transition], info_places: Sequence[int]
+) -> Schedule:
+    """The schedule of operations in the order of a History; those at the places in `info_places` never returned."""
     count = len(operations)
     returns: Sequence[Any] = [operation.returned for operation in operations]
     positions: Sequence[int] = range(count)
     ends, arrivals = returns, positions
-    unknown = frozenset(blind)
-    if blind:
+    unknown = frozenset(info_places)
+    if info_places:
         positions = [place for place in positions if place not in unknown]
         ends = [returns[place] for place in positions]
-        looks = {place for place in blind if letters[place].observer}
+        looks = {place for place in info_places if transitions[place].observer}
         if looks:
             unknown -= looks
             arrivals = [place for place in arrivals if place not in looks]

@@ -15,7 +15,7 @@ from raftlog.linearizability.checker.model import Model
 from raftlog.linearizability.checker.search.breadth_first import BreadthFirst
 from raftlog.linearizability.checker.search.depth_first import DepthFirst, GivenUp
 from raftlog.linearizability.checker.search.frontier import Frontier
-from raftlog.linearizability.checker.search.operation_table import Alphabet
+from raftlog.linearizability.checker.search.operation_table import OperationTable
 from raftlog.linearizability.checker.search.schedule import schedule_of
 from raftlog.linearizability.checker.verdict import Status
 
@@ -32,17 +32,17 @@ class Search:
     """
 
     def __init__(self, model: Model[Any], operations: Sequence[Operation], *, traced: bool = False) -> None:
-        self.alphabet = Alphabet(model)
-        blind = places_of(INFO, operations)
-        self.letters = self.alphabet.spell(operations, blind)
-        self.alphabet.look_ahead(self.letters, operations)
-        self._schedule = schedule_of(operations, self.letters, blind)
-        numbers = dict.fromkeys(map(self.alphabet.number, model.initial_states()))
+        self.table = OperationTable(model)
+        info_places = places_of(INFO, operations)
+        self.transitions = self.table.intern(operations, info_places)
+        self.table.look_ahead(self.transitions, operations)
+        self._schedule = schedule_of(operations, self.transitions, info_places)
+        numbers = dict.fromkeys(map(self.table.number, model.initial_states()))
         self._states = [number for number in numbers if number >= 0]
         self._traced = traced
-        self._depth = DepthFirst(self.alphabet, self.letters, self._schedule)
+        self._depth = DepthFirst(self.table, self.transitions, self._schedule)
         self._breadth: BreadthFirst | None = None
-        self._dives = iter(()) if traced else self._dive()
+        self._attempt = iter(()) if traced else self._depth_first()
         self._status: Status | None = None
 
     @property
@@ -59,7 +59,7 @@ class Search:
     @property
     def may_be_inexact(self) -> bool:
         """Whether `refused` may be some returns away from the first that nothing survives."""
-        return self.alphabet.killed or (self._breadth is not None and self._breadth.may_be_inexact)
+        return self.table.killed or (self._breadth is not None and self._breadth.may_be_inexact)
 
     @property
     def refused(self) -> int:
@@ -69,20 +69,20 @@ class Search:
     def run(self, meter: Meter) -> Status:
         """Search on. Answers VALID or INVALID; raises OutOfBudget and can then be called again."""
         meter.check(0, self._bytes(0))
-        for spent, choices in self._dives:
+        for spent, choices in self._attempt:
             meter.check(spent, self._bytes(choices))
         if self._status is None:
             if self._breadth is None:
                 self._breadth = BreadthFirst(
-                    self.alphabet, self.letters, self._schedule, self._states, traced=self._traced
+                    self.table, self.transitions, self._schedule, self._states, traced=self._traced
                 )
             return self._breadth.run(meter)
         return self._status
 
     def _bytes(self, choices: int) -> int:
-        return self.alphabet.bytes_used + len(self.letters) * _OPERATION_BYTES + choices * _CHOICE_BYTES
+        return self.table.bytes_used + len(self.transitions) * _OPERATION_BYTES + choices * _CHOICE_BYTES
 
-    def _dive(self) -> Iterator[tuple[int, int]]:
+    def _depth_first(self) -> Iterator[tuple[int, int]]:
         """Search depth first. Yields how many configurations were looked at since the last time and how many
         choices are remembered. Sets the status if it comes to one."""
         depth = self._depth

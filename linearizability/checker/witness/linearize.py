@@ -18,7 +18,7 @@ from raftlog.linearizability.checker.history import FAIL, INFO, OK, Operation, w
 from raftlog.linearizability.checker.log.stream import end_of
 from raftlog.linearizability.checker.model import REFUSED, UNKNOWN, Call, Model
 from raftlog.linearizability.checker.search.antichain import Trace
-from raftlog.linearizability.checker.search.operation_table import Letter
+from raftlog.linearizability.checker.search.operation_table import Transition
 from raftlog.linearizability.checker.search.search import Search
 from raftlog.linearizability.checker.values import freeze
 from raftlog.linearizability.checker.verdict import Placed, Status
@@ -39,18 +39,18 @@ def linearize(model: Model[Any], operations: Sequence[Operation], meter: Meter) 
     except OutOfBudget:
         return ()
     entries = [entry for group in search.frontier.groups.values() for entry in group]
-    letters = search.letters
-    changing = _changing(entries[0][2], letters) if entries else []
+    transitions = search.transitions
+    changing = _changing(entries[0][2], transitions) if entries else []
     end = None if status is Status.VALID else known[search.refused].returned
     needed = [
         place
-        for place, (operation, letter) in enumerate(zip(known, letters, strict=True))
-        if letter.observer and operation.outcome is OK and (end is None or operation.end < end)
+        for place, (operation, transition) in enumerate(zip(known, transitions, strict=True))
+        if transition.observer and operation.outcome is OK and (end is None or operation.end < end)
     ]
     return _Order(model, known, changing).with_observers(needed)
 
 
-def _changing(trace: Trace | None, letters: Sequence[Letter]) -> list[int]:
+def _changing(trace: Trace | None, transitions: Sequence[Transition]) -> list[int]:
     """The operations that change something in the order of their effects, by their place."""
     steps = []
     while trace is not None:
@@ -60,7 +60,7 @@ def _changing(trace: Trace | None, letters: Sequence[Letter]) -> list[int]:
     for place, state in reversed(steps):
         at = len(order)
         if state == _NOWHERE:
-            at = next((before for before in range(at - 1, -1, -1) if letters[order[before]].constant), at)
+            at = next((before for before in range(at - 1, -1, -1) if transitions[order[before]].constant), at)
         order.insert(at, place)
     return order
 

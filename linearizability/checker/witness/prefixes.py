@@ -15,7 +15,7 @@ Violation = TypeVar("Violation")
 
 
 @dataclass(frozen=True, slots=True)
-class Beginning(Generic[Violation]):
+class Prefix(Generic[Violation]):
     """What was known at the time `end`, and what is wrong with it.
 
     `operations` lie in the order of a History. Of those that ended later they have copies of unknown outcome, and
@@ -52,29 +52,29 @@ class Beginning(Generic[Violation]):
         )
 
 
-def shortest_bad(
+def shortest_bad_prefix(
     operations: Sequence[Operation],
     changing: Collection[str],
     hint: int,
     judge: Callable[[list[Operation]], Violation | None],
     meter: Meter,
-) -> Beginning[Violation] | None:
+) -> Prefix[Violation] | None:
     """The beginning of these operations, in the order of a History, up to the first return that nothing explains.
 
     `changing` are the functions that do not only look, `hint` a time near that return, and `judge` says what is wrong
     with a beginning. When the budget ends early, the beginning is one that is longer; None when none was found.
     """
 
-    def blind(operation: Operation) -> Operation | None:
+    def without_answer(operation: Operation) -> Operation | None:
         return operation.of_unknown_outcome() if operation.function in changing else None
 
     ends = sorted({operation.end for operation in operations if operation.outcome is OK})
     low, high = -1, min(bisect_left(ends, hint), len(ends) - 1)
     step = 1
-    found: Beginning[Violation] | None = None
+    found: Prefix[Violation] | None = None
     try:
         while found is None and high < len(ends):
-            found = bad_beginning(operations, ends[high], blind, judge)
+            found = bad_prefix(operations, ends[high], without_answer, judge)
             if found is None:
                 meter.check(0, 0)
                 low, high, step = high, min(high + step, max(high + 1, len(ends) - 1)), 2 * step
@@ -82,7 +82,7 @@ def shortest_bad(
         while found is not None and high - low > 1:
             meter.check(0, 0)
             middle = max(high - step, (low + high) // 2)
-            shorter = bad_beginning(operations, ends[middle], blind, judge)
+            shorter = bad_prefix(operations, ends[middle], without_answer, judge)
             if shorter is None:
                 low = middle
             else:
@@ -92,15 +92,15 @@ def shortest_bad(
     return found
 
 
-def bad_beginning(
+def bad_prefix(
     operations: Sequence[Operation],
     end: float,
-    blind: Callable[[Operation], Operation | None],
+    without_answer: Callable[[Operation], Operation | None],
     judge: Callable[[list[Operation]], Violation | None],
-) -> Beginning[Violation] | None:
+) -> Prefix[Violation] | None:
     """What was known of these operations, in the order of a History, at the time `end`, if something is wrong with it.
 
-    `blind` answers what an operation is that ended later: a copy without its answer, or None if it only looked.
+    `without_answer` makes of an operation that ended later a copy of unknown outcome, or None if it only looked.
     """
     known: list[Operation] = []
     copies: list[Operation] = []
@@ -111,10 +111,10 @@ def bad_beginning(
         if operation.outcome is not OK or operation.end <= end:
             known.append(operation)
             continue
-        copy = blind(operation)
+        copy = without_answer(operation)
         if copy is not None:
             copies.append(copy)
             originals[id(copy)] = operation
     known += copies
     violation = judge(known)
-    return None if violation is None else Beginning(int(end), known, originals, violation)
+    return None if violation is None else Prefix(int(end), known, originals, violation)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from raftlog.linearizability.checker.budget import Budget, Meter
-from raftlog.linearizability.checker.check import check, split
+from raftlog.linearizability.checker.check import check
 from raftlog.linearizability.checker.exact.zones import NotUnique, check_zones
 from raftlog.linearizability.checker.history import OK, History, Operation
 from raftlog.linearizability.checker.log.check import check_log
@@ -18,9 +18,8 @@ from raftlog.linearizability.checker.log.stream import LogCheck
 from raftlog.linearizability.checker.model import Model
 from raftlog.linearizability.checker.models.log import Log
 from raftlog.linearizability.checker.models.register import Register
-from raftlog.linearizability.checker.search import breadth_first, depth_first, frontier
 from raftlog.linearizability.checker.search.search import Search
-from raftlog.linearizability.checker.verdict import Invalid, Status, Unknown
+from raftlog.linearizability.checker.verdict import Status, Unknown
 from tests.linearizability.checker.brute_force import is_linearizable
 from tests.linearizability.checker.objects import WORLDS, World, record
 
@@ -32,12 +31,6 @@ def some_wrong(world: World, random: Random, count: int) -> History:
 
 def searched(model: Model[Any], operations: Sequence[Operation]) -> Status:
     return Search(model, operations).run(Meter(Budget(configurations=500_000)))
-
-
-@pytest.fixture
-def breadth_first_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(depth_first, "_WRONG_TURNS", -(1 << 40))
-    monkeypatch.setattr(depth_first, "_AHEAD", 0)
 
 
 def test_zones_say_what_the_search_says() -> None:
@@ -69,55 +62,6 @@ def test_the_log_check_says_what_the_search_says() -> None:
         assert (violation is None) == (status is Status.VALID), seed
         seen[status] += 1
     assert min(seen[Status.VALID], seen[Status.INVALID]) > 50
-
-
-@pytest.mark.usefixtures("breadth_first_only")
-@pytest.mark.parametrize("name", ["register", "cas-register", "key-value"])
-def test_a_return_among_writes_alone_is_brought_over_as_any_other_is(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world = WORLDS[name]
-    seen = dict.fromkeys(Status, 0)
-    monkeypatch.setattr(breadth_first, "_AHEAD", 0)
-    for seed in range(400):
-        random = Random(seed)
-        clients, wrong = random.randint(2, 12), random.choice((0.0, 0.05))
-        history = record(world, random, count=random.randint(20, 80), clients=clients, wrong=wrong)
-        ends = []
-        for few in (64, -1):
-            monkeypatch.setattr(frontier, "_FEW", few)
-            walked = Search(world.model, history.operations)
-            status = walked.run(Meter(Budget()))
-            held = {state: len(entries) for state, entries in walked.frontier.groups.items()}
-            ends.append((status, status is Status.VALID or walked.refused, held))
-        assert ends[0] == ends[1], seed
-        seen[status] += 1
-    assert min(seen[Status.VALID], seen[Status.INVALID]) > 20, seen
-
-
-@pytest.mark.usefixtures("breadth_first_only")
-@pytest.mark.parametrize("name", ["key-value", "cas-register"])
-def test_forgoing_what_nobody_reads_changes_no_verdict_and_no_beginning_of_a_witness(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world = WORLDS[name]
-    forwent = dict.fromkeys(Status, 0)
-    for seed in range(300):
-        random = Random(seed)
-        unknown, wrong = random.choice((0.0, 0.02)), random.choice((0.0, 0.03))
-        history = record(world, random, count=60, clients=random.randint(2, 6), unknown=unknown, wrong=wrong)
-        told = []
-        for ahead in (0, 32):
-            monkeypatch.setattr(breadth_first, "_AHEAD", ahead)
-            verdict = check(history, world.model)
-            shown = (verdict.witness.prefix_end, verdict.witness.minimal) if isinstance(verdict, Invalid) else None
-            told.append((verdict.status, [part.status for part in verdict.parts], shown))
-        assert told[0] == told[1], seed
-        for operations in split(world.model, history.operations).values():
-            looked = Search(world.model, operations)
-            status = looked.run(Meter(Budget()))
-            forwent[status] += looked.may_be_inexact
-    assert name != "key-value" or min(forwent[Status.VALID], forwent[Status.INVALID]) > 5, forwent
 
 
 @pytest.mark.parametrize("name", sorted({*WORLDS} - {"log", "partial-log", "equal-records"}))

@@ -9,7 +9,7 @@ import pytest
 from raftlog.linearizability.checker.budget import Budget, Meter
 from raftlog.linearizability.checker.check import check
 from raftlog.linearizability.checker.exact.overwritten import check_overwritten
-from raftlog.linearizability.checker.exact.write_counts import check_comebacks
+from raftlog.linearizability.checker.exact.write_counts import check_write_counts
 from raftlog.linearizability.checker.history import INFO, OK, History, HistoryError, Operation, TimeUnit
 from raftlog.linearizability.checker.models.register import CasRegister, Register
 from raftlog.linearizability.checker.parts.parts import RegisterPart, SearchPart
@@ -31,7 +31,7 @@ def read(value: object, call: int, returned: int) -> Operation:
 
 
 def found(*operations: Operation, initial: object = None) -> Operation | None:
-    return check_comebacks(History.of(operations).operations, initial)
+    return check_write_counts(History.of(operations).operations, initial)
 
 
 @pytest.mark.parametrize("name", REGISTERS)
@@ -44,7 +44,7 @@ def test_what_was_called_before_the_answer_that_it_finds_returned_is_what_the_de
             history = record(world, random, count=random.randint(3, 10), clients=3, unknown=0.2, wrong=0.3)
         else:
             history = scramble(world, random, count=random.randint(3, 9))
-        answer = check_comebacks(history.operations)
+        answer = check_write_counts(history.operations)
         if answer is None:
             continue
         assert not is_linearizable(world.model, [one for one in history.operations if one.call <= answer.end]), seed
@@ -61,7 +61,7 @@ def test_it_finds_whatever_was_overwritten(name: str) -> None:
         history = record(world, random, count=random.randint(3, 30), clients=4, unknown=0.1, wrong=0.2)
         if check_overwritten(history.operations) is not None:
             overwritten += 1
-            assert check_comebacks(history.operations) is not None, seed
+            assert check_write_counts(history.operations) is not None, seed
     assert overwritten > 300
 
 
@@ -124,7 +124,7 @@ def test_what_it_finds_is_explained_as_the_search_would_explain_it(name: str) ->
     for seed in range(500):
         random = Random(seed)
         history = record(world, random, count=random.randint(10, 60), clients=4, unknown=0.1, wrong=0.1)
-        if check_comebacks(history.operations) is None or check_overwritten(history.operations) is not None:
+        if check_write_counts(history.operations) is None or check_overwritten(history.operations) is not None:
             continue
         verdict = check(history, world.model)
         assert isinstance(verdict, Invalid), seed

@@ -118,8 +118,8 @@ def test_a_failed_assign_changes_nothing() -> None:
 def test_seeking_forgets_the_place() -> None:
     whole = [(offset, f"v{offset}") for offset in range(5)]
     assert five().poll(2, {"x": whole}).do(2, "seek", [["x", 0]]).poll(2, {"x": whole}).errors() == []
-    beginning = {"keys": ["x"], "position": "beginning"}
-    assert five().poll(2, {"x": whole}).do(2, "assign", beginning).poll(2, {"x": whole}).errors() == []
+    prefix = {"keys": ["x"], "position": "beginning"}
+    assert five().poll(2, {"x": whole}).do(2, "assign", prefix).poll(2, {"x": whole}).errors() == []
     assert five().poll(2, {"x": whole}).do(2, "assign", ["x"]).poll(2, {"x": whole}).errors() == ["nonmonotonic-poll"]
 
 

@@ -180,27 +180,6 @@ def test_what_is_only_wrong_before_the_choices_remembered_is_found_breadth_first
                 assert check(history, model).status is found, seed
 
 
-@pytest.mark.parametrize("name", ["key-value", "cas-register"])
-def test_what_nobody_reads_is_foreseen_to_die_at_the_return_at_which_it_dies(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = WORLDS[name].model
-    invalid = 0
-    for seed in range(150):
-        for part in split(model, some_history(name, seed).operations).values():
-            searches = [Search(model, without(FAIL, part)) for _ in range(2)]
-            told = []
-            for ahead, search in zip((32, 0), searches, strict=True):
-                monkeypatch.setattr(depth_first, "_AHEAD", ahead)
-                told.append(search.run(Meter(Budget())))
-            assert told[0] is told[1], seed
-            looking, blind = searches
-            if told[0] is Status.INVALID and not (looking.may_be_inexact or blind.may_be_inexact):
-                assert looking.refused == blind.refused, seed
-                invalid += looking.explored < blind.explored
-    assert invalid > 5 or name != "key-value"
-
-
 @pytest.mark.parametrize("clients", [30, 300])
 def test_many_clients_at_one_register_take_few_wrong_turns(clients: int) -> None:
     world = WORLDS["cas-register"]
