@@ -1,7 +1,7 @@
 """Log compaction: rewriting the segments of a compacted log so that each key keeps only its newest value.
 
-Knows the order of the work: choose the dirtiest log, read its dirty part into a map of newest offsets, write what is
-left of each group of segments into a new one, and put that in the place of the old ones.
+The order of the work: choose the dirtiest log, read its dirty part into a map of newest offsets, write what is left of
+each group of segments into a new one (`cleaned_segments.py`), and put that in the place of the old ones.
 
 A run is a generator of steps, driven by `drive`: it gives the event loop back every few milliseconds, and whatever
 waits for the disk is done in a thread. The log is appended to, read, truncated and removed meanwhile; a run that finds
@@ -16,14 +16,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Final
 from weakref import WeakKeyDictionary
 
 from raftlog.broker.core.log.cleaned_batches import (
     RECORDS_PER_STEP,
-    CleanedTransactions,
     CleaningRules,
     CleaningStats,
     LastRecord,
@@ -32,6 +30,7 @@ from raftlog.broker.core.log.cleaned_batches import (
     map_batch,
     offload,
 )
+from raftlog.broker.core.log.cleaned_transactions import CleanedTransactions
 from raftlog.broker.core.log.compaction import (
     LONG_MAX,
     CleanableRange,
@@ -39,16 +38,14 @@ from raftlog.broker.core.log.compaction import (
     cleanable_range,
     group_segments,
 )
-from raftlog.broker.core.log.index import RELATIVE_OFFSET_MAX
 from raftlog.broker.core.log.offset_map import DEFAULT_MAP_BYTES, OffsetMap
 from raftlog.broker.core.log.producers import ProducerEntry
 from raftlog.broker.core.log.results import LogDamaged
-from raftlog.broker.core.log.transactions import AbortedTransaction
-from raftlog.broker.ports import Clock, Disk
+from raftlog.broker.ports import Clock
 from raftlog.broker.store.checksums import verify_batch
-from raftlog.broker.store.files import Descriptor, read_exactly
+from raftlog.broker.store.cleaned_segments import CleanedSegments
+from raftlog.broker.store.files import read_exactly
 from raftlog.broker.store.log_storage import FULL_DISK_ERRORS
-from raftlog.broker.store.names import CLEANED_SUFFIX
 from raftlog.broker.store.open_log import OpenLog
 from raftlog.broker.store.partition_log import PartitionLog
 from raftlog.broker.store.segment import Segment
@@ -59,13 +56,8 @@ logger = logging.getLogger("raftlog.cleaner")
 
 READ_BYTES: Final = 64 * 1024
 """Read at once from a segment; a batch that is larger is read whole."""
-WRITE_BYTES: Final = 64 * 1024
-"""Written at once to a new segment."""
 BATCH_COST: Final = 16
 """A batch costs as much as so many records beside its own; a run can be interrupted after RECORDS_PER_STEP of both."""
-SEGMENT_BYTES_LIMIT: Final = 2**31 - 1
-"""Positions in an index are int32. Batches grow a little when they get a delete horizon, so a group may not fit."""
-
 SLICE_SECONDS: Final = 0.002
 """How long a run keeps the event loop before it gives it back: a few requests' worth. It then pauses for as long, so
 that compaction takes at most half of a busy broker."""
@@ -281,7 +273,7 @@ class _Run:
     ) -> Generator[Step, None, None]:
         """Write what is left of the segments into new ones and put these in their place."""
         self._check_unchanged(group)
-        writer = _Writer(self._opened, self._log, group[0].base_offset, self._now_ms)
+        writer = CleanedSegments(self._opened, self._log, group[0].base_offset, self._now_ms)
         transactions.keep_aborted = writer.add_transaction
         try:
             for segment in group:
@@ -297,7 +289,7 @@ class _Run:
             writer.discard()
 
     def _copy(
-        self, segment: Segment, writer: _Writer, rules: CleaningRules, transactions: CleanedTransactions
+        self, segment: Segment, writer: CleanedSegments, rules: CleaningRules, transactions: CleanedTransactions
     ) -> Generator[Step, None, None]:
         """Write what is left of one segment."""
         position = 0
@@ -314,7 +306,7 @@ class _Run:
                     yield None
             self._check_unchanged((segment,))
 
-    def _replace(self, group: list[Segment], writer: _Writer) -> Generator[Step, None, None]:
+    def _replace(self, group: list[Segment], writer: CleanedSegments) -> Generator[Step, None, None]:
         opened = self._opened
         decided = False
         try:
@@ -378,77 +370,6 @@ class _Run:
         # Opened here, because the cache of open files belongs to the event loop; kept open by the reference.
         descriptor = segment.descriptor()
         return (yield from offload(partial(read_exactly, self._disk, descriptor.fd, size, position), OSError))
-
-
-class _Writer:
-    """New segments under their `.cleaned` names; a second one only where one cannot take a whole group."""
-
-    def __init__(self, opened: OpenLog, log: PartitionLog, base_offset: int, now_ms: int) -> None:
-        self._opened = opened
-        self._log = log
-        self._now_ms = now_ms
-        self.segments = [_new_segment(opened, base_offset, now_ms)]
-        self._waiting: list[bytes | bytearray | memoryview] = []
-        self._headers: list[tuple[int, BatchHeader]] = []
-        self._waiting_bytes = 0
-        self._index_is_full = False
-
-    def add(self, header: BatchHeader, batch: bytes | bytearray | memoryview) -> None:
-        """Append a batch. Raises OSError."""
-        segment = self.segments[-1]
-        if (
-            self._index_is_full
-            or segment.size + self._waiting_bytes + header.size > SEGMENT_BYTES_LIMIT
-            or header.last_offset - segment.base_offset > RELATIVE_OFFSET_MAX
-        ):
-            self._write()
-            segment.finish()
-            self.segments.append(_new_segment(self._opened, header.base_offset, self._now_ms))
-            self._index_is_full = False
-        self._headers.append((self._waiting_bytes, header))
-        self._waiting.append(batch)
-        self._waiting_bytes += header.size
-        if self._waiting_bytes >= WRITE_BYTES:
-            self._write()
-
-    def add_transaction(self, transaction: AbortedTransaction) -> None:
-        """Keep an entry of the transaction index, in the segment that its marker goes to. Raises OSError."""
-        self.segments[-1].transactions.add(transaction)
-
-    def _write(self) -> None:
-        if self._headers:
-            data = b"".join(self._waiting)
-            config, segment = self._log.config, self.segments[-1]
-            segment.append_run(data, self._headers, config.index_interval_bytes)
-            self._index_is_full = segment.is_full(config.segment_index_bytes)
-            self._waiting, self._headers, self._waiting_bytes = [], [], 0
-
-    def finish(self, changed_ms: int) -> Generator[Step, None, None]:
-        """Everything is in the files and on stable storage. Raises OSError."""
-        self._write()
-        for segment in self.segments:
-            segment.finish()
-            # What a segment is as old as, for retention, if it has no timestamps.
-            segment.changed_ms = changed_ms
-            files = (segment.descriptor(), segment.offsets.file.open(), segment.times.file.open())
-            yield from offload(partial(_sync_all, self._opened.store.disk, files), OSError)
-
-    def discard(self) -> None:
-        """Remove the segments that have not taken their place; a start would."""
-        for segment in self.segments:
-            with suppress(OSError):
-                segment.remove()
-        self.segments = []
-
-
-def _new_segment(opened: OpenLog, base_offset: int, now_ms: int) -> Segment:
-    """An empty segment under a name that a restart removes. Raises OSError."""
-    return Segment.create(opened.store.files, opened.directory, base_offset, now_ms=now_ms, suffix=CLEANED_SUFFIX)
-
-
-def _sync_all(disk: Disk, descriptors: Sequence[Descriptor]) -> None:
-    for descriptor in descriptors:
-        disk.sync(descriptor.fd)
 
 
 def last_records(producers: Iterable[ProducerEntry]) -> dict[int, LastRecord]:

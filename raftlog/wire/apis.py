@@ -1,7 +1,7 @@
 """Kafka's APIs: key, name, versions, and where their messages are.
 
-Knows what Kafka 4.3 serves of each API. Does not know which of them a broker of ours serves, and loads the
-message definitions of an API only when they are asked for.
+Of each API what Kafka 4.3 serves, which may be more than a broker of ours does. The message definitions of an API are
+loaded when they are asked for.
 """
 
 from __future__ import annotations

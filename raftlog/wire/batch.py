@@ -1,7 +1,6 @@
 """Record batches of format version 2: the unit that is produced, stored, replicated and fetched (KIP-98).
 
-Knows the 61-byte header, its checksum, and how header, codec and records fit together. Formats 0 and 1, which Kafka 4
-no longer accepts from clients (KIP-724), are recognised and refused.
+Formats 0 and 1, which Kafka 4 no longer accepts from clients (KIP-724), are recognised and refused.
 
     0  base offset      int64     17 checksum          uint32    43 producer id     int64
     8  length after it  int32     21 attributes        int16     51 producer epoch  int16

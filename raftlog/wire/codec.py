@@ -1,7 +1,4 @@
-"""Messages to bytes and back: the only door to the compiled encoders and decoders.
-
-Does not know headers, frames or sockets.
-"""
+"""Messages to bytes and back, without header and frame: the only door to the compiled encoders and decoders."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Writes the decoder of one message at one version, as a straight-line Python function.
-
-Does not know a single message: it reads their definitions.
+"""Writes the decoder of one message at one version, from its definition, as a straight-line Python function.
 
 The function is `decode(data, pos, exact=True) -> message`. What makes it fast: everything that depends on the version
 is decided here and not there; neighbouring fields of a fixed width, with the length of what follows them, are

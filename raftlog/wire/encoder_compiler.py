@@ -1,6 +1,4 @@
-"""Writes the encoder of one message at one version, as a straight-line Python function.
-
-Does not know a single message: it reads their definitions.
+"""Writes the encoder of one message at one version, from its definition, as a straight-line Python function.
 
 The function is `encode(message, parts, output) -> output`: it appends to the bytearray `output`, and returns
 the bytearray that takes what follows. Large byte fields are not copied: what was written so far and the field

@@ -1,7 +1,5 @@
 """What can go wrong on the wire: Kafka's error codes, and the exceptions of the codec.
 
-Does not know which API answers which code, nor what a broker or a client does about one.
-
 Three kinds of failure are kept apart: an expected outcome travels as an `ErrorCode` in a reply, a peer that
 breaks the protocol raises `RemoteProtocolError` and loses its connection, and a mistake of our own raises
 `InvariantViolation` (or `NotEncodable` where a caller asked for bytes that do not exist).

@@ -1,7 +1,4 @@
-"""Request and response headers.
-
-Does not know frames (the four length bytes) or bodies.
-"""
+"""Request and response headers: what stands between the length of a frame and the message itself."""
 
 from __future__ import annotations
 

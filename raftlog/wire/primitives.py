@@ -1,7 +1,7 @@
 """What compiled encoders and decoders call at run time: tagged fields to skip, tables of packers.
 
-Does not know messages or fields: a complaint is a `Malformed` with no name in it, and raftlog.wire.codec finds out from
-the traceback which field was being read.
+A complaint is a `Malformed` with no name in it; raftlog.wire.codec finds out from the traceback which field was being
+read.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How a Kafka message is written down as a Python class: fields, their types, versions, tags and defaults.
 
-Knows the vocabulary of Kafka's message definitions (KIP-482 for flexible versions and tagged fields) and
-makes classes with `__slots__` out of them. Does not know how a value looks in bytes: the two compilers do.
+The vocabulary is that of Kafka's message definitions (KIP-482 for flexible versions and tagged fields); classes with
+`__slots__` are made out of them. How a value looks in bytes is the two compilers' business.
 
 A message is a class, and reads like Kafka's own documentation:
 

@@ -1,8 +1,7 @@
 """Writes the source of one Python function, and remembers which message field each line is about.
 
-Knows indentation, names and `exec`. Does not know Kafka. The two compilers write straight-line functions with
-it; that a line knows its field costs nothing at run time, and turns a traceback into
-"topics.partitions.leader_id".
+The two compilers write straight-line functions with it; that a line knows its field costs nothing at run time, and
+turns a traceback into "topics.partitions.leader_id".
 """
 
 from __future__ import annotations

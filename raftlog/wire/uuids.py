@@ -1,6 +1,6 @@
 """Kafka's text form of a 16-byte id: base64url without padding, 22 characters.
 
-Does not know what an id stands for, and makes no ids: they need randomness, which a core does not have.
+No ids are made here: that needs randomness, which a core does not have.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What compaction makes of one batch: nothing, the same bytes, fewer records, or an empty batch.
 
-Knows which records stay (the newest of each key), how long tombstones and transaction markers do (KIP-534, KIP-98), and
-what a producer's last batch is kept for.
+Of each key the newest record stays; tombstones and transaction markers stay for a time (KIP-534, KIP-98), and a
+producer's last batch as long as the producer may come back.
 
 Everything that takes long is a generator of steps, so that whoever drives it can do other things in between.
 """
@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from functools import partial
-from heapq import heappop, heappush
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
+from raftlog.broker.core.log.cleaned_transactions import CleanedTransactions
 from raftlog.broker.core.log.offset_map import OffsetMap
-from raftlog.broker.core.log.transactions import AbortedTransaction
 from raftlog.wire.batch import (
     ATTRIBUTES_OFFSET,
     CODEC_MASK,
@@ -29,7 +28,7 @@ from raftlog.wire.batch import (
 )
 from raftlog.wire.checksum import Buffer, crc32c
 from raftlog.wire.compression import compress
-from raftlog.wire.control import ControlType, control_type
+from raftlog.wire.control import control_type
 from raftlog.wire.records import RecordScan, RecordSpan, decode_records, rebase_records, scan_records
 
 RECORDS_PER_STEP: Final = 256
@@ -72,63 +71,6 @@ class LastRecord(NamedTuple):
 
     last_data_offset: int
     producer_epoch: int
-
-
-class CleanedTransactions:
-    """The transactions that a walk through the log is in, all of them decided: they lie below the last stable offset.
-
-    Feed it every batch in order, once. `keep_aborted` is called for each aborted transaction whose marker stays.
-    """
-
-    def __init__(self, keep_aborted: Callable[[AbortedTransaction], None] | None = None) -> None:
-        self.keep_aborted = keep_aborted
-        self._coming: list[tuple[int, AbortedTransaction]] = []
-        # By producer id; the second is whether one of its batches was met on this walk.
-        self._aborted: dict[int, tuple[AbortedTransaction, bool]] = {}
-        self._committed: set[int] = set()
-
-    def add_aborted(self, transactions: Iterable[AbortedTransaction]) -> None:
-        """Aborted transactions that overlap what is walked next; those that are known already do no harm."""
-        for transaction in transactions:
-            heappush(self._coming, (transaction.first_offset, transaction))
-
-    def on_data(self, header: BatchHeader) -> bool:
-        """Whether the batch belongs to an aborted transaction, and so can go at once."""
-        self._begin_up_to(header.last_offset)
-        if not header.is_transactional:
-            return False
-        aborted = self._aborted.get(header.producer_id)
-        if aborted is None:
-            self._committed.add(header.producer_id)
-            return False
-        self._aborted[header.producer_id] = (aborted[0], True)
-        return True
-
-    def on_control(self, header: BatchHeader, kind: int | None) -> bool:
-        """Whether a control batch has nothing left to say: no batch of its transaction was met on this walk.
-
-        `kind` is the ControlType of its record, None if compaction has emptied it.
-        """
-        self._begin_up_to(header.last_offset)
-        if kind is None:
-            return True
-        if kind == ControlType.COMMIT:
-            met = header.producer_id in self._committed
-            self._committed.discard(header.producer_id)
-            return not met
-        if kind != ControlType.ABORT:
-            return False
-        aborted, met = self._aborted.pop(header.producer_id, (None, False))
-        if aborted is None or not met:
-            return True
-        if self.keep_aborted is not None:
-            self.keep_aborted(aborted)
-        return False
-
-    def _begin_up_to(self, offset: int) -> None:
-        while self._coming and self._coming[0][0] <= offset:
-            _, transaction = heappop(self._coming)
-            self._aborted.setdefault(transaction.producer_id, (transaction, False))
 
 
 class CleaningStats:

@@ -1,6 +1,5 @@
-"""Which part of a log is to be compacted, when, and into how many segments (cleanup.policy=compact).
-
-Knows Kafka's rules: dirty ratio, compaction lags, grouping of small segments.
+"""Which part of a log is to be compacted, when, and into how many segments (cleanup.policy=compact): Kafka's rules of
+dirty ratio, compaction lags and grouping of small segments.
 
 A log is a clean part, in which each key is there once, a dirty part behind it, and what may not be touched yet:
 the active segment, what is not decided, and what is too young.

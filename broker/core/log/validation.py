@@ -1,6 +1,6 @@
 """What a leader checks of a batch before it takes it, and the few cases in which it has to change it.
 
-Knows the rules of Kafka's brokers for a produce payload (KIP-32, KIP-98, KIP-467, KIP-724, KIP-937).
+The rules are those of Kafka's brokers for a produce payload (KIP-32, KIP-98, KIP-467, KIP-724, KIP-937).
 
 `check_batch` is the hot path: one unpacking of the header, a dozen comparisons and one checksum, however many
 records there are. A batch is unpacked only where the topic asks for it (another compression, keys for

@@ -468,9 +468,20 @@ def test_a_full_disk_leaves_the_log_as_it_was() -> None:
 def test_a_group_that_does_not_fit_in_one_segment_is_given_two(monkeypatch: pytest.MonkeyPatch) -> None:
     world = busy_log()
     values = world.values()
-    monkeypatch.setattr("raftlog.broker.store.cleaner.SEGMENT_BYTES_LIMIT", 250)
+    monkeypatch.setattr("raftlog.broker.store.cleaned_segments.SEGMENT_BYTES_LIMIT", 250)
     world.compact()
     assert world.values() == values
     assert all(isinstance(segment, Segment) for segment in world.log.opened.segments)
     world.log.check_invariants()
     assert world.reopened().values() == values
+
+
+def test_the_transaction_index_of_a_new_segment_is_synced_with_it() -> None:
+    world = CompactedLog()
+    world.append(("a", "1"), producer_id=7, transactional=True)
+    world.end_transaction(7, committed=False)
+    while len(world.log.opened.segments) < 3:
+        world.append(("b", "1"))
+    assert world.compact()
+    indexes = [file for name, file in world.disk.names.items() if name.endswith(".txnindex")]
+    assert indexes and all(file.content and file.durable == file.content for file in indexes)

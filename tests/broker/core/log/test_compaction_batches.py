@@ -10,7 +10,6 @@ from typing import TypeVar
 import pytest
 
 from raftlog.broker.core.log.cleaned_batches import (
-    CleanedTransactions,
     CleaningRules,
     CleaningStats,
     LastRecord,
@@ -18,6 +17,7 @@ from raftlog.broker.core.log.cleaned_batches import (
     clean_batch,
     map_batch,
 )
+from raftlog.broker.core.log.cleaned_transactions import CleanedTransactions
 from raftlog.broker.core.log.offset_map import OffsetMap
 from raftlog.broker.core.log.transactions import AbortedTransaction
 from raftlog.wire.batch import (
