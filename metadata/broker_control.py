@@ -27,6 +27,7 @@ from raftlog.metadata.records import (
     ResourceType,
 )
 from raftlog.wire.errors import ErrorCode
+from raftlog.wire.ids import BrokerEpoch
 
 PRODUCER_IDS_PER_BLOCK = 1000
 """Kafka's block size: one metadata commit for a thousand producers."""
@@ -84,7 +85,7 @@ def register_broker(
     problem = _foreign_directory(image, command)
     if problem is not None:
         return Decision((), BrokerRegistered(ErrorCode.INVALID_REGISTRATION, problem, NO_EPOCH))
-    epoch = image.last_broker_epoch + 1
+    epoch = BrokerEpoch(image.last_broker_epoch + 1)
     registration = RegisterBrokerRecord(
         broker_id=command.broker_id,
         incarnation_id=command.incarnation_id,

@@ -39,6 +39,7 @@ from raftlog.metadata.records import (
     UnregisterBrokerRecord,
 )
 from raftlog.wire.errors import ErrorCode
+from raftlog.wire.ids import PartitionEpoch
 
 # -- heartbeats ------------------------------------------------------------------------------------
 
@@ -302,5 +303,5 @@ def _assign(
     if gone and moved.last_known_leader == broker_id:
         after = (after or moved)._replace(last_known_leader=NO_LEADER)
     final = after or moved
-    changed[index] = final._replace(partition_epoch=topic.partitions[index].partition_epoch + 1)
+    changed[index] = final._replace(partition_epoch=PartitionEpoch(topic.partitions[index].partition_epoch + 1))
     return ErrorCode.NONE

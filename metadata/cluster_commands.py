@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import ClassVar, NamedTuple
 
-from raftlog.metadata.commands import Command
+from raftlog.metadata.commands import NO_EPOCH, Command
 from raftlog.metadata.records import PartitionState
 from raftlog.wire.errors import ErrorCode
+from raftlog.wire.ids import BrokerEpoch, LeaderEpoch, PartitionEpoch
 
 # -- brokers ---------------------------------------------------------------------------------------
 
@@ -25,7 +26,7 @@ class BrokerHeartbeat(Command["HeartbeatAnswer"]):
     """
 
     broker_id: int
-    broker_epoch: int
+    broker_epoch: BrokerEpoch
     metadata_offset: int
     want_fence: bool = False
     want_shut_down: bool = False
@@ -60,7 +61,7 @@ class FenceBrokers(Command["BrokersFenced"]):
     A broker that has registered again since is left alone. Answered by BrokersFenced.
     """
 
-    brokers: tuple[tuple[int, int], ...]
+    brokers: tuple[tuple[int, BrokerEpoch], ...]
 
     repeatable: ClassVar[bool] = True
 
@@ -100,7 +101,7 @@ class AssignDirectories(Command["DirectoriesAssigned"]):
     """A broker says in which of its directories replicas lie (KIP-858). Answered by DirectoriesAssigned, in order."""
 
     broker_id: int
-    broker_epoch: int
+    broker_epoch: BrokerEpoch
     assignments: tuple[DirectoryAssignment, ...]
 
     repeatable: ClassVar[bool] = True
@@ -132,7 +133,7 @@ class IsrMember(NamedTuple):
     """A member of a proposed ISR, and the epoch with which the leader knows it (KIP-903); -1: not known."""
 
     broker_id: int
-    broker_epoch: int = -1
+    broker_epoch: BrokerEpoch = NO_EPOCH
 
 
 class IsrProposal(NamedTuple):
@@ -140,8 +141,8 @@ class IsrProposal(NamedTuple):
 
     topic_id: bytes
     index: int  # type: ignore[assignment]  # hides tuple.index
-    leader_epoch: int
-    partition_epoch: int
+    leader_epoch: LeaderEpoch
+    partition_epoch: PartitionEpoch
     isr: tuple[IsrMember, ...]
     leader_recovering: bool = False
 
@@ -151,7 +152,7 @@ class AlterPartitions(Command["PartitionsAltered"]):
     """ISR changes that a leader proposes. Answered by PartitionsAltered, in the same order."""
 
     broker_id: int
-    broker_epoch: int
+    broker_epoch: BrokerEpoch
     proposals: tuple[IsrProposal, ...]
 
     repeatable: ClassVar[bool] = True

@@ -119,6 +119,7 @@ def _fields(kind: type) -> Reader:
 
 
 def _reader(annotation: Any) -> Reader:
+    annotation = getattr(annotation, "__supertype__", annotation)  # what a NewType is made of
     origin = get_origin(annotation)
     if origin in (types.UnionType, Union):
         return _union(get_args(annotation))

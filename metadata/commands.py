@@ -15,9 +15,10 @@ from typing import ClassVar, Generic, NamedTuple, TypeVar
 
 from raftlog.metadata.records import Endpoint, FeatureRange
 from raftlog.wire.errors import ErrorCode
+from raftlog.wire.ids import BrokerEpoch
 
 ZERO_ID = bytes(16)
-NO_EPOCH = -1
+NO_EPOCH = BrokerEpoch(-1)
 USE_DEFAULT = -1
 """For partition counts and replication factors: what the broker's configuration says."""
 
@@ -86,7 +87,7 @@ class RegisterBroker(Command["BrokerRegistered"]):
     directories: tuple[bytes, ...] = ()
     cluster_id: str | None = None
     fenced: bool = False
-    previous_broker_epoch: int = NO_EPOCH
+    previous_broker_epoch: BrokerEpoch = NO_EPOCH
     log_survived: bool = False
     previous_is_alive: bool = False
     features: tuple[FeatureRange, ...] = ()
@@ -103,7 +104,7 @@ class BrokerRegistered(NamedTuple):
 
     error: ErrorCode
     message: str | None
-    broker_epoch: int
+    broker_epoch: BrokerEpoch
 
 
 class NewTopic(NamedTuple):
@@ -259,7 +260,7 @@ class AllocateProducerIds(Command["ProducerIdsAllocated"]):
     """A block of producer ids for one broker. Answered by ProducerIdsAllocated."""
 
     broker_id: int
-    broker_epoch: int
+    broker_epoch: BrokerEpoch
 
     repeatable: ClassVar[bool] = True
 

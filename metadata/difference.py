@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from raftlog.metadata.commands import NO_EPOCH
 from raftlog.metadata.image import MetadataImage, TopicImage
 from raftlog.metadata.records import (
     ClusterRecord,
@@ -35,7 +36,7 @@ def records_between(before: MetadataImage, after: MetadataImage) -> Iterator[Rec
     if after.last_broker_epoch > before.last_broker_epoch:
         yield LastBrokerEpochRecord(after.last_broker_epoch)
     if after.next_producer_id > before.next_producer_id:
-        yield ProducerIdsRecord(_NOBODY, _NOBODY, after.next_producer_id)
+        yield ProducerIdsRecord(_NOBODY, NO_EPOCH, after.next_producer_id)
     for topic_id in before.topics_by_id:
         if topic_id not in after.topics_by_id:
             yield RemoveTopicRecord(topic_id)

@@ -18,6 +18,7 @@ from raftlog.metadata.config_definition import Value
 from raftlog.metadata.decision import Environment
 from raftlog.metadata.image import BrokerRegistration, MetadataImage, PartitionState
 from raftlog.metadata.records import NO_LEADER, ResourceType
+from raftlog.wire.ids import LeaderEpoch, PartitionEpoch
 
 NO_DIRECTORY = bytes(16)
 """A replica whose directory is not known, or is the only one of its broker."""
@@ -153,7 +154,7 @@ def change(
     after = PartitionState(
         index=state.index,
         leader=leader,
-        leader_epoch=state.leader_epoch + (leader != state.leader or unclean or taken_away),
+        leader_epoch=LeaderEpoch(state.leader_epoch + (leader != state.leader or unclean or taken_away)),
         partition_epoch=state.partition_epoch,
         replicas=replicas,
         isr=isr,
@@ -164,7 +165,7 @@ def change(
         last_known_leader=_last_known_leader(state, leader),
         leader_recovering=unclean or recovering,
     )
-    return None if after == state else after._replace(partition_epoch=state.partition_epoch + 1)
+    return None if after == state else after._replace(partition_epoch=PartitionEpoch(state.partition_epoch + 1))
 
 
 def _complete_reassignment(

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from raftlog.metadata.persistent_map import PersistentMap, bucket_of_bytes, bucket_of_string
 from raftlog.metadata.records import NO_LEADER, Endpoint, FeatureRange, PartitionState, ResourceType
+from raftlog.wire.ids import BrokerEpoch
 
 __all__ = [
     "EMPTY_CONFIGS",
@@ -27,6 +28,9 @@ ConfigKey = tuple[ResourceType, str]
 brokers.
 """
 
+NO_BROKER_YET = BrokerEpoch(0)
+"""Epochs of brokers begin at 1."""
+
 EMPTY_CONFIGS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -35,7 +39,7 @@ class BrokerRegistration(NamedTuple):
 
     broker_id: int
     incarnation_id: bytes
-    epoch: int
+    epoch: BrokerEpoch
     endpoints: tuple[Endpoint, ...]
     rack: str | None
     fenced: bool
@@ -100,7 +104,7 @@ class MetadataImage:
     configs: PersistentMap[ConfigKey, Mapping[str, str]] = field(default_factory=_no_configs)
     features: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     next_producer_id: int = 0
-    last_broker_epoch: int = 0
+    last_broker_epoch: BrokerEpoch = NO_BROKER_YET
     # Names with '.' or '_', keyed by the name that they share in metric names: "a.b" and "a_b" both under
     # "a_b".
     colliding_names: PersistentMap[str, str] = field(default_factory=_no_names)

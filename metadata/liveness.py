@@ -18,6 +18,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from raftlog.wire.ids import BrokerEpoch
+
 DEFAULT_SESSION_MS = 2000
 LOST_CONNECTION_GRACE_MS = 120
 """Long enough for a connection that broke to be made again (a few milliseconds, and a busy machine), short beside the
@@ -38,7 +40,7 @@ class Silence(NamedTuple):
     """A broker that counts as dead, and why."""
 
     broker_id: int
-    broker_epoch: int
+    broker_epoch: BrokerEpoch
     reason: str
 
 
@@ -47,7 +49,7 @@ class _Seen:
 
     __slots__ = ("deadline_ms", "epoch", "grace_ends_ms", "heard", "heard_ms")
 
-    def __init__(self, epoch: int, heard_ms: int, deadline_ms: int, heard: bool) -> None:
+    def __init__(self, epoch: BrokerEpoch, heard_ms: int, deadline_ms: int, heard: bool) -> None:
         self.epoch = epoch
         self.heard = heard
         self.heard_ms = heard_ms
@@ -76,7 +78,9 @@ class Liveness:
         self._disconnected.clear()
         self._last_tick_ms = now_ms
 
-    def watch(self, broker_id: int, broker_epoch: int, now_ms: int, silent_ms: int = 0, *, heard: bool = True) -> None:
+    def watch(
+        self, broker_id: int, broker_epoch: BrokerEpoch, now_ms: int, silent_ms: int = 0, *, heard: bool = True
+    ) -> None:
         """A broker that is not fenced. Nothing happens if it is watched in this epoch already.
 
         `silent_ms`: for how long it is known to have said nothing, not even to this node's quorum. `heard`: whether it
@@ -94,7 +98,7 @@ class Liveness:
         """It is fenced, or not registered any more."""
         self._seen.pop(broker_id, None)
 
-    def heard(self, broker_id: int, broker_epoch: int, now_ms: int) -> None:
+    def heard(self, broker_id: int, broker_epoch: BrokerEpoch, now_ms: int) -> None:
         """A heartbeat came. One of an older epoch proves nothing about the newer one."""
         seen = self._seen.get(broker_id)
         if seen is not None and seen.epoch == broker_epoch:

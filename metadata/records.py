@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import NamedTuple
 
+from raftlog.wire.ids import BrokerEpoch, LeaderEpoch, PartitionEpoch
+
 NO_LEADER = -1
 
 
@@ -44,8 +46,8 @@ class PartitionState(NamedTuple):
 
     index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
     leader: int
-    leader_epoch: int
-    partition_epoch: int
+    leader_epoch: LeaderEpoch
+    partition_epoch: PartitionEpoch
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
     directories: tuple[bytes, ...] = ()
@@ -84,7 +86,7 @@ class RegisterBrokerRecord(NamedTuple):
 
     broker_id: int
     incarnation_id: bytes
-    epoch: int
+    epoch: BrokerEpoch
     endpoints: tuple[Endpoint, ...]
     rack: str | None
     fenced: bool
@@ -98,7 +100,7 @@ class BrokerChangeRecord(NamedTuple):
     """
 
     broker_id: int
-    epoch: int
+    epoch: BrokerEpoch
     fenced: bool | None = None
     in_controlled_shutdown: bool | None = None
     directories: tuple[bytes, ...] | None = None
@@ -109,13 +111,13 @@ class UnregisterBrokerRecord(NamedTuple):
     """A broker left for good."""
 
     broker_id: int
-    epoch: int
+    epoch: BrokerEpoch
 
 
 class LastBrokerEpochRecord(NamedTuple):
     """The highest broker epoch ever given out, so that it is not given out again after its broker has left."""
 
-    epoch: int
+    epoch: BrokerEpoch
 
 
 class TopicRecord(NamedTuple):
@@ -171,7 +173,7 @@ class ProducerIdsRecord(NamedTuple):
     """
 
     broker_id: int
-    broker_epoch: int
+    broker_epoch: BrokerEpoch
     next_producer_id: int
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from raftlog.metadata.codec import decode_records, encode_records
+from raftlog.metadata.commands import NO_EPOCH
 from raftlog.metadata.delta import MetadataDelta
 from raftlog.metadata.image import BrokerRegistration, MetadataImage
 from raftlog.metadata.records import (
@@ -36,7 +37,7 @@ def snapshot_records(image: MetadataImage) -> Iterator[Record]:
         yield FeatureLevelRecord(name, level)
     yield from _brokers(image)
     if image.next_producer_id:
-        yield ProducerIdsRecord(_NOBODY, _NOBODY, image.next_producer_id)
+        yield ProducerIdsRecord(_NOBODY, NO_EPOCH, image.next_producer_id)
     for topic in image.topics.values():
         # A huge topic goes out in slices, so that a chunk has a bound.
         first = topic.partitions[:PARTITIONS_PER_CHUNK]

@@ -36,6 +36,7 @@ from raftlog.metadata.topic_names import (
     topic_name_error,
 )
 from raftlog.wire.errors import ErrorCode
+from raftlog.wire.ids import LeaderEpoch, PartitionEpoch
 
 MAX_PARTITIONS_PER_REQUEST = 10_000
 """Kafka's limit: a request becomes one log entry, and an entry has to have a bound."""
@@ -218,7 +219,7 @@ def _new_partition(image: MetadataImage, index: int, replicas: tuple[int, ...]) 
     isr = tuple(broker for broker in replicas if image.is_usable(broker))
     if len(isr) == len(replicas):
         isr = replicas  # one tuple instead of two, ten thousand times
-    return PartitionState(index, isr[0], 0, 0, replicas, isr)
+    return PartitionState(index, isr[0], LeaderEpoch(0), PartitionEpoch(0), replicas, isr)
 
 
 def _repeated(names: Iterable[str]) -> frozenset[str]:

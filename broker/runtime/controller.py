@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 from raftlog.broker.runtime.metadata_loader import Listener, MetadataLoader
 from raftlog.broker.runtime.pending_changes import PendingChanges
 from raftlog.metadata.commands import (
+    NO_EPOCH,
     AllocateProducerIds,
     BrokerRegistered,
     Command,
@@ -29,6 +30,7 @@ from raftlog.metadata.image import MetadataImage
 from raftlog.metadata.topic_names import INTERNAL_TOPICS
 from raftlog.raft.seam import MetadataLog, NotLeader, ProposalFailed, QuorumStatus
 from raftlog.wire.errors import ErrorCode
+from raftlog.wire.ids import BrokerEpoch
 
 if TYPE_CHECKING:
     from raftlog.broker.runtime.forwarding import Forwarding
@@ -76,7 +78,7 @@ class Controller:
         self._internal_topics = internal_topics or {}
         self._pending = PendingChanges(metadata_log)
         self._loader = MetadataLoader(metadata_log, self._pending)
-        self._broker_epoch = -1
+        self._broker_epoch = NO_EPOCH
         self._next_producer_id = 0
         self._end_of_producer_ids = 0
         self._producer_ids = asyncio.Lock()
@@ -106,7 +108,7 @@ class Controller:
         return self._log.leader_id
 
     @property
-    def broker_epoch(self) -> int:
+    def broker_epoch(self) -> BrokerEpoch:
         """The epoch of this broker's registration, or -1 before it."""
         return self._broker_epoch
 

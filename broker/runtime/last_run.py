@@ -11,16 +11,16 @@ from __future__ import annotations
 import json
 from typing import NamedTuple
 
+from raftlog.metadata.commands import NO_EPOCH
 from raftlog.raft.files import Files
+from raftlog.wire.ids import BrokerEpoch
 
 NAME = "last-run.json"
-NO_EPOCH = -1
-
 
 class LastRun(NamedTuple):
     """`broker_epoch`: NO_EPOCH when nothing is known."""
 
-    broker_epoch: int = NO_EPOCH
+    broker_epoch: BrokerEpoch = NO_EPOCH
     boot_id: str = ""
 
 
@@ -30,7 +30,7 @@ def read_last_run(files: Files, directory: str) -> LastRun:
         if NAME not in files.list_directory(directory):
             return LastRun()
         found = json.loads(files.read(f"{directory}/{NAME}"))
-        return LastRun(int(found["broker_epoch"]), str(found["boot_id"]))
+        return LastRun(BrokerEpoch(int(found["broker_epoch"])), str(found["boot_id"]))
     except (OSError, ValueError, KeyError, TypeError):
         return LastRun()
 

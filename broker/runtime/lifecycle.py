@@ -21,6 +21,7 @@ from raftlog.broker.runtime.failures import CannotStart
 from raftlog.metadata.cluster_commands import BrokerHeartbeat, HeartbeatAnswer
 from raftlog.metadata.commands import NO_EPOCH, RegisterBroker
 from raftlog.wire.errors import ErrorCode
+from raftlog.wire.ids import BrokerEpoch
 
 log = logging.getLogger("raftlog.lifecycle")
 
@@ -77,12 +78,12 @@ class BrokerLifecycle:
         self._wake = asyncio.Event()
         self._stopped: asyncio.Future[None] = self._loop.create_future()
         self._task: asyncio.Task[None] | None = None
-        self.on_registered: Callable[[int], None] | None = None
+        self.on_registered: Callable[[BrokerEpoch], None] | None = None
         self.wants_fence: Callable[[], bool] = _never
 
     # -- joining -----------------------------------------------------------------------------------
 
-    async def register(self) -> int:
+    async def register(self) -> BrokerEpoch:
         """Register until the cluster takes this broker; its epoch. Raises CannotStart."""
         deadline: float | None = None
         logged = ""

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from raftlog.broker.runtime.controller import Controller
     from raftlog.broker.store.log_manager import LogManager
     from raftlog.broker.store.store import UnavailableLog
+    from raftlog.wire.ids import BrokerEpoch
 
 log = logging.getLogger("raftlog.broker")
 
@@ -132,7 +133,7 @@ class Membership:
         self._reports = DirectoryReports(self._controller, logs, config.node_id)
         await self._lifecycle.register()
 
-    def _remember(self, broker_epoch: int) -> None:
+    def _remember(self, broker_epoch: BrokerEpoch) -> None:
         """Note under which epoch this run serves; or take away all notes, when they would prove too much.
 
         Until that succeeds it is tried again. Meanwhile the note of an earlier run may be there: it proves what it

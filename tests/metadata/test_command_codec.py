@@ -38,6 +38,7 @@ COMMANDS: list[Any] = [
 
 def values(annotation: Any) -> st.SearchStrategy[Any]:
     """Values of an annotated type, numbers within 64 bits."""
+    annotation = getattr(annotation, "__supertype__", annotation)
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin in (types.UnionType, typing.Union):
         return st.one_of(*(st.none() if a is type(None) else values(a) for a in arguments))

@@ -25,9 +25,10 @@ from typing import NamedTuple, Protocol, TypeAlias
 from raftlog.metadata.cluster_commands import IsrMember, IsrProposal
 from raftlog.metadata.records import PartitionState
 from raftlog.wire.errors import ErrorCode, InvariantViolation
+from raftlog.wire.ids import BrokerEpoch, PartitionEpoch
 
 NO_OFFSET = -1
-NO_EPOCH = -1
+NO_EPOCH = BrokerEpoch(-1)
 
 
 class Contact(Protocol):
@@ -133,11 +134,11 @@ _WAITS = (
     ErrorCode.NEW_LEADER_ELECTED,
 )
 
-Eligible: TypeAlias = Callable[[int, int], bool]
+Eligible: TypeAlias = Callable[[int, BrokerEpoch], bool]
 """Whether a broker (its id, the epoch under which it fetches) may be in an ISR now: registered under that epoch,
 neither fenced nor shutting down (KIP-841, KIP-903)."""
 
-CurrentEpoch: TypeAlias = Callable[[int], int]
+CurrentEpoch: TypeAlias = Callable[[int], BrokerEpoch]
 """The epoch under which the metadata have a broker registered, -1 if it is not."""
 
 
@@ -183,7 +184,7 @@ class Leadership:
         # The least ISR with which the high watermark moves: min.insync.replicas, but not more than there are replicas.
         self.min_isr = 1
         self.state: IsrState = SETTLED
-        self.partition_epoch = NO_EPOCH
+        self.partition_epoch = PartitionEpoch(-1)
         self.isr: tuple[int, ...] = ()
         self.recovering = False
         self.followers: dict[int, Follower] = {}
@@ -230,7 +231,7 @@ class Leadership:
 
     # What the followers say --------------------------------------------------------------------------
 
-    def follower(self, broker_id: int, broker_epoch: int) -> Follower | ErrorCode:
+    def follower(self, broker_id: int, broker_epoch: BrokerEpoch) -> Follower | ErrorCode:
         """The follower that a fetch in our leader epoch comes from, or why it is refused.
 
         A fetch of an earlier life of the broker (KIP-903) says nothing about what it has now. Who is not among the
@@ -352,7 +353,7 @@ class Leadership:
             isr=tuple(IsrMember(broker_id, self._epoch_of(broker_id)) for broker_id in isr),
         )
 
-    def _epoch_of(self, broker_id: int) -> int:
+    def _epoch_of(self, broker_id: int) -> BrokerEpoch:
         if broker_id == self._terms.node_id:
             return self._terms.broker_epoch(broker_id)
         follower = self.followers.get(broker_id)

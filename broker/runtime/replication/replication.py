@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from raftlog.metadata.delta import MetadataDelta
     from raftlog.metadata.image import MetadataImage
     from raftlog.metadata.records import PartitionState
+    from raftlog.wire.ids import BrokerEpoch
 
 log = logging.getLogger("raftlog.replication")
 
@@ -41,7 +42,7 @@ class Replication:
         settings: ReplicationSettings,
         alter_partitions: AlterPartitions,
         *,
-        registered_epoch: Callable[[], int],
+        registered_epoch: Callable[[], BrokerEpoch],
     ) -> None:
         """`alter_partitions` takes ISR proposals to the controller; `registered_epoch` is the epoch under which this
         process has registered, -1 before.
@@ -89,13 +90,13 @@ class Replication:
                 everybody, own = image.configs_of(kind, ""), image.configs_of(kind, str(self._node_id))
                 self.throttles.set_rates({**everybody, **own})
 
-    def _is_eligible(self, broker_id: int, broker_epoch: int) -> bool:
+    def _is_eligible(self, broker_id: int, broker_epoch: BrokerEpoch) -> bool:
         image = self._image
         if image is None or not image.is_usable(broker_id):
             return False
         return broker_epoch in (NO_EPOCH, image.brokers[broker_id].epoch)
 
-    def _broker_epoch(self, broker_id: int) -> int:
+    def _broker_epoch(self, broker_id: int) -> BrokerEpoch:
         broker = self._image.brokers.get(broker_id) if self._image is not None else None
         return NO_EPOCH if broker is None else broker.epoch
 
@@ -139,7 +140,7 @@ class Replication:
         epoch = self._registered_epoch()
         return epoch >= 0 and self._broker_epoch(self._node_id) == epoch
 
-    def _own_epoch(self) -> int:
+    def _own_epoch(self) -> BrokerEpoch:
         return self._broker_epoch(self._node_id)
 
     def _connect(self, fetcher: Fetcher) -> None:
