@@ -13,7 +13,7 @@ from raftlog.broker.runtime.follower_reads import FollowerReads
 from raftlog.broker.runtime.partition_read import PartitionRead
 from raftlog.broker.runtime.session_watches import SessionWatches
 from raftlog.broker.runtime.timer_wheel import LAZY_FROM_SECONDS, TimerWheel
-from raftlog.wire.errors import ErrorCode
+from raftlog.wire.errors import ErrorCode, InvariantViolation
 from raftlog.wire.messages.fetch import FetchRequest
 
 if TYPE_CHECKING:
@@ -30,7 +30,11 @@ _NOT_DELAYED = -1
 
 
 class FetchService:
-    """The fetch sessions of this broker, and the fetches that wait. `bytes_max`: fetch.max.bytes."""
+    """The fetch sessions of this broker, and the fetches that wait. `bytes_max`: fetch.max.bytes.
+
+    Invariants: a session is in `delayed` exactly when it is waiting; partitions that a session releases are watched no
+    more.
+    """
 
     def __init__(
         self,
@@ -161,6 +165,15 @@ class FetchService:
             elif read.is_news:
                 reads.append(read)
         return reads
+
+
+    def check_invariants(self) -> None:
+        """Raises InvariantViolation if what this and the sessions promise does not hold."""
+        self.sessions.check_invariants()
+        if self.sessions.released:
+            raise InvariantViolation(f"{self.sessions.released} are watched for nobody")
+        if self.delayed_count < len(self.delayed) or not all(session.is_waiting for session in self.delayed):
+            raise InvariantViolation(f"{self.delayed_count} delayed fetches, of {len(self.delayed)} sessions")
 
 
 class DelayedFetch:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from raftlog.broker.core.log.results import AppendOrigin, AppendResult
 from raftlog.broker.runtime.delayed_operation import DelayedOperation, Mark, OffsetWait
 from raftlog.metadata.records import NO_LEADER
-from raftlog.wire.errors import ErrorCode
+from raftlog.wire.errors import ErrorCode, InvariantViolation
 
 if TYPE_CHECKING:
     from raftlog.broker.core.replica.leadership import Follower, Leadership
@@ -272,6 +272,16 @@ class Partition:
         if epoch < 0 or epoch == self.leader_epoch:
             return ErrorCode.NONE
         return ErrorCode.FENCED_LEADER_EPOCH if epoch < self.leader_epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
+
+    def check_invariants(self) -> None:
+        """Raises InvariantViolation if what the class promises does not hold."""
+        log = self.log
+        if self.read_error is ErrorCode.NONE and log.is_open:
+            marks = log.log_start_offset, log.last_stable_offset, log.high_watermark, log.log_end_offset
+            if list(marks) != sorted(marks):
+                raise InvariantViolation(f"{self!r}: log start, stable, committed and end are {marks}")
+        if self.leadership is not None and self.error is not ErrorCode.NONE:
+            raise InvariantViolation(f"{self!r} has followers and does not lead: {self.error.name}")
 
     # Followers ---------------------------------------------------------------------------------------
 

@@ -213,6 +213,13 @@ class PartitionManager:
             topic.unopened[index] = reason
             log.error("partition=%s-%d cannot be opened: %s", topic.image.name, index, reason)
 
+    def check_invariants(self) -> None:
+        """Raises InvariantViolation if what partitions, or replication, promise does not hold."""
+        for partition in self.open_partitions():
+            partition.check_invariants()
+        if self._replication is not None:
+            self._replication.check_invariants()
+
     # ── roles ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def _take_role(self, partition: Partition, state: PartitionState) -> None:

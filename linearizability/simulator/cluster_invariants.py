@@ -19,7 +19,7 @@ from raftlog.linearizability.simulator.world import World
 from raftlog.metadata.image import MetadataImage
 from raftlog.metadata.records import NO_LEADER, PartitionState
 from raftlog.wire.batch import iterate_batches
-from raftlog.wire.errors import ErrorCode
+from raftlog.wire.errors import ErrorCode, InvariantViolation
 
 Key = tuple[str, int, bytes]
 """Topic, partition and topic id: a topic that was made again under its name is another one."""
@@ -94,6 +94,11 @@ class ClusterInvariants:
         if broker._has_logs:
             for partition in broker.partitions.open_partitions():
                 self._look_at_replica(loop.node, broker, partition)
+            try:
+                broker.partitions.check_invariants()
+                broker.fetches.check_invariants()
+            except InvariantViolation as violation:
+                self._fail("broker", f"{loop.node}: {violation}")
         if broker._groups is not None:
             try:
                 broker._groups.check_invariants()

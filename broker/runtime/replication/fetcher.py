@@ -20,7 +20,7 @@ from raftlog.broker.runtime.replication.link import Link
 from raftlog.broker.runtime.replication.locating import Locator
 from raftlog.broker.runtime.replication.partition_fetch_state import PartitionFetchState, is_diverging
 from raftlog.broker.runtime.replication.settings import FetcherSettings
-from raftlog.wire.errors import ErrorCode
+from raftlog.wire.errors import ErrorCode, InvariantViolation
 from raftlog.wire.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -331,6 +331,19 @@ class Fetcher:
         """Called now and then: an answer that is long overdue ends the connection."""
         if self.link.is_overdue(self._settings.socket_timeout_ms / 1000):
             self.link.give_up(f"no answer within {self._settings.socket_timeout_ms} ms")
+
+    def check_invariants(self) -> None:
+        """Raises InvariantViolation if what the class promises does not hold."""
+        for followed in self._partitions.values():
+            followed.check_invariants()
+        in_session = sum(followed.in_session for followed in self._partitions.values())
+        if in_session != self._in_session:
+            raise InvariantViolation(f"{in_session} partitions in the session, counted as {self._in_session}")
+        for followed in self._changed:
+            if self._partitions.get(followed.key) is not followed or followed.state is not ReplicaState.FETCHING:
+                raise InvariantViolation(f"{followed!r} is to be named while it is {followed.state.value}")
+        if not 0 <= self._under_way <= (REQUESTS_MAX if self._session_epoch else 1):
+            raise InvariantViolation(f"{self._under_way} requests under way, session epoch {self._session_epoch}")
 
     def close(self) -> None:
         """Stop all of it."""

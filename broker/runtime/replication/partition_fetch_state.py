@@ -15,7 +15,7 @@ from raftlog.broker.core.replica.following import (
     state_after,
     truncation_offset,
 )
-from raftlog.wire.errors import ErrorCode
+from raftlog.wire.errors import ErrorCode, InvariantViolation
 from raftlog.wire.messages.fetch import EpochEndOffset, FetchPartition, PartitionData
 
 if TYPE_CHECKING:
@@ -52,6 +52,9 @@ class PartitionFetchState:
     `sent` is the position that the leader knows since the request `sent_in`: log end and epoch of the last record. A
     response counts only while both are what they were, and if it is to that request or a later one, because a request
     may have overtaken the response to the one before it.
+
+    Invariants: only what is FETCHING is in the session; a timer is set exactly while WAITING, and `truncation` while
+    TRUNCATING.
     """
 
     __slots__ = (
@@ -218,6 +221,15 @@ class PartitionFetchState:
         except LogUnavailable as failure:
             return self._failed(str(failure))
         return ReplicaState.FETCHING
+
+    def check_invariants(self) -> None:
+        """Raises InvariantViolation if what the class promises does not hold."""
+        if self.in_session and self.state is not ReplicaState.FETCHING:
+            raise InvariantViolation(f"{self!r} is in the session while it is {self.state.value}")
+        if (self.state is ReplicaState.WAITING) is not (self.timer is not None):
+            raise InvariantViolation(f"{self!r} is {self.state.value}, with the timer {self.timer}")
+        if (self.state is ReplicaState.TRUNCATING) is not (self.truncation is not None):
+            raise InvariantViolation(f"{self!r} is {self.state.value}, and is to be truncated: {self.truncation}")
 
     def stop(self) -> None:
         """Nothing more is to be done."""

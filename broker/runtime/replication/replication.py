@@ -254,6 +254,13 @@ class Replication:
             if leadership is not None:
                 yield partition, leadership
 
+    def check_invariants(self) -> None:
+        """Raises InvariantViolation if a fetcher or a leadership does not keep what it promises."""
+        for fetcher in self._fetchers.values():
+            fetcher.check_invariants()
+        for _, leadership in self._leaderships():
+            leadership.check_invariants()
+
     def close(self) -> None:
         """Stop fetching and looking."""
         if self._timer is not None:

@@ -160,6 +160,8 @@ class Broker:
     def kill(self) -> None:
         """As kill -9: nothing is flushed or said, connections break."""
         self.is_running = False
+        self.partitions.check_invariants()
+        self.fetches.check_invariants()
         self.replication.close()
         self.server.close()
         for log in self.logs:
@@ -170,6 +172,8 @@ class Broker:
     async def stop(self) -> None:
         """In order."""
         self.is_running = False
+        self.partitions.check_invariants()
+        self.fetches.check_invariants()
         self.replication.close()
         self.fetches.answer_all()
         self.server.close()

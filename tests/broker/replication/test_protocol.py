@@ -161,6 +161,7 @@ def test_a_consumer_reads_from_the_replica_in_its_rack(tmp_path: Path) -> None:
             assert closest_replica(leadership, "b", 0, leader_rack="a", rack_of=racks.get) == 3
             leadership.isr = (1, 2)
             assert closest_replica(leadership, "b", 0, leader_rack="a", rack_of=racks.get) == 2
+            leadership.isr = (1, 2, 3)
 
     run(story)
 
