@@ -35,6 +35,7 @@ _ISOLATION_LEVELS = (0, _READ_COMMITTED)
 # A range that is not longer is read and sent with its frame in one call, which is cheaper than sendfile.
 _INLINE_BYTES_MAX = 16 * 1024
 
+_NONE = ErrorCode.NONE
 _LED_ELSEWHERE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 _SESSIONS_SINCE = 7
 _NO_REPLICA_ID_SINCE = 15
@@ -104,13 +105,12 @@ class FetchReply(PendingReply):
     def send(self, reads: list[PartitionRead]) -> None:
         """Send what was read."""
         nodes: Sequence[NodeAddress] = ()
-        if self._version >= _LEADERS_SINCE and any(read.error in _LED_ELSEWHERE for read in reads):
-            nodes = self._find_leaders(reads)
-        for read in reads:
-            _read_if_short(read)
-        pieces = encode_fetch_reply(
-            self._version, self.correlation_id, ErrorCode.NONE, self._session_id, reads, nodes=nodes
-        )
+        if reads:
+            if self._version >= _LEADERS_SINCE and any(read.error in _LED_ELSEWHERE for read in reads):
+                nodes = self._find_leaders(reads)
+            for read in reads:
+                _read_if_short(read)
+        pieces = encode_fetch_reply(self._version, self.correlation_id, _NONE, self._session_id, reads, nodes=nodes)
         if self.delayed is None:
             self._client.reply(pieces)
         else:

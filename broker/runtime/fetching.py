@@ -99,7 +99,8 @@ class FetchService:
         for read in reads:
             read.note_sent()
         respond(reads)
-        self.end_request(session)
+        if session.session_id == NO_SESSION:
+            self.end_request(session)
 
     def answer_all(self) -> None:
         """Answer every fetch that waits with what there is: the broker stops."""
@@ -254,9 +255,11 @@ class DelayedFetch:
         """Answer with what there is. Called when the deadline has let go of it."""
         self._ended()
         service, session = self._service, self._session
-        is_idle = not session.ready and not session.dirty and not self._params.whole_answer
-        reads = [] if is_idle else service.read_all(session, self._params, ends=True)[0]
-        service.complete(session, reads, self._respond)
+        if session.ready or session.dirty or self._params.whole_answer:
+            service.complete(session, service.read_all(session, self._params, ends=True)[0], self._respond)
+        else:
+            # An idle client in its session: there is nothing to note or to end.
+            self._respond([])
 
     def complete_early(self) -> None:
         """Answer with what there is, before the time."""

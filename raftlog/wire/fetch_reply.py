@@ -25,6 +25,7 @@ _TOP = Struct(">ihi")  # throttle time, error, session id (v7+)
 _THROTTLE = Struct(">i")
 # A whole frame that says nothing, but for its zeros: length, correlation id, session id, no topics.
 _NOTHING = Struct(">ii7xiBx")
+_NOTHING_LENGTH = _NOTHING.size - 4
 _PARTITION = Struct(">ihqqq")  # index, error, high watermark, last stable offset, log start offset (v5+)
 _PARTITION_V4 = Struct(">ihqq")
 _INT32 = Struct(">i")
@@ -100,8 +101,8 @@ def encode_fetch_reply(
 ) -> list[Any]:
     """The whole frame, with its length and header: buffers, and the ranges among the records as they were given."""
     flexible = version >= _FLEXIBLE_FROM
-    if flexible and not reads and error is ErrorCode.NONE:
-        return [_NOTHING.pack(_NOTHING.size - _INT32.size, correlation_id, session_id, 1)]
+    if flexible and not reads and not error:
+        return [_NOTHING.pack(_NOTHING_LENGTH, correlation_id, session_id, 1)]
     by_topic: dict[Topic, list[PartitionReply]] = {}
     for read in reads:
         by_topic.setdefault(read.entry.topic, []).append(read)

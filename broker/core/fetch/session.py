@@ -298,7 +298,7 @@ class FetchSessions:
         """It is now the one that was used last, and the next request carries the next epoch (1 follows the highest)."""
         # A follower may learn its epoch after its first fetches.
         session.replica_epoch = replica_epoch
-        if session.session_id in self._left or session.is_follower or now_ms - session.last_used_ms >= _ORDER_MS:
+        if now_ms - session.last_used_ms >= _ORDER_MS or session.is_follower or self._left:
             session.last_used_ms = now_ms
             self._left.pop(session.session_id, None)
             if self._sessions.pop(session.session_id, None) is not None:
