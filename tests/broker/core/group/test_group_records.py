@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 
 from raftlog.broker.core.coordinator.loading import CoordinatorLogReader
-from raftlog.broker.core.coordinator.placement import coordinator_partition, java_hash
 from raftlog.broker.core.group.records import (
     CommittedOffset,
     CoordinatorRecord,
@@ -19,8 +18,7 @@ from raftlog.broker.core.group.records import (
     decode_record,
     encode_record,
 )
-from raftlog.wire.batch import CorruptRecord, Record, decode_batch, encode_batch, iterate_batches
-from raftlog.wire.compression import Compression
+from raftlog.wire.batch import Record, decode_batch, iterate_batches
 from raftlog.wire.internal import encode_internal
 from raftlog.wire.internal.offset_commit import OffsetCommitKey, OffsetCommitValue
 from raftlog.wire.schema import ZERO_UUID
@@ -123,60 +121,6 @@ def test_records_of_other_protocols_are_passed_over() -> None:
     assert decode_record(b"\x00\x03\x00\x01g", b"\x00\x00") is None
 
 
-def test_groups_are_placed_as_kafka_places_them() -> None:
-    """Seen in a Kafka 4.3.1 with fifty partitions."""
-    placed = {name: coordinator_partition(name, 50) for name in ("g1", "simple", "", "neg", "nm", "j1", "j2", "ret")}
-    assert placed == {"g1": 42, "simple": 26, "": 0, "neg": 44, "nm": 19, "j1": 35, "j2": 36, "ret": 1}
-    assert java_hash("polygenelubricants") == -(1 << 31)
-    assert coordinator_partition("polygenelubricants", 50) == 0
-    assert java_hash("äöü😀") == java_hash("äöü\ud83d\ude00")
-
-
-def batches(*records: CoordinatorRecord, start: int = 0, **options: object) -> bytes:
-    encoded = [encode_record(record) for record in records]
-    return encode_batch(
-        [Record(start + i, 1_000, key, value) for i, (key, value) in enumerate(encoded)],
-        base_offset=start,
-        **options,  # type: ignore[arg-type]
-    )
-
-
-def survivors(reader: CoordinatorLogReader) -> list[CoordinatorRecord | None]:
-    return [decode_record(key, value) for key, value in reader.survivors()]
-
-
-def test_of_all_records_with_one_key_the_last_is_left() -> None:
-    def commit(offset: int | None, partition: int = 0) -> OffsetRecord:
-        return OffsetRecord("g", "t", partition, None if offset is None else CommittedOffset(offset))
-
-    reader = CoordinatorLogReader(0)
-    reader.feed(batches(commit(1), commit(2), commit(5, partition=1)))
-    reader.feed(batches(commit(3), commit(None, partition=1), start=3, compression=Compression.GZIP))
-    assert reader.next_offset == 5
-    assert survivors(reader) == [commit(3)]
-    assert reader.records_read == 5
-
-
-def test_a_batch_that_is_cut_short_is_left_for_the_next_read() -> None:
-    one, two = batches(OffsetRecord("g", "t", 0, None)), batches(OffsetRecord("g", "t", 1, None), start=1)
-    reader = CoordinatorLogReader(0)
-    reader.feed(one + two[:-1])
-    assert reader.next_offset == 1
-    reader.feed(two)
-    assert reader.next_offset == 2
-
-
-def test_a_log_with_transactional_commits_or_without_keys_is_refused() -> None:
-    with pytest.raises(UnreadableRecord, match="transaction"):
-        record = OffsetRecord("g", "t", 0, None)
-        batch = batches(record, producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
-        CoordinatorLogReader(0).feed(batch)
-    with pytest.raises(UnreadableRecord, match="without a key"):
-        CoordinatorLogReader(0).feed(encode_batch([Record(0, 0, None, b"x")]))
-    with pytest.raises(CorruptRecord):
-        CoordinatorLogReader(0).feed(bytes(100))
-
-
 def kafka_records() -> list[Record]:
     return [r for at, header in iterate_batches(KAFKA_LOG) for r in decode_batch(KAFKA_LOG[at : at + header.size])]
 
@@ -194,7 +138,8 @@ def test_what_kafka_wrote_is_what_we_write() -> None:
 def test_a_group_that_kafka_wrote_is_understood() -> None:
     reader = CoordinatorLogReader(0)
     reader.feed(KAFKA_LOG)
-    group, offset = sorted(survivors(reader), key=lambda record: isinstance(record, OffsetRecord))
+    left = [decode_record(key, value) for key, value in reader.survivors()]
+    group, offset = sorted(left, key=lambda record: isinstance(record, OffsetRecord))
     assert isinstance(group, GroupRecord) and isinstance(offset, OffsetRecord)
     assert group.value == GroupMetadata("consumer", 2, None, None, 1795229928871, ())
     assert offset.value is not None
