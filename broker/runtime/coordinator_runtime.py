@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from raftlog.broker.runtime.coordinator_host import CoordinatorHost, CoordinatorPartition
     from raftlog.metadata.delta import MetadataDelta
     from raftlog.metadata.image import MetadataImage, TopicImage
+    from raftlog.wire.ids import LeaderEpoch
 
 log = logging.getLogger("raftlog.coordinator")
 
@@ -163,7 +164,7 @@ class CoordinatorRuntime(ABC, Generic[H]):
         if self._to_load:
             self.spawn(self._load_in_background())
 
-    def _epoch_led(self, index: int) -> int | None:
+    def _epoch_led(self, index: int) -> LeaderEpoch | None:
         """The epoch in which this broker leads the partition, or None."""
         topic = self._topic
         if topic is None or not 0 <= index < len(topic.partitions):

@@ -23,6 +23,7 @@ from raftlog.broker.core.group.shard import GroupCoordinatorShard
 from raftlog.broker.core.group.state import GroupState
 from raftlog.metadata.image import MetadataImage, TopicImage
 from raftlog.wire.errors import ErrorCode
+from raftlog.wire.ids import LeaderEpoch, Offset
 from raftlog.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestTopic,
@@ -42,7 +43,7 @@ from raftlog.wire.schema import ZERO_UUID
 TOPIC_IDS_FROM = 10
 # From this version on a group that is not there is called so (KIP-848).
 GROUP_NOT_FOUND_FROM = 9
-NO_OFFSET = -1
+NO_OFFSET, NO_EPOCH = Offset(-1), LeaderEpoch(-1)
 NO_RETENTION_TIME = -1
 INT64_MAX = (1 << 63) - 1
 
@@ -109,8 +110,8 @@ def commit_offsets(
                         found.name,
                         index,
                         CommittedOffset(
-                            partition.committed_offset,
-                            partition.committed_leader_epoch,
+                            Offset(partition.committed_offset),
+                            LeaderEpoch(partition.committed_leader_epoch),
                             metadata,
                             now.wall_ms,
                             expires_ms,
@@ -166,8 +167,8 @@ class FetchedOffset(NamedTuple):
     """What is known of one partition; `offset` is NO_OFFSET when nothing was committed for it."""
 
     partition: int
-    offset: int
-    leader_epoch: int
+    offset: Offset
+    leader_epoch: LeaderEpoch
     metadata: str
     error: ErrorCode
 
@@ -213,7 +214,7 @@ def _fetched(partition: int, known: CommittedOffset | None, topic_id: bytes) -> 
 
 
 def _no_offset(partition: int, error: ErrorCode) -> FetchedOffset:
-    return FetchedOffset(partition, NO_OFFSET, -1, "", error)
+    return FetchedOffset(partition, NO_OFFSET, NO_EPOCH, "", error)
 
 
 # --- OffsetDelete

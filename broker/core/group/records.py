@@ -17,6 +17,7 @@ from typing import NamedTuple
 from raftlog.broker.core.coordinator.loading import UnreadableRecord
 from raftlog.wire import internal
 from raftlog.wire.errors import RemoteProtocolError
+from raftlog.wire.ids import LeaderEpoch, Offset
 from raftlog.wire.internal.group_metadata import GroupMetadataKey, GroupMetadataValue
 from raftlog.wire.internal.group_metadata import MemberMetadata as MemberMetadataValue
 from raftlog.wire.internal.offset_commit import OffsetCommitValue
@@ -29,8 +30,8 @@ NO_EXPIRY = -1
 class CommittedOffset(NamedTuple):
     """A committed offset. Times in ms since 1970; `expire_timestamp_ms` is NO_EXPIRY unless the client set one."""
 
-    offset: int
-    leader_epoch: int = -1
+    offset: Offset
+    leader_epoch: LeaderEpoch = LeaderEpoch(-1)
     metadata: str = ""
     commit_timestamp_ms: int = -1
     expire_timestamp_ms: int = NO_EXPIRY
@@ -217,8 +218,8 @@ def _decode_offset(value: bytes) -> CommittedOffset:
             return CommittedOffset(offset, leader_epoch, metadata, timestamp)
     decoded = internal.decode_internal(OffsetCommitValue, value)
     return CommittedOffset(
-        decoded.offset,
-        decoded.leader_epoch,
+        Offset(decoded.offset),
+        LeaderEpoch(decoded.leader_epoch),
         decoded.metadata,
         decoded.commit_timestamp,
         decoded.expire_timestamp,
