@@ -20,6 +20,8 @@ from raftlog.linearizability.checker.verdict import Invalid, Status, Valid
 from tests.linearizability.checker.brute_force import is_linearizable
 from tests.linearizability.checker.objects import WORLDS, World, scramble
 
+pytestmark = pytest.mark.long
+
 HISTORIES = 100_000 if os.environ.get("RAFTLOG_CHECK_DEEP") else 2_000
 EXPLAIN_EVERY = 4
 

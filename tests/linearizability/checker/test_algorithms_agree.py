@@ -23,6 +23,8 @@ from raftlog.linearizability.checker.verdict import Status, Unknown
 from tests.linearizability.checker.brute_force import is_linearizable
 from tests.linearizability.checker.objects import WORLDS, World, record
 
+pytestmark = pytest.mark.long
+
 
 def some_wrong(world: World, random: Random, count: int) -> History:
     wrong = random.choice((0.0, 0.02, 0.1))

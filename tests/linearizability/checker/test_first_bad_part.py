@@ -25,6 +25,8 @@ from raftlog.linearizability.checker.verdict import Invalid, Status
 from tests.linearizability.checker.objects import WORLDS, scramble_several
 from tests.linearizability.checker.test_against_brute_force import first_bad_return
 
+pytestmark = pytest.mark.long
+
 HISTORIES = 5_000 if os.environ.get("RAFTLOG_CHECK_DEEP") else 200
 
 

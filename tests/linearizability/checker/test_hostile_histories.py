@@ -21,6 +21,8 @@ from raftlog.linearizability.checker.online import check_online
 from raftlog.linearizability.checker.page import render_html, render_text, report_of
 from raftlog.linearizability.checker.verdict import Invalid, Unknown, Valid
 
+pytestmark = pytest.mark.long
+
 DEEP: Any = 1
 for _ in range(60):
     DEEP = [DEEP]

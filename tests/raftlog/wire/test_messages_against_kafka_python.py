@@ -14,6 +14,8 @@ from raftlog.wire.messages.api_versions import ApiVersionsResponse
 from raftlog.wire.schema import ZERO_UUID, Field, Kind, Message, Struct
 from tests.raftlog.wire.message_values import API_MESSAGES, name_of, present_fields, structs, versions_of
 
+pytestmark = pytest.mark.long
+
 
 def their_class(cls: type[Message]) -> Any:
     modules = (admin, consumer, metadata, producer, sasl)

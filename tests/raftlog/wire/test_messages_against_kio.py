@@ -21,6 +21,8 @@ from raftlog.wire.codec import decode, encode
 from raftlog.wire.schema import ZERO_UUID, Field, Kind, Message, Struct
 from tests.raftlog.wire.message_values import API_MESSAGES, map_structs, name_of, present_fields, structs, versions_of
 
+pytestmark = pytest.mark.long
+
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 # kio gives times as datetime and timedelta, whose ranges are smaller than an int64.
 TIME_MAX = 2**46

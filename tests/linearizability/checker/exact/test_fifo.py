@@ -15,6 +15,8 @@ from raftlog.linearizability.checker.verdict import Invalid, Valid
 from tests.linearizability.checker.brute_force import is_linearizable
 from tests.linearizability.checker.test_against_brute_force import assert_explains
 
+pytestmark = pytest.mark.long
+
 HISTORIES = 100_000 if os.environ.get("RAFTLOG_CHECK_DEEP") else 3_000
 
 

@@ -12,6 +12,8 @@ from raftlog.linearizability.checker.kafka import Judgement, KafkaOptions, analy
 from tests.linearizability.checker.kafka.service import Service
 from tests.linearizability.checker.kafka.story import DEEP, Story
 
+pytestmark = pytest.mark.long
+
 HISTORIES = 25_000 if DEEP else 250  # in each part
 
 

@@ -18,6 +18,8 @@ from raftlog.linearizability.checker.search.search import Search
 from raftlog.linearizability.checker.verdict import Invalid, Status, Valid
 from tests.linearizability.checker.objects import WORLDS, record
 
+pytestmark = pytest.mark.long
+
 SEARCHED = sorted({*WORLDS} - {"log", "partial-log", "equal-records"})
 
 
