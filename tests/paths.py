@@ -1,7 +1,9 @@
-"""Where things lie: the tree, and the peers and reference data that may lie beside it."""
+"""Where things lie: the tree, and the peers and reference data that may lie beside it; and how to read it."""
 
 from __future__ import annotations
 
+import ast
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -11,3 +13,9 @@ KAFKA = SHARED / "peers" / "kafka" / "kafka"
 KAFKA_JARS = SHARED / "peers" / "kafka" / "libs"
 KAFKA_PROTOCOL = SHARED / "kafka-protocol"
 HISTORIES = SHARED / "histories"
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    """The syntax tree of a source file, which several tests look at."""
+    return ast.parse(path.read_text())

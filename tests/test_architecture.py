@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
-from tests.paths import ROOT
+from tests.paths import ROOT, parsed
 
 FOLDERS = ("raftlog", "metadata", "broker", "client", "pipeline", "linearizability", "benchmarks")
 
@@ -71,9 +72,10 @@ def source_files() -> list[Path]:
     return found
 
 
+@cache
 def imports_of(path: Path) -> list[tuple[str, int, bool]]:
     """(module, line, whether it is imported when the module is) for each import statement."""
-    tree = ast.parse(path.read_text())
+    tree = parsed(path)
     found: list[tuple[str, int, bool]] = []
 
     def walk(node: ast.AST, at_load: bool) -> None:
@@ -180,6 +182,6 @@ def test_every_module_says_what_it_knows() -> None:
     silent = [
         str(path.relative_to(ROOT))
         for path in MODULES.values()
-        if path.name != "__init__.py" and not ast.get_docstring(ast.parse(path.read_text()))
+        if path.name != "__init__.py" and not ast.get_docstring(parsed(path))
     ]
     assert not silent, "modules without a docstring: " + ", ".join(silent)

@@ -9,7 +9,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.paths import ROOT
+from tests.paths import ROOT, parsed
 from tests.test_architecture import MODULES
 
 FILE_LINES_MAX = 500
@@ -28,7 +28,7 @@ _NESTING = (ast.If, ast.For, ast.While, ast.Try, ast.With, ast.Match, ast.AsyncF
 
 def functions() -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
     for path in MODULES.values():
-        tree = ast.parse(path.read_text())
+        tree = parsed(path)
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 yield f"{path.relative_to(ROOT)}::{node.name}", node
@@ -101,7 +101,7 @@ def test_no_test_sleeps() -> None:
         f"{path.relative_to(ROOT)}:{node.lineno}"
         for path in TESTS
         if path != WAITS and VIRTUAL_TIME not in path.parents
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(parsed(path))
         if isinstance(node, ast.Call) and is_a_sleep(node)
     ]
     assert not wrong, f"wait for a condition (tests/waiting.py) instead of for time: {wrong}"
