@@ -17,12 +17,12 @@ from raftlog.broker.api.dispatcher import Dispatcher
 from raftlog.broker.core.fetch.session import FetchSessions
 from raftlog.broker.core.log.config import LogConfig
 from raftlog.broker.descriptors import shares
+from raftlog.broker.runtime.clock_check import ClockCheck, NodeClock
 from raftlog.broker.runtime.contact import QuorumWatch, Suspects
 from raftlog.broker.runtime.dynamic_configs import DynamicConfigs
 from raftlog.broker.runtime.failures import CannotStart
 from raftlog.broker.runtime.fetching import FetchService
 from raftlog.broker.runtime.group_coordinator import GroupCoordinator
-from raftlog.broker.runtime.leader_check import LeaderCheck, NodeFacts
 from raftlog.broker.runtime.opening import open_controller, random_id
 from raftlog.broker.runtime.partition_manager import PartitionManager
 from raftlog.broker.runtime.timer_wheel import TimerWheel
@@ -63,7 +63,7 @@ class Broker:
         self.loop = asyncio.get_running_loop()
         self.controller = open_controller(config, platform)
         if self.controller.forwarding is not None:
-            self.controller.forwarding.own_facts = self._facts
+            self.controller.forwarding.own_clock = self._own_clock
         self.listeners = listeners or KafkaListeners(config)
         self.stopping = asyncio.Event()
         self.failure: BaseException | None = None
@@ -79,7 +79,7 @@ class Broker:
         self._health: HealthServer | None = None
         self._suspects = Suspects(self.loop.time, self.controller.log.hung_up)
         self._quorum_watch: QuorumWatch | None = None
-        self._leader_check: asyncio.Task[None] | None = None
+        self._clock_check: asyncio.Task[None] | None = None
         self._reports: DirectoryReports | None = None
 
     # -- starting ----------------------------------------------------------------------------------
@@ -131,11 +131,11 @@ class Broker:
         watch.begin()
         forwarding = self.controller.forwarding
         if forwarding is not None:
-            check = LeaderCheck(self._facts, forwarding.leaders_facts, self.loop.time)
-            self._leader_check = self.loop.create_task(check.run())
+            check = ClockCheck(self._own_clock, forwarding.leaders_clock, self.loop.time)
+            self._clock_check = self.loop.create_task(check.run())
 
-    def _facts(self) -> NodeFacts:
-        return NodeFacts(self.config.node_id, self.clock.now_ms())
+    def _own_clock(self) -> NodeClock:
+        return NodeClock(self.config.node_id, self.clock.now_ms())
 
     def _warn_of_another_min_isr(self) -> None:
         of_cluster = self.config.resolver.broker_value(self.controller.image, MIN_ISR)
@@ -299,8 +299,8 @@ class Broker:
         log.info("stopping")
         if self._quorum_watch is not None:
             self._quorum_watch.end()
-        if self._leader_check is not None:
-            self._leader_check.cancel()
+        if self._clock_check is not None:
+            self._clock_check.cancel()
         if self.membership is not None:
             await self.membership.leave()
         self.listeners.stop_accepting()

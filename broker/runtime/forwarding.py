@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar, assert_never
 
 import msgpack
 
-from raftlog.broker.runtime.leader_check import NodeFacts
+from raftlog.broker.runtime.clock_check import NodeClock
 from raftlog.metadata.command_codec import (
     MalformedCommand,
     decode_answer,
@@ -40,7 +40,7 @@ class Request(IntEnum):
     ADD_VOTER = 3
     REMOVE_VOTER = 4
     TRANSFER_LEADERSHIP = 5
-    FACTS = 6
+    CLOCK = 6
 
 
 class Answered(NamedTuple):
@@ -57,7 +57,7 @@ class Forwarding:
         """`execute` decides and commits a command here. Raises NotLeader and ProposalFailed."""
         self._log = log
         self._execute = execute
-        self.own_facts: Callable[[], NodeFacts] = lambda: NodeFacts(log.node_id, 0)
+        self.own_clock: Callable[[], NodeClock] = lambda: NodeClock(log.node_id, 0)
         log.on_request(self._answer)
 
     # -- asking ------------------------------------------------------------------------------------
@@ -94,13 +94,13 @@ class Forwarding:
         _, leader_id = await self._ask(ASK_SECONDS_MAX, Request.TRANSFER_LEADERSHIP, to)
         return int(leader_id)
 
-    async def leaders_facts(self) -> NodeFacts:
+    async def leaders_clock(self) -> NodeClock:
         """What the leader says of itself. Raises NotLeader, ProposalFailed."""
         if self._log.is_leader:
-            return self.own_facts()
-        _, *facts = await self._ask(ASK_SECONDS_MAX, Request.FACTS)
+            return self.own_clock()
+        _, *fields = await self._ask(ASK_SECONDS_MAX, Request.CLOCK)
         # A newer leader may say more.
-        return NodeFacts(*map(int, facts[: len(NodeFacts._fields)]))
+        return NodeClock(*map(int, fields[: len(NodeClock._fields)]))
 
     async def _ask(self, timeout_seconds: float, kind: Request, *parts: Any) -> tuple[Any, ...]:
         data = await self._log.ask_leader(msgpack.packb((kind, *parts)), timeout_seconds)
@@ -140,8 +140,8 @@ class Forwarding:
                 await self._log.add_voter(*arguments)
             case Request.REMOVE_VOTER:
                 await self._log.remove_voter(*arguments)
-            case Request.FACTS:
-                return self.own_facts()
+            case Request.CLOCK:
+                return self.own_clock()
             case Request.TRANSFER_LEADERSHIP:
                 return (await self._log.transfer_leadership(*arguments),)
             case _:
@@ -157,7 +157,7 @@ def _parse(payload: bytes) -> tuple[Request, tuple[Any, ...]]:
         case Request.COMMAND:
             (body,) = parts
             return kind, (decode_command(body),)
-        case Request.QUORUM_STATUS | Request.FACTS:
+        case Request.QUORUM_STATUS | Request.CLOCK:
             return kind, ()
         case Request.ADD_VOTER:
             node_id, host, port = parts

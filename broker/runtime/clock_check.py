@@ -22,20 +22,20 @@ DIFFERENCE_SECONDS_MAX = 10.0
 CHECK_SECONDS = 600.0
 
 
-class NodeFacts(NamedTuple):
-    """What a broker says of itself: its clock in milliseconds."""
+class NodeClock(NamedTuple):
+    """What a broker says of its clock: milliseconds since 1970."""
 
     node_id: int
     now_ms: int
 
 
-class LeaderCheck:
+class ClockCheck:
     """Compares when it begins, and every ten minutes."""
 
     def __init__(
         self,
-        own: Callable[[], NodeFacts],
-        leaders: Callable[[], Awaitable[NodeFacts]],
+        own: Callable[[], NodeClock],
+        leaders: Callable[[], Awaitable[NodeClock]],
         steady: Callable[[], float],
     ) -> None:
         """`leaders` raises ProposalFailed when there is none; `steady`: seconds that never jump."""
@@ -59,7 +59,7 @@ class LeaderCheck:
         own = self._own()
         self._compare_clocks(own, theirs, self._steady() - began)
 
-    def _compare_clocks(self, own: NodeFacts, theirs: NodeFacts, seconds: float) -> None:
+    def _compare_clocks(self, own: NodeClock, theirs: NodeClock, seconds: float) -> None:
         # The leader looked at its clock at some moment between question and answer.
         doubt = seconds / 2
         ahead = (own.now_ms - theirs.now_ms) / 1000 - doubt
