@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from raftlog.broker.api.produce_templates import TemplateCache
 from raftlog.broker.core.connection.reply import frame
 from raftlog.broker.runtime.contact import Suspects
 from raftlog.broker.server.limits import NAME_LENGTH_IN_LOGS_MAX
@@ -54,6 +55,7 @@ class Services:
     groups: GroupCoordinator
     timers: TimerWheel
     suspects: Suspects = field(default_factory=Suspects)
+    produce_templates: TemplateCache = field(default_factory=TemplateCache)
     # Requests that are answered by a coroutine; the loop itself keeps no hold of them.
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
 

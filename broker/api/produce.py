@@ -10,23 +10,21 @@ the compiled codec. Nothing here looks at a record: the log checks each batch's 
 
 from __future__ import annotations
 
-import logging
 from struct import error as StructError
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from raftlog.broker.api.context import RawRequest, Services
+from raftlog.broker.api.leader_hints import addresses_of
 from raftlog.broker.api.produce_encoding import (
     FLEXIBLE_FROM,
     IDS_FROM,
     LEADERS_FROM,
-    Known,
     Leaders,
-    OneBatch,
     Outcome,
+    Wanted,
     encode_outcome,
     encode_with_messages,
-    parse_classic,
-    parse_flexible,
+    parse,
 )
 from raftlog.broker.core.connection.reply import Piece, frame
 from raftlog.broker.core.connection.transport import Fault
@@ -36,10 +34,8 @@ from raftlog.broker.runtime.delayed_operation import Mark
 from raftlog.wire.errors import ErrorCode, RemoteProtocolError
 
 if TYPE_CHECKING:
-    from raftlog.broker.core.connection.reply import PendingReply
+    from raftlog.broker.api.produce_templates import ProduceTemplate
     from raftlog.broker.runtime.partition import Partition
-
-log = logging.getLogger("raftlog.produce")
 
 _ACKS_ALL = -1
 _ACKS_NONE = 0
@@ -48,41 +44,65 @@ _NO_TICK = -1
 # Read a dozen times in a request; an enum's attribute costs as much as a call.
 _NONE = ErrorCode.NONE
 
+Waits: TypeAlias = "list[tuple[Partition, list[tuple[int, AppendResult]], int]]"
+"""What was appended, and is not safe enough yet to be acknowledged: the partition, and its result's place in a list."""
+
 
 def serve(services: Services, raw: RawRequest) -> None:
     """Append to each partition's log and answer as acks asks."""
-    version = raw.version
-    known = raw.connection.produce_templates
-    if not isinstance(known, Known):
-        known = raw.connection.produce_templates = Known()
+    templates = services.produce_templates
+    template: ProduceTemplate | None = None
+    topics: Wanted
     try:
-        again = known.find(raw.frame, raw.offset, version)
-        if again is None:
-            parse = parse_flexible if version >= FLEXIBLE_FROM else parse_classic
-            acks, timeout_ms, topics = parse(raw.frame, raw.offset, version)
+        known = templates.find(raw.frame, raw.offset, raw.version)
+        if known is not None:
+            template, index, records = known
+            acks, timeout_ms, topics = template.acks, template.timeout_ms, [(template.key, [(index, records)])]
+        else:
+            acks, timeout_ms, topics = parse(raw.frame, raw.offset, raw.version)
     except (StructError, IndexError) as error:
-        raise RemoteProtocolError(f"Produce v{version}: the request ends too early") from error
-    if again is not None:
-        _serve_again(services, raw, *again)
-        return
-    known.learn(raw.frame, raw.offset, version, (acks, timeout_ms, topics))
-    produced = Produced(services, raw, acks, timeout_ms)
-    for key, partitions in topics:
-        produced.append_topic(key, partitions)
-    produced.answer()
+        raise RemoteProtocolError(f"Produce v{raw.version}: the request ends too early") from error
+    outcome, waits = _append(services, raw.version, acks, topics)
+    if known is None and len(outcome) == 1 and _has_error(outcome) is None:
+        templates.learn(raw.frame, raw.offset, raw.version, (acks, timeout_ms, topics))
+    if waits:
+        DelayedProduce(services, raw, (acks, timeout_ms), (template, outcome, waits)).begin()
+    elif acks == _ACKS_NONE:
+        _without_response(raw, outcome)
+    else:
+        raw.connection.reply(_response(services, raw, template, outcome))
 
 
-def _serve_again(services: Services, raw: RawRequest, kind: OneBatch, index: int, records: memoryview) -> None:
-    """Serve a request of a known kind; the usual outcome is answered without all that others need."""
-    find = services.partitions.find_by_id if kind.by_id else services.partitions.find_by_name
-    partition = find(kind.key, index)
-    result = append_to(partition, records, kind.acks, raw.version, services.clock.now_ms())
-    if result.error is _NONE and kind.acks != _ACKS_NONE and not must_wait(partition, result, kind.acks):
-        raw.connection.reply([kind.reply(raw.correlation_id, index, result)])
-        return
-    produced = Produced(services, raw, kind.acks, kind.timeout_ms)
-    produced.take(kind, index, partition, result)
-    produced.answer()
+# ── appending ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _append(services: Services, version: int, acks: int, topics: Wanted) -> tuple[Outcome, Waits]:
+    """What became of each partition's records, and which of them must wait."""
+    partitions = services.partitions
+    find = partitions.find_by_id if version >= IDS_FROM else partitions.find_by_name
+    now_ms = services.clock.now_ms()
+    # For the whole request: a hundred bytes of compressed batch can hold a thousand records that are refused.
+    record_errors_left = MAX_RECORD_ERRORS
+    outcome: Outcome = []
+    waits: Waits = []
+    for key, wanted in topics:
+        results: list[tuple[int, AppendResult]] = []
+        outcome.append((key, results))
+        for index, records in wanted:
+            partition = find(key, index)
+            result = append_to(partition, records, acks, version, now_ms)
+            if result.record_errors:
+                result = result._replace(record_errors=result.record_errors[:record_errors_left])
+                record_errors_left -= len(result.record_errors)
+            elif (
+                result.error is _NONE
+                and not isinstance(partition, ErrorCode)
+                and partition.log.high_watermark <= result.last_offset
+                and (acks == _ACKS_ALL or partition.flushing)
+            ):
+                waits.append((partition, results, len(results)))
+            results.append((index, result))
+    return outcome, waits
 
 
 def append_to(
@@ -90,117 +110,52 @@ def append_to(
 ) -> AppendResult:
     """Append what one partition gets, if a client may; `partition` may be why there is none."""
     if isinstance(partition, ErrorCode):
-        return refused(partition)
+        return AppendResult.refused(partition)
     if acks not in _ACKS:
-        return refused(ErrorCode.INVALID_REQUIRED_ACKS)
+        return AppendResult.refused(ErrorCode.INVALID_REQUIRED_ACKS)
     if partition.internal:
-        return refused(ErrorCode.INVALID_TOPIC_EXCEPTION)
+        return AppendResult.refused(ErrorCode.INVALID_TOPIC_EXCEPTION)
     if acks == _ACKS_ALL and partition.isr_size < partition.min_isr:
-        return refused(ErrorCode.NOT_ENOUGH_REPLICAS)
+        return AppendResult.refused(ErrorCode.NOT_ENOUGH_REPLICAS)
     if records is None:
-        return refused(ErrorCode.INVALID_RECORD)
+        return AppendResult.refused(ErrorCode.INVALID_RECORD)
     if is_transactional(records):
         # There is no coordinator that could ever end the transaction, and its readers would wait for ever.
-        return refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        return AppendResult.refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     refusal = check_api_version(records, version)
     if refusal is not None:
-        return refused(refusal.error, refusal.message)
+        return AppendResult.refused(refusal.error, refusal.message)
     return partition.append_from_client(records, now_ms)
 
 
-def must_wait(partition: Partition | ErrorCode, result: AppendResult, acks: int) -> bool:
-    """Whether it was appended, and is not safe enough yet to be acknowledged."""
-    if isinstance(partition, ErrorCode) or result.error is not _NONE:
-        return False
-    return (acks == _ACKS_ALL or partition.flushing) and partition.log.high_watermark <= result.last_offset
+# ── waiting ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Produced:
-    """One produce request: what was appended, and for which partitions the answer still waits."""
+class DelayedProduce:
+    """A produce request that is answered when all that it appended is committed, or its time-out ends the waiting."""
 
-    __slots__ = (
-        "_acks",
-        "_connection",
-        "_correlation_id",
-        "_kind",
-        "_missing",
-        "_now_ms",
-        "_outcome",
-        "_place",
-        "_record_errors_left",
-        "_services",
-        "_tick",
-        "_timeout_ms",
-        "_version",
-        "_waits",
-    )
+    __slots__ = ("_acks", "_missing", "_outcome", "_place", "_raw", "_services", "_template", "_tick", "_waits")
 
-    def __init__(self, services: Services, raw: RawRequest, acks: int, timeout_ms: int) -> None:
+    def __init__(
+        self,
+        services: Services,
+        raw: RawRequest,
+        terms: tuple[int, int],
+        appended: tuple[ProduceTemplate | None, Outcome, Waits],
+    ) -> None:
         self._services = services
-        self._connection = raw.connection
-        self._version = raw.version
-        self._correlation_id = raw.correlation_id
-        self._acks = acks
-        self._timeout_ms = timeout_ms
-        self._now_ms = services.clock.now_ms()
-        self._kind: OneBatch | None = None
-        self._outcome: Outcome = []
-        # For the whole request: a hundred bytes of compressed batch can hold a thousand records that are refused.
-        self._record_errors_left = MAX_RECORD_ERRORS
-        # Appended, but not yet safe enough to be acknowledged: (partition, topic's and partition's place, result).
-        self._waits: list[tuple[Partition, list[tuple[int, AppendResult]], int]] = []
-        self._missing = 0
-        self._place: PendingReply | None = None
-        self._tick = _NO_TICK
-
-    def append_topic(self, key: bytes, partitions: list[tuple[int, memoryview | None]]) -> None:
-        """Append each partition's records."""
-        manager = self._services.partitions
-        self._outcome.append((key, []))
-        find = manager.find_by_id if self._version >= IDS_FROM else manager.find_by_name
-        for index, records in partitions:
-            partition = find(key, index)
-            self._take(index, partition, append_to(partition, records, self._acks, self._version, self._now_ms))
-
-    def take(self, kind: OneBatch, index: int, partition: Partition | ErrorCode, result: AppendResult) -> None:
-        """Take the outcome of a request of a known kind."""
-        self._kind = kind
-        self._outcome.append((kind.key, []))
-        self._take(index, partition, result)
-
-    def _take(self, index: int, partition: Partition | ErrorCode, result: AppendResult) -> None:
-        results = self._outcome[-1][1]
-        if result.record_errors:
-            result = result._replace(record_errors=result.record_errors[: self._record_errors_left])
-            self._record_errors_left -= len(result.record_errors)
-        if not isinstance(partition, ErrorCode) and must_wait(partition, result, self._acks):
-            self._waits.append((partition, results, len(results)))
-        results.append((index, result))
-
-    def answer(self) -> None:
-        """Answer now, or when all that was appended is committed, or when the time-out ends the waiting."""
-        if self._waits:
-            self._wait()
-        elif self._acks == _ACKS_NONE:
-            self._without_reply()
-        else:
-            self._connection.reply(self._pieces())
-
-    def _without_reply(self) -> None:
-        """acks=0 has no reply to carry an error, so an error ends the connection, as the client expects."""
-        for _, results in self._outcome:
-            for index, result in results:
-                if result.error is not _NONE:
-                    reason = f"acks=0 leaves no other way to tell of {result.error.name} in partition {index}"
-                    self._connection.close(reason, fault=Fault.THE_PEERS)
-                    return
-
-    def _wait(self) -> None:
+        self._raw = raw
+        raw.frame = memoryview(b"")  # it is valid no longer, and would keep a large request's memory
+        self._acks, timeout_ms = terms
+        self._template, self._outcome, self._waits = appended
         self._missing = len(self._waits)
-        self._place = self._connection.park()
-        if self._timeout_ms > 0:
-            due = self._services.loop.time() + self._timeout_ms / 1000
-            self._tick = self._services.timers.add(self, due)
+        self._place = raw.connection.park()
+        self._tick = _NO_TICK
+        if timeout_ms > 0:
+            self._tick = services.timers.add_after(self, timeout_ms / 1000)
+
+    def begin(self) -> None:
+        """Wait for each partition."""
         for partition, results, place in self._waits:
             self._wait_for(partition, results, place)
 
@@ -209,16 +164,15 @@ class Produced:
 
         def committed(error: ErrorCode) -> None:
             if error is not _NONE:
-                results[place] = (index, refused(error))
+                results[place] = (index, AppendResult.refused(error))
             self._missing -= 1
             if self._missing == 0:
                 self._finish()
 
-        if self._acks == _ACKS_ALL or partition.leadership is None:
-            partition.wait(Mark.HIGH_WATERMARK, result.last_offset + 1, committed)
-        else:
-            # The leader's disk is enough, and the followers may take their time.
-            partition.wait(Mark.FLUSHED, result.last_offset + 1, committed)
+        # With acks=1 the leader's disk is enough, and the followers may take their time.
+        is_flush_enough = self._acks != _ACKS_ALL and partition.leadership is not None
+        mark = Mark.FLUSHED if is_flush_enough else Mark.HIGH_WATERMARK
+        partition.wait(mark, result.last_offset + 1, committed)
 
     def expire(self) -> None:
         """The time-out has passed."""
@@ -226,47 +180,65 @@ class Produced:
         for partition, results, place in self._waits:
             index, result = results[place]
             if result.error is _NONE and partition.log.high_watermark <= result.last_offset:
-                results[place] = (index, refused(ErrorCode.REQUEST_TIMED_OUT))
+                results[place] = (index, AppendResult.refused(ErrorCode.REQUEST_TIMED_OUT))
         self._finish()
 
     def _finish(self) -> None:
         if self._tick != _NO_TICK:
             self._services.timers.remove(self, self._tick)
             self._tick = _NO_TICK
-        if self._place is not None:
-            if self._acks == _ACKS_NONE:
-                self._place.complete([])
-                self._without_reply()
-            else:
-                self._place.complete(self._pieces())
-
-    def _pieces(self) -> list[Piece]:
-        if self._kind is not None:
-            index, result = self._outcome[0][1][0]
-            if result.error is _NONE:
-                return [self._kind.reply(self._correlation_id, index, result)]
-        if self._version >= LEADERS_FROM and any(
-            result.error is ErrorCode.NOT_LEADER_OR_FOLLOWER for _, results in self._outcome for _, result in results
-        ):
-            body = self._with_leaders()
+        if self._acks == _ACKS_NONE:
+            self._place.complete([])
+            _without_response(self._raw, self._outcome)
         else:
-            body = encode_outcome(self._outcome, self._version)
-        return frame(self._correlation_id, body, flexible=self._version >= FLEXIBLE_FROM)
-
-    def _with_leaders(self) -> bytes:
-        from raftlog.broker.api.leader_hints import addresses_of
-
-        leaders: Leaders = {}
-        by_id = self._version >= IDS_FROM
-        for key, results in self._outcome:
-            for index, result in results:
-                if result.error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
-                    name, topic_id = ("", key) if by_id else (key.decode(), None)
-                    leaders[key, index] = self._services.partitions.leader_of(name, topic_id, index)
-        nodes = addresses_of(self._services, self._connection, [leader for leader, _ in leaders.values()])
-        return encode_with_messages(self._outcome, self._version, leaders, nodes)
+            self._place.complete(_response(self._services, self._raw, self._template, self._outcome))
 
 
-def refused(error: ErrorCode, message: str | None = None) -> AppendResult:
-    """A partition's result when nothing reached its log."""
-    return AppendResult.refused(error, message)
+# ── answering ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _has_error(outcome: Outcome) -> tuple[int, AppendResult] | None:
+    """The first partition, by its number, whose records were refused, and why."""
+    for _, results in outcome:
+        for index, result in results:
+            if result.error is not _NONE:
+                return index, result
+    return None
+
+
+def _without_response(raw: RawRequest, outcome: Outcome) -> None:
+    """acks=0 has no response to carry an error, so an error ends the connection, as the client expects."""
+    failed = _has_error(outcome)
+    if failed is not None:
+        index, result = failed
+        reason = f"acks=0 leaves no other way to tell of {result.error.name} in partition {index}"
+        raw.connection.close(reason, fault=Fault.THE_PEERS)
+
+
+def _response(
+    services: Services, raw: RawRequest, template: ProduceTemplate | None, outcome: Outcome
+) -> list[Piece]:
+    if template is not None:
+        index, result = outcome[0][1][0]
+        if result.error is _NONE:
+            return [template.response(raw.correlation_id, index, result)]
+    version = raw.version
+    if version >= LEADERS_FROM and any(
+        result.error is ErrorCode.NOT_LEADER_OR_FOLLOWER for _, results in outcome for _, result in results
+    ):
+        body = _with_leaders(services, raw, outcome)
+    else:
+        body = encode_outcome(outcome, version)
+    return frame(raw.correlation_id, body, flexible=version >= FLEXIBLE_FROM)
+
+
+def _with_leaders(services: Services, raw: RawRequest, outcome: Outcome) -> bytes:
+    leaders: Leaders = {}
+    by_id = raw.version >= IDS_FROM
+    for key, results in outcome:
+        for index, result in results:
+            if result.error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                name, topic_id = ("", key) if by_id else (key.decode(), None)
+                leaders[key, index] = services.partitions.leader_of(name, topic_id, index)
+    nodes = addresses_of(services, raw.connection, [leader for leader, _ in leaders.values()])
+    return encode_with_messages(outcome, raw.version, leaders, nodes)

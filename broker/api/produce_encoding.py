@@ -1,7 +1,6 @@
 """How produce requests and responses lie on the wire, by hand: a path whose cost is counted in microseconds.
 
-Knows the fields of v3 to v13, and how to see that a request is an earlier one of its connection with another batch in
-it. A test holds both directions equal to the compiled codec.
+v3 to v13. A test holds both directions equal to the compiled codec.
 """
 
 from __future__ import annotations
@@ -9,15 +8,10 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, TypeAlias
 
-from raftlog.broker.core.connection.reply import frame
 from raftlog.broker.core.log.results import AppendResult
-from raftlog.broker.server.limits import (
-    PRODUCE_ENTRIES_MAX,
-    REMEMBERED_REQUEST_BYTES_MAX,
-    REMEMBERED_REQUESTS_MAX,
-)
+from raftlog.broker.server.limits import PRODUCE_ENTRIES_MAX
 from raftlog.wire.codec import encode
-from raftlog.wire.errors import ErrorCode, RemoteProtocolError
+from raftlog.wire.errors import RemoteProtocolError
 from raftlog.wire.primitives import TAGGED_FIELDS_MAX
 from raftlog.wire.varint import encode_unsigned_varint, read_unsigned_varint
 
@@ -30,7 +24,9 @@ IDS_FROM = 13
 
 # A topic as the request names it (UTF-8 name or 16-byte id), with (partition index, records) for each partition.
 Wanted: TypeAlias = "list[tuple[bytes, list[tuple[int, memoryview | None]]]]"
-# The same with what became of each.
+# A request: (acks, time-out in ms, topics).
+ParsedProduce: TypeAlias = "tuple[int, int, Wanted]"
+# Topics and partitions with what became of each.
 Outcome: TypeAlias = "list[tuple[bytes, list[tuple[int, AppendResult]]]]"
 # (leader, leader epoch) of partitions that are led elsewhere.
 Leaders: TypeAlias = "dict[tuple[bytes, int], tuple[int, int]]"
@@ -44,121 +40,18 @@ _DONE_FLEXIBLE = Struct(">ihqqqBBB")
 _DONE_V8 = Struct(">ihqqqih")
 _DONE_V5 = Struct(">ihqqq")
 _DONE_V3 = Struct(">ihqq")
-# Where a response has its correlation id: behind its size.
-_CORRELATION_AT = 4
-# What follows the batch of a flexible request: no tagged fields of the partition, the topic and the request.
-_NO_TAGS = b"\x00\x00\x00"
-
-
-class OneBatch:
-    """A request of one batch for one partition, and what others like it share with it.
-
-    A producer sends many of them to a topic. All that lies before the partition's number is the same in each, and so
-    is the reply but for five numbers.
-    """
-
-    __slots__ = ("_length", "_numbers_at", "_replied", "_start", "_version", "acks", "by_id", "key", "timeout_ms")
-
-    def __init__(self, start: bytes, version: int, acks: int, timeout_ms: int, key: bytes) -> None:
-        """`start`: the body up to the partition's number."""
-        self._start, self._length, self._version = start, len(start), version
-        self.acks, self.timeout_ms, self.key = acks, timeout_ms, key
-        self.by_id = version >= IDS_FROM
-        self._replied = b""
-        self._numbers_at = 0
-
-    def _prepare_reply(self) -> bytes:
-        """Not before there is something to acknowledge: that may never come."""
-        done = AppendResult(ErrorCode.NONE, 0, 0, 0, 0)
-        flexible = self._version >= FLEXIBLE_FROM
-        body = encode_outcome([(self.key, [(0, done)])], self._version)
-        (whole,) = frame(0, body, flexible=flexible)
-        assert isinstance(whole, bytes)
-        self._replied = whole
-        # Behind the partition: the throttle time, and the tags of the topic and of the response.
-        behind = 6 if flexible else 4
-        self._numbers_at = len(self._replied) - behind - len(_encode_partition(0, done, self._version))
-        return self._replied
-
-    @classmethod
-    def of(cls, request: memoryview, offset: int, version: int, parsed: tuple[int, int, Wanted]) -> OneBatch | None:
-        """From a request whose body begins at `offset`, and what was parsed of it; None if it is not so simple."""
-        acks, timeout_ms, topics = parsed
-        if len(topics) != 1 or len(topics[0][1]) != 1:
-            return None
-        key, [(index, records)] = topics[0]
-        if records is None:
-            return None
-        size = len(records)
-        if version >= FLEXIBLE_FROM:
-            before, behind = _INT32.pack(index) + _count(size, True), _NO_TAGS
-        else:
-            before, behind = _INDEX_LENGTH.pack(index, size), b""
-        at = len(request) - len(behind) - size
-        start = at - len(before)
-        simple = request[start:at] == before and request[at + size :] == behind
-        if not simple or start - offset > REMEMBERED_REQUEST_BYTES_MAX:
-            # Tagged fields, bytes behind the request, a length in more bytes than it needs: all that is the parser's.
-            return None
-        return cls(bytes(request[offset:start]), version, acks, timeout_ms, key)
-
-    def find(self, request: memoryview, offset: int, version: int) -> tuple[int, memoryview] | None:
-        """The partition's number and its records, if this is such a request; what it says else is not looked at.
-
-        Raises IndexError or struct.error when the request is cut.
-        """
-        at = offset + self._length
-        if version != self._version or request[offset:at].tobytes() != self._start:
-            return None
-        if version >= FLEXIBLE_FROM:
-            (index,) = _INT32.unpack_from(request, at)
-            size, at = read_unsigned_varint(request, at + 4)
-            end = at + size - 1
-            return (index, request[at:end]) if size and request[end:] == _NO_TAGS else None
-        index, size = _INDEX_LENGTH.unpack_from(request, at)
-        at += _INDEX_LENGTH.size
-        return (index, request[at:]) if size == len(request) - at else None
-
-    def reply(self, correlation_id: int, index: int, done: AppendResult) -> bytearray:
-        """The whole response that acknowledges what was appended."""
-        response = bytearray(self._replied or self._prepare_reply())
-        _INT32.pack_into(response, _CORRELATION_AT, correlation_id)
-        numbers = (index, 0, done.base_offset, done.log_append_time_ms)
-        if self._version >= 5:
-            _DONE_V5.pack_into(response, self._numbers_at, *numbers, done.log_start_offset)
-        else:
-            _DONE_V3.pack_into(response, self._numbers_at, *numbers)
-        return response
-
-
-class Known:
-    """The last few such requests of a connection, each to another topic."""
-
-    __slots__ = ("_kinds",)
-
-    def __init__(self) -> None:
-        self._kinds: list[OneBatch] = []
-
-    def find(self, request: memoryview, offset: int, version: int) -> tuple[OneBatch, int, memoryview] | None:
-        """What a request asks for, if it is like one of them. Raises as `OneBatch.find`."""
-        for kind in self._kinds:
-            found = kind.find(request, offset, version)
-            if found is not None:
-                return (kind, *found)
-        return None
-
-    def learn(self, request: memoryview, offset: int, version: int, parsed: tuple[int, int, Wanted]) -> None:
-        """Take up a request that was parsed, if the next ones may be like it; the oldest gives way."""
-        kind = OneBatch.of(request, offset, version, parsed)
-        if kind is not None:
-            self._kinds = [kind, *self._kinds[: REMEMBERED_REQUESTS_MAX - 1]]
 
 
 # ── decoding ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def parse_classic(request: memoryview, position: int, version: int) -> tuple[int, int, Wanted]:
-    """v3 to v8: (acks, time-out in ms, topics). Raises IndexError or struct.error when the request is cut."""
+def parse(request: memoryview, position: int, version: int) -> ParsedProduce:
+    """A request whose body begins at `position`. Raises RemoteProtocolError, IndexError or struct.error."""
+    return (_parse_flexible if version >= FLEXIBLE_FROM else _parse_classic)(request, position, version)
+
+
+def _parse_classic(request: memoryview, position: int, version: int) -> ParsedProduce:
+    """v3 to v8."""
     (length,) = _INT16.unpack_from(request, position)
     position += 2 + max(length, 0)
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(request, position)
@@ -189,8 +82,8 @@ def parse_classic(request: memoryview, position: int, version: int) -> tuple[int
     return acks, timeout_ms, topics
 
 
-def parse_flexible(request: memoryview, position: int, version: int) -> tuple[int, int, Wanted]:
-    """v9 to v13: (acks, time-out in ms, topics). Raises IndexError or struct.error when the request is cut."""
+def _parse_flexible(request: memoryview, position: int, version: int) -> ParsedProduce:
+    """v9 to v13."""
     length, position = read_unsigned_varint(request, position)
     position += max(length - 1, 0)
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(request, position)
@@ -268,23 +161,23 @@ def encode_outcome(outcome: Outcome, version: int) -> bytes:
     if any(result.message is not None or result.record_errors for _, results in outcome for _, result in results):
         return encode_with_messages(outcome, version, {}, [])
     flexible = version >= FLEXIBLE_FROM
-    body = bytearray(_count(len(outcome), flexible))
+    body = bytearray(encode_count(len(outcome), flexible))
     for key, results in outcome:
         if version >= IDS_FROM:
             body += key
         else:
-            body += _count(len(key), flexible) if flexible else _INT16.pack(len(key))
+            body += encode_count(len(key), flexible) if flexible else _INT16.pack(len(key))
             body += key
-        body += _count(len(results), flexible)
+        body += encode_count(len(results), flexible)
         for index, result in results:
-            body += _encode_partition(index, result, version)
+            body += encode_partition(index, result, version)
         if flexible:
             body.append(0)
     body += b"\x00\x00\x00\x00\x00" if flexible else b"\x00\x00\x00\x00"
     return bytes(body)
 
 
-def _encode_partition(index: int, result: AppendResult, version: int) -> bytes:
+def encode_partition(index: int, result: AppendResult, version: int) -> bytes:
     fields = (index, result.error, result.base_offset, result.log_append_time_ms)
     if version >= FLEXIBLE_FROM:
         return _DONE_FLEXIBLE.pack(*fields, result.log_start_offset, 1, 0, 0)
@@ -295,7 +188,7 @@ def _encode_partition(index: int, result: AppendResult, version: int) -> bytes:
     return _DONE_V3.pack(*fields)
 
 
-def _count(count: int, flexible: bool) -> bytes:
+def encode_count(count: int, flexible: bool) -> bytes:
     return encode_unsigned_varint(count + 1) if flexible else _INT32.pack(count)
 
 

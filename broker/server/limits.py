@@ -27,11 +27,9 @@ DECODED_REQUEST_BYTES_MAX = 8 * MIB
 # hundred bytes are kept for each entry while it is served.
 PRODUCE_ENTRIES_MAX = 100_000
 
-# What a connection remembers of its last Produce requests, to know the next one by them: of so many topics, and so much
-# of each. A topic's name has at most 249 bytes, and a transactional id rarely more than a hundred; a longer beginning
-# is parsed each time.
-REMEMBERED_REQUESTS_MAX = 4
-REMEMBERED_REQUEST_BYTES_MAX = 1024
+# Templates of produce requests over all connections: one for each topic, version and acks that is written with. Each
+# takes at most a kilobyte.
+PRODUCE_TEMPLATES_MAX = 4_096
 
 # Connections that may wait to be accepted, at least. Kafka's default for socket.listen.backlog.size, 50, fits a
 # thread that does nothing but accept; one loop that has other work overflows it, and each client then loses a second.

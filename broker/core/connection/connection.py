@@ -78,7 +78,6 @@ class Connection:
         "local_address",
         "peer_host",
         "peer_port",
-        "produce_templates",
         "repeat_matcher",
         "software",
     )
@@ -100,7 +99,6 @@ class Connection:
         self.software = ""
         # Asked first about what is received while nothing else is under way.
         self.repeat_matcher: RepeatMatcher | None = None
-        self.produce_templates: object = None
         self._stash = b""
         self._arriving: bytearray | None = None
         self._arriving_size = 0

@@ -11,12 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raftlog.broker.api.produce_encoding import Known, OneBatch, encode_outcome, parse_classic, parse_flexible
-from raftlog.broker.core.connection.reply import frame
+from raftlog.broker.api.produce_encoding import encode_outcome, parse
 from raftlog.broker.core.fetch.session import FetchedPartition, FetchSession, TopicKey
 from raftlog.broker.core.log.results import AppendResult, FileRange, RecordError
 from raftlog.broker.runtime.partition_read import PartitionRead
-from raftlog.broker.server.limits import REMEMBERED_REQUEST_BYTES_MAX, REMEMBERED_REQUESTS_MAX
 from raftlog.wire.codec import decode, encode
 from raftlog.wire.errors import ErrorCode, RemoteProtocolError
 from raftlog.wire.fetch_reply import encode_fetch_reply
@@ -48,7 +46,6 @@ def test_the_produce_request_is_parsed_as_the_codec_parses_it(data: st.DataObjec
     name = data.draw(st.one_of(st.none(), names))
     body = encode(ProduceRequest(transactional_id=name, acks=acks, timeout_ms=timeout_ms, topic_data=topics), version)
     prefix = b"header"
-    parse = parse_flexible if version >= 9 else parse_classic
     parsed = parse(memoryview(prefix + body), len(prefix), version)
     expected = [
         (
@@ -66,7 +63,6 @@ def test_a_damaged_produce_request_is_refused_or_parsed_but_never_worse(version:
     named: dict[str, Any] = {"topic_id": b"i" * 16} if version >= 13 else {"name": "topic"}
     topics = [TopicProduceData(partition_data=partitions, **named)]
     body = bytearray(encode(ProduceRequest(acks=1, timeout_ms=1, topic_data=topics), version))
-    parse = parse_flexible if version >= 9 else parse_classic
     damaged = bytearray(body)
     damaged[place % len(body)] = byte
     for candidate in (damaged, body[: place % len(body)]):
@@ -74,98 +70,6 @@ def test_a_damaged_produce_request_is_refused_or_parsed_but_never_worse(version:
             parse(memoryview(candidate), 0, version)
         except (RemoteProtocolError, IndexError, struct.error):
             continue
-
-
-def one_batch(version: int, index: int, records: bytes, *, topic: str = "topic") -> bytes:
-    """A request of one batch for one partition, behind a header of six bytes."""
-    named: dict[str, Any] = {"topic_id": topic.encode().ljust(16)} if version >= 13 else {"name": topic}
-    topics = [TopicProduceData(partition_data=[PartitionProduceData(index=index, records=records)], **named)]
-    return b"header" + encode(ProduceRequest(acks=-1, timeout_ms=9, topic_data=topics), version)
-
-
-def known_from(request: bytes, version: int) -> OneBatch:
-    view = memoryview(request)
-    known = OneBatch.of(view, 6, version, (parse_flexible if version >= 9 else parse_classic)(view, 6, version))
-    assert known is not None
-    return known
-
-
-@given(st.integers(3, 13), int32s, st.binary(max_size=40_000), int32s, st.binary(max_size=300))
-def test_a_request_like_the_last_one_is_known_by_its_beginning(
-    version: int, first: int, records: bytes, then: int, others: bytes
-) -> None:
-    known = known_from(one_batch(version, first, records), version)
-    for index, batch in ((first, records), (then, others), (then, records)):
-        assert known.find(memoryview(one_batch(version, index, batch)), 6, version) == (index, batch)
-    assert known.find(memoryview(one_batch(version, first, records, topic="other")), 6, version) is None
-    if version != 13:
-        assert known.find(memoryview(one_batch(version + 1, first, records)), 6, version + 1) is None
-
-
-@given(st.data(), st.integers(3, 13))
-def test_what_is_found_in_a_damaged_request_is_what_the_parser_finds(data: st.DataObject, version: int) -> None:
-    request = bytearray(one_batch(version, 1, b"x" * 50))
-    known = known_from(bytes(request), version)
-    for _ in range(data.draw(st.integers(1, 3))):
-        place = data.draw(st.integers(6, len(request)))
-        request[place : place + data.draw(st.integers(0, 2))] = data.draw(st.binary(max_size=3))
-    request = request[: data.draw(st.integers(6, len(request)))] if data.draw(st.booleans()) else request
-    view = memoryview(request)
-    try:
-        found = known.find(view, 6, version)
-    except (RemoteProtocolError, IndexError, struct.error):
-        return
-    if found is not None:
-        parsed = (parse_flexible if version >= 9 else parse_classic)(view, 6, version)
-        assert parsed == (known.acks, known.timeout_ms, [(known.key, [found])])
-
-
-@pytest.mark.parametrize("version", range(3, 14))
-def test_only_a_request_of_one_batch_and_nothing_else_is_remembered(version: int) -> None:
-    parse = parse_flexible if version >= 9 else parse_classic
-
-    def of(request: bytes) -> OneBatch | None:
-        view = memoryview(request)
-        return OneBatch.of(view, 6, version, parse(view, 6, version))
-
-    whole = one_batch(version, 1, b"x" * 50)
-    assert of(whole) is not None
-    assert of(whole + b"behind") is None
-    if version < 13:
-        assert of(one_batch(version, 1, b"x", topic="t" * REMEMBERED_REQUEST_BYTES_MAX)) is None
-    if version >= 9:
-        assert of(whole[:-1] + b"\x01\x07\x02ab") is None, "a tagged field of the request"
-    named: dict[str, Any] = {"topic_id": b"i" * 16} if version >= 13 else {"name": "topic"}
-    for partitions in (0, 2):
-        data = [PartitionProduceData(index=n, records=b"x") for n in range(partitions)]
-        topics = [TopicProduceData(partition_data=data, **named)]
-        assert of(b"header" + encode(ProduceRequest(acks=1, timeout_ms=9, topic_data=topics), version)) is None
-    topics = [TopicProduceData(partition_data=[PartitionProduceData(index=1, records=None)], **named)]
-    assert of(b"header" + encode(ProduceRequest(acks=1, timeout_ms=9, topic_data=topics), version)) is None
-
-
-@pytest.mark.parametrize("version", range(3, 14))
-def test_requests_to_a_few_topics_in_turn_are_all_known(version: int) -> None:
-    known = Known()
-    parse = parse_flexible if version >= 9 else parse_classic
-    requests = [memoryview(one_batch(version, 1, b"x" * 50, topic=f"topic{n}")) for n in range(REMEMBERED_REQUESTS_MAX)]
-    for request in requests:
-        assert known.find(request, 6, version) is None
-        known.learn(request, 6, version, parse(request, 6, version))
-    for request in requests * 2:
-        found = known.find(request, 6, version)
-        assert found is not None
-        assert found[0].key == parse(request, 6, version)[2][0][0]
-
-
-@given(st.integers(3, 13), int32s, int32s, int64s, int64s, int64s)
-def test_a_known_requests_reply_is_the_one_that_the_general_form_gives(
-    version: int, correlation_id: int, index: int, base_offset: int, time: int, start: int
-) -> None:
-    known = known_from(one_batch(version, 1, b"x" * 50), version)
-    done = AppendResult(ErrorCode.NONE, base_offset, base_offset, time, start)
-    pieces = frame(correlation_id, encode_outcome([(known.key, [(index, done)])], version), flexible=version >= 9)
-    assert [known.reply(correlation_id, index, done)] == pieces
 
 
 @given(st.data(), st.integers(3, 13))
@@ -272,6 +176,6 @@ def test_bytes_behind_a_request_are_passed_over_because_librdkafka_sends_some() 
 
 
 def test_produce_passes_over_bytes_behind_its_fields() -> None:
-    for version, parse in ((8, parse_classic), (13, parse_flexible)):
+    for version in (8, 13):
         body = encode(ProduceRequest(acks=1, timeout_ms=5), version)
         assert parse(memoryview(body + b"more"), 0, version) == parse(memoryview(body), 0, version) == (1, 5, [])
