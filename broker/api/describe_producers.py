@@ -36,7 +36,7 @@ def _answer(context: RequestContext, topic: str, index: int) -> PartitionRespons
     if isinstance(partition, ErrorCode):
         return PartitionResponse(partition_index=index, error_code=partition, error_message=partition.message)
     try:
-        entries = partition.log.producers
+        entries = partition.log.opened.producers.entries.values()
     except LogUnavailable as failure:
         return PartitionResponse(partition_index=index, error_code=failure.error, error_message=str(failure))
     return PartitionResponse(

@@ -13,6 +13,7 @@ from raftlog.broker.core.log.results import AppendOrigin, AppendResult
 from raftlog.broker.runtime.delayed_operation import DelayedOperation, Mark, OffsetWait
 from raftlog.metadata.records import NO_LEADER
 from raftlog.wire.errors import ErrorCode, InvariantViolation
+from raftlog.wire.ids import LeaderEpoch
 
 if TYPE_CHECKING:
     from raftlog.broker.core.replica.leadership import Follower, Leadership
@@ -71,7 +72,7 @@ class Partition:
         self.topic_id = topic_id
         self.index = index
         self.log = log
-        self.leader_epoch = 0
+        self.leader_epoch = LeaderEpoch(0)
         self.leader_id = NO_LEADER
         self.leadership: Leadership | None = None
         # A topic of the broker's own, which clients read and do not write.

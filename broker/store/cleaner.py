@@ -51,6 +51,7 @@ from raftlog.broker.store.partition_log import PartitionLog
 from raftlog.broker.store.segment import Segment
 from raftlog.broker.store.store import Store
 from raftlog.wire.batch import BatchHeader, CorruptRecord, iterate_batches, parse_header
+from raftlog.wire.ids import ProducerId
 
 logger = logging.getLogger("raftlog.cleaner")
 
@@ -372,7 +373,7 @@ class _Run:
         return (yield from offload(partial(read_exactly, self._disk, descriptor.fd, size, position), OSError))
 
 
-def last_records(producers: Iterable[ProducerEntry]) -> dict[int, LastRecord]:
+def last_records(producers: Iterable[ProducerEntry]) -> dict[ProducerId, LastRecord]:
     """What must stay of each producer."""
     return {
         entry.producer_id: LastRecord(entry.batches[-1].last_offset if entry.batches else -1, entry.epoch)

@@ -27,6 +27,7 @@ from raftlog.broker.store.segment import Segment
 from raftlog.broker.store.store import Store
 from raftlog.wire.batch import BatchHeader
 from raftlog.wire.errors import InvariantViolation
+from raftlog.wire.ids import LeaderEpoch
 
 logger = logging.getLogger("raftlog.log")
 
@@ -100,7 +101,7 @@ class OpenLog:
     # Appending ---------------------------------------------------------------------------------------
 
     def append(
-        self, header: BatchHeader, batch: Buffer, base_offset: int, leader_epoch: int, config: LogConfig
+        self, header: BatchHeader, batch: Buffer, base_offset: int, leader_epoch: LeaderEpoch, config: LogConfig
     ) -> None:
         """Append one batch whose offset and epoch are written in it (hot path). The caller has seen to the segment
         (`must_roll`), and brings the producers forward. Raises OSError; the log is as before then.

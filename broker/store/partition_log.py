@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from raftlog.broker.core.log.batch_runs import OutOfOrder, batches_from_leader, holds_several, stamped_run
 from raftlog.broker.core.log.config import LogConfig
-from raftlog.broker.core.log.producers import ProducerEntry, ProducerStates, Verdict
+from raftlog.broker.core.log.producers import ProducerStates, Verdict
 from raftlog.broker.core.log.results import (
     AppendOrigin,
     AppendResult,
@@ -33,6 +33,7 @@ from raftlog.broker.store.timestamp_search import offset_for_timestamp, offset_o
 from raftlog.broker.store.truncation_plan import TruncationPlan
 from raftlog.wire.batch import CONTROL_BIT, BatchHeader, CorruptRecord, stamp_batch
 from raftlog.wire.errors import ErrorCode, InvariantViolation
+from raftlog.wire.ids import LeaderEpoch
 
 
 class PartitionLog:
@@ -170,7 +171,7 @@ class PartitionLog:
     def append_as_leader(
         self,
         records: memoryview | bytearray | bytes,
-        leader_epoch: int,
+        leader_epoch: LeaderEpoch,
         now_ms: int,
         *,
         origin: AppendOrigin = AppendOrigin.CLIENT,
@@ -226,7 +227,7 @@ class PartitionLog:
             storage.flush_due = True
         return AppendResult(ErrorCode.NONE, base_offset, last_offset, log_append_time_ms, self.log_start_offset)
 
-    def append_as_follower(self, records: Buffer, leader_epoch: int | None = None) -> AppendResult:
+    def append_as_follower(self, records: Buffer, leader_epoch: LeaderEpoch | None = None) -> AppendResult:
         """Append batches as the leader sent them; offsets and epochs are theirs and must go on where the log ends.
 
         A batch that is cut short at the end is left out, and so is all from the first batch on whose epoch is above
@@ -374,15 +375,15 @@ class PartitionLog:
         else:
             self.last_stable_offset = max(unstable, self.log_start_offset)
 
-    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+    def end_offset_for_epoch(self, epoch: int) -> tuple[LeaderEpoch, int]:
         """(largest known epoch up to `epoch`, its end offset), (-1, -1) if unknown (KIP-320)."""
         return self.opened.epochs.end_offset_for(epoch, self.log_end_offset)
 
-    def epoch_at(self, offset: int) -> int:
+    def epoch_at(self, offset: int) -> LeaderEpoch:
         """The leader epoch of the record at `offset`; -1 if it is not known."""
         return self.opened.epochs.epoch_of(offset)
 
-    def assign_epoch(self, epoch: int) -> None:
+    def assign_epoch(self, epoch: LeaderEpoch) -> None:
         """A leader epoch begins at the log end, with or without records to come (KIP-320). Only in an open log."""
         if self.storage.opened is not None:
             self.storage.opened.epochs.assign(epoch, self.log_end_offset)
@@ -393,14 +394,9 @@ class PartitionLog:
             self.storage.opened.epochs.truncate_from(self.log_end_offset)
 
     @property
-    def latest_epoch(self) -> int:
+    def latest_epoch(self) -> LeaderEpoch:
         """The latest leader epoch; -1 if none is known."""
         return self.opened.epochs.latest
-
-    @property
-    def producers(self) -> list[ProducerEntry]:
-        """The producers known here, for DescribeProducers."""
-        return list(self.opened.producers.entries.values())
 
     # Truncating and removing -----------------------------------------------------------------------------
 

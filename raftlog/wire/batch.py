@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from raftlog.wire.checksum import Buffer, crc32c
 from raftlog.wire.compression import Compression, CorruptCompression, compress, decompress
+from raftlog.wire.ids import LeaderEpoch, ProducerEpoch, ProducerId
 from raftlog.wire.records import CorruptRecord, Headers, Record, decode_records, encode_records
 
 __all__ = [
@@ -95,15 +96,15 @@ class BatchHeader(NamedTuple):
 
     base_offset: int
     batch_length: int
-    partition_leader_epoch: int
+    partition_leader_epoch: LeaderEpoch
     magic: int
     crc: int
     attributes: int
     last_offset_delta: int
     base_timestamp: int
     max_timestamp: int
-    producer_id: int
-    producer_epoch: int
+    producer_id: ProducerId
+    producer_epoch: ProducerEpoch
     base_sequence: int
     records_count: int
 
@@ -186,7 +187,9 @@ def check_crc(buffer: Buffer, position: int, size: int) -> bool:
     return crc32c(view[position + ATTRIBUTES_OFFSET : position + size]) == stated
 
 
-def stamp_batch(buffer: bytearray | memoryview, header: BatchHeader, base_offset: int, leader_epoch: int) -> None:
+def stamp_batch(
+    buffer: bytearray | memoryview, header: BatchHeader, base_offset: int, leader_epoch: LeaderEpoch
+) -> None:
     """Write what only a leader knows into the batch at the start of `buffer`. The checksum stays right."""
     _STAMP.pack_into(buffer, 0, base_offset, header.batch_length, leader_epoch)
 
@@ -278,15 +281,15 @@ def encode_batch(
     header = BatchHeader(
         base_offset=base_offset,
         batch_length=0,
-        partition_leader_epoch=partition_leader_epoch,
+        partition_leader_epoch=LeaderEpoch(partition_leader_epoch),
         magic=MAGIC,
         crc=0,
         attributes=attributes,
         last_offset_delta=records[-1].offset - base_offset,
         base_timestamp=base_timestamp,
         max_timestamp=max(record.timestamp for record in records),
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
+        producer_id=ProducerId(producer_id),
+        producer_epoch=ProducerEpoch(producer_epoch),
         base_sequence=base_sequence,
         records_count=len(records),
     )

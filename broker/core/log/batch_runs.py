@@ -7,6 +7,7 @@ from raftlog.broker.core.log.validation import BatchRules, Refusal, check_batch
 from raftlog.wire.batch import LENGTH_END, BatchHeader, CorruptRecord, check_crc, iterate_batches, stamp_batch
 from raftlog.wire.checksum import Buffer
 from raftlog.wire.errors import ErrorCode
+from raftlog.wire.ids import LeaderEpoch
 
 
 class OutOfOrder(Exception):
@@ -14,7 +15,7 @@ class OutOfOrder(Exception):
 
 
 def batches_from_leader(
-    view: memoryview, log_end_offset: int, leader_epoch: int | None
+    view: memoryview, log_end_offset: int, leader_epoch: LeaderEpoch | None
 ) -> list[tuple[int, BatchHeader]]:
     """(position, header) of each whole batch, up to the first whose epoch is above `leader_epoch` (KAFKA-18723).
 
@@ -40,7 +41,7 @@ def holds_several(records: Buffer) -> bool:
 
 
 def stamped_run(
-    records: Buffer, rules: BatchRules, base_offset: int, leader_epoch: int, now_ms: int
+    records: Buffer, rules: BatchRules, base_offset: int, leader_epoch: LeaderEpoch, now_ms: int
 ) -> tuple[memoryview, list[tuple[int, BatchHeader]]] | Refusal:
     """A copy of a coordinator's batches with offsets from `base_offset` on, and (position, header) of each; all of them
     or none. They are not markers; those come one by one.

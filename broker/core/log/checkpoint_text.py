@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from raftlog.wire.ids import LeaderEpoch
+
 VERSION: Final = "0"
 
 
@@ -39,15 +41,15 @@ def format_offsets(offsets: Mapping[tuple[str, int], int]) -> str:
     return _format(f"{topic} {index} {offset}" for (topic, index), offset in offsets.items())
 
 
-def parse_epochs(text: str) -> list[tuple[int, int]]:
+def parse_epochs(text: str) -> list[tuple[LeaderEpoch, int]]:
     """(leader epoch, start offset), oldest first: a leader-epoch-checkpoint."""
     try:
-        return [(int(epoch), int(offset)) for epoch, offset in _entries(text, 2)]
+        return [(LeaderEpoch(int(epoch)), int(offset)) for epoch, offset in _entries(text, 2)]
     except ValueError as error:
         raise CorruptCheckpoint(str(error)) from None
 
 
-def format_epochs(epochs: Iterable[tuple[int, int]]) -> str:
+def format_epochs(epochs: Iterable[tuple[LeaderEpoch, int]]) -> str:
     return _format(f"{epoch} {offset}" for epoch, offset in epochs)
 
 

@@ -29,6 +29,7 @@ from raftlog.wire.batch import (
 from raftlog.wire.checksum import Buffer, crc32c
 from raftlog.wire.compression import compress
 from raftlog.wire.control import control_type
+from raftlog.wire.ids import ProducerEpoch, ProducerId
 from raftlog.wire.records import RecordScan, RecordSpan, decode_records, rebase_records, scan_records
 
 RECORDS_PER_STEP: Final = 256
@@ -70,7 +71,7 @@ class LastRecord(NamedTuple):
     """What the log must keep of a producer that may come back. `last_data_offset` is -1 if only a marker is left."""
 
     last_data_offset: int
-    producer_epoch: int
+    producer_epoch: ProducerEpoch
 
 
 class CleaningStats:
@@ -88,7 +89,7 @@ class CleaningRules(NamedTuple):
     """What holds for one run through one log."""
 
     offsets: OffsetMap
-    last_records: Mapping[int, LastRecord]
+    last_records: Mapping[ProducerId, LastRecord]
     """By producer id, for all producers that are not expired."""
     end_offset: int
     """Where the run ends; the batch before it stays, if only empty, so that the end of the log is not forgotten."""

@@ -8,6 +8,7 @@ from heapq import heappop, heappush
 from raftlog.broker.core.log.transactions import AbortedTransaction
 from raftlog.wire.batch import BatchHeader
 from raftlog.wire.control import ControlType
+from raftlog.wire.ids import ProducerId
 
 
 class CleanedTransactions:
@@ -20,8 +21,8 @@ class CleanedTransactions:
         self.keep_aborted = keep_aborted
         self._coming: list[tuple[int, AbortedTransaction]] = []
         # By producer id; the second is whether one of its batches was met on this walk.
-        self._aborted: dict[int, tuple[AbortedTransaction, bool]] = {}
-        self._committed: set[int] = set()
+        self._aborted: dict[ProducerId, tuple[AbortedTransaction, bool]] = {}
+        self._committed: set[ProducerId] = set()
 
     def add_aborted(self, transactions: Iterable[AbortedTransaction]) -> None:
         """Aborted transactions that overlap what is walked next; those that are known already do no harm."""

@@ -8,8 +8,9 @@ from itertools import pairwise
 from typing import Final
 
 from raftlog.wire.errors import InvariantViolation
+from raftlog.wire.ids import LeaderEpoch
 
-UNDEFINED: Final = -1
+UNDEFINED: Final = LeaderEpoch(-1)
 """Kafka's word for "no such epoch" and "no such offset" in OffsetForLeaderEpoch."""
 
 
@@ -21,15 +22,15 @@ class LeaderEpochs:
 
     __slots__ = ("_epochs", "_saved", "_starts", "latest")
 
-    def __init__(self, entries: Iterable[tuple[int, int]] = ()) -> None:
-        self._epochs: list[int] = []
+    def __init__(self, entries: Iterable[tuple[LeaderEpoch, int]] = ()) -> None:
+        self._epochs: list[LeaderEpoch] = []
         self._starts: list[int] = []
         self.latest = UNDEFINED
         for epoch, start in entries:
             self.assign(epoch, start)
         self._saved = list(self)
 
-    def __iter__(self) -> Iterator[tuple[int, int]]:
+    def __iter__(self) -> Iterator[tuple[LeaderEpoch, int]]:
         return iter(zip(self._epochs, self._starts, strict=True))
 
     def __len__(self) -> int:
@@ -40,7 +41,7 @@ class LeaderEpochs:
         """Where the latest epoch began; -1 if none is known."""
         return self._starts[-1] if self._starts else UNDEFINED
 
-    def assign(self, epoch: int, start_offset: int) -> None:
+    def assign(self, epoch: LeaderEpoch, start_offset: int) -> None:
         """`epoch` begins at `start_offset`. What contradicts it (a later epoch or a later start) is dropped.
 
         An epoch that is known already, or none (-1), changes nothing.
@@ -54,7 +55,7 @@ class LeaderEpochs:
         self._starts.append(start_offset)
         self.latest = epoch
 
-    def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[LeaderEpoch, int]:
         """(largest known epoch that is not above `epoch`, where it ended), or (-1, -1) if unknown.
 
         The latest epoch ends at the log end (KIP-320). An epoch before the first one known ends where that begins.
@@ -62,13 +63,13 @@ class LeaderEpochs:
         if epoch == UNDEFINED or not self._epochs or epoch > self.latest:
             return UNDEFINED, UNDEFINED
         if epoch == self.latest:
-            return epoch, log_end_offset
+            return self.latest, log_end_offset
         above = bisect_right(self._epochs, epoch)
         if above == 0:
-            return epoch, self._starts[0]
+            return LeaderEpoch(epoch), self._starts[0]
         return self._epochs[above - 1], self._starts[above]
 
-    def epoch_of(self, offset: int) -> int:
+    def epoch_of(self, offset: int) -> LeaderEpoch:
         """The epoch in which the record at `offset` was written; -1 if it is before all that is known."""
         at = bisect_right(self._starts, offset)
         return self._epochs[at - 1] if at else UNDEFINED
@@ -95,12 +96,12 @@ class LeaderEpochs:
         """
         return self.with_records(log_end_offset) != self._saved
 
-    def save(self, log_end_offset: int) -> list[tuple[int, int]]:
+    def save(self, log_end_offset: int) -> list[tuple[LeaderEpoch, int]]:
         """What the file shall hold; from now on it counts as written."""
         self._saved = self.with_records(log_end_offset)
         return self._saved
 
-    def with_records(self, log_end_offset: int) -> list[tuple[int, int]]:
+    def with_records(self, log_end_offset: int) -> list[tuple[LeaderEpoch, int]]:
         """(epoch, start) of those that the file should hold."""
         return [(epoch, start) for epoch, start in self if start < log_end_offset]
 

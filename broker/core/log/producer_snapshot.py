@@ -13,13 +13,14 @@ that Kafka reads (it ignores what follows, and the checksum covers it) we keep t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from struct import Struct
 from struct import error as StructError
 from typing import Final
 
 from raftlog.broker.core.log.producers import BatchRecord, ProducerEntry
 from raftlog.wire.checksum import crc32c
+from raftlog.wire.ids import ProducerEpoch, ProducerId
 
 VERSION: Final = 1
 _PREFIX: Final = Struct(">hI")
@@ -84,7 +85,7 @@ def decode_snapshot(data: bytes) -> list[ProducerEntry]:
 
 def _entry(fields: tuple[int, ...]) -> ProducerEntry:
     producer_id, epoch, sequence, offset, delta, timestamp, coordinator_epoch, transaction_start = fields
-    entry = ProducerEntry(producer_id, epoch)
+    entry = ProducerEntry(ProducerId(producer_id), ProducerEpoch(epoch))
     entry.coordinator_epoch = coordinator_epoch
     entry.last_timestamp = timestamp
     entry.transaction_start = transaction_start
@@ -93,7 +94,7 @@ def _entry(fields: tuple[int, ...]) -> ProducerEntry:
     return entry
 
 
-def _add_earlier_batches(entries: dict[int, ProducerEntry], data: memoryview) -> None:
+def _add_earlier_batches(entries: Mapping[ProducerId, ProducerEntry], data: memoryview) -> None:
     start = len(_MORE) + _COUNT.size
     if len(data) < start or bytes(data[: len(_MORE)]) != _MORE:
         return
@@ -102,5 +103,7 @@ def _add_earlier_batches(entries: dict[int, ProducerEntry], data: memoryview) ->
     if count < 0 or end > len(data):
         raise CorruptSnapshot(f"{count} batches do not fit {len(data)} bytes")
     for producer_id, *batch in _BATCH.iter_unpack(data[start:end]):
-        batches = entries[producer_id].batches
-        batches.insert(len(batches) - 1, BatchRecord(*batch))
+        entry = entries.get(ProducerId(producer_id))
+        if entry is None or not entry.batches:
+            raise CorruptSnapshot(f"earlier batches of producer {producer_id}, and no last one")
+        entry.batches.insert(len(entry.batches) - 1, BatchRecord(*batch))

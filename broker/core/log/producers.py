@@ -14,11 +14,12 @@ from raftlog.wire.batch import BatchHeader
 from raftlog.wire.checksum import Buffer
 from raftlog.wire.control import TransactionMarker, decode_control_batch
 from raftlog.wire.errors import ErrorCode, InvariantViolation
+from raftlog.wire.ids import ProducerEpoch, ProducerId
 
 BATCHES_REMEMBERED: Final = 5
 """A producer may have five requests in flight (max.in.flight.requests.per.connection), so any may be a retry."""
 SEQUENCE_MAX: Final = 2**31 - 1
-NO_EPOCH: Final = -1
+NO_EPOCH: Final = ProducerEpoch(-1)
 NO_OFFSET: Final = -1
 
 
@@ -52,7 +53,7 @@ class ProducerEntry:
         "transaction_start",
     )
 
-    def __init__(self, producer_id: int, epoch: int = NO_EPOCH) -> None:
+    def __init__(self, producer_id: ProducerId, epoch: ProducerEpoch = NO_EPOCH) -> None:
         self.producer_id = producer_id
         self.epoch = epoch
         self.coordinator_epoch = -1
@@ -64,7 +65,7 @@ class ProducerEntry:
     def last_sequence(self) -> int:
         return self.batches[-1].last_sequence if self.batches else -1
 
-    def enter_epoch(self, epoch: int) -> None:
+    def enter_epoch(self, epoch: ProducerEpoch) -> None:
         """A new epoch forgets the batches of the old one: sequences begin again."""
         if epoch != self.epoch:
             self.batches.clear()
@@ -82,7 +83,7 @@ class Verdict(NamedTuple):
 class CompletedTransaction(NamedTuple):
     """A transaction whose marker is in the log. `last_offset` is the marker's own."""
 
-    producer_id: int
+    producer_id: ProducerId
     first_offset: int
     last_offset: int
     aborted: bool
@@ -249,7 +250,7 @@ class ProducerStates:
         if self._unreplicated:
             self._unreplicated = {first: last for first, last in self._unreplicated.items() if last >= high_watermark}
 
-    def expire(self, now_ms: int, expiration_ms: int) -> list[int]:
+    def expire(self, now_ms: int, expiration_ms: int) -> list[ProducerId]:
         """Forget producers idle for `expiration_ms` (producer.id.expiration.ms) with no transaction open."""
         idle = [
             entry.producer_id
@@ -271,7 +272,7 @@ class ProducerStates:
                 raise InvariantViolation(f"producer {entry.producer_id} remembers batches at {offsets}")
 
 
-def _fenced(entry: ProducerEntry, epoch: int) -> Verdict:
+def _fenced(entry: ProducerEntry, epoch: ProducerEpoch) -> Verdict:
     return Verdict(
         ErrorCode.INVALID_PRODUCER_EPOCH,
         f"producer {entry.producer_id} sent epoch {epoch} after {entry.epoch}: another instance has taken over",

@@ -6,6 +6,7 @@ from enum import IntEnum
 from typing import NamedTuple, Protocol
 
 from raftlog.wire.errors import ErrorCode
+from raftlog.wire.ids import LeaderEpoch
 
 
 class AppendOrigin(IntEnum):
@@ -85,7 +86,7 @@ class FoundOffset(NamedTuple):
 
     offset: int
     timestamp: int
-    leader_epoch: int
+    leader_epoch: LeaderEpoch
 
 
 class LogUnavailable(Exception):

@@ -11,6 +11,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from raftlog.broker.core.log.producers import CompletedTransaction
+from raftlog.wire.ids import ProducerId
 
 ENTRY: Final = Struct(">hqqqq")
 VERSION: Final = 0
@@ -19,7 +20,7 @@ VERSION: Final = 0
 class AbortedTransaction(NamedTuple):
     """`last_offset` is the abort marker's; `last_stable_offset` where it went when the marker was replicated."""
 
-    producer_id: int
+    producer_id: ProducerId
     first_offset: int
     last_offset: int
     last_stable_offset: int

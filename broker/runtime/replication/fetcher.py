@@ -21,6 +21,7 @@ from raftlog.broker.runtime.replication.locating import Locator
 from raftlog.broker.runtime.replication.partition_fetch_state import PartitionFetchState, is_diverging
 from raftlog.broker.runtime.replication.settings import FetcherSettings
 from raftlog.wire.errors import ErrorCode, InvariantViolation
+from raftlog.wire.ids import LeaderEpoch
 from raftlog.wire.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -103,7 +104,7 @@ class Fetcher:
 
     # Which partitions --------------------------------------------------------------------------------
 
-    def add_partition(self, partition: Partition, leader_epoch: int) -> PartitionFetchState:
+    def add_partition(self, partition: Partition, leader_epoch: LeaderEpoch) -> PartitionFetchState:
         """Fetch a partition from now on, from where its log ends."""
         backoff = Backoff(BACKOFF_MS_MIN, self._settings.fetch_backoff_ms)
         followed = PartitionFetchState(partition, self.leader_id, leader_epoch, backoff)

@@ -437,7 +437,7 @@ def test_a_log_that_is_offline_says_why_to_everybody() -> None:
     world = LogWorld()
     world.append_values(b"x")
     world.log.fail(OSError(errno.EIO, "the disk is gone"))
-    for attempt in (world.log.storage.flush, lambda: world.log.producers, lambda: world.log.offset_for_timestamp(0)):
+    for attempt in (world.log.storage.flush, lambda: world.log.opened, lambda: world.log.offset_for_timestamp(0)):
         with pytest.raises(LogUnavailable, match="the disk is gone"):
             attempt()
     assert world.append_values(b"x").message is not None

@@ -199,7 +199,7 @@ def test_kafka_goes_on_with_a_log_of_ours_and_we_with_one_of_kafkas(kafka: tuple
     assert points["t", 0] == 3000
     log = open_log(data / "t-0", LogConfig(segment_bytes=1 << 20), end_offset=3000, clean=True)
     assert (log.log_end_offset, log.latest_epoch) == (3000, 0)
-    assert [entry.last_sequence for entry in log.producers] == [2999]
+    assert [entry.last_sequence for entry in log.opened.producers.entries.values()] == [2999]
     fill(log)
     append(log, marker(2, commit=True), epoch=4, control=True)
     end = log.log_end_offset
