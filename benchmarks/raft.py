@@ -52,13 +52,15 @@ class Counter:
 
 async def node_main(options: dict[str, Any]) -> None:
     """Run a node; obey lines on stdin, answer on stdout."""
+    from raftlog.broker.store.disk import OsDisk
     from raftlog.raft.quorum import QuorumLog
 
     node_id = options["node"]
     peers = {int(one): ("127.0.0.1", port) for one, port in options["ports"].items()}
     log = QuorumLog(
-        options["directory"], node_id=node_id, peers=peers, listen=peers[node_id], monotonic=time.monotonic
-    )
+        options["directory"], node_id=node_id, peers=peers, listen=peers[node_id], monotonic=time.monotonic,
+        disk=OsDisk(),
+    )  # fmt: skip
     counter = Counter()
     log.on_leadership(lambda leads: tell({"leads": leads, "term": log.term, "at": time.monotonic()}))
     await log.start(counter.restore, counter.replay, counter.snapshot)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from raftlog.broker.ports import Clock, Disk
-from raftlog.raft.files import Files, OsFiles
+from raftlog.broker.store.disk import OsDisk
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -27,14 +27,12 @@ class SystemClock:
 
 @dataclass(slots=True)
 class Platform:
-    """`disk` holds the data (None: the operating system's), `files` the metadata log and what lies beside it.
-
-    `boot_id` is another one after each start of the operating system; "" where nobody knows.
+    """`disk` holds the data and the metadata log. `boot_id` is another one after each start of the operating system; ""
+    where nobody knows.
     """
 
     clock: Clock = field(default_factory=SystemClock)
-    disk: Disk | None = None
-    files: Files = field(default_factory=OsFiles)
+    disk: Disk = field(default_factory=OsDisk)
     rng: random.Random = field(default_factory=random.SystemRandom)
     boot_id: str = ""
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 import json
 from typing import NamedTuple
 
+from raftlog.broker.ports import Disk
+from raftlog.broker.store.files import read_whole, replace_whole
 from raftlog.metadata.commands import NO_EPOCH
-from raftlog.raft.files import Files
 from raftlog.wire.ids import BrokerEpoch
 
 NAME = "last-run.json"
@@ -24,34 +25,24 @@ class LastRun(NamedTuple):
     boot_id: str = ""
 
 
-def read_last_run(files: Files, directory: str) -> LastRun:
+def read_last_run(disk: Disk, directory: str) -> LastRun:
     """What the file says; nothing, when it is not there or cannot be read."""
     try:
-        if NAME not in files.list_directory(directory):
+        if NAME not in disk.list_directory(directory):
             return LastRun()
-        found = json.loads(files.read(f"{directory}/{NAME}"))
+        found = json.loads(read_whole(disk, f"{directory}/{NAME}"))
         return LastRun(BrokerEpoch(int(found["broker_epoch"])), str(found["boot_id"]))
     except (OSError, ValueError, KeyError, TypeError):
         return LastRun()
 
 
-def write_last_run(files: Files, directory: str, run: LastRun) -> None:
+def write_last_run(disk: Disk, directory: str, run: LastRun) -> None:
     """Replace the file. Raises OSError."""
-    path = f"{directory}/{NAME}"
-    if f"{NAME}.tmp" in files.list_directory(directory):
-        files.remove(f"{path}.tmp")
-    descriptor = files.open_append(f"{path}.tmp")
-    try:
-        files.write(descriptor, json.dumps(run._asdict()).encode())
-        files.sync(descriptor)
-    finally:
-        files.close(descriptor)
-    files.rename(f"{path}.tmp", path)
-    files.sync_directory(directory)
+    replace_whole(disk, f"{directory}/{NAME}", json.dumps(run._asdict()).encode(), sync=True)
 
 
-def forget_last_run(files: Files, directory: str) -> None:
+def forget_last_run(disk: Disk, directory: str) -> None:
     """What is on the disk is not to be relied upon. Raises OSError."""
-    if NAME in files.list_directory(directory):
-        files.remove(f"{directory}/{NAME}")
-        files.sync_directory(directory)
+    if NAME in disk.list_directory(directory):
+        disk.remove(f"{directory}/{NAME}")
+        disk.sync_directory(directory)

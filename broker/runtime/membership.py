@@ -17,7 +17,6 @@ from raftlog.broker.runtime.opening import random_id
 from raftlog.broker.runtime.replication.replication import Replication
 from raftlog.broker.runtime.replication.settings import ReplicationSettings
 from raftlog.broker.store.data_directory import cluster_of_directory
-from raftlog.broker.store.disk import OsDisk
 from raftlog.metadata.commands import NO_EPOCH, RegisterBroker
 from raftlog.metadata.feature_levels import SUPPORTED_FEATURES
 from raftlog.metadata.records import FeatureRange
@@ -70,9 +69,8 @@ class Membership:
         """Tell the quorum to which cluster the data directories belong, if to any: nodes of another cluster then refuse
         this broker, and are refused.
         """
-        disk = self._platform.disk or OsDisk()
         for directory in self._config.data_dirs:
-            found = cluster_of_directory(disk, directory)
+            found = cluster_of_directory(self._platform.disk, directory)
             if found:
                 self._controller.log.know_cluster(found)
                 return
@@ -107,7 +105,7 @@ class Membership:
         """Register. `others_can_lead`: see FullDisk; `ports`: bound ones by listener name. Raises CannotStart."""
         config = self._config
         self._duties = ControllerDuties(self._controller, self._duty_settings(), self._keep)
-        last = LastRun() if self._distrusted else read_last_run(self._platform.files, config.metadata_directory)
+        last = LastRun() if self._distrusted else read_last_run(self._platform.disk, config.metadata_directory)
         # What is found missing until here is told with the registration, and nothing counts on it afterwards.
         self._distrusted = False
         stopped_in_order = all(directory.clean for directory in logs.directories)
@@ -140,12 +138,12 @@ class Membership:
         says, that nothing was lost since that start of the machine, and its epoch is no longer this broker's.
         """
         self._stop_noting()
-        files, directory = self._platform.files, self._config.metadata_directory
+        disk, directory = self._platform.disk, self._config.metadata_directory
         try:
             if self._distrusted:
-                forget_last_run(files, directory)
+                forget_last_run(disk, directory)
             else:
-                write_last_run(files, directory, LastRun(broker_epoch, self._platform.boot_id))
+                write_last_run(disk, directory, LastRun(broker_epoch, self._platform.boot_id))
         except OSError as error:
             what = "will trust a disk that failed" if self._distrusted else "will not know that nothing was lost"
             log.error("trying again to note how this run went; as it is, the next start %s: %s", what, error)

@@ -50,7 +50,7 @@ def _local_log(config: BrokerConfig, platform: Platform) -> MetadataLog:
     return LocalLog(
         config.metadata_directory,
         node_id=config.node_id,
-        files=platform.files,
+        disk=platform.disk,
         segment_bytes=config["metadata.log.segment.bytes"],
         snapshot_bytes=config["metadata.log.max.record.bytes.between.snapshots"],
         monotonic=platform.clock.monotonic,
@@ -67,7 +67,7 @@ def _quorum_log(config: BrokerConfig, platform: Platform) -> MetadataLog:
         listen=config.peer_listen,
         monotonic=platform.clock.monotonic,
         observer=config.is_observer,
-        files=platform.files,
+        disk=platform.disk,
         random=platform.rng,
         segment_bytes=config["metadata.log.segment.bytes"],
         snapshot_bytes=config["metadata.log.max.record.bytes.between.snapshots"],

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from raftlog.broker.core.replica.leadership import Follower, Leadership
+from raftlog.broker.ports import Disk
 from raftlog.broker.runtime import membership
 from raftlog.broker.runtime.delayed_operation import Mark
 from raftlog.broker.runtime.last_run import LastRun, read_last_run
@@ -14,7 +15,6 @@ from raftlog.broker.runtime.partition import Partition
 from raftlog.broker.runtime.replication.partition_fetch_state import PartitionFetchState
 from raftlog.linearizability.simulator.mutants import Mutant, patch
 from raftlog.metadata import elections
-from raftlog.raft.files import Files
 from raftlog.wire.errors import ErrorCode
 
 
@@ -65,8 +65,8 @@ def election_outside_the_isr() -> AbstractContextManager[None]:
 def lost_power_is_not_told() -> AbstractContextManager[None]:
     """A broker whose host lost power says that its logs survived."""
 
-    def read(files: Files, directory: str) -> LastRun:
-        found = read_last_run(files, directory)
+    def read(disk: Disk, directory: str) -> LastRun:
+        found = read_last_run(disk, directory)
         return found._replace(boot_id=_AnyBoot(found.boot_id)) if found.boot_id else found
 
     return patch(membership, "read_last_run", read)

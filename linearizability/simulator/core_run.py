@@ -15,7 +15,7 @@ from zlib import crc32
 
 from raftlog.linearizability.simulator.faults import Fault, Plan, schedule
 from raftlog.linearizability.simulator.injector import Injector
-from raftlog.linearizability.simulator.journals import Mirror, WatchedFiles
+from raftlog.linearizability.simulator.journals import Mirror, WatchedDisk
 from raftlog.linearizability.simulator.loop import Timer
 from raftlog.linearizability.simulator.message_sizes import SIZES, small_messages
 from raftlog.linearizability.simulator.raft_invariants import RaftInvariants
@@ -69,7 +69,7 @@ class CoreNode:
         self.node = NodeId(machine.node)
         self.loop = machine.loop
         self.state: list[tuple[int, int]] = []  # (index, checksum) of each application entry
-        self.journal = Journal(DIRECTORY, run.files[self.node], segment_bytes=2_000)
+        self.journal = Journal(DIRECTORY, run.disks[self.node], segment_bytes=2_000)
         recovered = self.journal.recovered
         base = Base(configuration=run.configuration)
         if recovered.snapshot is not None:
@@ -232,7 +232,7 @@ class NodeSlot:
     @property
     def mirror(self) -> Mirror:
         """See Watched."""
-        return self.run.files[self.node].mirror
+        return self.run.disks[self.node].mirror
 
 
 class CoreRun(BaseSimulation):
@@ -264,7 +264,7 @@ class CoreRun(BaseSimulation):
         self.timing = random.choice((TIMINGS[0], TIMINGS[1], TIMINGS[1]))
         self.rng = Random(f"{seed} messages")
         self.configuration = Configuration.of_addresses({node: (f"host{node}", 1) for node in nodes})
-        self.files: dict[int, WatchedFiles] = {}
+        self.disks: dict[int, WatchedDisk] = {}
         self.slots = [NodeSlot(self, node) for node in nodes]
         self.invariants = RaftInvariants(self.slots, self.failed)
         self.acknowledged: dict[int, int] = {}
@@ -272,10 +272,10 @@ class CoreRun(BaseSimulation):
         self.connected: dict[tuple[int, int], bool] = {}
         for node in nodes:
             machine = self.world.add_machine(node, f"host{node}")
-            files = self.files[node] = WatchedFiles(machine.disk)
-            files.on_frame = partial(self.invariants.wrote, node)
-            files.on_synced = partial(self.invariants.synced, node)
-            files.on_snapshot = partial(self.invariants.wrote_snapshot, node)
+            disk = self.disks[node] = WatchedDisk(machine.disk)
+            disk.on_frame = partial(self.invariants.wrote, node)
+            disk.on_synced = partial(self.invariants.synced, node)
+            disk.on_snapshot = partial(self.invariants.wrote_snapshot, node)
         self.world.on_death = self._died
         self.world.on_refusal = self._refused
         self.injector = Injector(self.world, list(nodes), self._leader)
@@ -289,9 +289,9 @@ class CoreRun(BaseSimulation):
 
     async def _program(self, machine: Machine) -> None:
         slot = self.slots[machine.node - 1]
-        self.files[machine.node].begin(DIRECTORY)
+        self.disks[machine.node].begin(DIRECTORY)
         node = CoreNode(self, machine)
-        self.files[machine.node].begin(DIRECTORY)
+        self.disks[machine.node].begin(DIRECTORY)
         slot.process = node
         self.invariants.disk_settled(machine.node, self._copy(machine))
         for other in self.slots:
@@ -302,7 +302,7 @@ class CoreRun(BaseSimulation):
         await node.stopped
 
     def _copy(self, machine: Machine) -> Mirror:
-        watched = WatchedFiles(machine.disk)
+        watched = WatchedDisk(machine.disk)
         watched.begin(DIRECTORY)
         return watched.mirror
 
@@ -319,7 +319,7 @@ class CoreRun(BaseSimulation):
             return
         slot.process = None
         if power:
-            self.files[machine.node].begin(DIRECTORY)
+            self.disks[machine.node].begin(DIRECTORY)
             self.invariants.disk_settled(machine.node, self._copy(machine))
         for other in self.slots:
             self._disconnect_later(other.node, machine.node, silent=power)

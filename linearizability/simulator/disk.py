@@ -134,7 +134,7 @@ class FaultyDisk:
         """The machine dies. Afterwards everything is as it is on the platter."""
         survivors = self._surviving_names(random)
         for file in {id(file): file for file in survivors.values()}.values():
-            _settle(file, random)
+            _crash(file, random)
         self.names = survivors
         self._durable_names = dict(survivors)
         self._name_changes.clear()
@@ -387,72 +387,6 @@ class FaultyDisk:
         return self.open(path, create=True)
 
 
-class FilesOnDisk:
-    """The journal's Files (raftlog/raft/files.py) on a FaultyDisk: the same bytes, names and faults."""
-
-    def __init__(self, disk: FaultyDisk) -> None:
-        self._disk = disk
-
-    def lock(self, path: str) -> int:
-        """See Files."""
-        return self._disk.lock(path)
-
-    def make_directory(self, path: str) -> None:
-        """See Files."""
-        self._disk.make_directory(path)
-
-    def list_directory(self, path: str) -> list[str]:
-        """See Files."""
-        return self._disk.list_directory(path)
-
-    def read(self, path: str) -> bytes:
-        """See Files."""
-        descriptor = self._disk.open(path)
-        try:
-            return self._disk.read_at(descriptor, self._disk.size(descriptor), 0)
-        finally:
-            self._disk.close(descriptor)
-
-    def open_append(self, path: str) -> int:
-        """See Files."""
-        return self._disk.open(path, create=True)
-
-    def write(self, descriptor: int, data: bytes) -> None:
-        """See Files."""
-        self._disk.write_at(descriptor, data, self._disk.size(descriptor))
-
-    def sync(self, descriptor: int) -> None:
-        """See Files."""
-        self._disk.sync(descriptor)
-
-    def truncate(self, path: str, size: int) -> None:
-        """See Files."""
-        descriptor = self._disk.open(path)
-        try:
-            self._disk.truncate(descriptor, size)
-            self._disk.sync(descriptor)
-        finally:
-            self._disk.close(descriptor)
-
-    def close(self, descriptor: int) -> None:
-        """See Files."""
-        self._disk.close(descriptor)
-
-    def rename(self, source: str, target: str) -> None:
-        """See Files."""
-        self._disk.rename(source, target)
-
-    def remove(self, path: str) -> None:
-        """See Files."""
-        if not self._disk.exists(path):
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-        self._disk.remove(path)
-
-    def sync_directory(self, path: str) -> None:
-        """See Files."""
-        self._disk.sync_directory(path)
-
-
 def _rename(names: dict[str, MemoryFile], change: dict[str, MemoryFile | None]) -> None:
     """What was moved is gone from where it was, unless a newer file of that name is there: in a directory that was made
     again, and reached the platter before its parent.
@@ -466,7 +400,16 @@ def _rename(names: dict[str, MemoryFile], change: dict[str, MemoryFile | None]) 
             names[path] = file
 
 
-def _settle(file: MemoryFile, random: Random) -> None:
+def _some_sectors(data: bytes, random: Random) -> bytes:
+    """The size reached the platter and the data did not: zeros, or some sectors of it."""
+    sectors = bytearray(data)
+    for start in range(0, len(sectors), SECTOR):
+        if random.random() < 0.5:
+            sectors[start : start + SECTOR] = bytes(len(sectors[start : start + SECTOR]))
+    return bytes(sectors)
+
+
+def _crash(file: MemoryFile, random: Random) -> None:
     """Let some part of what was not synced reach the platter."""
     result = bytearray(file.durable)
     mode = random.choice(("none", "all", "prefix", "any"))
@@ -483,12 +426,7 @@ def _settle(file: MemoryFile, random: Random) -> None:
             length = random.randint(0, len(data))
             _put(result, position, data[:length])
         elif mode == "any" and random.random() < 0.5:
-            # The size reached the platter and the data did not: zeros, or some sectors of it.
-            sectors = bytearray(data)
-            for start in range(0, len(sectors), SECTOR):
-                if random.random() < 0.5:
-                    sectors[start : start + SECTOR] = bytes(len(sectors[start : start + SECTOR]))
-            _put(result, position, bytes(sectors))
+            _put(result, position, _some_sectors(data, random))
     file.durable = result
     file.content = bytearray(result)
     file.pending.clear()

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from raftlog.linearizability.simulator.disk import FaultyDisk, FilesOnDisk
+from raftlog.linearizability.simulator.disk import FaultyDisk
 from raftlog.raft.core.state import NOBODY
+from raftlog.raft.disk import read_file
 from raftlog.raft.frames import Frame, read_frames
 from raftlog.raft.journal_recovery import ENTRY, SEGMENT, TRUNCATE, VOTE
 from raftlog.raft.snapshot_file import Snapshot, read_snapshot
@@ -104,15 +105,19 @@ def bytes_that_may_rot(disk: FaultyDisk, path: str) -> int:
     return starts[-1] if starts else 0
 
 
-class WatchedFiles(FilesOnDisk):
-    """The journal's files, with a mirror of what was synced.
+class WatchedDisk:
+    """A disk as the journal sees it (raftlog/raft/disk.py), with a mirror of what was synced.
 
-    `on_frame(items)` is told of each write, `on_synced(items)` when it is safe, `on_snapshot(index, term)` of each
-    snapshot that comes into force.
+    `on_frame(items)` is called with each write, `on_synced(items)` when it is safe, `on_snapshot(index, term)` with
+    each snapshot that comes into force.
     """
 
     def __init__(self, disk: FaultyDisk) -> None:
-        super().__init__(disk)
+        self._disk = disk
+        self.open, self.close, self.lock, self.remove = disk.open, disk.close, disk.lock, disk.remove
+        self.read_at, self.size, self.truncate = disk.read_at, disk.size, disk.truncate
+        self.list_directory, self.make_directory = disk.list_directory, disk.make_directory
+        self.sync_directory = disk.sync_directory
         self.mirror = Mirror()
         self.on_frame: Callable[[Sequence[Any]], None] = _ignore
         self.on_synced: Callable[[Sequence[Any]], None] = _ignore
@@ -124,28 +129,28 @@ class WatchedFiles(FilesOnDisk):
         self._unsynced.clear()
         self.mirror = read_mirror(self._disk, directory, durable=False)
 
-    def write(self, descriptor: int, data: bytes) -> None:
-        """See Files."""
-        super().write(descriptor, data)
-        if not self._disk.path_of(descriptor).endswith(".journal"):
-            return
-        for frame in read_frames(data):
-            if isinstance(frame, Frame):
+    def write_at(self, descriptor: int, data: bytes | memoryview, position: int, /) -> int:
+        """See Disk. A frame is written at once."""
+        written = self._disk.write_at(descriptor, data, position)
+        if self._disk.path_of(descriptor).endswith(".journal"):
+            for frame in read_frames(bytes(data)):
+                assert isinstance(frame, Frame)
                 self._unsynced.setdefault(descriptor, []).append(frame.items)
                 self.on_frame(frame.items)
+        return written
 
-    def sync(self, descriptor: int) -> None:
-        """See Files."""
-        super().sync(descriptor)
+    def sync(self, descriptor: int, /) -> None:
+        """See Disk."""
+        self._disk.sync(descriptor)
         for items in self._unsynced.pop(descriptor, ()):
             self.mirror.apply(items)
             self.on_synced(items)
 
-    def rename(self, source: str, target: str) -> None:
-        """See Files."""
-        super().rename(source, target)
-        if target.endswith(".snapshot"):
-            read = read_snapshot(self.read(target))
+    def rename(self, old: str, new: str) -> None:
+        """See Disk."""
+        self._disk.rename(old, new)
+        if new.endswith(".snapshot"):
+            read = read_snapshot(read_file(self._disk, new))
             assert isinstance(read, Snapshot)
             self.mirror.snapshot(read.index, read.term)
             self.on_snapshot(read.index, read.term)

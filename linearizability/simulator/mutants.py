@@ -21,7 +21,7 @@ from raftlog.raft.core.log import Accepted, RaftLog, Rejected
 from raftlog.raft.core.messages import AppendEntriesReply, Message, RequestVoteReply
 from raftlog.raft.core.raft import Raft
 from raftlog.raft.core.state import NOBODY, HardState, Role
-from raftlog.raft.files import Files
+from raftlog.raft.disk import Disk, truncate_file
 from raftlog.raft.journal_recovery import JournalDamaged, Recovered, Recovery
 from raftlog.raft.seam import ProposalFailed
 from raftlog.raft.snapshot_file import write_snapshot
@@ -270,9 +270,9 @@ def damage_is_a_torn_tail() -> AbstractContextManager[None]:
                 segments = [f"{self.directory}/{segment.name}" for segment in self.segments]
                 if not error.position or error.path not in segments:
                     raise
-                self.files.truncate(error.path, error.position)
+                truncate_file(self.disk, error.path, error.position)
                 for path in segments[segments.index(error.path) + 1 :]:
-                    self.files.remove(path)
+                    self.disk.remove(path)
 
     real = Recovery.recover
     return patch(Recovery, "recover", recover)
@@ -281,20 +281,20 @@ def damage_is_a_torn_tail() -> AbstractContextManager[None]:
 def snapshot_before_it_is_safe() -> AbstractContextManager[None]:
     """The journal that a snapshot covers is removed before the snapshot is on the disk."""
 
-    def write(files: Files, directory: str, snapshot: Any) -> None:
-        write_snapshot(cast(Files, _Unsynced(files)), directory, snapshot)
+    def write(disk: Disk, directory: str, snapshot: Any) -> None:
+        write_snapshot(cast(Disk, _Unsynced(disk)), directory, snapshot)
 
     return patch(journal, "write_snapshot", write)
 
 
 class _Unsynced:
-    """Files that are not synced."""
+    """A disk that is not synced."""
 
-    def __init__(self, files: Files) -> None:
-        self._files = files
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._files, name)
+        return getattr(self._disk, name)
 
     def sync(self, descriptor: int) -> None:
         """Nothing."""

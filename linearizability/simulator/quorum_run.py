@@ -14,7 +14,7 @@ from raftlog.linearizability.checker.history import FAIL, INFO, OK, Operation
 from raftlog.linearizability.checker.log.check import check_log
 from raftlog.linearizability.simulator.faults import DAMAGES, Fault, Plan, schedule
 from raftlog.linearizability.simulator.injector import Injector
-from raftlog.linearizability.simulator.journals import Mirror, WatchedFiles
+from raftlog.linearizability.simulator.journals import Mirror, WatchedDisk
 from raftlog.linearizability.simulator.loop import SimulatedLoop
 from raftlog.linearizability.simulator.message_sizes import SIZES, small_messages
 from raftlog.linearizability.simulator.raft_invariants import RaftInvariants
@@ -49,7 +49,7 @@ class QuorumNode:
         self.node = machine.node
         self.state: list[bytes] = []
         self.first_index = 0
-        run.files[self.node].begin(DIRECTORY)
+        run.disks[self.node].begin(DIRECTORY)
         self.log = QuorumLog(
             DIRECTORY,
             node_id=self.node,
@@ -57,13 +57,13 @@ class QuorumNode:
             listen=(machine.host, PORT),
             observer=self.node not in run.voters,
             monotonic=machine.clock.monotonic,
-            files=run.files[self.node],
+            disk=run.disks[self.node],
             random=machine.random,
             timing=run.timing,
             segment_bytes=2_000,
             snapshot_bytes=run.snapshot_bytes,
         )
-        run.files[self.node].begin(DIRECTORY)
+        run.disks[self.node].begin(DIRECTORY)
         self.log.on_request(self._answer)
 
     async def start(self) -> None:
@@ -151,7 +151,7 @@ class NodeSlot:
     @property
     def mirror(self) -> Mirror:
         """See Watched."""
-        return self.run.files[self.node].mirror
+        return self.run.disks[self.node].mirror
 
 
 class QuorumRun(BaseSimulation):
@@ -181,15 +181,15 @@ class QuorumRun(BaseSimulation):
         self.faults = list(faults)
         self.last_fault = plan.last
         self.operations: list[Operation] = []
-        self.files: dict[int, WatchedFiles] = {}
+        self.disks: dict[int, WatchedDisk] = {}
         self.slots = {node: NodeSlot(self, node) for node in range(1, self.size + 1)}
         self.invariants = RaftInvariants(list(self.slots.values()), self.failed)
         for node in self.slots:
             machine = self.world.add_machine(node, f"host{node}")
-            files = self.files[node] = WatchedFiles(machine.disk)
-            files.on_frame = partial(self.invariants.wrote, node)
-            files.on_synced = partial(self.invariants.synced, node)
-            files.on_snapshot = partial(self.invariants.wrote_snapshot, node)
+            disk = self.disks[node] = WatchedDisk(machine.disk)
+            disk.on_frame = partial(self.invariants.wrote, node)
+            disk.on_synced = partial(self.invariants.synced, node)
+            disk.on_snapshot = partial(self.invariants.wrote_snapshot, node)
         self.world.on_death = self._died
         self.world.on_refusal = self._refused
         self.world.scheduler.after_turn = self._after_turn
@@ -230,7 +230,7 @@ class QuorumRun(BaseSimulation):
         await node.work()
 
     def _copy(self, machine: Machine) -> Mirror:
-        watched = WatchedFiles(machine.disk)
+        watched = WatchedDisk(machine.disk)
         watched.begin(DIRECTORY)
         return watched.mirror
 
@@ -242,12 +242,12 @@ class QuorumRun(BaseSimulation):
     def _died(self, machine: Machine, power: bool) -> None:
         self.slots[machine.node].process = None
         if power:
-            self.files[machine.node].begin(DIRECTORY)
+            self.disks[machine.node].begin(DIRECTORY)
             self.invariants.disk_settled(machine.node, self._copy(machine))
 
     def _damaged(self, machine: Machine) -> None:
         self.invariants.disk_lost(machine.node)
-        self.files[machine.node].begin(DIRECTORY)
+        self.disks[machine.node].begin(DIRECTORY)
 
     def _refused(self, machine: Machine, error: BaseException) -> None:
         done = self.injector.done

@@ -108,7 +108,6 @@ async def broker_program(machine: Machine, config: BrokerConfig) -> None:
         Platform(
             clock=machine.clock,
             disk=machine.disk,
-            files=machine.files,
             rng=machine.random,
             boot_id=f"{machine.node}.{boots}",
         ),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine
 from random import Random
 from typing import Any
 
-from raftlog.linearizability.simulator.disk import FaultyDisk, FilesOnDisk
+from raftlog.linearizability.simulator.disk import FaultyDisk
 from raftlog.linearizability.simulator.links import Delays, Links
 from raftlog.linearizability.simulator.loop import Scheduler, new_loop
 from raftlog.linearizability.simulator.machine_facts import EPOCH_SECONDS
@@ -65,7 +65,6 @@ class Machine:
         self.node = node
         self.host = host
         self.disk = FaultyDisk()
-        self.files = FilesOnDisk(self.disk)
         self.clock = SimulatedClock(self)
         self.clock_offset = 0.0
         self.incarnation = 0

@@ -19,7 +19,7 @@ from typing import NoReturn
 
 from raftlog.raft.core.entries import Entry
 from raftlog.raft.core.ids import NodeId, Term
-from raftlog.raft.files import Files, OsFiles, join
+from raftlog.raft.disk import TEMPORARY_SUFFIX, Disk, append, read_file, replace_file, truncate_file
 from raftlog.raft.frames import Damage, encode_frame
 from raftlog.raft.journal_recovery import (
     ENTRY,
@@ -32,7 +32,7 @@ from raftlog.raft.journal_recovery import (
     Segment,
     uncovered,
 )
-from raftlog.raft.snapshot_file import Snapshot, read_snapshot, snapshot_path, write_snapshot
+from raftlog.raft.snapshot_file import Snapshot, read_snapshot, snapshot_name, write_snapshot
 
 DEFAULT_SEGMENT_BYTES = 8 * 1024 * 1024
 
@@ -71,24 +71,24 @@ class Journal:
     segments are removed only after a snapshot that covers them is durable.
     """
 
-    def __init__(self, directory: str, files: Files | None = None, segment_bytes: int = DEFAULT_SEGMENT_BYTES) -> None:
+    def __init__(self, directory: str, disk: Disk, segment_bytes: int = DEFAULT_SEGMENT_BYTES) -> None:
         """Open the journal, creating the directory when it is missing; see `recovered`.
 
         Raises JournalDamaged, JournalLocked, NewerVersion, OSError.
         """
         self.directory = directory
-        self._files: Files = files or OsFiles()
+        self._disk = disk
         self._segment_bytes = segment_bytes
-        self._files.make_directory(directory)
+        self._disk.make_directory(directory)
         try:
-            self._lock = self._files.lock(join(directory, "lock"))
+            self._lock = self._disk.lock(f"{directory}/lock")
         except BlockingIOError as error:
             raise JournalLocked(directory) from error
         self._descriptor = -1
         self._failed: str | None = None
         self._closed = False
         try:
-            recovery = Recovery(directory, self._files)
+            recovery = Recovery(directory, self._disk)
             self.recovered = recovery.recover()
             self._segments, self._size = recovery.segments, recovery.size
             self._term = self.recovered.term
@@ -100,7 +100,7 @@ class Journal:
             if self.recovered.on_other_branch:
                 self.replace_from(self._last_index + 1, self._last_term, ())
         except BaseException:
-            self._files.close(self._lock)
+            self._disk.close(self._lock)
             raise
 
     # -- the last segment ----------------------------------------------------------------------------
@@ -114,9 +114,9 @@ class Journal:
             self._write_again(path)
         except OSError:
             # A full disk. The old file is as it was.
-            self._remove_if_there(path + ".tmp")
-        self._descriptor = self._files.open_append(path)
-        self._files.sync(self._descriptor)
+            self._disk.remove(path + TEMPORARY_SUFFIX)
+        self._descriptor = self._disk.open(path, create=True)
+        self._disk.sync(self._descriptor)
 
     def _write_again(self, path: str) -> None:
         """Make what was read from a segment safe before it is acted upon.
@@ -124,21 +124,7 @@ class Journal:
         A killed process may have left it in the page cache only; and after an fsync that failed the kernel shows it
         and takes it for clean, though it never reached the disk: another fsync would do nothing.
         """
-        data = self._files.read(path)
-        descriptor = self._files.open_append(path + ".tmp")
-        try:
-            self._files.write(descriptor, data)
-            self._files.sync(descriptor)
-        finally:
-            self._files.close(descriptor)
-        self._files.rename(path + ".tmp", path)
-        self._files.sync_directory(self.directory)
-
-    def _remove_if_there(self, path: str) -> None:
-        try:
-            self._files.remove(path)
-        except FileNotFoundError:
-            pass
+        replace_file(self._disk, path, [read_file(self._disk, path)])
 
     # -- writing -----------------------------------------------------------------------------------
 
@@ -206,11 +192,11 @@ class Journal:
             self._begin_segment()
         frame = encode_frame(items)
         try:
-            self._files.write(self._descriptor, frame)
+            append(self._disk, self._descriptor, frame)
         except OSError as error:
             self._take_back(error)
         try:
-            self._files.sync(self._descriptor)
+            self._disk.sync(self._descriptor)
         except OSError as error:
             # After a failed fsync nobody can tell what is on the disk, and a second one may report success
             # for pages that the kernel has already dropped: only a restart, which reads the disk, can go
@@ -221,7 +207,7 @@ class Journal:
     def _take_back(self, error: OSError) -> NoReturn:
         """Cut off what a failed write (a full disk, most likely) left, so that later writes can succeed."""
         try:
-            self._files.truncate(self._path(self._segments[-1]), self._size)
+            truncate_file(self._disk, self._path(self._segments[-1]), self._size)
         except OSError as second:
             self._fail(second, on_disk_unknown=True)
         raise JournalFailed(self._describe(error), on_disk_unknown=False) from error
@@ -246,14 +232,14 @@ class Journal:
         frame = encode_frame([header])
         path = self._path(segment)
         try:
-            descriptor = self._files.open_append(path)
-            self._files.write(descriptor, frame)
-            self._files.sync(descriptor)
-            self._files.sync_directory(self.directory)
+            descriptor = self._disk.open(path, create=True)
+            append(self._disk, descriptor, frame)
+            self._disk.sync(descriptor)
+            self._disk.sync_directory(self.directory)
         except OSError as error:
             self._remove_after(error, path)
         if self._descriptor >= 0:
-            self._files.close(self._descriptor)
+            self._disk.close(self._descriptor)
         self._descriptor = descriptor
         self._size = len(frame)
         self._segments.append(segment)
@@ -261,9 +247,7 @@ class Journal:
     def _remove_after(self, error: OSError, path: str) -> NoReturn:
         """Take back a segment that could not be begun, so that it can be tried again."""
         try:
-            self._files.remove(path)
-        except FileNotFoundError:
-            pass
+            self._disk.remove(path)
         except OSError as second:
             self._fail(second, on_disk_unknown=False)
         raise JournalFailed(self._describe(error), on_disk_unknown=False) from error
@@ -272,11 +256,11 @@ class Journal:
 
     def load_snapshot(self) -> Snapshot | None:
         """The newest snapshot, read from the disk. Raises JournalDamaged, OSError."""
-        names = [name for name in self._files.list_directory(self.directory) if name.endswith(".snapshot")]
+        names = [name for name in self._disk.list_directory(self.directory) if name.endswith(".snapshot")]
         if not names:
             return None
-        path = join(self.directory, names[-1])
-        read = read_snapshot(self._files.read(path), path)
+        path = f"{self.directory}/{names[-1]}"
+        read = read_snapshot(read_file(self._disk, path), path)
         if isinstance(read, Damage):
             raise JournalDamaged(path, read.position, read.what)
         return read
@@ -291,7 +275,7 @@ class Journal:
         if index < self._snapshot_index:
             return
         try:
-            write_snapshot(self._files, self.directory, Snapshot(index, term, list(chunks)))
+            write_snapshot(self._disk, self.directory, Snapshot(index, term, list(chunks)))
         except OSError as error:
             # The old snapshot and all segments are still there: nothing is lost and writing may go on.
             raise JournalFailed(self._describe(error), on_disk_unknown=False) from error
@@ -307,25 +291,25 @@ class Journal:
         covered = self._segments[: len(self._segments) - len(keep)]
         self._segments = keep
         try:
-            self._remove_covered(covered, snapshot_path("", index))
+            self._remove_covered(covered, snapshot_name(index))
         except OSError as error:
             # The snapshot is in force, and what is left over goes with the next one or the next start.
             raise JournalFailed(self._describe(error), on_disk_unknown=False) from error
 
     def _remove_covered(self, segments: Iterable[Segment], newest_snapshot: str) -> None:
         for segment in segments:
-            self._files.remove(self._path(segment))
-        for name in self._files.list_directory(self.directory):
+            self._disk.remove(self._path(segment))
+        for name in self._disk.list_directory(self.directory):
             if name.endswith(".snapshot") and name != newest_snapshot:
-                self._files.remove(join(self.directory, name))
-        self._files.sync_directory(self.directory)
+                self._disk.remove(f"{self.directory}/{name}")
+        self._disk.sync_directory(self.directory)
 
     def close(self) -> None:
         """Let go of the files; everything written is already durable."""
         if not self._closed:
             self._closed = True
-            self._files.close(self._descriptor)
-            self._files.close(self._lock)
+            self._disk.close(self._descriptor)
+            self._disk.close(self._lock)
 
     def _path(self, segment: Segment) -> str:
-        return join(self.directory, segment.name)
+        return f"{self.directory}/{segment.name}"

@@ -14,7 +14,7 @@ from raftlog.raft.core.entries import Entry
 from raftlog.raft.core.errors import NewerVersion
 from raftlog.raft.core.ids import NO_TERM, NodeId, Term
 from raftlog.raft.core.state import NOBODY
-from raftlog.raft.files import Files, join
+from raftlog.raft.disk import TEMPORARY_SUFFIX, Disk, read_file, truncate_file
 from raftlog.raft.frames import Damage, Frame, read_frames
 from raftlog.raft.snapshot_file import Snapshot, read_snapshot
 
@@ -87,24 +87,24 @@ class Recovered:
 class Recovery:
     """Reads one journal. `recovered` grows with each frame; `size`: of the last of `segments`, in bytes."""
 
-    def __init__(self, directory: str, files: Files) -> None:
+    def __init__(self, directory: str, disk: Disk) -> None:
         self.directory = directory
-        self.files = files
+        self.disk = disk
         self.segments: list[Segment] = []
         self.size = 0
 
     def recover(self) -> Recovered:
         """All of it. Bytes behind the last intact frame are cut off. Raises JournalDamaged, NewerVersion, OSError."""
-        names = self.files.list_directory(self.directory)
+        names = self.disk.list_directory(self.directory)
         for name in names:
-            if name.endswith(".tmp"):
-                self.files.remove(join(self.directory, name))
+            if name.endswith(TEMPORARY_SUFFIX):
+                self.disk.remove(f"{self.directory}/{name}")
         recovered = Recovered()
         snapshots = [name for name in names if name.endswith(".snapshot")]
         if snapshots:
             # An older snapshot beside it is a removal that a crash undid.
-            path = join(self.directory, snapshots[-1])
-            read = read_snapshot(self.files.read(path), path)
+            path = f"{self.directory}/{snapshots[-1]}"
+            read = read_snapshot(read_file(self.disk, path), path)
             if isinstance(read, Damage):
                 raise JournalDamaged(path, read.position, read.what)
             recovered.snapshot = read
@@ -115,7 +115,7 @@ class Recovery:
             self._drop_unborn_segment(found, recovered)
         self.segments = uncovered(found, base)
         for covered in found[: len(found) - len(self.segments)]:
-            self.files.remove(self._path(covered))  # its removal was under way when the process ended
+            self.disk.remove(self._path(covered))  # its removal was under way when the process ended
         self._refuse_gaps(base)
         for segment in self.segments:
             self._recover_segment(segment, recovered, base)
@@ -132,7 +132,7 @@ class Recovery:
             raise JournalDamaged(self._path(self.segments[0]), 0, missing)
 
     def _recover_segment(self, segment: Segment, recovered: Recovered, base: int) -> None:
-        data = self.files.read(path := self._path(segment))
+        data = read_file(self.disk, path := self._path(segment))
         is_last = segment == self.segments[-1]
         intact_end = 0
         for found in read_frames(data):
@@ -144,7 +144,7 @@ class Recovery:
             intact_end = found.end
         if is_last and intact_end < len(data):
             recovered.truncated_bytes = len(data) - intact_end
-            self.files.truncate(path, intact_end)
+            truncate_file(self.disk, path, intact_end)
         self.size = intact_end
 
     def _drop_unborn_segment(self, found: list[Segment], recovered: Recovered) -> None:
@@ -153,15 +153,15 @@ class Recovery:
         Older segments go only after that, so one that stands alone after a snapshot has lost what it held.
         """
         path = self._path(found[-1])
-        data = self.files.read(path)
+        data = read_file(self.disk, path)
         first = next(read_frames(data), None)
         if isinstance(first, Frame) or (first is not None and first.next_intact is not None):
             return
         if len(found) == 1 and recovered.snapshot is not None:
             raise JournalDamaged(path, 0, "no segment begins")
         recovered.truncated_bytes = len(data)
-        self.files.remove(path)
-        self.files.sync_directory(self.directory)
+        self.disk.remove(path)
+        self.disk.sync_directory(self.directory)
         found.pop()
 
     def _recover_frame(self, path: str, frame: Frame, recovered: Recovered, base: int) -> None:
@@ -201,7 +201,7 @@ class Recovery:
         recovered.entries.append(entry)
 
     def _path(self, segment: Segment) -> str:
-        return join(self.directory, segment.name)
+        return f"{self.directory}/{segment.name}"
 
 
 def uncovered(segments: Sequence[Segment], snapshot_index: int) -> list[Segment]:

@@ -14,8 +14,8 @@ from typing import NamedTuple
 from raftlog.raft.core.entries import MARK, Entry
 from raftlog.raft.core.ids import NodeId, Term
 from raftlog.raft.core.state import NOBODY
+from raftlog.raft.disk import Disk
 from raftlog.raft.disk_thread import DiskThread
-from raftlog.raft.files import Files
 from raftlog.raft.journal import DEFAULT_SEGMENT_BYTES, Journal, JournalFailed, JournalOfQuorum
 from raftlog.raft.journal_recovery import Recovered
 from raftlog.raft.seam import (
@@ -62,13 +62,13 @@ class LocalLog:
         directory: str,
         *,
         node_id: int,
-        files: Files | None = None,
+        disk: Disk,
         segment_bytes: int = DEFAULT_SEGMENT_BYTES,
         snapshot_bytes: int = DEFAULT_SNAPSHOT_BYTES,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """Open the journal in `directory`. Raises JournalDamaged, JournalLocked, OSError."""
-        self._journal = Journal(directory, files, segment_bytes)
+        self._journal = Journal(directory, disk, segment_bytes)
         self._node_id = node_id
         self._snapshot_bytes = snapshot_bytes
         self._steps = DiskThread(monotonic)

@@ -10,7 +10,7 @@ from raftlog.raft.core.configuration import Configuration
 from raftlog.raft.core.log import Base, RaftLog
 from raftlog.raft.core.snapshot import SnapshotContent
 from raftlog.raft.core.state import NOBODY, HardState
-from raftlog.raft.files import Files, join
+from raftlog.raft.disk import Disk, read_file, replace_file
 from raftlog.raft.frames import Frame, encode_frame, read_frames
 from raftlog.raft.journal import Journal
 from raftlog.raft.journal_recovery import JournalDamaged, Recovered
@@ -41,13 +41,13 @@ class Opened(NamedTuple):
 
 
 def open_log(
-    path: str, node_id: int, bootstrap: Configuration, *, files: Files, segment_bytes: int, rng: random.Random
+    path: str, node_id: int, bootstrap: Configuration, *, disk: Disk, segment_bytes: int, rng: random.Random
 ) -> Opened:
     """Open the journal. `bootstrap`: the voters as long as the log names none.
 
     Raises JournalDamaged, JournalLocked, NotYetAQuorum, OSError.
     """
-    journal = Journal(path, files, segment_bytes)
+    journal = Journal(path, disk, segment_bytes)
     try:
         recovered = journal.recovered
         snapshot = None
@@ -61,7 +61,7 @@ def open_log(
         state = _hard_state(recovered, log)
         if log.last_index > 0 and log.configuration_index == 0 and bootstrap.ids != (node_id,):
             raise NotYetAQuorum(path, node_id)
-        opened = Opened(journal, _directory_id(path, files, rng), log, state, snapshot, recovered.truncated_bytes)
+        opened = Opened(journal, _directory_id(path, disk, rng), log, state, snapshot, recovered.truncated_bytes)
         recovered.entries = []
         recovered.snapshot = None
     except BaseException:
@@ -76,22 +76,15 @@ def _hard_state(recovered: Recovered, log: RaftLog) -> HardState:
     return HardState(log.last_term, NOBODY)
 
 
-def _directory_id(path: str, files: Files, rng: random.Random) -> bytes:
+def _directory_id(path: str, disk: Disk, rng: random.Random) -> bytes:
     """The random id of this directory, made when it is not there yet. Raises JournalDamaged, OSError."""
-    name = join(path, DIRECTORY_FILE)
-    if DIRECTORY_FILE in files.list_directory(path):
-        for frame in read_frames(files.read(name)):
+    name = f"{path}/{DIRECTORY_FILE}"
+    if DIRECTORY_FILE in disk.list_directory(path):
+        for frame in read_frames(read_file(disk, name)):
             if isinstance(frame, Frame) and len(frame.items) == 1 and type(frame.items[0]) is bytes:
                 return frame.items[0]
             break
         raise JournalDamaged(name, 0, "no id of a directory")
     identifier = rng.getrandbits(128).to_bytes(16, "big")
-    descriptor = files.open_append(name + ".tmp")
-    try:
-        files.write(descriptor, encode_frame([identifier]))
-        files.sync(descriptor)
-    finally:
-        files.close(descriptor)
-    files.rename(name + ".tmp", name)
-    files.sync_directory(path)
+    replace_file(disk, name, [encode_frame([identifier])])
     return identifier

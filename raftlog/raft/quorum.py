@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from raftlog.raft.core.configuration import Configuration
 from raftlog.raft.core.ids import NodeId
 from raftlog.raft.core.state import Timing
-from raftlog.raft.files import Files, OsFiles
+from raftlog.raft.disk import Disk
 from raftlog.raft.journal import DEFAULT_SEGMENT_BYTES
 from raftlog.raft.members import Members
 from raftlog.raft.node import RaftNode
@@ -46,8 +46,8 @@ class QuorumLog:
         peers: Mapping[int, Address],
         listen: Address | None,
         monotonic: Callable[[], float],
+        disk: Disk,
         observer: bool = False,
-        files: Files | None = None,
         random: randomness.Random | None = None,
         timing: Timing = Timing(),  # noqa: B008  # frozen
         segment_bytes: int = DEFAULT_SEGMENT_BYTES,
@@ -65,7 +65,7 @@ class QuorumLog:
         rng = random or randomness.SystemRandom()
         incarnation = rng.getrandbits(62)
         bootstrap = Configuration.of_addresses(peers)
-        opened = open_log(directory, node_id, bootstrap, files=files or OsFiles(), segment_bytes=segment_bytes, rng=rng)
+        opened = open_log(directory, node_id, bootstrap, disk=disk, segment_bytes=segment_bytes, rng=rng)
         self.node = RaftNode(NodeId(node_id), opened, self, monotonic=monotonic, rng=rng, timing=timing)
         self.peering = Peering(
             self.node, peers, listen, observer=observer or node_id not in peers, incarnation=incarnation, rng=rng

@@ -4,11 +4,12 @@ chunks]`, each in a frame.
 
 from __future__ import annotations
 
+import itertools
 from typing import NamedTuple
 
 from raftlog.raft.core.errors import NewerVersion
 from raftlog.raft.core.ids import NO_TERM, Term
-from raftlog.raft.files import Files, join
+from raftlog.raft.disk import Disk, replace_file
 from raftlog.raft.frames import Damage, encode_frame, read_frames
 
 FORMAT = 1
@@ -23,27 +24,17 @@ class Snapshot(NamedTuple):
     chunks: list[bytes]
 
 
-def snapshot_path(directory: str, index: int) -> str:
-    """Where the snapshot lies that reaches to `index`."""
-    return join(directory, f"{index:020d}.snapshot")
+def snapshot_name(index: int) -> str:
+    """The name of the snapshot that reaches to `index`."""
+    return f"{index:020d}.snapshot"
 
 
-def write_snapshot(files: Files, directory: str, snapshot: Snapshot) -> None:
-    """Write to a temporary file, sync, rename, sync the directory. Raises OSError and leaves the old one in
-    force.
-    """
-    path = snapshot_path(directory, snapshot.index)
-    descriptor = files.open_append(path + ".tmp")
-    try:
-        files.write(descriptor, encode_frame([(BEGIN, FORMAT, snapshot.index, snapshot.term)]))
-        for chunk in snapshot.chunks:
-            files.write(descriptor, encode_frame([(CHUNK, chunk)]))
-        files.write(descriptor, encode_frame([(END, len(snapshot.chunks))]))
-        files.sync(descriptor)
-    finally:
-        files.close(descriptor)
-    files.rename(path + ".tmp", path)
-    files.sync_directory(directory)
+def write_snapshot(disk: Disk, directory: str, snapshot: Snapshot) -> None:
+    """Make a snapshot durable. Raises OSError and leaves the old one in force."""
+    index, term, chunks = snapshot
+    begin, end = (BEGIN, FORMAT, index, term), (END, len(chunks))
+    items = itertools.chain([begin], ((CHUNK, chunk) for chunk in chunks), [end])
+    replace_file(disk, f"{directory}/{snapshot_name(index)}", (encode_frame([item]) for item in items))
 
 
 def read_snapshot(data: bytes, path: str = "") -> Snapshot | Damage:

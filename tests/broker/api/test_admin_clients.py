@@ -20,6 +20,7 @@ from kafka.admin import NewTopic as PythonNewTopic
 
 from raftlog.broker.config import BrokerConfig
 from raftlog.broker.runtime.opening import open_controller
+from raftlog.broker.store.disk import OsDisk
 from raftlog.raft.journal import Entry, Journal
 from raftlog.testing import BrokerProcess
 from raftlog.testing.process import BrokerDied
@@ -153,7 +154,7 @@ def test_a_broker_with_a_damaged_metadata_log_does_not_start_and_says_what_to_do
 
 
 def test_a_broker_does_not_start_on_metadata_of_a_newer_version_and_says_so(tmp_path: Path) -> None:
-    journal = Journal(str(tmp_path / "data" / "__cluster_metadata"))
+    journal = Journal(str(tmp_path / "data" / "__cluster_metadata"), OsDisk())
     journal.append([Entry(1, 1, msgpack.packb((1, [(999, 0, "from the future")])))])
     journal.close()
     broker = BrokerProcess(1, tmp_path / "data", log_file=tmp_path / "broker.log")

@@ -13,10 +13,10 @@ from raftlog.broker.broker import Broker
 from raftlog.broker.config import BrokerConfig
 from raftlog.broker.main import _start
 from raftlog.broker.platform import Platform
+from raftlog.broker.ports import Disk
 from raftlog.broker.runtime.failures import CannotStart
 from raftlog.broker.runtime.last_run import LastRun, read_last_run, write_last_run
 from raftlog.broker.store.scheduled_tasks import ScheduledTasks
-from raftlog.raft.files import Files
 from raftlog.raft.quorum import QuorumLog
 from raftlog.wire.errors import InvariantViolation
 from tests.conftest import FreePort
@@ -50,7 +50,7 @@ async def test_a_quorum_of_one_starts_serves_and_is_found_again(tmp_path: Path, 
     await again.start()
     assert again.cluster_id == cluster_id
     assert again.controller.broker_epoch == own.epoch + 1
-    assert read_last_run(Platform().files, again.config.metadata_directory).broker_epoch == own.epoch + 1
+    assert read_last_run(Platform().disk, again.config.metadata_directory).broker_epoch == own.epoch + 1
     await again.stop()
 
 
@@ -82,10 +82,10 @@ async def test_a_note_for_which_there_was_no_room_is_written_later_and_the_old_o
     before = noted(one)
     full = [True, True]
 
-    def write(files: Files, directory: str, run: LastRun) -> None:
+    def write(disk: Disk, directory: str, run: LastRun) -> None:
         if full.pop():
             raise OSError(errno.ENOSPC, "No space left on device")
-        write_last_run(files, directory, run)
+        write_last_run(disk, directory, run)
 
     monkeypatch.setattr("raftlog.broker.runtime.membership.write_last_run", write)
     full.insert(0, False)
@@ -97,7 +97,7 @@ async def test_a_note_for_which_there_was_no_room_is_written_later_and_the_old_o
 
 
 def noted(one: Broker) -> LastRun:
-    return read_last_run(Platform().files, one.config.metadata_directory)
+    return read_last_run(Platform().disk, one.config.metadata_directory)
 
 
 async def test_a_broker_is_not_let_into_another_cluster(tmp_path: Path, free_port: FreePort) -> None:

@@ -29,7 +29,7 @@ from raftlog.metadata.records import ResourceType
 from raftlog.raft.local import LocalLog
 from raftlog.wire.errors import ErrorCode
 from tests.broker.runtime.admin_world import AdminWorld
-from tests.raftlog.raft.crashing_files import Crashed, CrashingFiles
+from tests.raftlog.raft.crashing_disk import Crashed, CrashingDisk
 
 
 class Listener:
@@ -109,9 +109,9 @@ async def test_the_offsets_topic_has_as_many_replicas_as_there_are_brokers_unles
         assert result.error is ErrorCode.INVALID_REPLICATION_FACTOR
 
 
-def controller_on(files: CrashingFiles, rng: random.Random) -> Controller:
+def controller_on(files: CrashingDisk, rng: random.Random) -> Controller:
     config = BrokerConfig({"node.id": "1", "log.dirs": "/nowhere"})
-    log = LocalLog("/journal", node_id=1, files=files, snapshot_bytes=600)
+    log = LocalLog("/journal", node_id=1, disk=files, snapshot_bytes=600)
     environment = Environment(lambda: rng.randbytes(16), config.resolver)
     return Controller(log, environment)
 
@@ -124,7 +124,7 @@ async def started(controller: Controller) -> Controller:
 
 
 async def test_a_full_disk_is_told_to_the_client_and_forgotten_when_there_is_room() -> None:
-    files = CrashingFiles(random.Random(1))
+    files = CrashingDisk(random.Random(1))
     controller = await started(controller_on(files, random.Random(2)))
     files.fail["write"] = 1
     commands = [CreateTopics((NewTopic(name, 1, 1),)) for name in ("a", "b")]
@@ -137,7 +137,7 @@ async def test_a_full_disk_is_told_to_the_client_and_forgotten_when_there_is_roo
 
 
 async def test_after_a_failed_sync_commands_are_refused_and_the_broker_goes_on() -> None:
-    files = CrashingFiles(random.Random(1))
+    files = CrashingDisk(random.Random(1))
     controller = await started(controller_on(files, random.Random(2)))
     files.fail["sync"] = 1
     for name in ("a", "b"):
@@ -172,10 +172,10 @@ def state_of(image: MetadataImage) -> dict[str, str | None]:
 
 @pytest.mark.parametrize("seed", range(3))
 async def test_a_crash_at_any_operation_leaves_metadata_as_acknowledged(seed: int) -> None:
-    probe = CrashingFiles(random.Random(seed))
+    probe = CrashingDisk(random.Random(seed))
     await work(controller_on(probe, random.Random(seed)), random.Random(seed), {})
     for crash_at in range(1, probe.operations + 1):
-        files = CrashingFiles(random.Random(crash_at), crash_at=crash_at)
+        files = CrashingDisk(random.Random(crash_at), crash_at=crash_at)
         acknowledged: dict[str, str | None] = {}
         try:
             await work(controller_on(files, random.Random(seed)), random.Random(seed), acknowledged)

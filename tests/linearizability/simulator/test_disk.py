@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from raftlog.linearizability.simulator.disk import FaultyDisk, FilesOnDisk, PowerCut
+from raftlog.linearizability.simulator.disk import FaultyDisk, PowerCut
 from raftlog.linearizability.simulator.machine_facts import replaced
 from raftlog.linearizability.simulator.world import Machine, World
 from raftlog.raft.journal import Entry, Journal, JournalFailed
@@ -20,7 +20,7 @@ def write_until_the_power_goes(disk: FaultyDisk, random: Random) -> list[Entry]:
     acknowledged: list[Entry] = []
     disk.countdown = random.randint(0, 60)
     try:
-        journal = Journal("/meta", FilesOnDisk(disk), segment_bytes=400)
+        journal = Journal("/meta", disk, segment_bytes=400)
         acknowledged += journal.recovered.entries
         index = journal.last_index
         while True:
@@ -41,7 +41,7 @@ def test_a_journal_keeps_what_it_acknowledged_through_power_cuts(seed: int) -> N
     disk = FaultyDisk()
     for _ in range(4):
         acknowledged = write_until_the_power_goes(disk, random)
-        recovered = Journal("/meta", FilesOnDisk(disk)).recovered
+        recovered = Journal("/meta", disk).recovered
         disk.kill()
         if acknowledged:
             assert recovered.last_index >= acknowledged[-1].index
@@ -54,13 +54,13 @@ def test_a_bit_that_flips_is_noticed_unless_it_is_in_the_last_frame() -> None:
     for seed in range(30):
         random = Random(seed)
         disk = FaultyDisk()
-        journal = Journal("/meta", FilesOnDisk(disk), segment_bytes=300)
+        journal = Journal("/meta", disk, segment_bytes=300)
         for index in range(1, 20):
             journal.append([Entry(index, 1, random.randbytes(20))])
         disk.kill()
         assert disk.rot(random, ".journal", lambda path: 1 << 30) is not None
         try:
-            reopened = Journal("/meta", FilesOnDisk(disk))
+            reopened = Journal("/meta", disk)
         except JournalDamaged:
             noticed += 1
         else:
@@ -71,31 +71,31 @@ def test_a_bit_that_flips_is_noticed_unless_it_is_in_the_last_frame() -> None:
 
 def test_a_full_disk_refuses_what_grows_and_lets_it_go_on_afterwards() -> None:
     disk = FaultyDisk()
-    journal = Journal("/meta", FilesOnDisk(disk))
+    journal = Journal("/meta", disk)
     disk.full = True
     with pytest.raises(JournalFailed):
         journal.append([Entry(1, 1, b"x" * 50)])
     disk.full = False
     journal.append([Entry(1, 1, b"y")])
     disk.crash(Random(1))
-    assert Journal("/meta", FilesOnDisk(disk)).recovered.entries == [Entry(1, 1, b"y")]
+    assert Journal("/meta", disk).recovered.entries == [Entry(1, 1, b"y")]
 
 
 def test_what_a_failed_sync_left_in_the_cache_is_safe_before_it_is_believed() -> None:
     """Linux shows pages whose write failed, and counts them as clean: a restart must not trust them."""
     disk = FaultyDisk()
-    journal = Journal("/meta", FilesOnDisk(disk))
+    journal = Journal("/meta", disk)
     journal.append([Entry(1, 1, b"a")])
     disk.failing["sync"] = "/meta"
     with pytest.raises(JournalFailed):
         journal.append([Entry(2, 1, b"b")])
     disk.failing.clear()
     disk.kill()
-    reopened = Journal("/meta", FilesOnDisk(disk))
+    reopened = Journal("/meta", disk)
     assert reopened.recovered.last_index == 2
     reopened.append([Entry(3, 1, b"c")])
     disk.crash(Random(1))
-    assert [entry.data for entry in Journal("/meta", FilesOnDisk(disk)).recovered.entries] == [b"a", b"b", b"c"]
+    assert [entry.data for entry in Journal("/meta", disk).recovered.entries] == [b"a", b"b", b"c"]
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -115,7 +115,7 @@ def run_local_log(seed: int) -> tuple[list[bytes], list[bytes]]:
 
     async def program(machine: Machine) -> None:
         replayed.clear()
-        log = LocalLog("/meta", node_id=1, files=machine.files, snapshot_bytes=2_000, monotonic=machine.clock.monotonic)
+        log = LocalLog("/meta", node_id=1, disk=machine.disk, snapshot_bytes=2_000, monotonic=machine.clock.monotonic)
         state: list[bytes] = []
 
         def replay(index: int, entry: bytes) -> None:

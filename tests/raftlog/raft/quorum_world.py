@@ -8,8 +8,9 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
+from raftlog.broker.store.disk import OsDisk
 from raftlog.raft.core.state import Timing
-from raftlog.raft.files import Files
+from raftlog.raft.disk import Disk
 from raftlog.raft.quorum import QuorumLog
 from raftlog.testing.ports import ReservedPort
 from tests.waiting import until
@@ -56,7 +57,7 @@ class Node:
             "monotonic": time.monotonic,
             "random": random.Random(),
             "timing": QUICK,
-            "files": world.files.get(node_id),
+            "disk": world.disks.get(node_id) or OsDisk(),
             **settings,
         }
         self.log = QuorumLog(str(world.directory / str(node_id)), **arguments)  # type: ignore[arg-type]
@@ -96,7 +97,7 @@ class World:
         self.ports = {node_id: self._reserve() for node_id in self.voters}
         self.settings = settings
         self.nodes: dict[int, Node] = {}
-        self.files: dict[int, Files] = {}
+        self.disks: dict[int, Disk] = {}
 
     async def __aenter__(self) -> World:
         return self

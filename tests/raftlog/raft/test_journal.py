@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from raftlog.broker.store.disk import OsDisk
 from raftlog.raft.core.entries import Entry
-from raftlog.raft.files import OsFiles
+from raftlog.raft.disk import read_file, replace_file, truncate_file
 from raftlog.raft.frames import HEADER_SIZE
 from raftlog.raft.journal import Journal, JournalFailed, JournalLocked
 from raftlog.raft.journal_recovery import JournalDamaged, Recovered
-from tests.raftlog.raft.crashing_files import Crashed, CrashingFiles
+from tests.raftlog.raft.crashing_disk import Crashed, CrashingDisk
 
 DIRECTORY = "/journal"
 
@@ -95,7 +96,7 @@ def one_step(rng: random.Random, model: Model, journal: Journal, compacted: int)
 PENDING: list[Model] = []
 
 
-def run(files: CrashingFiles, rng: random.Random, steps: int) -> tuple[Model, Model]:
+def run(files: CrashingDisk, rng: random.Random, steps: int) -> tuple[Model, Model]:
     """(what was acknowledged, what was under way) when the steps are done or the power goes."""
     model = Model()
     compacted = 0
@@ -111,11 +112,11 @@ def run(files: CrashingFiles, rng: random.Random, steps: int) -> tuple[Model, Mo
 
 @pytest.mark.parametrize("seed", range(16))
 def test_a_crash_at_any_operation_loses_nothing_acknowledged_and_invents_nothing(seed: int) -> None:
-    probe = CrashingFiles(random.Random(seed))
+    probe = CrashingDisk(random.Random(seed))
     run(probe, random.Random(seed), 25)
     assert probe.operations > 30
     for crash_at in range(1, probe.operations + 1):
-        files = CrashingFiles(random.Random(seed * 1000 + crash_at), crash_at=crash_at)
+        files = CrashingDisk(random.Random(seed * 1000 + crash_at), crash_at=crash_at)
         acknowledged, under_way = run(files, random.Random(seed), 25)
         for _ in range(2):  # the second start must find what the first one found
             files = files.reboot()
@@ -131,7 +132,7 @@ def test_a_crash_at_any_operation_loses_nothing_acknowledged_and_invents_nothing
 
 def written(directory: Path, count: int = 5) -> Path:
     """A journal with entries in one segment; its path."""
-    journal = Journal(str(directory))
+    journal = Journal(str(directory), OsDisk())
     for index in range(1, count + 1):
         journal.append([Entry(index, 1, b"entry %d" % index)])
     journal.close()
@@ -144,7 +145,7 @@ def test_a_torn_tail_is_cut_and_writing_goes_on(tmp_path: Path, cut: int) -> Non
     segment = written(tmp_path)
     whole = segment.read_bytes()
     segment.write_bytes(whole[:-cut])
-    journal = Journal(str(tmp_path))
+    journal = Journal(str(tmp_path), OsDisk())
     assert journal.last_index == 4
     assert journal.recovered.truncated_bytes > 0
     journal.append([Entry(5, 1, b"entry 5")])
@@ -155,7 +156,7 @@ def test_a_torn_tail_is_cut_and_writing_goes_on(tmp_path: Path, cut: int) -> Non
 def test_zeros_at_the_end_are_a_torn_tail(tmp_path: Path) -> None:
     segment = written(tmp_path)
     segment.write_bytes(segment.read_bytes() + bytes(4096))
-    journal = Journal(str(tmp_path))
+    journal = Journal(str(tmp_path), OsDisk())
     assert (journal.last_index, journal.recovered.truncated_bytes) == (5, 4096)
 
 
@@ -166,7 +167,7 @@ def test_every_flipped_byte_before_the_last_frame_is_refused_with_file_position_
     for position in range(0, last_frame, 7):
         segment.write_bytes(whole[:position] + bytes([whole[position] ^ 0x55]) + whole[position + 1 :])
         with pytest.raises(JournalDamaged) as damage:
-            Journal(str(tmp_path))
+            Journal(str(tmp_path), OsDisk())
         assert damage.value.path == str(segment)
         assert damage.value.position <= position
         assert f"{segment}" in str(damage.value) and "What to do" in str(damage.value)
@@ -175,7 +176,7 @@ def test_every_flipped_byte_before_the_last_frame_is_refused_with_file_position_
 
 def test_a_damaged_snapshot_is_refused(tmp_path: Path) -> None:
     written(tmp_path)
-    journal = Journal(str(tmp_path))
+    journal = Journal(str(tmp_path), OsDisk())
     journal.save_snapshot(5, 1, [b"chunk one", b"chunk two"])
     journal.close()
     (snapshot,) = tmp_path.glob("*.snapshot")
@@ -183,11 +184,11 @@ def test_a_damaged_snapshot_is_refused(tmp_path: Path) -> None:
     for damaged in (whole[:-1], whole[:20], b"", whole.replace(b"two", b"2wo")):
         snapshot.write_bytes(damaged)
         with pytest.raises(JournalDamaged, match=r"\.snapshot"):
-            Journal(str(tmp_path))
+            Journal(str(tmp_path), OsDisk())
 
 
 def test_a_missing_segment_is_refused(tmp_path: Path) -> None:
-    journal = Journal(str(tmp_path), segment_bytes=60)
+    journal = Journal(str(tmp_path), OsDisk(), segment_bytes=60)
     for index in range(1, 6):
         journal.append([Entry(index, 1, b"x" * 40)])
     journal.close()
@@ -197,20 +198,20 @@ def test_a_missing_segment_is_refused(tmp_path: Path) -> None:
         content = missing.read_bytes()
         missing.unlink()
         with pytest.raises(JournalDamaged):
-            Journal(str(tmp_path))
+            Journal(str(tmp_path), OsDisk())
         missing.write_bytes(content)
-    Journal(str(tmp_path)).close()
+    Journal(str(tmp_path), OsDisk()).close()
 
 
 def test_a_snapshot_drops_what_it_covers_and_a_restart_finds_the_rest(tmp_path: Path) -> None:
-    journal = Journal(str(tmp_path), segment_bytes=60)
+    journal = Journal(str(tmp_path), OsDisk(), segment_bytes=60)
     for index in range(1, 11):
         journal.append([Entry(index, 1, b"x" * 40)])
     journal.vote(4, 2)
     journal.save_snapshot(8, 1, [b"state"])
     journal.close()
     assert len(list(tmp_path.glob("*.journal"))) <= 4
-    again = Journal(str(tmp_path))
+    again = Journal(str(tmp_path), OsDisk())
     assert again.recovered.snapshot is not None
     assert (again.recovered.snapshot.index, again.recovered.snapshot.chunks) == (8, [b"state"])
     assert [entry.index for entry in again.recovered.entries] == [9, 10]
@@ -218,20 +219,20 @@ def test_a_snapshot_drops_what_it_covers_and_a_restart_finds_the_rest(tmp_path: 
     again.save_snapshot(10, 1, [b"later"])
     again.close()
     assert len(list(tmp_path.glob("*.snapshot"))) == 1
-    last = Journal(str(tmp_path))
+    last = Journal(str(tmp_path), OsDisk())
     assert (last.recovered.entries, last.term, last.voted_for) == ([], 4, 2)
 
 
 def test_two_processes_cannot_have_one_journal(tmp_path: Path) -> None:
-    first = Journal(str(tmp_path))
+    first = Journal(str(tmp_path), OsDisk())
     with pytest.raises(JournalLocked, match="two brokers must not share a directory"):
-        Journal(str(tmp_path))
+        Journal(str(tmp_path), OsDisk())
     first.close()
-    Journal(str(tmp_path)).close()
+    Journal(str(tmp_path), OsDisk()).close()
 
 
 def test_a_full_disk_fails_the_write_and_later_ones_succeed() -> None:
-    files = CrashingFiles(random.Random(1))
+    files = CrashingDisk(random.Random(1))
     journal = Journal(DIRECTORY, files)
     journal.append([Entry(1, 1, b"one")])
     files.fail["write"] = 1
@@ -244,7 +245,7 @@ def test_a_full_disk_fails_the_write_and_later_ones_succeed() -> None:
 
 
 def test_after_a_failed_sync_nothing_more_is_written() -> None:
-    files = CrashingFiles(random.Random(1))
+    files = CrashingDisk(random.Random(1))
     journal = Journal(DIRECTORY, files)
     files.fail["sync"] = 1
     with pytest.raises(JournalFailed) as failure:
@@ -255,7 +256,7 @@ def test_after_a_failed_sync_nothing_more_is_written() -> None:
 
 
 def test_a_snapshot_that_cannot_be_written_leaves_the_journal_as_it_was() -> None:
-    files = CrashingFiles(random.Random(1))
+    files = CrashingDisk(random.Random(1))
     journal = Journal(DIRECTORY, files)
     journal.append([Entry(1, 1, b"one")])
     files.fail["write"] = 1
@@ -266,7 +267,7 @@ def test_a_snapshot_that_cannot_be_written_leaves_the_journal_as_it_was() -> Non
 
 
 def test_a_follower_may_install_a_snapshot_beyond_its_log() -> None:
-    files = CrashingFiles(random.Random(1))
+    files = CrashingDisk(random.Random(1))
     journal = Journal(DIRECTORY, files)
     journal.append([Entry(1, 1, b"one")])
     journal.save_snapshot(50, 7, [b"state"])
@@ -276,49 +277,55 @@ def test_a_follower_may_install_a_snapshot_beyond_its_log() -> None:
     assert [entry.index for entry in again.recovered.entries] == [51]
 
 
-def test_the_operating_systems_files_do_what_the_protocol_says(tmp_path: Path) -> None:
-    files = OsFiles()
-    folder = str(tmp_path / "a" / "b")
-    files.make_directory(folder)
-    files.make_directory(folder)
-    descriptor = files.open_append(f"{folder}/x")
-    files.write(descriptor, b"0123456789")
-    files.sync(descriptor)
-    files.close(descriptor)
-    files.truncate(f"{folder}/x", 4)
-    files.rename(f"{folder}/x", f"{folder}/y")
-    files.sync_directory(folder)
-    assert files.list_directory(folder) == ["y"]
-    assert files.read(f"{folder}/y") == b"0123"
-    files.remove(f"{folder}/y")
-    assert files.list_directory(folder) == []
+def test_files_as_a_whole_on_the_operating_systems_disk(tmp_path: Path) -> None:
+    disk, folder = OsDisk(), str(tmp_path / "a" / "b")
+    disk.make_directory(folder)
+    replace_file(disk, f"{folder}/x", [b"0123", b"456789"])
+    assert read_file(disk, f"{folder}/x") == b"0123456789"
+    truncate_file(disk, f"{folder}/x", 4)
+    replace_file(disk, f"{folder}/y", [b"other"])
+    assert disk.list_directory(folder) == ["x", "y"]
+    assert read_file(disk, f"{folder}/x") == b"0123"
+
+
+@pytest.mark.parametrize("operation", ["write", "sync", "rename", "sync_directory"])
+def test_a_snapshot_that_failed_on_a_full_disk_does_not_spoil_the_next_one(operation: str) -> None:
+    disk = CrashingDisk(random.Random(3))
+    journal = Journal(DIRECTORY, disk)
+    journal.append([Entry(index, 1, b"x") for index in range(1, 4)])
+    disk.fail[operation] = 1
+    with pytest.raises(JournalFailed):
+        journal.save_snapshot(3, 1, [b"state"])
+    journal.save_snapshot(3, 1, [b"state"])
+    again = Journal(DIRECTORY, disk.reboot())
+    assert again.recovered.snapshot is not None and again.recovered.snapshot.chunks == [b"state"]
 
 
 def test_entries_of_another_branch_behind_a_snapshot_are_dropped_when_a_crash_came_before_the_cut() -> None:
-    files = CrashingFiles(random.Random(1))
+    files = CrashingDisk(random.Random(1))
     journal = Journal(DIRECTORY, files)
     journal.append([Entry(index, 1, b"old") for index in range(1, 8)])
     files.fail["write"] = 0
-    write = files.write
+    write_at = files.write_at
     files.crash_at = None
 
-    def crash_after_snapshot(descriptor: int, data: bytes) -> None:
+    def crash_after_snapshot(descriptor: int, data: bytes | memoryview, position: int) -> int:
         if any(name.endswith("5.snapshot") for name in files.names):
             raise Crashed
-        write(descriptor, data)
+        return write_at(descriptor, data, position)
 
-    files.write = crash_after_snapshot  # type: ignore[method-assign]
+    files.write_at = crash_after_snapshot  # type: ignore[method-assign]
     with pytest.raises(Crashed):
         journal.save_snapshot(5, 2, [b"state"], truncate_rest=True)
     again = Journal(DIRECTORY, files.reboot())
     assert (again.last_index, again.recovered.entries) == (5, [])
     again.append([Entry(6, 2, b"new")])
-    third = Journal(DIRECTORY, again._files.reboot())  # type: ignore[attr-defined]
+    third = Journal(DIRECTORY, again._disk.reboot())  # type: ignore[attr-defined]
     assert third.recovered.entries == [Entry(6, 2, b"new")]
 
 
 def test_a_vote_a_cut_and_entries_are_one_write() -> None:
-    files = CrashingFiles(random.Random(1))
+    files = CrashingDisk(random.Random(1))
     journal = Journal(DIRECTORY, files)
     journal.append([Entry(index, 1, b"old") for index in range(1, 5)])
     before = files.operations
@@ -332,7 +339,7 @@ def test_a_vote_a_cut_and_entries_are_one_write() -> None:
 
 
 def test_a_snapshot_that_comes_late_does_not_replace_a_later_one() -> None:
-    files = CrashingFiles(random.Random(1))
+    files = CrashingDisk(random.Random(1))
     journal = Journal(DIRECTORY, files)
     journal.append([Entry(index, 1, b"x") for index in range(1, 8)])
     journal.save_snapshot(50, 2, [b"of the leader"])

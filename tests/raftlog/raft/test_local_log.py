@@ -10,18 +10,18 @@ import pytest
 
 from raftlog.raft.local import LocalLog
 from raftlog.raft.seam import ProposalFailed
-from tests.raftlog.raft.crashing_files import CrashingFiles
+from tests.raftlog.raft.crashing_disk import CrashingDisk
 from tests.raftlog.raft.quorum_world import State
 
 
-async def opened(files: CrashingFiles, **settings: int) -> tuple[LocalLog, State]:
-    log = LocalLog("/journal", node_id=1, files=files, **settings)
+async def opened(files: CrashingDisk, **settings: int) -> tuple[LocalLog, State]:
+    log = LocalLog("/journal", node_id=1, disk=files, **settings)
     state = State()
     await log.start(state.restore, state.replay, state.snapshot)
     return log, state
 
 
-class StandingStill(CrashingFiles):
+class StandingStill(CrashingDisk):
     """A disk whose syncs wait until it goes on."""
 
     def __init__(self, rng: random.Random) -> None:
@@ -37,8 +37,8 @@ class StandingStill(CrashingFiles):
         super().sync(descriptor)
 
 
-def disk() -> CrashingFiles:
-    return CrashingFiles(random.Random(1))
+def disk() -> CrashingDisk:
+    return CrashingDisk(random.Random(1))
 
 
 async def test_entries_are_replayed_in_order_and_found_again() -> None:
@@ -149,7 +149,7 @@ async def test_a_snapshot_and_entries_that_come_together_are_written_one_after_t
 
 
 async def test_a_quorum_of_one_leads_answers_itself_and_says_why_it_cannot_grow() -> None:
-    log = LocalLog("/journal", node_id=1, files=disk())
+    log = LocalLog("/journal", node_id=1, disk=disk())
     told: list[bool] = []
     log.on_leadership(told.append)
     assert not log.is_leader and told == []

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from raftlog.broker.store.disk import OsDisk
 from raftlog.raft.local import LocalLog
 from raftlog.raft.quorum import QuorumLog
 from raftlog.raft.seam import NotLeader, ProposalFailed
-from tests.raftlog.raft.crashing_files import CrashingFiles
+from tests.raftlog.raft.crashing_disk import CrashingDisk
 from tests.raftlog.raft.quorum_world import NEVER, QUICK, Node, State, World
 from tests.waiting import until
 
@@ -192,7 +193,7 @@ async def test_a_members_journal_is_not_opened_by_a_broker_without_peers(tmp_pat
         await world.start()
         leader = await world.led()
         await leader.log.propose([b"a"])
-    alone = LocalLog(str(tmp_path / "1"), node_id=1)
+    alone = LocalLog(str(tmp_path / "1"), disk=OsDisk(), node_id=1)
     state = State()
     with pytest.raises(Exception, match="start the broker with --peers as before"):
         await alone.start(state.restore, state.replay, state.snapshot)
@@ -230,8 +231,8 @@ async def test_a_replay_that_raises_stops_the_node_before_it_answers(world: Worl
 
 async def test_a_full_disk_costs_the_leadership_and_nothing_else(tmp_path: Path) -> None:
     world = World(tmp_path)
-    disks = {node_id: CrashingFiles(random.Random(node_id)) for node_id in (1, 2, 3)}
-    world.files.update(disks)
+    disks = {node_id: CrashingDisk(random.Random(node_id)) for node_id in (1, 2, 3)}
+    world.disks.update(disks)
     async with world:
         await world.start()
         leader = await world.led()
@@ -251,8 +252,8 @@ async def test_a_full_disk_costs_the_leadership_and_nothing_else(tmp_path: Path)
 
 async def test_after_a_failed_sync_a_node_is_no_member_until_it_is_restarted(tmp_path: Path) -> None:
     world = World(tmp_path)
-    disks = {node_id: CrashingFiles(random.Random(node_id)) for node_id in (1, 2, 3)}
-    world.files.update(disks)
+    disks = {node_id: CrashingDisk(random.Random(node_id)) for node_id in (1, 2, 3)}
+    world.disks.update(disks)
     async with world:
         await world.start()
         leader = await world.led()
@@ -305,7 +306,7 @@ async def test_before_its_start_a_node_knows_little_and_breaks_nothing(tmp_path:
 
 async def test_a_small_quorum_log_keeps_its_promises_alone(tmp_path: Path) -> None:
     log = QuorumLog(str(tmp_path), node_id=7, peers={7: ("127.0.0.1", 0)}, listen=("127.0.0.1", 0),
-                    monotonic=time.monotonic, timing=QUICK)  # fmt: skip
+                    monotonic=time.monotonic, disk=OsDisk(), timing=QUICK)  # fmt: skip
     state = State()
     await log.start(state.restore, state.replay, state.snapshot)
     assert log.peering.transport.port > 0
@@ -316,7 +317,7 @@ async def test_a_small_quorum_log_keeps_its_promises_alone(tmp_path: Path) -> No
     await log.propose([b"b"])
     await log.close()
     log = QuorumLog(str(tmp_path), node_id=7, peers={7: ("127.0.0.1", 0)}, listen=("127.0.0.1", 0),
-                    monotonic=time.monotonic, timing=QUICK)  # fmt: skip
+                    monotonic=time.monotonic, disk=OsDisk(), timing=QUICK)  # fmt: skip
     await log.start(state.restore, state.replay, state.snapshot)
     await until(lambda: state.entries == [b"a", b"b"])
     await log.close()

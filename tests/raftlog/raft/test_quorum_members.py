@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from raftlog.broker.store.disk import OsDisk
 from raftlog.raft.local import LocalLog
 from raftlog.raft.opening import NotYetAQuorum
 from raftlog.raft.seam import ProposalFailed
@@ -109,7 +110,7 @@ async def test_two_empty_disks_of_three_do_not_begin_a_new_log(
 
 async def test_a_quorum_of_one_grows_out_of_a_broker_that_ran_alone(tmp_path: Path) -> None:
     state = State()
-    alone = LocalLog(str(tmp_path / "1"), node_id=1, snapshot_bytes=1000)
+    alone = LocalLog(str(tmp_path / "1"), disk=OsDisk(), node_id=1, snapshot_bytes=1000)
     await alone.start(state.restore, state.replay, state.snapshot)
     for n in range(100):
         await alone.propose([b"%d of the old entries" % n])

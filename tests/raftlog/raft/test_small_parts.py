@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from raftlog.broker.store.disk import OsDisk
 from raftlog.raft.core.configuration import Configuration, Voter
 from raftlog.raft.core.errors import RaftViolation
 from raftlog.raft.disk_thread import DiskThread
-from raftlog.raft.files import OsFiles
 from raftlog.raft.journal import JournalFailed
 from raftlog.raft.journal_recovery import JournalDamaged
 from raftlog.raft.opening import DIRECTORY_FILE, Opened, open_log
@@ -83,7 +83,7 @@ async def test_a_step_that_fails_says_so_and_the_next_one_runs() -> None:
 
 def opened(directory: Path) -> Opened:
     bootstrap = Configuration.of_addresses({1: ("h", 1)})
-    return open_log(str(directory), 1, bootstrap, files=OsFiles(), segment_bytes=1000, rng=random.Random())
+    return open_log(str(directory), 1, bootstrap, disk=OsDisk(), segment_bytes=1000, rng=random.Random())
 
 
 def test_a_directory_keeps_its_id_and_a_wiped_one_gets_another(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import msgpack
 import pytest
 
 from raftlog.broker.runtime.version_note import note_version, read_version
+from raftlog.broker.store.disk import OsDisk
 from raftlog.raft import journal, snapshot_file
 from raftlog.raft.core import snapshot
 from raftlog.raft.core.entries import MARK, Entry, application_data, configuration_data
@@ -25,7 +26,7 @@ FEATURE = msgpack.packb((1, [(2, 0, "raftlog.metadata.version", 2)]))
 
 def entry(data: bytes) -> Callable[[Path, Patch], None]:
     def write(directory: Path, _: Patch) -> None:
-        log = Journal(str(directory))
+        log = Journal(str(directory), OsDisk())
         log.append([Entry(log.last_index + 1, log.recovered.last_term, data)])
         log.close()
 
@@ -35,12 +36,12 @@ def entry(data: bytes) -> Callable[[Path, Patch], None]:
 def segment(directory: Path, patch: Patch) -> None:
     patch.setattr(journal, "FORMAT", 2)
     shutil.rmtree(directory)
-    Journal(str(directory)).close()
+    Journal(str(directory), OsDisk()).close()
 
 
 def snapshot_of(chunks: Callable[[Base], list[bytes]]) -> Callable[[Path, Patch], None]:
     def write(directory: Path, _: Patch) -> None:
-        log = Journal(str(directory))
+        log = Journal(str(directory), OsDisk())
         log.save_snapshot(log.last_index, log.recovered.last_term, chunks(Base(log.last_index, 1)))
         log.close()
 

@@ -22,8 +22,8 @@ class _File:
 
 
 @dataclass
-class CrashingFiles:
-    """raftlog.raft.files.Files. `crash_at`: the number of the operation at which the power goes."""
+class CrashingDisk:
+    """raftlog.raft.disk.Disk. `crash_at`: the number of the operation at which the power goes."""
 
     rng: random.Random
     crash_at: int | None = None
@@ -34,9 +34,9 @@ class CrashingFiles:
     descriptors: dict[int, _File] = field(default_factory=dict)
     locked: set[str] = field(default_factory=set)
 
-    def reboot(self) -> CrashingFiles:
+    def reboot(self) -> CrashingDisk:
         """The disk as the next process finds it."""
-        after = CrashingFiles(self.rng)
+        after = CrashingDisk(self.rng)
         for name in sorted({*self.names, *self.durable_names}):
             old, new = self.durable_names.get(name), self.names.get(name)
             file = self.rng.choice([old, new]) if old is not new else new
@@ -64,7 +64,7 @@ class CrashingFiles:
         if self.crash_at is not None and self.operations >= self.crash_at:
             raise Crashed
 
-    # -- Files ---------------------------------------------------------------------------------------
+    # -- Disk ----------------------------------------------------------------------------------------
 
     def lock(self, path: str) -> int:
         if path in self.locked:
@@ -78,45 +78,52 @@ class CrashingFiles:
     def list_directory(self, path: str) -> list[str]:
         return sorted(name.rpartition("/")[2] for name in self.names)
 
-    def read(self, path: str) -> bytes:
-        return self.names[path].volatile
-
-    def open_append(self, path: str) -> int:
-        self._step("open")
-        file = self.names.setdefault(path, _File())
+    def open(self, path: str, *, create: bool = False) -> int:
+        if create:
+            self._step("open")
+            self.names.setdefault(path, _File())
         descriptor = len(self.descriptors)
-        self.descriptors[descriptor] = file
+        self.descriptors[descriptor] = self.names[path]
         return descriptor
 
-    def write(self, descriptor: int, data: bytes) -> None:
+    def read_at(self, descriptor: int, length: int, position: int) -> bytes:
+        return self.descriptors[descriptor].volatile[position : position + length]
+
+    def size(self, descriptor: int) -> int:
+        return len(self.descriptors[descriptor].volatile)
+
+    def write_at(self, descriptor: int, data: bytes | memoryview, position: int) -> int:
         file = self.descriptors[descriptor]
+        assert position == len(file.volatile), "the journal writes at the end"
         try:
             self._step("write")
         except (Crashed, OSError):
-            file.volatile += data[: self.rng.randint(0, len(data))]
+            file.volatile += bytes(data[: self.rng.randint(0, len(data))])
             raise
-        file.volatile += data
+        file.volatile += bytes(data)
+        return len(data)
 
     def sync(self, descriptor: int) -> None:
         self._step("sync")
         file = self.descriptors[descriptor]
         file.durable = file.volatile
 
-    def truncate(self, path: str, size: int) -> None:
+    def truncate(self, descriptor: int, length: int) -> None:
         self._step("truncate")
-        file = self.names[path]
-        file.volatile = file.durable = file.volatile[:size]
+        file = self.descriptors[descriptor]
+        file.volatile = file.volatile[:length]
 
     def close(self, descriptor: int) -> None:
         pass
 
-    def rename(self, source: str, target: str) -> None:
+    def rename(self, old: str, new: str) -> None:
         self._step("rename")
-        self.names[target] = self.names.pop(source)
+        self.names[new] = self.names.pop(old)
 
     def remove(self, path: str) -> None:
-        self._step("remove")
-        del self.names[path]
+        if path in self.names:
+            self._step("remove")
+            del self.names[path]
 
     def sync_directory(self, path: str) -> None:
         self._step("sync_directory")
