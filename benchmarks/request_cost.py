@@ -15,6 +15,7 @@ import socket
 import struct
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.brokers import Broker, Raftlog, beside_raftlog, create_topic
@@ -32,6 +33,7 @@ from raftlog.wire.messages.produce import PartitionProduceData, ProduceRequest, 
 from raftlog.wire.schema import Message
 
 DEPTH = 20
+TOPICS = ("cost", *(f"cost{n}" for n in range(1, 10)))
 
 
 class Profiled(Raftlog):
@@ -49,12 +51,12 @@ def framed(key: ApiKey, version: int, message: Message) -> bytes:
     return struct.pack(">i", len(body)) + body
 
 
-def produce(size: int) -> bytes:
+def produce(size: int, topic: str = "cost") -> bytes:
     """One batch of about `size` bytes in records of 100 bytes."""
     records = [Record(n, int(time.time() * 1000), None, os.urandom(100)) for n in range(max(1, size // 108))]
     data = PartitionProduceData(index=0, records=encode_batch(records))
-    topic = TopicProduceData(name="cost", partition_data=[data])
-    return framed(ApiKey.PRODUCE, 12, ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=[topic]))
+    topics = [TopicProduceData(name=topic, partition_data=[data])]
+    return framed(ApiKey.PRODUCE, 12, ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=topics))
 
 
 def fetch(offset: int, bytes_max: int) -> bytes:
@@ -64,38 +66,40 @@ def fetch(offset: int, bytes_max: int) -> bytes:
     return framed(ApiKey.FETCH, 12, request)
 
 
-def send_all(bootstrap: str, request: bytes, count: int) -> None:
-    """Send `count` copies, DEPTH of them at a time, and read the replies."""
+def send_all(bootstrap: str, requests: Sequence[bytes], count: int) -> None:
+    """Send `count` copies of them in turn, DEPTH at a time, and read the replies."""
+    burst = b"".join(requests) * (DEPTH // len(requests))
     host, _, port = bootstrap.rpartition(":")
     with socket.create_connection((host, int(port))) as sock, sock.makefile("rb", buffering=1 << 20) as replies:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for _ in range(count // DEPTH):
-            sock.sendall(request * DEPTH)
+            sock.sendall(burst)
             for _ in range(DEPTH):
                 (length,) = struct.unpack(">i", replies.read(4))
                 replies.read(length)
 
 
-def measure(broker: Broker, request: bytes, count: int) -> float:
+def measure(broker: Broker, requests: Sequence[bytes], count: int) -> float:
     """CPU microseconds per request."""
-    send_all(broker.bootstrap, request, DEPTH * 5)
+    send_all(broker.bootstrap, requests, DEPTH * 5)
     before = broker.cpu_seconds()
-    send_all(broker.bootstrap, request, count)
+    send_all(broker.bootstrap, requests, count)
     return (broker.cpu_seconds() - before) / (count // DEPTH * DEPTH) * 1e6
 
 
-def rows(brokers: list[Broker], kinds: dict[str, bytes], rounds: int, count: int) -> list[Row]:
+def rows(brokers: list[Broker], kinds: dict[str, Sequence[bytes]], rounds: int, count: int) -> list[Row]:
     """One row for each kind of request."""
     for broker in brokers:
-        create_topic(broker.bootstrap, "cost")
+        for topic in TOPICS:
+            create_topic(broker.bootstrap, topic)
     return [
         alternate(
             Row(name, "µs of CPU", higher_is_better=False),
             brokers,
-            lambda broker, _, request=request: Sample(measure(broker, request, count)),  # type: ignore[misc]
+            lambda broker, _, requests=requests: Sample(measure(broker, requests, count)),  # type: ignore[misc]
             rounds=rounds,
         )
-        for name, request in kinds.items()
+        for name, requests in kinds.items()
     ]
 
 
@@ -108,18 +112,19 @@ def main() -> int:
     parser.add_argument("--profile", action="store_true", help="of small produce requests")
     options = parser.parse_args()
     metadata = MetadataRequest(topics=[MetadataRequestTopic(name="cost")])
-    kinds = {
-        "Produce, one batch of 100 B": produce(100),
-        "Produce, one batch of 16 KB": produce(16_000),
-        "Fetch of 1 KB": fetch(0, 1_000),
-        "Fetch of 100 KB": fetch(1_000, 100_000),
-        "Metadata of one topic": framed(ApiKey.METADATA, 12, metadata),
-        "Heartbeat of an unknown group": framed(
-            ApiKey.HEARTBEAT, 4, HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
-        ),
-        "ApiVersions": framed(
-            ApiKey.API_VERSIONS, 3, ApiVersionsRequest(client_software_name="cost", client_software_version="1")
-        ),
+    kinds: dict[str, Sequence[bytes]] = {
+        "Produce, one batch of 100 B": [produce(100)],
+        "Produce, one batch of 16 KB": [produce(16_000)],
+        "Produce, one batch of 100 B to each of ten topics in turn": [produce(100, topic) for topic in TOPICS],
+        "Fetch of 1 KB": [fetch(0, 1_000)],
+        "Fetch of 100 KB": [fetch(1_000, 100_000)],
+        "Metadata of one topic": [framed(ApiKey.METADATA, 12, metadata)],
+        "Heartbeat of an unknown group": [
+            framed(ApiKey.HEARTBEAT, 4, HeartbeatRequest(group_id="g", generation_id=1, member_id="m"))
+        ],
+        "ApiVersions": [
+            framed(ApiKey.API_VERSIONS, 3, ApiVersionsRequest(client_software_name="cost", client_software_version="1"))
+        ],
     }
     others = beside_raftlog(options.against) if options.against else []
     print(table(together(lambda brokers: rows(brokers, kinds, options.rounds, options.requests), others)))

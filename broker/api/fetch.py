@@ -125,7 +125,7 @@ class FetchReply(PendingReply):
                 topic = read.entry.topic
                 read.leader = self._services.partitions.leader_of(topic.name, topic.topic_id, read.entry.index)
                 leaders.append(read.leader[0])
-        return addresses_of(self._services, self._client, leaders)
+        return addresses_of(self._services.controller.image, self._client, leaders)
 
     def complete_early(self) -> None:
         """See PendingReply. Metadata, offsets and coordinators that a consumer asks for while it polls for records

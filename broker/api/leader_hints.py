@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from raftlog.broker.api.context import Services
     from raftlog.broker.core.connection.connection import Connection
+    from raftlog.metadata.image import MetadataImage
 
 
 class NodeAddress(NamedTuple):
@@ -19,10 +19,9 @@ class NodeAddress(NamedTuple):
     rack: str | None
 
 
-def addresses_of(services: Services, connection: Connection, node_ids: Iterable[int]) -> list[NodeAddress]:
+def addresses_of(image: MetadataImage, connection: Connection, node_ids: Iterable[int]) -> list[NodeAddress]:
     """The addresses of brokers on the listener that the client came through; those without one are left out."""
     found = []
-    image = services.controller.image
     for node_id in dict.fromkeys(node_ids):
         broker = image.brokers.get(node_id)
         endpoint = broker.endpoint(connection.listener_name) if broker is not None else None

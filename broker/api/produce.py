@@ -240,5 +240,6 @@ def _with_leaders(services: Services, raw: RawRequest, outcome: Outcome) -> byte
             if result.error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
                 name, topic_id = ("", key) if by_id else (key.decode(), None)
                 leaders[key, index] = services.partitions.leader_of(name, topic_id, index)
-    nodes = addresses_of(services, raw.connection, [leader for leader, _ in leaders.values()])
+    image = services.controller.image
+    nodes = addresses_of(image, raw.connection, [leader for leader, _ in leaders.values()])
     return encode_with_messages(outcome, raw.version, leaders, nodes)
