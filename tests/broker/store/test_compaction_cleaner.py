@@ -226,7 +226,7 @@ def test_a_log_whose_batches_are_damaged_is_given_up_and_left_as_it_is(place: in
 
 
 @pytest.mark.parametrize("after", [1, 3, 10, 30, 60])
-def test_a_run_gives_up_when_the_log_is_cut_below_it(after: int) -> None:
+def test_a_run_gives_up_when_the_log_is_truncated_below_it(after: int) -> None:
     world = busy_log()
     world.log.storage.flush()
     steps = world.steps()

@@ -358,7 +358,7 @@ async def test_idle_producers_are_forgotten(host: Host) -> None:
     assert not log.opened.producers.entries
 
 
-async def test_a_cut_is_announced_in_the_checkpoints_before_it_happens(host: Host) -> None:
+async def test_a_truncation_is_announced_in_the_checkpoints_before_it_happens(host: Host) -> None:
     log = host.append(30)
     await host.manager.flush(log)
     await host.tasks.checkpoint(RECOVERY_POINTS)

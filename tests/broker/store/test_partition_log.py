@@ -127,7 +127,7 @@ def test_what_was_appended_during_a_flush_is_not_called_safe() -> None:
     assert world.log.recovery_point == 1
 
 
-def test_a_flush_that_a_cut_overtook_says_nothing() -> None:
+def test_a_flush_that_a_truncation_overtook_says_nothing() -> None:
     world = LogWorld()
     world.append_values(b"a")
     world.append_values(b"b")
