@@ -18,6 +18,7 @@ from raftlog.wire.ids import BrokerEpoch
 
 NAME = "last-run.json"
 
+
 class LastRun(NamedTuple):
     """`broker_epoch`: NO_EPOCH when nothing is known."""
 

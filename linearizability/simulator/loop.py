@@ -329,7 +329,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
             failure = error if isinstance(error, Exception) else None
         took, self._thread_seconds = self._thread_seconds, None
         when = self.scheduler.now + took + THREAD_START_SECONDS
-        self.scheduler._push(Timer(self, _settle, (future, result, failure), None, when))
+        self.scheduler._push(Timer(self, _resolve, (future, result, failure), None, when))
 
     def set_default_executor(self, executor: object) -> None:
         """There are no threads."""
@@ -400,7 +400,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         """Tasks are plain ones."""
 
 
-def _settle(future: asyncio.Future[Any], result: object, failure: Exception | None) -> None:
+def _resolve(future: asyncio.Future[Any], result: object, failure: Exception | None) -> None:
     if future.done():
         return
     if failure is not None:

@@ -1,6 +1,6 @@
 """One end of a simulated TCP connection, and the pipe that carries one direction of it.
 
-Knows asyncio's transports: order, windows, pausing, ends of streams, resets.
+As asyncio's transports: order, windows, pausing, ends of streams, resets.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A clock that stands still while this process does: time-outs that it measures are not those of a busy machine.
 
-Knows that it is looked after regularly (`beat`), and that a beat which comes late means that nothing ran here in
-between (no processor, a stop signal, a long step on the event loop).
+`beat` is called regularly, and one that comes late means that nothing ran here in between (no processor, a stop signal,
+a long step on the event loop).
 """
 
 from __future__ import annotations

@@ -277,21 +277,21 @@ class PeerTransport:
         channel.node_id, channel.incarnation = hello.node_id, hello.incarnation
         channel.directory, channel.greeted_at = hello.directory, self._now()
         self._channels[hello.node_id] = channel
-        self._settle(channel)
+        self._greeting_ended(channel)
         self.refusals.pop(hello.node_id, None)
         missing = self._missing.get(hello.node_id)
         if missing is not None:
             missing.clear()
         self._events.peer_connected(hello.node_id, hello)
 
-    def _settle(self, channel: Channel) -> None:
+    def _greeting_ended(self, channel: Channel) -> None:
         greeted = self._strangers.pop(channel, None)
         if greeted is not None and not greeted.done():
             greeted.set_result(None)
 
     def channel_closed(self, channel: Channel, reason: str) -> None:
         """See ChannelOwner."""
-        self._settle(channel)
+        self._greeting_ended(channel)
         if self._channels.get(channel.node_id) is not channel:
             if channel.dialled >= 0:
                 where = f"{channel.address}, before it said who it is"

@@ -1,6 +1,6 @@
 """What a leader knows and does in one term: how far the others are, what is committed, who joins and leaves.
 
-Knows commitment (Raft §5.4.2: a majority, and an entry of the own term), reads confirmed by a quorum (§6.4), leader
+Commitment (Raft §5.4.2: a majority, and an entry of the own term), reads confirmed by a quorum (§6.4), leader
 stickiness by check-quorum (§6.2), hand-over (§3.10) and membership one server at a time (§4).
 """
 

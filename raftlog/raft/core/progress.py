@@ -1,6 +1,6 @@
 """How far one node has followed its leader, and what may be sent to it next.
 
-Knows three modes: `PROBE` looks for where the logs agree, one message at a time; `REPLICATE` sends ahead of the
+Three modes: `PROBE` looks for where the logs agree, one message at a time; `REPLICATE` sends ahead of the
 answers, within a window; `SNAPSHOT` sends a snapshot in pieces because the entries are gone.
 """
 

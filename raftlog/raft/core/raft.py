@@ -1,6 +1,6 @@
 """One node of a Raft quorum as a pure machine: messages and the time in; messages, disk writes and a commit index out.
 
-Knows Raft (Ongaro's thesis): terms, elections with pre-vote (§9.6), following, and what must be on the disk before what
+Raft as in Ongaro's thesis: terms, elections with pre-vote (§9.6), following, and what must be on the disk before what
 may be said. The leader's part is in `leadership`.
 
 How it is driven: any number of events, then `take_messages` (to be sent at once), then `take_writes` (to be written and
