@@ -198,7 +198,12 @@ class Broker:
             config["fetch.max.bytes"],
         )
         if config["replica.selector.class"] == RACK_AWARE_SELECTOR:
-            self.fetches.consumers.rack_of = self.partitions.rack_of
+            self.fetches.consumers.rack_of = self._rack_of
+
+    def _rack_of(self, broker_id: int) -> str | None:
+        """The rack of a broker that clients can use; None without one."""
+        broker = self.controller.image.brokers.get(broker_id)
+        return None if broker is None or broker.fenced else broker.rack
 
     async def _register_alone(self) -> None:
         known = self.controller.image.brokers.get(self.config.node_id)

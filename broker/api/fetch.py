@@ -117,15 +117,16 @@ class FetchReply(PendingReply):
             self.complete(pieces)
 
     def _find_leaders(self, reads: list[PartitionRead]) -> list[NodeAddress]:
-        from raftlog.broker.api.leader_hints import addresses_of
+        from raftlog.broker.api.leader_hints import addresses_of, leader_of
 
+        image = self._services.controller.image
         leaders = []
         for read in reads:
             if read.error in _LED_ELSEWHERE:
                 topic = read.entry.topic
-                read.leader = self._services.partitions.leader_of(topic.name, topic.topic_id, read.entry.index)
+                read.leader = leader_of(image, topic.name, topic.topic_id, read.entry.index)
                 leaders.append(read.leader[0])
-        return addresses_of(self._services.controller.image, self._client, leaders)
+        return addresses_of(image, self._client, leaders)
 
     def complete_early(self) -> None:
         """See PendingReply. Metadata, offsets and coordinators that a consumer asks for while it polls for records

@@ -14,7 +14,7 @@ from struct import error as StructError
 from typing import TYPE_CHECKING, TypeAlias
 
 from raftlog.broker.api.context import RawRequest, Services
-from raftlog.broker.api.leader_hints import addresses_of
+from raftlog.broker.api.leader_hints import addresses_of, leader_of
 from raftlog.broker.api.produce_encoding import (
     FLEXIBLE_FROM,
     IDS_FROM,
@@ -234,12 +234,12 @@ def _response(
 
 def _with_leaders(services: Services, raw: RawRequest, outcome: Outcome) -> bytes:
     leaders: Leaders = {}
+    image = services.controller.image
     by_id = raw.version >= IDS_FROM
     for key, results in outcome:
         for index, result in results:
             if result.error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
                 name, topic_id = ("", key) if by_id else (key.decode(), None)
-                leaders[key, index] = services.partitions.leader_of(name, topic_id, index)
-    image = services.controller.image
+                leaders[key, index] = leader_of(image, name, topic_id, index)
     nodes = addresses_of(image, raw.connection, [leader for leader, _ in leaders.values()])
     return encode_with_messages(outcome, raw.version, leaders, nodes)

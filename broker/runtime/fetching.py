@@ -118,7 +118,7 @@ class FetchService:
         total = 0
         urgent = False
         ready, dirty = session.ready, session.dirty
-        some_open_later = session.is_follower and self._partitions.opens_some_soon
+        some_open_later = session.is_follower and len(self._partitions.opening) > 0
         for entry in list(session.partitions.values() if params.whole_answer else ready):
             if some_open_later and self.followers.awaits_opening(entry):
                 ready.pop(entry, None)

@@ -119,12 +119,12 @@ class FollowerReads:
 
         A follower that comes back asks for thousands at once, and need not be told of each in its first answer.
         """
-        topic_id, partitions = entry.topic.topic_id, self._partitions
-        if entry in self._watches or not partitions.opens_soon(topic_id, entry.index):
+        topic_id, opening = entry.topic.topic_id, self._partitions.opening
+        if entry in self._watches or (topic_id, entry.index) not in opening:
             return False
         if entry not in self.held_back:
             self.held_back[entry] = None
-            partitions.when_open(topic_id, entry.index, partial(self._look_again, entry))
+            opening.when_open(topic_id, entry.index, partial(self._look_again, entry))
         return True
 
     def _look_again(self, entry: FetchedPartition) -> None:

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 from raftlog.broker.core.log.config import LogConfig
 from raftlog.broker.core.log.results import LogUnavailable
+from raftlog.broker.runtime.flushing import Flusher
+from raftlog.broker.runtime.opening_queue import OpeningQueue
 from raftlog.broker.runtime.partition import Partition
 from raftlog.wire.errors import ErrorCode, RemoteProtocolError
 
@@ -32,11 +34,6 @@ log = logging.getLogger("raftlog.partitions")
 
 OPENING_AGAIN_SECONDS = 10.0
 """After what time a replica that could not be made is tried again."""
-
-OPENING_SECONDS = 0.02
-"""How long opening replicated partitions may hold the event loop at a time. What one slice opens gets back its ISRs in
-one change of the metadata: shorter ones make more of these.
-"""
 
 
 class HostedTopic:
@@ -59,7 +56,8 @@ class HostedTopic:
 class PartitionManager:
     """All hosted partitions, by name and by id.
 
-    `topic_config` resolves a topic's settings (topic, then broker, then default). Without `replication` only
+    `opening` are those that wait for their turn to be opened. `topic_config` resolves a topic's settings (topic, then
+    broker, then default). Without `replication` only
     partitions without followers can be hosted.
     """
 
@@ -74,12 +72,11 @@ class PartitionManager:
         self._node_id = node_id
         self._logs = logs
         self._topic_config = topic_config
-        self._flushes: set[asyncio.Task[None]] = set()
         self._image: MetadataImage | None = None
         self._by_name: dict[bytes, HostedTopic] = {}
         self._by_id: dict[bytes, HostedTopic] = {}
-        # Replicated partitions that are to be opened, (topic id, index), and whom to tell then.
-        self._to_open: dict[tuple[bytes, int], tuple[Callable[[], None], ...]] = {}
+        self.opening = OpeningQueue(self._open_in_turn, self._tell_gained)
+        self._flusher = Flusher(logs, self.storage_failed)
         # Led in new epochs since that was last told.
         self._gained = 0
 
@@ -134,28 +131,11 @@ class PartitionManager:
                 return partition if partition.read_error is ErrorCode.NONE else partition.read_error
         return found
 
-    def leader_of(self, name: str, topic_id: bytes | None, index: int) -> tuple[int, int]:
-        """(leader, leader epoch) as the metadata have them, -1 where there is none: what a client is told that asked
-        the wrong broker (KIP-951)."""
-        if self._image is None:
-            return -1, -1
-        by_name = name or topic_id is None
-        topic = self._image.topics.get(name) if by_name else self._image.topics_by_id.get(topic_id or b"")
-        if topic is None or not 0 <= index < len(topic.partitions):
-            return -1, -1
-        state = topic.partitions[index]
-        return state.leader, state.leader_epoch
-
     @property
     def throttles(self) -> Throttles | None:
         """What holds back replicas that are not in sync; None when nothing does."""
         replication = self._replication
         return None if replication is None or replication.throttles.is_idle else replication.throttles
-
-    def rack_of(self, broker_id: int) -> str | None:
-        """The rack of a broker that clients can use; None without one."""
-        broker = self._image.brokers.get(broker_id) if self._image is not None else None
-        return None if broker is None or broker.fenced else broker.rack
 
     def is_on_disk(self, name: str, index: int) -> bool:
         """Whether the partition has a log in a directory of ours. One that has none yet is empty."""
@@ -202,8 +182,7 @@ class PartitionManager:
         partition.min_isr = min(config.min_insync_replicas, len(state.replicas))
         topic.partitions[index] = partition
         self._take_role(partition, state)
-        for tell in self._to_open.pop((image.topic_id, index), ()):
-            tell()
+        self.opening.opened(image.topic_id, index)
         return partition if partition.error is ErrorCode.NONE else partition.error
 
     @staticmethod
@@ -259,54 +238,22 @@ class PartitionManager:
         """Open the partitions of a topic, all or some, that have replicas here and elsewhere."""
         if self._replication is None:
             return
-        waiting = bool(self._to_open)
         topic = self._by_id.get(image.topic_id)
         for state in image.partitions if states is None else states:
             hosted = topic is not None and state.index in topic.partitions
             if not hosted and len(state.replicas) > 1 and self._node_id in state.replicas:
-                self._to_open.setdefault((image.topic_id, state.index), ())
-        if self._to_open and not waiting:
-            asyncio.get_running_loop().call_soon(self._open_some)
+                self.opening.add(image.topic_id, state.index)
 
-    def _open_some(self) -> None:
-        """In slices: ten thousand partitions take seconds."""
-        loop = asyncio.get_running_loop()
-        until = loop.time() + OPENING_SECONDS
-        while self._to_open:
-            topic_id, index = next(iter(self._to_open))
-            waiting = self._to_open.pop((topic_id, index))
-            if self.find_by_id(topic_id, index) is ErrorCode.KAFKA_STORAGE_ERROR:
-                self._open_later(loop, topic_id, index)
-            for tell in waiting:
-                tell()
-            if loop.time() >= until:
-                break
-        if self._to_open:
-            loop.call_soon(self._open_some)
-        else:
-            self._tell_gained()
+    def _open_in_turn(self, topic_id: bytes, index: int) -> None:
+        if self.find_by_id(topic_id, index) is ErrorCode.KAFKA_STORAGE_ERROR:
+            self._open_later(topic_id, index)
 
-    @property
-    def opens_some_soon(self) -> bool:
-        """Whether partitions wait for their turn to be opened."""
-        return bool(self._to_open)
-
-    def opens_soon(self, topic_id: bytes, index: int) -> bool:
-        """Whether the partition waits for its turn to be opened. Who can wait, should: one who asks for thousands would
-        have them opened all at once.
-        """
-        return (topic_id, index) in self._to_open
-
-    def when_open(self, topic_id: bytes, index: int, tell: Callable[[], None]) -> None:
-        """Call back when the partition, which `opens_soon`, has been opened, or cannot be."""
-        self._to_open[topic_id, index] += (tell,)
-
-    def _open_later(self, loop: asyncio.AbstractEventLoop, topic_id: bytes, index: int) -> None:
+    def _open_later(self, topic_id: bytes, index: int) -> None:
         """A disk without room may get some, and nobody asks a follower; a log that failed stays as it is."""
         topic = self._by_id.get(topic_id)
         found = self._logs.get(topic.image.name, index) if topic is not None else None
         if topic is not None and (found is None or found.offline_reason is None):
-            loop.call_later(OPENING_AGAIN_SECONDS, lambda: self._open_soon(topic.image))
+            asyncio.get_running_loop().call_later(OPENING_AGAIN_SECONDS, lambda: self._open_soon(topic.image))
 
     def monotonic_ms(self) -> int:
         """Milliseconds since some moment; never goes back."""
@@ -317,27 +264,9 @@ class PartitionManager:
         assert self._replication is not None
         self._replication.propose(partition, proposal)
 
-    # ── flushing before an acknowledgement (flush.messages) ───────────────────────────────────────────────
-
     def flush(self, partition: Partition) -> None:
         """Bring the log to the disk; the partition is told as that goes on."""
-        if not partition.flushing:
-            partition.flushing = True
-            task = asyncio.get_running_loop().create_task(self._flush_until_done(partition))
-            self._flushes.add(task)
-            task.add_done_callback(self._flushes.discard)
-
-    async def _flush_until_done(self, partition: Partition) -> None:
-        """What is appended meanwhile shares the next sync."""
-        try:
-            while partition.log.flush_due and partition.read_error is ErrorCode.NONE:
-                await self._logs.flush(partition.log)
-                partition.flushed(partition.log.recovery_point)
-        except LogUnavailable as failure:
-            self.storage_failed(partition, failure)
-        finally:
-            partition.flushing = False
-            partition.flushed(0)
+        self._flusher.flush(partition)
 
     # ── following the metadata ────────────────────────────────────────────────────────────────────────────
 
@@ -357,7 +286,7 @@ class PartitionManager:
         if self._node_id in delta.changed_brokers:
             # It may have been away while partitions moved, or were deleted.
             self._remove_strays(list(self._logs))
-        if not self._to_open:
+        if not self.opening:
             self._tell_gained()
 
     def _tell_gained(self) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from raftlog.broker.runtime import partition_manager
+from raftlog.broker.runtime import opening_queue, partition_manager
 from raftlog.broker.runtime.delayed_operation import Mark
 from raftlog.broker.runtime.partition import Partition
 from raftlog.broker.runtime.replication.settings import FetcherSettings
@@ -106,7 +106,7 @@ def test_a_leader_that_comes_back_opens_what_its_followers_ask_for_in_slices(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two followers ask for everything in their first fetches; the leader stood still until all of it was open."""
-    monkeypatch.setattr(partition_manager, "OPENING_SECONDS", 0.0)
+    monkeypatch.setattr(opening_queue, "OPENING_SECONDS", 0.0)
     count = 120
 
     async def story() -> None:
