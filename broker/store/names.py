@@ -11,7 +11,6 @@ SNAPSHOT_SUFFIX: Final = ".snapshot"
 
 DELETE_DIRECTORY_SUFFIX: Final = "-delete"
 STRAY_DIRECTORY_SUFFIX: Final = "-stray"
-FUTURE_DIRECTORY_SUFFIX: Final = "-future"
 
 LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
