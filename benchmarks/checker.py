@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from benchmarks import checker_histories as make
 from raftlog.linearizability.checker.check import check
-from raftlog.linearizability.checker.exact.columns import check_log_columns, check_register_columns
+from raftlog.linearizability.checker.exact.columns import check_columns
 from raftlog.linearizability.checker.exact.zones import check_zones
 from raftlog.linearizability.checker.formats.jepsen import read_jepsen
 from raftlog.linearizability.checker.formats.porcupine import read_porcupine
@@ -128,13 +128,13 @@ def logs() -> Iterator[Row]:
 def columns(log_operations: int) -> Iterator[Row]:
     """Whole arrays."""
     log = make.log_columns(log_operations, 50)
-    assert check_log_columns(log) is None
+    assert check_columns(log) is None
     bars = (3, 2) if log_operations == 10 * MILLION else (None, None)
-    took = best(lambda: check_log_columns(log), 3)
+    took = best(lambda: check_columns(log), 3)
     yield Row(f"log, {log_operations // MILLION} M operations, NumPy", took, "s", *bars)
     register = make.register_columns(MILLION, 10)
-    assert check_register_columns(register) is None
-    yield Row("unique writes, 1 M operations, NumPy", best(lambda: check_register_columns(register)), "s", 0.1)
+    assert check_columns(register) is None
+    yield Row("unique writes, 1 M operations, NumPy", best(lambda: check_columns(register)), "s", 0.1)
 
 
 def online(operations: int) -> Iterator[Row]:

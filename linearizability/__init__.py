@@ -21,6 +21,12 @@ if TYPE_CHECKING:
     from raftlog.linearizability.assertions import assert_linearizable
     from raftlog.linearizability.checker.budget import Budget
     from raftlog.linearizability.checker.check import check
+    from raftlog.linearizability.checker.exact.columns import (
+        ColumnViolation,
+        LogColumns,
+        RegisterColumns,
+        check_columns,
+    )
     from raftlog.linearizability.checker.history import History, Operation
     from raftlog.linearizability.checker.model import Model
     from raftlog.linearizability.checker.online import OnlineCheck
@@ -29,32 +35,40 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Budget",
+    "ColumnViolation",
     "History",
     "Invalid",
+    "LogColumns",
     "Model",
     "OnlineCheck",
     "Operation",
     "Recorder",
+    "RegisterColumns",
     "Unknown",
     "Valid",
     "Verdict",
     "assert_linearizable",
     "check",
+    "check_columns",
 ]
 
 _HOMES = {
     "Budget": "checker.budget",
+    "ColumnViolation": "checker.exact.columns",
     "History": "checker.history",
     "Invalid": "checker.verdict",
+    "LogColumns": "checker.exact.columns",
     "Model": "checker.model",
     "OnlineCheck": "checker.online",
     "Operation": "checker.history",
     "Recorder": "checker.recorder",
+    "RegisterColumns": "checker.exact.columns",
     "Unknown": "checker.verdict",
     "Valid": "checker.verdict",
     "Verdict": "checker.verdict",
     "assert_linearizable": "assertions",
     "check": "checker.check",
+    "check_columns": "checker.exact.columns",
 }
 
 

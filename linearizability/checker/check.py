@@ -16,14 +16,9 @@ from typing import Any
 from raftlog.linearizability.checker.budget import Budget, Meter, OutOfBudget, TurnOver, to_explain
 from raftlog.linearizability.checker.history import History, HistoryError, Key, Operation
 from raftlog.linearizability.checker.model import Model, NotOfModel, is_by_key, keys_of
+from raftlog.linearizability.checker.parts.choice import PrefixPart, bad_before, part_check, validates_itself
 from raftlog.linearizability.checker.parts.online import witness_as_it_grew
-from raftlog.linearizability.checker.parts.parts import (
-    PartCheck,
-    PrefixPart,
-    bad_before,
-    part_check,
-    validates_itself,
-)
+from raftlog.linearizability.checker.parts.part import PartCheck
 from raftlog.linearizability.checker.verdict import (
     Deferred,
     DeferredInvalid,
@@ -190,7 +185,7 @@ class _Check:
         self._rest = self._meter.rest()
 
     def _first_bad(self, key: Key, ceiling: int | None) -> tuple[DeferredPart, tuple[Key, ...]]:
-        """The part whose shortest bad beginning ends first, given one that is bad, and those not compared with it.
+        """The part whose shortest bad prefix ends first, given one that is bad, and those not compared with it.
 
         The others need only be looked at until that end.
         """
@@ -206,7 +201,7 @@ class _Check:
                     self._status[other], self._checks[other] = _INVALID, prefix
             key = min(earlier, key=lambda other: self._checks[other].end())
             end, first = first.witness.prefix_end, self._part(key)
-            if first.witness.prefix_end >= end:  # what it takes to find the shortest beginning was not there
+            if first.witness.prefix_end >= end:  # what it takes to find the shortest prefix was not there
                 self._checks[key] = earlier[key]
                 del self._bad[key]
                 first = self._part(key)

@@ -136,10 +136,13 @@ class Model(Generic[State]):
     def validate(self, operation: Operation) -> None:
         """Raise ValueError when input or output are not of the kind this model expects."""
 
+    def always_valid(self) -> frozenset[str]:
+        """The functions of which `validate` accepts every operation."""
+        return self.functions - getattr(self.validate, "functions", self.functions)
+
     def first_wrong(self, operations: Iterable[Operation]) -> tuple[Operation, str] | None:
         """The first operation that is not one of this model's, and why; None when all are."""
-        functions, judge = self.functions, self.validate
-        right = functions - getattr(judge, "functions", functions)
+        functions, judge, right = self.functions, self.validate, self.always_valid()
         for operation in operations:
             if operation.function in right:
                 continue

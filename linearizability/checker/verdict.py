@@ -149,7 +149,7 @@ class Valid(_Verdict):
 @dataclass(frozen=True, slots=True)
 class Invalid(_Verdict):
     """No order explains the history. Every bad part carries a witness; `witness` is that of the part whose shortest bad
-    beginning ends first. `uncompared` are the keys of parts that may have been bad before: the budget did not reach.
+    prefix ends first. `uncompared` are the keys of parts that may have been bad before: the budget did not reach.
     """
 
     witness: Witness = field(kw_only=True)

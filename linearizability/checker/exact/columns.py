@@ -1,9 +1,9 @@
-"""Histories as NumPy columns: the exact checks for logs and for registers with unique writes, ten million at a time.
+"""Histories as NumPy columns: logs and registers with unique writes, tens of millions of operations at a time.
 
-Knows: the same rules as `log_check` and `zones`, in whole-array form. NumPy is imported only here, and only when a
-function here is called.
-
+The rules of `log.stream` and `zones`, over whole arrays. NumPy is imported only when a function here is called.
 Rows are completed operations in the order of their returns; if they are not, they are sorted first.
+
+    check_columns(LogColumns(kind, call, returned, first, count, saw_end, records))
 """
 
 from __future__ import annotations
@@ -60,6 +60,11 @@ class ColumnViolation:
     ]
     rows: tuple[int, ...]
     offset: int | None = None
+
+
+def check_columns(columns: LogColumns | RegisterColumns) -> ColumnViolation | None:
+    """The first violation found, or None. Operations of unknown outcome have no place in columns."""
+    return check_log_columns(columns) if isinstance(columns, LogColumns) else check_register_columns(columns)
 
 
 def check_log_columns(log: LogColumns) -> ColumnViolation | None:

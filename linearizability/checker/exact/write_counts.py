@@ -158,21 +158,23 @@ def _unexplained(values: dict[Any, _Value], unknown: Sequence[Operation]) -> Ope
     first: Operation | None = None
     for value, called in calls.items():
         called.sort()
-        taken = 0
-        for answer, apart in values[value].doubts:
-            returned: int = answer.returned  # type: ignore[assignment]
-            if not apart:
-                if called and called[0] <= returned:
-                    continue
-            elif taken < len(called) and called[taken] <= returned:
-                taken += 1
-                continue
-            if first is None or returned < first.returned:  # type: ignore[operator]
-                first = answer
-            break
+        answer = _left_over(values[value].doubts, called)
+        if answer is not None and (first is None or answer.end < first.end):
+            first = answer
     if first is not None:
         freeze(tuple(values))  # a NaN is no value
     return first
+
+
+def _left_over(doubts: Sequence[tuple[Operation, bool]], called: Sequence[int]) -> Operation | None:
+    """The first of these answers for which no write called then is left; whether each takes a write of its own."""
+    taken = 0
+    for answer, apart in doubts:
+        place = taken if apart else 0
+        if place == len(called) or called[place] > answer.end:
+            return answer
+        taken += apart
+    return None
 
 
 def _frozen(one: Operation) -> Operation:

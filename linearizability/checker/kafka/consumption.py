@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from raftlog.linearizability.checker.kafka.columns import (
@@ -115,7 +116,7 @@ def _never(context: Context, committing: dict[int, list[int]]) -> None:
     A poll counts even outside the transaction, as long as its process commits to the group. Keys in which the group
     was sent forward on purpose, by a reset or a seek, are not judged.
     """
-    columns, order = context.columns, context.order
+    columns = context.columns
     groups_of: dict[int, dict[int, None]] = {}
     for group, rows in committing.items():
         for row in rows:
@@ -127,14 +128,7 @@ def _never(context: Context, committing: dict[int, list[int]]) -> None:
             for group in groups_of[process]:
                 polls[group].append(number)
     for group, rows in committing.items():
-        seen = bytearray(len(columns.values))
-        first: dict[int, tuple[int, int]] = {}  # key -> the first place polled, and by which operation
-        for number in polls.pop(group):
-            for element in columns.polled_by(number):
-                seen[element] = 1
-                key, place = columns.element_key[element], order.position[element]
-                if place != NOWHERE and (key not in first or place < first[key][0]):
-                    first[key] = (place, number)
+        seen, first = _polled(context, polls.pop(group))
         for key, row in _furthest(columns, rows).items():
             if key in first and not moved & {(group, key), (group, NOBODY)}:
                 _passed_over(context, row, first[key], seen)
@@ -152,6 +146,20 @@ def _furthest(columns: Columns, rows: list[int]) -> dict[int, int]:
     return last
 
 
+def _polled(context: Context, polls: Iterable[int]) -> tuple[bytearray, dict[int, tuple[int, int]]]:
+    """Which elements these operations polled; and by key the first place polled, and by which operation."""
+    columns, order = context.columns, context.order
+    seen = bytearray(len(columns.values))
+    first: dict[int, tuple[int, int]] = {}
+    for number in polls:
+        for element in columns.polled_by(number):
+            seen[element] = 1
+            key, place = columns.element_key[element], order.position[element]
+            if place != NOWHERE and (key not in first or place < first[key][0]):
+                first[key] = (place, number)
+    return seen, first
+
+
 def _moved(context: Context, groups_of: dict[int, dict[int, None]]) -> set[tuple[int, int]]:
     """The (group, key) whose offset was reset, or in which a member sought to beyond what the group had polled."""
     columns, highest = context.columns, context.segments.highest
@@ -163,9 +171,11 @@ def _moved(context: Context, groups_of: dict[int, dict[int, None]]) -> set[tuple
     reached: dict[tuple[int, int], int] = {}
     for number in context.by_call if columns.seeks else ():
         for group in groups_of.get(columns.process[number], ()):
-            for key, offset in columns.seeks.get(number, ()) or _anywhere(columns, number):
-                if offset == NOWHERE or offset > reached.get((group, key), NOWHERE) + 1:
-                    moved.add((group, key))
+            moved.update(
+                (group, key)
+                for key, offset in columns.seeks.get(number, ()) or _anywhere(columns, number)
+                if offset == NOWHERE or offset > reached.get((group, key), NOWHERE) + 1
+            )
             for segment in range(columns.segment_start[number], columns.segment_start[number + 1]):
                 register = (group, columns.segment_key[segment])
                 reached[register] = max(highest[segment], reached.get(register, NOWHERE))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from raftlog.linearizability.checker.budget import Meter
@@ -93,18 +93,14 @@ class Neighbourhood:
 
     def _reads(self) -> None:
         columns, order = self.context.columns, self.context.order
-        flags, node_of = columns.flags, self.node_of
+        flags = columns.flags
         for node, number in enumerate(self.operations):
             dirty = flags[number] & READ_UNCOMMITTED
             for key, first, after in columns.segments_of(number):
                 self.steps.take(after - first)
-                furthest = NOWHERE
-                for element in columns.polled[first:after]:
-                    furthest = max(furthest, order.position[element])
-                    sender = node_of.get(columns.writer[element], NOBODY)
-                    if sender != NOBODY:
-                        is_dirty = dirty and flags[columns.writer[element]] & TRANSACTIONAL
-                        self._add(sender, node, DIRTY if is_dirty else WR)
+                polled = columns.polled[first:after]
+                self._add_writers(node, polled, dirty)
+                furthest = max([order.position[element] for element in polled], default=NOWHERE)
                 places, nodes = self._sends.get(key, ([], []))
                 before = bisect_right(places, furthest) - 1
                 if before >= 0 and not self.edges[nodes[before]].get(node, 0) & (WR | DIRTY):
@@ -151,6 +147,15 @@ class Neighbourhood:
                 reach[node] = best
         return reach
 
+    def _add_writers(self, node: int, polled: Iterable[int], dirty: int) -> None:
+        columns = self.context.columns
+        for element in polled:
+            writer = columns.writer[element]
+            sender = self.node_of.get(writer, NOBODY)
+            if sender != NOBODY:
+                is_dirty = dirty and columns.flags[writer] & TRANSACTIONAL
+                self._add(sender, node, DIRTY if is_dirty else WR)
+
     def path(self, start: int, goal: int, mask: int, needed: int) -> list[int] | None:
         """The shortest path over edges of these kinds, with at least one of the `needed` kinds unless that is 0."""
         first = (start, needed == 0)
@@ -163,11 +168,10 @@ class Neighbourhood:
                 return _trace(came, state)
             self.steps.take(1 + len(self.edges[node]))
             for target, kinds in self.edges[node].items():
-                if kinds & mask:
-                    following = (target, satisfied or bool(kinds & needed))
-                    if following not in came:
-                        came[following] = state
-                        queue.append(following)
+                following = (target, satisfied or bool(kinds & needed))
+                if kinds & mask and following not in came:
+                    came[following] = state
+                    queue.append(following)
         return None
 
     def path_from_later(self, goal: int, mask: int, needed: int, backward: list[dict[int, int]]) -> list[int] | None:
@@ -183,11 +187,10 @@ class Neighbourhood:
                 return _trace(came, state)[::-1]
             self.steps.take(1 + len(backward[node]))
             for source, kinds in backward[node].items():
-                if kinds & mask:
-                    following = (source, satisfied or bool(kinds & needed))
-                    if following not in came:
-                        came[following] = state
-                        queue.append(following)
+                following = (source, satisfied or bool(kinds & needed))
+                if kinds & mask and following not in came:
+                    came[following] = state
+                    queue.append(following)
         return None
 
 

@@ -179,10 +179,7 @@ def _shortest_through(edges: dict[int, list[tuple[int, Edge]]], start: int, need
     while queue:
         state = queue.popleft()
         for target, edge in edges[state[0]]:
-            seen = state[1]
-            for place, kind in enumerate(needed):
-                if edge.kind & kind:
-                    seen |= 1 << place
+            seen = state[1] | sum(1 << place for place, kind in enumerate(needed) if edge.kind & kind)
             if target == start and seen == everything:
                 return _unroll(came, state, edge, first)
             following = (target, seen)

@@ -1,12 +1,12 @@
 """The search breadth first: all configurations there may be go over the returns together.
 
-The first attempt is thrifty: it uses operations of unknown outcome only where nothing else explains a return, and
-cuts a frontier that grows past a width. What survives a thrifty attempt to the end proves the history Valid. When all
+The first attempt is frugal: it uses operations of unknown outcome only where nothing else explains a return, and
+cuts a frontier that grows past a width. What survives a frugal attempt to the end proves the history Valid. When all
 dies, three things are tried in turn.
 
 - Reuse: operations of unknown outcome may happen any number of times. They then leave no trace in a configuration,
   which keeps the frontier small, and what even that cannot explain is a violation.
-- Retreat: go back a little, take that stretch with less thrift, and go on thriftily. Then back further.
+- Retreat: go back a little, take that stretch with more room, and go on frugally. Then back further.
 - Complete attempts from where something was first left out, which leave out nothing, each with more room.
 """
 
@@ -24,12 +24,12 @@ from raftlog.linearizability.checker.search.operation_table import OperationTabl
 from raftlog.linearizability.checker.search.schedule import AFTER_ALL, Schedule
 from raftlog.linearizability.checker.verdict import Status
 
-_WIDTH = 64  # configurations kept by a thrifty attempt
+_WIDTH = 64  # configurations kept by a frugal attempt
 _STEP_WIDTH = 8  # configurations that one return may take, as a multiple of the width
 _NEAR = 64  # returns: what dies so close to where something was left out is searched completely at once
 _SNAPSHOT_EVERY = 32  # returns
 _SNAPSHOTS = 24  # at most so many are kept, sparser the older they are
-_RETREATS = 6  # from one place, before giving up on thrift
+_RETREATS = 6  # from one place, before giving up on frugality
 _FIRST_LOOK = 50_000  # configurations of the first complete attempt
 _ACCOUNT_EVERY = 128  # returns or configurations between two looks at the frontier's size and the budget
 _OPERATION_BYTES = 120  # what the search itself keeps of an operation
@@ -225,15 +225,9 @@ class BreadthFirst:
             if bit:
                 place.position = position
                 place.called = called
-                try:
-                    survived = complete(frontier, bit, position)
-                except StepTooWide:
-                    if not effort.cuts:
-                        return _End.GIVEN_UP
-                    self._leave_out(place)
-                    survived = complete(frontier, bit, position)
-                if not survived:
-                    return _End.DIED
+                end_of_it = self._complete(bit, place, effort)
+                if end_of_it is not _End.SURVIVED:
+                    return end_of_it
             del bits[position]
             if not position & 127 or frontier.explored > look_at:
                 place.position = position + 1
@@ -245,6 +239,17 @@ class BreadthFirst:
         place.position = max(place.position, min(task.until, len(self._transitions)))
         place.called = called
         return _End.SURVIVED
+
+    def _complete(self, bit: int, place: _Place, effort: _Effort) -> _End:
+        """Move over one return."""
+        try:
+            survived = complete(place.frontier, bit, place.position)
+        except StepTooWide:
+            if not effort.cuts:
+                return _End.GIVEN_UP
+            self._leave_out(place)
+            survived = complete(place.frontier, bit, place.position)
+        return _End.SURVIVED if survived else _End.DIED
 
     def _leave_out(self, place: _Place) -> None:
         """From here on the attempt is not complete; later ones begin here."""

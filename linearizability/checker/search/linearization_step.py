@@ -170,7 +170,7 @@ class LinearizationStep:
             else:
                 frontier.explored += 1
                 candidates = mutators if via is None or not via[2].constant else frontier.dependent
-                if equal_calls:
+                if equal_calls and len(candidates) > 1:
                     candidates = self._distinct(candidates, done, absorbed)
             tries += len(candidates) + 1
             if tries >= _LOOK_EVERY:

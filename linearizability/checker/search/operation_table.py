@@ -144,8 +144,10 @@ class _Transitions(dict[_Key, Transition]):
             transition = self[key[0], given, UNKNOWN]
             if transition.total:
                 self[key] = transition
+                self.states.bytes_used += _ENTRY_BYTES
                 return transition
         transition = self[key] = Transition()
+        self.states.bytes_used += _ENTRY_BYTES
         transition.call = call
         transition.states = self.states
         transition.target = REFUSED_NUMBER
@@ -201,18 +203,18 @@ class OperationTable:
         """The transitions of the operations' calls. Those at the places in `info_places` are of unknown outcome."""
         transitions = self._transitions
         transitions.has_unknown |= bool(info_places)
-        known = len(transitions)
+        keys = _keys(operations, info_places)
         try:
-            interned = list(map(transitions.__getitem__, _keys(operations, info_places)))
+            return list(map(transitions.__getitem__, keys))
         except TypeError:
-            keys = _keys(operations, info_places)
-            interned = [transitions[function, freeze(given), freeze(output)] for function, given, output in keys]
-        self.numbering.bytes_used += _ENTRY_BYTES * (len(transitions) - known)
-        return interned
+            return [transitions[function, freeze(given), freeze(output)] for function, given, output in keys]
 
     def transition(self, operation: Operation) -> Transition:
         """The transition of the operation's call."""
-        return self.intern((operation,), ())[0]
+        try:
+            return self._transitions[operation.function, operation.input, operation.output]
+        except TypeError:
+            return self.intern((operation,), ())[0]
 
     def unknown_transition(self, operation: Operation) -> Transition:
         """The transition of the operation if nobody saw its answer."""

@@ -1,4 +1,4 @@
-"""Bad beginnings of a part: one that is bad at a moment, and the shortest of a part that is judged without a search."""
+"""Bad prefixes of a part: one that is bad at a moment, and the shortest of a part that is judged without a search."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ def shortest_bad_prefix(
     judge: Callable[[list[Operation]], Violation | None],
     meter: Meter,
 ) -> Prefix[Violation] | None:
-    """The beginning of these operations, in the order of a History, up to the first return that nothing explains.
+    """The prefix of these operations, in the order of a History, up to the first return that nothing explains.
 
     `changing` are the functions that do not only look, `hint` a time near that return, and `judge` says what is wrong
-    with a beginning. When the budget ends early, the beginning is one that is longer; None when none was found.
+    with a prefix. When the budget ends early, the prefix is one that is longer; None when none was found.
     """
 
     def without_answer(operation: Operation) -> Operation | None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from raftlog.linearizability.checker.budget import Meter, OutOfBudget
 from raftlog.linearizability.checker.history import INFO, OK, Key, Operation, in_order
@@ -25,6 +25,7 @@ _EVER = float("inf")
 _FIRST_WINDOW = 8  # returns
 _WIDER = 4  # times as wide, when that was not enough
 STARTS_LIMIT = 4096  # states: with more of them the past is not cut off
+_REMEMBERED = 64  # operations of a question whose answer is kept
 _CONFIGURATIONS = 200_000  # of one question; a harder one counts as not answered
 
 
@@ -83,13 +84,19 @@ class Core:
     minimal: bool
 
 
+# Whether it is refuted, the states that came up, until when they are all there are, and what was asked about, which
+# must live as long as its identities count.
+_Answer: TypeAlias = tuple[bool | None, list[Any], float, Any]
+
+
 class Questions:
-    """Asks whether small histories can be explained, on one account."""
+    """Asks whether small histories can be explained, on one account, and the same small one only once."""
 
     def __init__(self, model: Model[Any], meter: Meter) -> None:
         self._model = model
         self._meter = meter
         self._copies: dict[int, Operation | None] = {}
+        self._answers: dict[tuple[int, tuple[int, ...], tuple[int, ...]], _Answer] = {}
         self.states: list[Any] = []  # that came up in the last question answered
         self.until = _EVER  # when the object had no other states than those
 
@@ -113,9 +120,16 @@ class Questions:
                 maybe.append(operation.of_unknown_outcome())
         if not sure:
             return False
-        return self._search(model, sure + maybe)
+        asked = (id(model), tuple(map(id, sure)), tuple(map(id, maybe)))
+        answer = self._answers.get(asked)
+        if answer is None:
+            answer = self._search(model, sure + maybe)
+            if len(operations) <= _REMEMBERED:
+                self._answers[asked] = answer
+        refuted, self.states, self.until, _ = answer
+        return refuted
 
-    def _search(self, model: Model[Any], operations: list[Operation]) -> bool | None:
+    def _search(self, model: Model[Any], operations: list[Operation]) -> _Answer:
         self._meter.ceiling = self._meter.configurations + _CONFIGURATIONS
         try:
             search = Search(model, operations)
@@ -123,13 +137,12 @@ class Questions:
         except OutOfBudget as out:
             if self._meter.configurations < self._meter.ceiling:
                 raise OutOfBudget(out.limit, out.reason) from None
-            return None
+            return None, self.states, self.until, (model, operations)
         finally:
             self._meter.ceiling = None
         refuted = status is Status.INVALID
-        self.until = operations[search.refused].end if refuted else _EVER
-        self.states = search.table.states
-        return refuted
+        until = operations[search.refused].end if refuted else _EVER
+        return refuted, search.table.states, until, (model, operations)
 
     def _uncertain(self, operation: Operation) -> Operation | None:
         key = id(operation)

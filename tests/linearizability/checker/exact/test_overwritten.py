@@ -12,7 +12,7 @@ from raftlog.linearizability.checker.exact.overwritten import check_overwritten
 from raftlog.linearizability.checker.exact.zones import ZoneViolation
 from raftlog.linearizability.checker.history import INFO, OK, Operation, TimeUnit
 from raftlog.linearizability.checker.models.register import CasRegister, Register
-from raftlog.linearizability.checker.parts.parts import SearchPart
+from raftlog.linearizability.checker.parts.search import SearchPart
 from raftlog.linearizability.checker.verdict import Invalid, Status
 from tests.linearizability.checker.brute_force import is_linearizable
 from tests.linearizability.checker.objects import WORLDS, record

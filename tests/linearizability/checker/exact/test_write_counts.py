@@ -12,7 +12,8 @@ from raftlog.linearizability.checker.exact.overwritten import check_overwritten
 from raftlog.linearizability.checker.exact.write_counts import check_write_counts
 from raftlog.linearizability.checker.history import INFO, OK, History, HistoryError, Operation, TimeUnit
 from raftlog.linearizability.checker.models.register import CasRegister, Register
-from raftlog.linearizability.checker.parts.parts import RegisterPart, SearchPart
+from raftlog.linearizability.checker.parts.register import RegisterPart
+from raftlog.linearizability.checker.parts.search import SearchPart
 from raftlog.linearizability.checker.verdict import Invalid, Status
 from tests.linearizability.checker.brute_force import is_linearizable
 from tests.linearizability.checker.exact.test_overwritten import crowd
