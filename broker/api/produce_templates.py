@@ -23,7 +23,7 @@ from raftlog.broker.core.log.results import AppendResult
 from raftlog.broker.server.limits import PRODUCE_TEMPLATES_MAX
 from raftlog.wire.apis import APIS, ApiKey
 from raftlog.wire.errors import ErrorCode
-from raftlog.wire.varint import read_unsigned_varint
+from raftlog.wire.varint import finish_unsigned_varint
 
 _INT32 = Struct(">i")
 _INDEX_LENGTH = Struct(">ii")
@@ -100,7 +100,9 @@ class TemplateCache:
             return None
         if version >= FLEXIBLE_FROM:
             (index,) = _INT32.unpack_from(request, at)
-            size, at = read_unsigned_varint(request, at + 4)
+            size, at = request[at + 4], at + 5
+            if size > 127:
+                size, at = finish_unsigned_varint(request, at, size)
             end = at + size - 1
             return (template, index, request[at:end]) if size and request[end:] == _NO_TAGS else None
         index, size = _INDEX_LENGTH.unpack_from(request, at)

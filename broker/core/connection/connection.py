@@ -198,19 +198,19 @@ class Connection:
     def _consume(self, end: int) -> None:
         """Serve the whole frames in the first `end` bytes of the shared buffer; keep the rest."""
         side = self._side
-        view = side.memory.shared
+        view, dispatch, request_bytes_max = side.memory.shared, side.dispatch, side.request_bytes_max
         position = 0
         size = 0
         self._corked = True
         try:
             while end - position >= 4:
                 (size,) = _SIZE.unpack_from(view, position)
-                if not FRAME_BYTES_MIN <= size <= side.request_bytes_max:
+                if not FRAME_BYTES_MIN <= size <= request_bytes_max:
                     self._refuse_size(size)
                 stop = position + 4 + size
                 if stop > end or self._at_limit():
                     break
-                side.dispatch(self, view[position + 4 : stop])
+                dispatch(self, view[position + 4 : stop])
                 if self.closed:
                     return
                 position = stop
@@ -291,14 +291,15 @@ class Connection:
 
     def reply(self, pieces: Sequence[Piece]) -> None:
         """Send after all replies that are outstanding."""
-        self._queue.count(pieces)
+        queue = self._queue
+        queue.count(pieces)
         if self._places:
             place = PendingReply(self)
             place.pieces = pieces
             self._places.append(place)
             self._complete_early()
         else:
-            self._queue.pieces.extend(pieces)
+            queue.pieces.extend(pieces)
             if not self._corked:
                 self._flush_guarded()
 
