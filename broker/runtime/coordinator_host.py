@@ -79,14 +79,17 @@ class CoordinatorHost(ABC, Generic[R]):
         clock: Callable[[], Now],
         timers: TimerWheel,
         *,
+        next_look_ms: Callable[[], int],
         commit_timeout_ms: int,
     ) -> None:
+        """`next_look_ms` says when `tick` has something to do, by the monotonic clock; NEVER if nothing."""
         self.name = name
         self.partition = partition
         self.leader_epoch = partition.leader_epoch
         self.now = clock
         self.is_loaded = False
         self._timers = timers
+        self._next_look_ms = next_look_ms
         self._commit_timeout_ms = commit_timeout_ms
         # For loading to end, or then for a commit; in order, so that who waits longest is told first.
         self._waits: dict[TimedWait, None] = {}
@@ -113,10 +116,6 @@ class CoordinatorHost(ABC, Generic[R]):
     @abstractmethod
     def restore(self) -> Iterator[None]:
         """Build what the log does not hold, after all its records were replayed; a slice at each step."""
-
-    @abstractmethod
-    def next_look_ms(self) -> int:
-        """When `tick` has something to do, by the monotonic clock; NEVER if nothing."""
 
     @abstractmethod
     def tick(self) -> None:
@@ -197,7 +196,7 @@ class CoordinatorHost(ABC, Generic[R]):
 
     def schedule(self) -> None:
         """Make sure of a turn when there is next something to do."""
-        look_ms = self.next_look_ms()
+        look_ms = self._next_look_ms()
         if look_ms < self._look_ms:
             if self._look_ms != NEVER:
                 self._timers.remove(self, self._tick)

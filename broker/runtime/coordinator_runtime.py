@@ -185,7 +185,9 @@ class CoordinatorRuntime(ABC, Generic[H]):
         """Run the operation on the host that keeps `key`, now or once it is loaded; or refuse, if that is not here, or
         does not come to be loaded in time. Exactly one of the two is called, once.
         """
-        index = self.partition_of(key)
+        index = self._index_of.get(key)
+        if index is None:
+            index = self.partition_of(key)
         if index is None:
             refuse(ErrorCode.NOT_COORDINATOR)
         else:

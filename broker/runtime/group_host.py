@@ -47,8 +47,15 @@ class GroupHost(CoordinatorHost[CoordinatorRecord]):
     ) -> None:
         """`memory` counts the members of all hosts of a broker."""
         name = f"{GROUP_TOPIC}-{index}"
-        super().__init__(name, partition, clock, timers, commit_timeout_ms=config.commit_timeout_ms)
         self.shard = GroupCoordinatorShard(config, memory)
+        super().__init__(
+            name,
+            partition,
+            clock,
+            timers,
+            next_look_ms=self.shard.timers.next_look_ms,
+            commit_timeout_ms=config.commit_timeout_ms,
+        )
         self._unanswered: dict[Ticket, Callable[[Any], None]] = {}
         self._last_ticket = 0
 
@@ -80,13 +87,8 @@ class GroupHost(CoordinatorHost[CoordinatorRecord]):
 
     # ── what a coordinator's host asks ────────────────────────────────────────────────────────────────────
 
-    def encode(self, record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
-        """See CoordinatorHost."""
-        return encode_record(record)
-
-    def decode(self, key: bytes, value: bytes) -> CoordinatorRecord | None:
-        """See CoordinatorHost."""
-        return decode_record(key, value)
+    encode = staticmethod(encode_record)
+    decode = staticmethod(decode_record)
 
     def replay(self, record: CoordinatorRecord) -> None:
         """See CoordinatorHost."""
@@ -99,10 +101,6 @@ class GroupHost(CoordinatorHost[CoordinatorRecord]):
             self.shard.restore(group, now)
             if count % REPLAY_SLICE == REPLAY_SLICE - 1:
                 yield
-
-    def next_look_ms(self) -> int:
-        """See CoordinatorHost."""
-        return self.shard.timers.next_look_ms()
 
     def tick(self) -> None:
         """See CoordinatorHost."""
