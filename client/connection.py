@@ -1,6 +1,6 @@
 """One blocking connection to one broker: requests out, replies back in the same order.
 
-Knows frames, correlation ids, version negotiation (KIP-35) and socket time limits.
+The versions of the requests are agreed on when it is made (KIP-35).
 """
 
 from __future__ import annotations

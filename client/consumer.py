@@ -1,7 +1,4 @@
-"""Reading partitions: fetch from each partition's leader, unpack, skip what readers must not see.
-
-Knows positions, fetch replies and aborted transactions (KIP-98).
-"""
+"""Reading partitions: fetch from each partition's leader, unpack, skip what readers must not see (KIP-98)."""
 
 from __future__ import annotations
 
@@ -73,8 +70,13 @@ class Consumer:
         """
         # One attempt holds no generator open: what was read before an error is given out first.
         for topic, node, data in self._client.retrying(lambda: self._fetch_all(wait_ms)):
-            subject = f"{topic}[{data.partition_index}]"
-            yield from self._unpack(topic, node, data, subject)
+            try:
+                yield from self._unpack(topic, node, data)
+            except CorruptRecord as error:
+                position = self.positions[topic, data.partition_index]
+                raise DamagedRecords(
+                    f"{topic}[{data.partition_index}]: the batch at offset {position} is damaged: {error}"
+                ) from error
 
     def _list_offsets(self, partitions: list[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
         found: dict[TopicPartition, int] = {}
@@ -139,23 +141,19 @@ class Consumer:
             leaders.setdefault(self._client.leader(topic, index), {}).setdefault(topic, []).append(index)
         return leaders
 
-    def _unpack(self, topic: str, node: int, data: PartitionData, subject: str) -> Iterator[Fetched]:
+    def _unpack(self, topic: str, node: int, data: PartitionData) -> Iterator[Fetched]:
+        """The records from the position on, which moves along. Raises CorruptRecord."""
         where = (topic, data.partition_index)
         records = data.records if data.records is not None else b""
         aborted = Aborted(data.aborted_transactions or [])
-        try:
-            for at, header in iterate_batches(records):
-                batch = records[at : at + header.size]
-                for record in [] if aborted.hides(header, batch) else decode_batch(batch):
-                    if record.offset >= self.positions[where]:
-                        # Before the record is given out: whoever stops here has had it.
-                        self.positions[where] = record.offset + 1
-                        yield Fetched(topic, data.partition_index, record, header.timestamp_type, node)
-                self.positions[where] = max(self.positions[where], header.next_offset)
-        except CorruptRecord as error:
-            raise DamagedRecords(
-                f"{subject}: the batch at offset {self.positions[where]} is damaged: {error}"
-            ) from error
+        for at, header in iterate_batches(records):
+            batch = records[at : at + header.size]
+            for record in [] if aborted.hides(header, batch) else decode_batch(batch):
+                if record.offset >= self.positions[where]:
+                    # Before the record is given out: whoever stops here has had it.
+                    self.positions[where] = record.offset + 1
+                    yield Fetched(topic, data.partition_index, record, header.timestamp_type, node)
+            self.positions[where] = max(self.positions[where], header.next_offset)
 
 
 class Aborted:

@@ -13,6 +13,7 @@ from raftlog.client.router import Client, check
 from raftlog.wire.batch import Record, encode_batch
 from raftlog.wire.compression import Compression
 from raftlog.wire.errors import ErrorCode
+from raftlog.wire.ids import ProducerEpoch, ProducerId
 from raftlog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from raftlog.wire.messages.produce import (
     PartitionProduceData,
@@ -45,7 +46,7 @@ class Producer:
     def __init__(self, client: Client, *, compression: Compression = Compression.NONE) -> None:
         self._client = client
         self.compression = compression
-        self._identity: tuple[int, int] | None = None
+        self._identity: tuple[ProducerId, ProducerEpoch] | None = None
         self._sequences: dict[tuple[str, int], int] = {}
 
     def choose(self, key: bytes | None, partitions: int, otherwise: int) -> int:
@@ -92,14 +93,14 @@ class Producer:
         """What comes next begins at sequence 0 of the next epoch; what is under way of this one comes too late."""
         assert self._identity is not None
         producer_id, epoch = self._identity
-        self._identity = (producer_id, epoch + 1) if epoch < EPOCH_MAX else None
+        self._identity = (producer_id, ProducerEpoch(epoch + 1)) if epoch < EPOCH_MAX else None
         self._sequences.clear()
 
-    def _introduce(self) -> tuple[int, int]:
+    def _introduce(self) -> tuple[ProducerId, ProducerEpoch]:
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
         answer = self._client.ask(request, InitProducerIdResponse)
         check(answer.error_code, "asking for a producer id")
-        return answer.producer_id, answer.producer_epoch
+        return ProducerId(answer.producer_id), ProducerEpoch(answer.producer_epoch)
 
     def _append(self, topic: str, partition: int, batch: bytes) -> int:
         data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=partition, records=batch)])

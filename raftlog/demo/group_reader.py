@@ -95,7 +95,7 @@ class GroupReader:
 
 def read(tally: Tally, stopped: Callable[[], bool], bootstrap: str, topic: str, group: str) -> None:
     """The process's life."""
-    from confluent_kafka import Consumer, KafkaError, KafkaException
+    from confluent_kafka import Consumer
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever started us
     consumer = Consumer(
@@ -121,16 +121,22 @@ def read(tally: Tally, stopped: Callable[[], bool], bootstrap: str, topic: str, 
             uncommitted = began = True
         leaving = stopped()
         if uncommitted and (leaving or now - last_commit > COMMIT_SECONDS):
-            try:
-                consumer.commit(asynchronous=False)
-                tally.committed()
-                uncommitted = False
-            except KafkaException as error:
-                code = error.args[0].code()
-                if code == KafkaError._NO_OFFSET:
-                    uncommitted = False  # the partitions went to the other reader, which commits for them
-                # Otherwise the broker is away: what was read stays counted, and the next commit covers it.
+            uncommitted = not commit(consumer, tally)
             last_commit = time.monotonic()
         if leaving:
             break
     consumer.close()
+
+
+def commit(consumer: Any, tally: Tally) -> bool:
+    """Commit what was read; whether nothing of it is left to commit."""
+    from confluent_kafka import KafkaError, KafkaException
+
+    try:
+        consumer.commit(asynchronous=False)
+    except KafkaException as error:
+        # Without an offset the partitions went to the other reader, which commits for them. Otherwise the broker is
+        # away: what was read stays counted, and the next commit covers it.
+        return bool(error.args[0].code() == KafkaError._NO_OFFSET)
+    tally.committed()
+    return True
