@@ -7,7 +7,7 @@ from typing import Any
 
 from raftlog.linearizability.checker.budget import Meter
 from raftlog.linearizability.checker.history import OK, Key, Operation, TimeUnit
-from raftlog.linearizability.checker.model import Model
+from raftlog.linearizability.checker.model import REFUSED, Call, Model
 from raftlog.linearizability.checker.models.log import Log
 from raftlog.linearizability.checker.models.queue import Queue
 from raftlog.linearizability.checker.models.register import CasRegister, Register
@@ -18,8 +18,11 @@ from raftlog.linearizability.checker.parts.queue import QueuePart
 from raftlog.linearizability.checker.parts.register import RegisterPart
 from raftlog.linearizability.checker.parts.search import SearchPart
 from raftlog.linearizability.checker.parts.sets import SetPart
+from raftlog.linearizability.checker.values import freeze
 from raftlog.linearizability.checker.verdict import Status, Witness
 from raftlog.linearizability.checker.witness.prefixes import Prefix, bad_prefix
+
+_FEW = 30  # operations whose answers are tried in their order before anything else is set up
 
 
 def part_check(model: Model[Any], operations: Sequence[Operation]) -> PartCheck:
@@ -74,7 +77,8 @@ def bad_before(model: Model[Any], operations: Sequence[Operation], end: int, met
         return model.uncertain(operation) or operation.of_unknown_outcome()
 
     def judge(known: list[Operation]) -> PartCheck | None:
-        if not any(operation.outcome is OK for operation in known):
+        certain = [operation for operation in known if operation.outcome is OK]
+        if not certain or (len(certain) <= _FEW and _right_one_by_one(model, certain)):
             return None
         checked = part_check(model, known)
         return checked if checked.run(meter) is Status.INVALID else None
@@ -82,3 +86,13 @@ def bad_before(model: Model[Any], operations: Sequence[Operation], end: int, met
     meter.check(0, 0)
     prefix = bad_prefix(operations, end - 1, without_answer, judge)
     return None if prefix is None else PrefixPart(prefix)
+
+
+def _right_one_by_one(model: Model[Any], operations: Sequence[Operation]) -> bool:
+    """Whether the answers are right in the order of the returns: then a few operations need no check of their own."""
+    state = model.initial_state()
+    for operation in operations:
+        state = model.step(state, Call(operation.function, freeze(operation.input), freeze(operation.output)))
+        if state is REFUSED:
+            return False
+    return True
