@@ -14,13 +14,30 @@ from tests.test_architecture import MODULES
 
 FILE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 70
-DEPTH_MAX = 4
+DEPTH_MAX = 3
 POSITIONAL_PARAMETERS_MAX = 5
 
 # path -> lines; path::function -> size. Each may shrink, and then must be lowered or removed here.
 FILES_OVER: dict[str, int] = {}
 FUNCTIONS_OVER: dict[str, int] = {}
-DEEP: dict[str, int] = {}
+DEEP: dict[str, int] = {
+    "raftlog/cli/dev.py::run": 4,
+    "raftlog/cli/topic.py::create": 4,
+    "raftlog/cli/topic.py::delete": 4,
+    "linearizability/checker/exact/overwritten.py::_gather": 4,
+    "linearizability/checker/exact/write_counts.py::_check": 4,
+    "linearizability/checker/exact/zones.py::_gather": 4,
+    "linearizability/checker/kafka/components.py::components": 4,
+    "linearizability/checker/kafka/dependencies.py::_spread": 4,
+    "linearizability/checker/kafka/dependencies.py::_spread_stretch": 4,
+    "linearizability/checker/kafka/intake.py::poll": 4,
+    "linearizability/checker/kafka/lag.py::_across": 4,
+    "linearizability/checker/log/stream.py::_take": 4,
+    "linearizability/checker/search/depth_first.py::_follow": 4,
+    "linearizability/checker/search/linearization_step.py::_place": 4,
+    "benchmarks/idle_consumers.py::consumers": 4,
+    "benchmarks/message_codec.py::microseconds": 4,
+}
 WIDE: dict[str, int] = {}
 
 _NESTING = (ast.If, ast.For, ast.While, ast.Try, ast.With, ast.Match, ast.AsyncFor, ast.AsyncWith)
