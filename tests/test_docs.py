@@ -12,7 +12,6 @@ from tests.paths import ROOT
 DOCS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 COLUMNS_MAX = 119
 README_WORDS_MAX = 900
-UNWRAPPED = {"ARCHITECTURE.md", "CHANGELOG.md", "CHECKER.md", "CHECKER_KAFKA.md"}
 
 
 def api_table() -> str:
@@ -64,7 +63,7 @@ def test_lines_of_documents_fit_a_window() -> None:
         for number, line in enumerate(document.read_text().splitlines(), 1):
             # A table's row cannot be broken, nor can one word.
             breaks = not line.startswith("|") and " " in line.strip()
-            if breaks and len(line) > COLUMNS_MAX and document.name not in UNWRAPPED:
+            if breaks and len(line) > COLUMNS_MAX:
                 long.append(f"{document.relative_to(ROOT)}:{number}")
     assert not long, f"longer than {COLUMNS_MAX} columns: {', '.join(long)}"
 
