@@ -17,7 +17,6 @@ from raftlog.broker.api.dispatcher import Dispatcher
 from raftlog.broker.core.fetch.session import FetchSessions
 from raftlog.broker.core.log.config import LogConfig
 from raftlog.broker.descriptors import shares
-from raftlog.broker.runtime.clock_check import ClockCheck, NodeClock
 from raftlog.broker.runtime.contact import QuorumWatch, Suspects
 from raftlog.broker.runtime.dynamic_configs import DynamicConfigs
 from raftlog.broker.runtime.failures import CannotStart
@@ -41,6 +40,7 @@ from raftlog.wire.uuids import uuid_to_text
 if TYPE_CHECKING:
     from raftlog.broker.config import BrokerConfig
     from raftlog.broker.platform import Platform
+    from raftlog.broker.runtime.clock_check import NodeClock
     from raftlog.broker.runtime.directory_reports import DirectoryReports
     from raftlog.broker.runtime.membership import Membership
     from raftlog.broker.server.health import HealthServer
@@ -131,10 +131,14 @@ class Broker:
         watch.begin()
         forwarding = self.controller.forwarding
         if forwarding is not None:
+            from raftlog.broker.runtime.clock_check import ClockCheck
+
             check = ClockCheck(self._own_clock, forwarding.leaders_clock, self.loop.time)
             self._clock_check = self.loop.create_task(check.run())
 
     def _own_clock(self) -> NodeClock:
+        from raftlog.broker.runtime.clock_check import NodeClock
+
         return NodeClock(self.config.node_id, self.clock.now_ms())
 
     def _warn_of_another_min_isr(self) -> None:

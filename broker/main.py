@@ -98,9 +98,7 @@ async def _serve(config: BrokerConfig, ready_fd: int | None, lifeline_fd: int | 
         note_version(config.metadata_directory, __version__)
     if watchdog is not None:
         watchdog.guard(port for _, _, port in broker.addresses)
-    # What is here now stays: the collector need not walk it again. Requests make no cycles worth looking for often.
-    gc.freeze()
-    gc.set_threshold(20_000, 20, 50)
+    gc.freeze()  # what is here now stays: the collector need not walk it again
     _tell_ready(ready_fd, config.node_id, broker.addresses[0][1:])
     await broker.stopping.wait()
     return await _stop(broker)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from raftlog.broker.api.produce_templates import TemplateCache
 from raftlog.broker.core.connection.reply import frame
 from raftlog.broker.runtime.contact import Suspects
 from raftlog.broker.server.limits import NAME_LENGTH_IN_LOGS_MAX
@@ -19,6 +18,7 @@ from raftlog.wire.schema import Message
 if TYPE_CHECKING:
     import asyncio
 
+    from raftlog.broker.api.produce_templates import TemplateCache
     from raftlog.broker.config import BrokerConfig
     from raftlog.broker.core.connection.connection import Connection
     from raftlog.broker.core.connection.reply import PendingReply, Piece
@@ -55,7 +55,8 @@ class Services:
     groups: GroupCoordinator
     timers: TimerWheel
     suspects: Suspects = field(default_factory=Suspects)
-    produce_templates: TemplateCache = field(default_factory=TemplateCache)
+    # Made by the first Produce request, as is its module.
+    produce_templates: TemplateCache | None = None
     # Requests that are answered by a coroutine; the loop itself keeps no hold of them.
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
 

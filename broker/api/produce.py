@@ -26,6 +26,7 @@ from raftlog.broker.api.produce_encoding import (
     encode_with_messages,
     parse,
 )
+from raftlog.broker.api.produce_templates import ProduceTemplate, TemplateCache
 from raftlog.broker.core.connection.reply import Piece, frame
 from raftlog.broker.core.connection.transport import Fault
 from raftlog.broker.core.log.results import AppendResult
@@ -34,7 +35,6 @@ from raftlog.broker.runtime.delayed_operation import Mark
 from raftlog.wire.errors import ErrorCode, RemoteProtocolError
 
 if TYPE_CHECKING:
-    from raftlog.broker.api.produce_templates import ProduceTemplate
     from raftlog.broker.runtime.partition import Partition
 
 _ACKS_ALL = -1
@@ -51,6 +51,8 @@ Waits: TypeAlias = "list[tuple[Partition, list[tuple[int, AppendResult]], int]]"
 def serve(services: Services, raw: RawRequest) -> None:
     """Append to each partition's log and answer as acks asks."""
     templates = services.produce_templates
+    if templates is None:
+        templates = services.produce_templates = TemplateCache()
     template: ProduceTemplate | None = None
     topics: Wanted
     try:
@@ -215,9 +217,7 @@ def _without_response(raw: RawRequest, outcome: Outcome) -> None:
         raw.connection.close(reason, fault=Fault.THE_PEERS)
 
 
-def _response(
-    services: Services, raw: RawRequest, template: ProduceTemplate | None, outcome: Outcome
-) -> list[Piece]:
+def _response(services: Services, raw: RawRequest, template: ProduceTemplate | None, outcome: Outcome) -> list[Piece]:
     if template is not None:
         index, result = outcome[0][1][0]
         if result.error is _NONE:

@@ -14,10 +14,10 @@ from raftlog.broker.runtime.partition_read import PartitionRead
 from raftlog.broker.runtime.session_watches import SessionWatches
 from raftlog.broker.runtime.timer_wheel import LAZY_FROM_SECONDS, TimerWheel
 from raftlog.wire.errors import ErrorCode, InvariantViolation
-from raftlog.wire.messages.fetch import FetchRequest
 
 if TYPE_CHECKING:
     from raftlog.broker.runtime.partition_manager import PartitionManager
+    from raftlog.wire.messages.fetch import FetchRequest
 
 DELAYED_FETCHES_MAX = 100_000
 """Fetches waiting for data over all connections. Beyond it a fetch is answered at once with what is there,

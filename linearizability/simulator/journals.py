@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from raftlog.linearizability.simulator.disk import FaultyDisk
-from raftlog.raft.core.state import NOBODY
+from raftlog.raft.core.ids import NOBODY
 from raftlog.raft.disk import read_file
 from raftlog.raft.frames import Frame, read_frames
 from raftlog.raft.journal_recovery import ENTRY, SEGMENT, TRUNCATE, VOTE

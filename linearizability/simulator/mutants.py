@@ -15,12 +15,12 @@ from typing import Any, cast
 from raftlog.linearizability.simulator.disk import FaultyDisk
 from raftlog.raft import journal
 from raftlog.raft.core.entries import Entry
-from raftlog.raft.core.ids import NodeId, Term
+from raftlog.raft.core.ids import NOBODY, NodeId, Term
 from raftlog.raft.core.leadership import Leadership
 from raftlog.raft.core.log import Accepted, RaftLog, Rejected
 from raftlog.raft.core.messages import AppendEntriesReply, Message, RequestVoteReply
 from raftlog.raft.core.raft import Raft
-from raftlog.raft.core.state import NOBODY, HardState, Role
+from raftlog.raft.core.state import HardState, Role
 from raftlog.raft.disk import Disk, truncate_file
 from raftlog.raft.journal_recovery import JournalDamaged, Recovered, Recovery
 from raftlog.raft.seam import ProposalFailed

@@ -15,9 +15,10 @@ from raftlog.linearizability.simulator.journals import Mirror
 from raftlog.linearizability.simulator.violation import Violation
 from raftlog.raft.core.configuration import Configuration
 from raftlog.raft.core.errors import RaftViolation
+from raftlog.raft.core.ids import NOBODY
 from raftlog.raft.core.messages import Message, RequestVote, RequestVoteReply
 from raftlog.raft.core.raft import Raft
-from raftlog.raft.core.state import NOBODY, Role
+from raftlog.raft.core.state import Role
 from raftlog.raft.journal_recovery import ENTRY, SEGMENT, TRUNCATE, VOTE
 
 

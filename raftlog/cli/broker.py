@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import gc
 import os
 import sys
 from pathlib import Path
@@ -58,6 +59,8 @@ def build_parser() -> Parser:
 
 
 def run(arguments: list[str]) -> int:
+    # Neither the imports of a start nor requests make cycles worth looking for often.
+    gc.set_threshold(20_000, 20, 50)
     options = build_parser().parse(arguments)
     config = load_config(gather_settings(options))
     # Logs go to standard error.

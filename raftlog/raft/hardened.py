@@ -22,11 +22,10 @@ from pysyncobj.transport import Transport as LibraryTransport
 
 from raftlog.raft.core.entries import Entry
 from raftlog.raft.core.errors import RaftViolation
-from raftlog.raft.core.ids import NO_TERM, NodeId
+from raftlog.raft.core.ids import NO_TERM, NOBODY, NodeId
 from raftlog.raft.core.log import RaftLog
 from raftlog.raft.core.messages import Message
 from raftlog.raft.core.raft import Raft
-from raftlog.raft.core.state import NOBODY
 from raftlog.raft.seam import NotLeader, ProposalFailed
 
 PINNED_VERSION = "0.3.17"

@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 from raftlog.raft.core.entries import Entry
 from raftlog.raft.core.errors import NewerVersion
-from raftlog.raft.core.ids import NO_TERM, NodeId, Term
-from raftlog.raft.core.state import NOBODY
+from raftlog.raft.core.ids import NO_TERM, NOBODY, NodeId, Term
 from raftlog.raft.disk import TEMPORARY_SUFFIX, Disk, read_file, truncate_file
 from raftlog.raft.frames import Damage, Frame, read_frames
 from raftlog.raft.snapshot_file import Snapshot, read_snapshot
@@ -122,9 +121,7 @@ class Recovery:
         return recovered
 
     def _refuse_gaps(self, base: int) -> None:
-        for segment, expected in zip(
-            self.segments, itertools.count(self.segments[0].sequence if self.segments else 0)
-        ):
+        for segment, expected in zip(self.segments, itertools.count(self.segments[0].sequence if self.segments else 0)):
             if segment.sequence != expected:
                 raise JournalDamaged(self._path(segment), 0, f"the segment before this one ({expected}) is missing")
         if self.segments and self.segments[0].first_index > base + 1:

@@ -12,8 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 from raftlog.raft.core.entries import MARK, Entry
-from raftlog.raft.core.ids import NodeId, Term
-from raftlog.raft.core.state import NOBODY
+from raftlog.raft.core.ids import NOBODY, NodeId, Term
 from raftlog.raft.disk import Disk
 from raftlog.raft.disk_thread import DiskThread
 from raftlog.raft.journal import DEFAULT_SEGMENT_BYTES, Journal, JournalFailed, JournalOfQuorum

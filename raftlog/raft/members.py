@@ -7,10 +7,9 @@ import logging
 from collections.abc import Mapping
 
 from raftlog.raft.core.configuration import Voter
-from raftlog.raft.core.ids import NodeId
+from raftlog.raft.core.ids import NOBODY, NodeId
 from raftlog.raft.core.leadership import Leadership
 from raftlog.raft.core.progress import NEVER
-from raftlog.raft.core.state import NOBODY
 from raftlog.raft.node import RaftNode
 from raftlog.raft.seam import NotLeader, ProposalFailed, QuorumMember, QuorumStatus
 from raftlog.raft.transport import Address, PeerTransport

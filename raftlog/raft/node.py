@@ -12,13 +12,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from raftlog.raft.core.entries import Entry, Kind, command_of, kind_of
-from raftlog.raft.core.ids import NO_TERM, NodeId, Term
+from raftlog.raft.core.ids import NO_TERM, NOBODY, NodeId, Term
 from raftlog.raft.core.leadership import LocalNode, Peer
 from raftlog.raft.core.messages import Message
 from raftlog.raft.core.raft import Raft
 from raftlog.raft.core.seen import SeenCommands
 from raftlog.raft.core.snapshot import SnapshotContent
-from raftlog.raft.core.state import NOBODY, Timing, Writes
+from raftlog.raft.core.state import Timing, Writes
 from raftlog.raft.disk_thread import DiskThread
 from raftlog.raft.journal import JournalFailed
 from raftlog.raft.opening import Opened

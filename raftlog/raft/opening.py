@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from raftlog.raft.core.configuration import Configuration
+from raftlog.raft.core.ids import NOBODY
 from raftlog.raft.core.log import Base, RaftLog
 from raftlog.raft.core.snapshot import SnapshotContent
-from raftlog.raft.core.state import NOBODY, HardState
+from raftlog.raft.core.state import HardState
 from raftlog.raft.disk import Disk, read_file, replace_file
 from raftlog.raft.frames import Frame, encode_frame, read_frames
 from raftlog.raft.journal import Journal

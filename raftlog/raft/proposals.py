@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Sequence
 
 from raftlog.raft.core.entries import APPLICATION_OVERHEAD, application_data
-from raftlog.raft.core.state import NOBODY
+from raftlog.raft.core.ids import NOBODY
 from raftlog.raft.node import RaftNode
 from raftlog.raft.seam import NotLeader, ProposalFailed
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from struct import error as StructError
 from typing import Any, TypeVar
 
-from raftlog.wire.decoder_compiler import compile_decoder
-from raftlog.wire.encoder_compiler import compile_encoder
 from raftlog.wire.errors import Malformed, NotEncodable, RemoteProtocolError, UnsupportedVersionField
 from raftlog.wire.schema import Message
 from raftlog.wire.source import field_path
@@ -68,6 +66,8 @@ def decode(cls: type[M], version: int, data: Buffer, offset: int = 0, *, exact: 
 def _encoder(cls: type[Message], version: int) -> Any:
     if not cls.versions.hold(version):
         raise NotEncodable(f"{cls.__name__} has no version {version}, only {_range(cls)}")
+    from raftlog.wire.encoder_compiler import compile_encoder  # a broker starts without it
+
     cls.__encoders__[version] = encoder = compile_encoder(cls, version)
     return encoder
 
@@ -75,6 +75,8 @@ def _encoder(cls: type[Message], version: int) -> Any:
 def _decoder(cls: type[Message], version: int) -> Any:
     if not cls.versions.hold(version):
         raise RemoteProtocolError(f"{cls.__name__} has no version {version}, only {_range(cls)}")
+    from raftlog.wire.decoder_compiler import compile_decoder
+
     cls.__decoders__[version] = decoder = compile_decoder(cls, version)
     return decoder
 

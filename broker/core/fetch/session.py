@@ -7,11 +7,13 @@ move and keeps a list of those, so that a fetch costs what changed and not what 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from raftlog.wire.errors import ErrorCode, InvariantViolation
 from raftlog.wire.ids import BrokerEpoch, BrokerId
-from raftlog.wire.messages.fetch import FetchRequest
+
+if TYPE_CHECKING:
+    from raftlog.wire.messages.fetch import FetchRequest
 
 FINAL_EPOCH = -1
 INITIAL_EPOCH = 0

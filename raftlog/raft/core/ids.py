@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import NewType
 
 NodeId = NewType("NodeId", int)
-"""A node of the quorum; NOBODY (-1): none."""
+"""A node of the quorum."""
+NOBODY = NodeId(-1)
+"""No node: nobody leads, or was voted for."""
 Term = NewType("Term", int)
 """A term of Raft."""
 NO_TERM = Term(0)

@@ -16,7 +16,7 @@ from raftlog.raft.core.configuration import Configuration
 from raftlog.raft.core.election_timer import ElectionTimer
 from raftlog.raft.core.entries import NEW_TERM_DATA, Entry, configuration_data
 from raftlog.raft.core.errors import PeerViolation, RaftViolation
-from raftlog.raft.core.ids import NO_TERM, NodeId, Term
+from raftlog.raft.core.ids import NO_TERM, NOBODY, NodeId, Term
 from raftlog.raft.core.leadership import Leadership, LocalNode, Peer
 from raftlog.raft.core.log import RaftLog, Rejected
 from raftlog.raft.core.messages import (
@@ -34,7 +34,7 @@ from raftlog.raft.core.messages import (
 )
 from raftlog.raft.core.progress import NEVER
 from raftlog.raft.core.snapshot import IncomingSnapshot, SnapshotContent
-from raftlog.raft.core.state import FOREVER, NOBODY, HardState, Role, Timing, Writes
+from raftlog.raft.core.state import FOREVER, HardState, Role, Timing, Writes
 
 
 class Raft:
@@ -433,7 +433,6 @@ class Raft:
         self._last_submitted = max(min(self._last_submitted, self.log.last_index), content.base.index)
         self.stable = min(self.stable, self._last_submitted)
         self._installing = True
-
 
     # -- the disk ------------------------------------------------------------------------------------
 

@@ -11,7 +11,6 @@ from raftlog.raft.core.ids import NO_TERM, NodeId, Term
 from raftlog.raft.core.messages import Message
 from raftlog.raft.core.snapshot import SnapshotContent
 
-NOBODY = NodeId(-1)
 FOREVER = float("inf")
 
 

@@ -10,13 +10,14 @@ from dataclasses import dataclass, field
 from raftlog.raft.core.configuration import Configuration, Voter
 from raftlog.raft.core.entries import Entry, application_data, kind_of
 from raftlog.raft.core.entries import Kind as EntryKind
+from raftlog.raft.core.ids import NOBODY
 from raftlog.raft.core.leadership import LocalNode, Peer
 from raftlog.raft.core.log import Base, RaftLog
 from raftlog.raft.core.messages import Message, from_wire, to_wire
 from raftlog.raft.core.progress import OutgoingSnapshot
 from raftlog.raft.core.raft import Raft
 from raftlog.raft.core.snapshot import SnapshotContent
-from raftlog.raft.core.state import NOBODY, HardState, Role, Timing, Writes
+from raftlog.raft.core.state import HardState, Role, Timing, Writes
 
 TIMING = Timing(heartbeat=0.1, election_min=0.5, election_max=1.0)
 

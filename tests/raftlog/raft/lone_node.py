@@ -8,6 +8,7 @@ from raftlog.raft.core.entries import (
     application_data,
     configuration_data,
 )
+from raftlog.raft.core.ids import NOBODY
 from raftlog.raft.core.leadership import LocalNode, Peer
 from raftlog.raft.core.log import Base, RaftLog
 from raftlog.raft.core.messages import (
@@ -16,7 +17,7 @@ from raftlog.raft.core.messages import (
     RequestVoteReply,
 )
 from raftlog.raft.core.raft import Raft
-from raftlog.raft.core.state import NOBODY, HardState, Role, Timing
+from raftlog.raft.core.state import HardState, Role, Timing
 
 DIRECTORIES = {node_id: bytes([node_id]) * 16 for node_id in range(1, 10)}
 TIMING = Timing(heartbeat=0.1, election_min=1.0, election_max=1.0)

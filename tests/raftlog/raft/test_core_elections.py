@@ -6,6 +6,7 @@ import pytest
 
 from raftlog.raft.core.configuration import Configuration
 from raftlog.raft.core.errors import PeerViolation
+from raftlog.raft.core.ids import NOBODY
 from raftlog.raft.core.leadership import LocalNode, Peer
 from raftlog.raft.core.log import Base, RaftLog
 from raftlog.raft.core.messages import (
@@ -14,7 +15,7 @@ from raftlog.raft.core.messages import (
     RequestVoteReply,
 )
 from raftlog.raft.core.raft import Raft
-from raftlog.raft.core.state import NOBODY, HardState, Role
+from raftlog.raft.core.state import HardState, Role
 from tests.raftlog.raft.lone_node import DIRECTORIES, TIMING, Lone, configuration
 
 

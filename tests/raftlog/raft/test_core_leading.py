@@ -11,6 +11,7 @@ from raftlog.raft.core.entries import (
     configuration_data,
 )
 from raftlog.raft.core.errors import RaftViolation
+from raftlog.raft.core.ids import NOBODY
 from raftlog.raft.core.leadership import LocalNode, Peer
 from raftlog.raft.core.messages import (
     NO_REPLY,
@@ -21,7 +22,7 @@ from raftlog.raft.core.messages import (
     RequestVote,
     TimeoutNow,
 )
-from raftlog.raft.core.state import NOBODY, Role
+from raftlog.raft.core.state import Role
 from tests.raftlog.raft.lone_node import DIRECTORIES, Lone, configuration, entry
 
 
