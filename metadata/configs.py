@@ -158,13 +158,6 @@ class ConfigResolver:
                 values[name] = TOPIC_CONFIGS[name].read(text)
         return values
 
-    def topic_value(self, image: MetadataImage, topic: str, name: str) -> Value:
-        """One topic setting's effective value."""
-        text = image.configs_of(ResourceType.TOPIC, topic).get(name)
-        if text is not None:
-            return TOPIC_CONFIGS[name].read(text)
-        return self._topic_defaults(image)[name]
-
     def broker_value(self, image: MetadataImage, name: str) -> Value:
         """One setting of this broker, synonyms not considered."""
         for synonym in self._broker_levels(image, name, self._broker_id):

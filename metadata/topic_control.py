@@ -268,7 +268,7 @@ def create_partitions(
         try:
             if wanted.name in repeated:
                 raise Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            records.append(_more_partitions(image, wanted, environment))
+            records.append(_more_partitions(image, wanted))
             results[wanted.name] = (wanted.name, ErrorCode.NONE, None)
         except Refused as refused:
             results[wanted.name] = (wanted.name, refused.error, refused.message)
@@ -276,7 +276,7 @@ def create_partitions(
     return Decision(() if command.validate_only else tuple(records), response)
 
 
-def _more_partitions(image: MetadataImage, wanted: MorePartitions, environment: Environment) -> NewPartitionsRecord:
+def _more_partitions(image: MetadataImage, wanted: MorePartitions) -> NewPartitionsRecord:
     topic = image.topics.get(wanted.name)
     if topic is None:
         error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

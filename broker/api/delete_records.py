@@ -31,9 +31,7 @@ def handle(context: RequestContext, request: DeleteRecordsRequest) -> None:
     deleted: list[str] = []
     seconds = max(request.timeout_ms, 0) / 1000
 
-    def begin(
-        part: tuple[str, DeleteRecordsPartition], answer: Callable[[DeleteRecordsPartitionResult], None]
-    ) -> None:
+    def begin(part: tuple[str, DeleteRecordsPartition], answer: Callable[[DeleteRecordsPartitionResult], None]) -> None:
         topic, wanted = part
         partition = _delete(context, topic, wanted)
         if isinstance(partition, ErrorCode):

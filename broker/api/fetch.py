@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 from raftlog.broker.api.context import RawRequest, Services
 from raftlog.broker.core.connection.reply import PendingReply
 from raftlog.broker.core.fetch.session import INITIAL_EPOCH, NO_SESSION, FetchSession
-from raftlog.broker.runtime.fetch_params import FetchParams
-from raftlog.broker.runtime.partition_read import PartitionRead
+from raftlog.broker.runtime.partition_read import FetchParams, PartitionRead
 from raftlog.broker.server.limits import DECODED_REQUEST_BYTES_MAX, REMEMBERED_POLL_BYTES_MAX
 from raftlog.wire.codec import decode
 from raftlog.wire.errors import ErrorCode, RemoteProtocolError

@@ -15,9 +15,7 @@ from raftlog.wire.messages.list_partition_reassignments import (
 
 
 @responds
-def handle(
-    context: RequestContext, request: ListPartitionReassignmentsRequest
-) -> ListPartitionReassignmentsResponse:
+def handle(context: RequestContext, request: ListPartitionReassignmentsRequest) -> ListPartitionReassignmentsResponse:
     """Those asked for, or all; partitions that do not move, or do not exist, are left out."""
     image = context.services.controller.image
     wanted: dict[str, Sequence[int]]

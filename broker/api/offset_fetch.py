@@ -140,9 +140,7 @@ def _group_response(group_id: str, fetched: list[FetchedTopic]) -> OffsetFetchRe
     )
 
 
-def _response(
-    version: int, groups: list[OffsetFetchResponseGroup], request: OffsetFetchRequest
-) -> OffsetFetchResponse:
+def _response(version: int, groups: list[OffsetFetchResponseGroup], request: OffsetFetchRequest) -> OffsetFetchResponse:
     if version >= _SEVERAL_GROUPS_FROM:
         return OffsetFetchResponse(groups=groups)
     (group,) = groups
@@ -176,9 +174,7 @@ def _refused_topics(request: OffsetFetchRequest, error: int) -> list[OffsetFetch
         OffsetFetchResponseTopics(
             name=topic.name,
             partitions=[
-                OffsetFetchResponsePartitions(
-                    partition_index=index, committed_offset=-1, metadata="", error_code=error
-                )
+                OffsetFetchResponsePartitions(partition_index=index, committed_offset=-1, metadata="", error_code=error)
                 for index in topic.partition_indexes
             ],
         )

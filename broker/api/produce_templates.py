@@ -77,9 +77,7 @@ class TemplateCache:
         self._count = 0
         self._unknown = 0
 
-    def find(
-        self, request: memoryview, offset: int, version: int
-    ) -> tuple[ProduceTemplate, int, memoryview] | None:
+    def find(self, request: memoryview, offset: int, version: int) -> tuple[ProduceTemplate, int, memoryview] | None:
         """The template, the partition's number and its records, of a request whose body begins at `offset`.
 
         None when there is no template, or anything unusual in the request: that is the parser's. Raises as the parser.

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 
 from raftlog.broker.core.log.results import LogUnavailable
 from raftlog.broker.core.replica.following import is_diverging
-from raftlog.broker.runtime.partition_read import PartitionRead
+from raftlog.broker.runtime.partition_read import FetchParams, PartitionRead
 from raftlog.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from raftlog.broker.core.fetch.session import FetchedPartition
-    from raftlog.broker.runtime.fetch_params import FetchParams
     from raftlog.broker.runtime.partition import Partition
     from raftlog.broker.runtime.partition_manager import PartitionManager
     from raftlog.broker.runtime.session_watches import SessionWatches

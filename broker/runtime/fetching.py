@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from raftlog.broker.core.fetch.session import NO_SESSION, FetchedPartition, FetchSession, FetchSessions
 from raftlog.broker.runtime.consumer_reads import ConsumerReads
-from raftlog.broker.runtime.fetch_params import FetchParams
 from raftlog.broker.runtime.follower_reads import FollowerReads
-from raftlog.broker.runtime.partition_read import PartitionRead
+from raftlog.broker.runtime.partition_read import FetchParams, PartitionRead
 from raftlog.broker.runtime.session_watches import SessionWatches
 from raftlog.broker.runtime.timer_wheel import LAZY_FROM_SECONDS, TimerWheel
 from raftlog.wire.errors import ErrorCode, InvariantViolation
@@ -166,7 +165,6 @@ class FetchService:
             elif read.is_news:
                 reads.append(read)
         return reads
-
 
     def check_invariants(self) -> None:
         """Raises InvariantViolation if what this and the sessions promise does not hold."""

@@ -1,6 +1,6 @@
 """How the broker's log lines look: one line an event, `key=value` facts first, times in UTC.
 
-    2026-01-31T12:00:00.123Z INFO  server    node=1 listening address=127.0.0.1:9092
+2026-01-31T12:00:00.123Z INFO  server    node=1 listening address=127.0.0.1:9092
 """
 
 from __future__ import annotations

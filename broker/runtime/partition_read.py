@@ -1,9 +1,9 @@
-"""What one partition contributes to the answer to a fetch."""
+"""What a fetch asks for, and what one partition contributes to its answer."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from raftlog.wire.errors import ErrorCode
 
@@ -12,6 +12,16 @@ if TYPE_CHECKING:
     from raftlog.broker.core.log.results import FileRange
     from raftlog.broker.core.log.transactions import AbortedTransaction
     from raftlog.broker.store.partition_log import PartitionLog
+
+
+class FetchParams(NamedTuple):
+    """How much a fetch asks for, how long it may wait, and what it may see. The first batch comes whole in any case."""
+
+    wait_seconds: float
+    bytes_min: int
+    bytes_max: int
+    read_committed: bool
+    whole_answer: bool  # answer about every partition, not only those with news
 
 
 class PartitionRead:

@@ -53,9 +53,7 @@ class KafkaListeners:
 
     def bind(self) -> list[tuple[str, str, int]]:
         """See Listeners."""
-        return [
-            (e.listener_name, *self._server.bind(e.host, e.port, e.listener_name)) for e in self._config.endpoints
-        ]
+        return [(e.listener_name, *self._server.bind(e.host, e.port, e.listener_name)) for e in self._config.endpoints]
 
     def open(self, dispatch: Dispatch, on_bug: Callable[[BaseException], None]) -> None:
         """See Listeners."""

@@ -66,7 +66,6 @@ class LogManagerSettings:
     cleaner_dedupe_buffer_size: int = 134_217_728
     """log.cleaner.dedupe.buffer.size"""
 
-
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> LogManagerSettings:
         """Read from resolved broker configurations, by Kafka's names."""

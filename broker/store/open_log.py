@@ -137,9 +137,7 @@ class OpenLog:
                 epochs.assign(header.partition_leader_epoch, header.base_offset)
         self.segments.remember_batch(last.base_offset, position + last_at)
 
-    def must_roll_for_run(
-        self, batches: Sequence[tuple[int, BatchHeader]], now_ms: int, config: LogConfig
-    ) -> bool:
+    def must_roll_for_run(self, batches: Sequence[tuple[int, BatchHeader]], now_ms: int, config: LogConfig) -> bool:
         """As `must_roll`, for batches that are to be appended together."""
         at, last = batches[-1]
         largest = last.max_timestamp if at == 0 else max([header.max_timestamp for _, header in batches])
@@ -181,9 +179,7 @@ class OpenLog:
     def _create_segment(self, base_offset: int, now_ms: int, config: LogConfig) -> Segment:
         """A new segment's files; none of them if there is no room for all. Raises OSError."""
         preallocate = config.segment_bytes if config.preallocate else 0
-        return Segment.create(
-            self.store.files, self.directory, base_offset, now_ms=now_ms, preallocate=preallocate
-        )
+        return Segment.create(self.store.files, self.directory, base_offset, now_ms=now_ms, preallocate=preallocate)
 
     def replay(self, header: BatchHeader, batch: Buffer) -> None:
         """Bring the producers forward over a batch of a producer that was appended, with its offsets in the header.
@@ -311,9 +307,7 @@ class OpenLog:
         self._snapshot_size = 0
         self.store.disk.sync_directory(self.directory)
 
-    def apply_retention(
-        self, config: LogConfig, *, log_start_offset: int, high_watermark: int, now_ms: int
-    ) -> Removal:
+    def apply_retention(self, config: LogConfig, *, log_start_offset: int, high_watermark: int, now_ms: int) -> Removal:
         """Take out the oldest segments that retention.ms, retention.bytes or the log start let go; which they were.
         Their files go after file.delete.delay.ms. Raises OSError, LogDamaged.
         """

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import Final
 
-from raftlog.broker.core.log.index import RELATIVE_OFFSET_MAX
 from raftlog.broker.core.log.results import LogDamaged
 from raftlog.broker.ports import Buffer
 from raftlog.broker.store.files import Descriptor, OpenFiles, read_exactly, write_all
@@ -207,10 +206,6 @@ class Segment:
     def is_full(self, index_bytes: int) -> bool:
         """Whether an index has no room for one entry more (segment.index.bytes)."""
         return self.offsets.is_full(index_bytes) or self.times.is_full(index_bytes)
-
-    def accepts(self, last_offset: int, index_bytes: int) -> bool:
-        """Whether the indexes have room and the offset fits beside the base offset."""
-        return last_offset - self.base_offset <= RELATIVE_OFFSET_MAX and not self.is_full(index_bytes)
 
     # Finding ---------------------------------------------------------------------------------------------------
 

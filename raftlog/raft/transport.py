@@ -306,10 +306,6 @@ class PeerTransport:
 
     # -- talking -----------------------------------------------------------------------------------
 
-    def is_connected(self, node_id: int) -> bool:
-        """Whether there is a connection with a node."""
-        return node_id in self._channels
-
     def hung_up(self) -> frozenset[int]:
         """Nodes whose connection the kernel knows to be over, whether the event loop has come to that or not."""
         by_descriptor = {channel.descriptor: node_id for node_id, channel in self._channels.items()}

@@ -93,7 +93,7 @@ class Cluster(RuleBasedStateMachine):
             self.epochs[broker_id] = broker.epoch
 
     def advance(self, topic: str, topic_id: bytes, state: PartitionState) -> None:
-        value = self.world.resolver.topic_value(self.world.image, topic, "min.insync.replicas")
+        value = self.world.resolver.topic_values(self.world.image, topic)["min.insync.replicas"]
         assert isinstance(value, int)
         if state.leader != NO_LEADER and len(state.isr) >= min(value, len(state.replicas)):
             key = (topic_id, state.index)

@@ -188,9 +188,9 @@ def test_a_value_comes_from_topic_then_broker_then_all_brokers_then_file_then_de
     world.create("t")
 
     def value() -> object:
-        return world.resolver.topic_value(world.image, "t", "retention.ms")
+        return world.resolver.topic_values(world.image, "t")["retention.ms"]
 
-    assert world.resolver.topic_value(World().image, "t", "segment.bytes") == 1 << 30
+    assert world.resolver.topic_values(World().image, "t")["segment.bytes"] == 1 << 30
     assert value() == 2 * 3_600_000
     world.alter(BROKER, "", ("log.retention.ms", SET, "30"))
     assert value() == 30
@@ -215,7 +215,7 @@ def test_minutes_and_hours_stand_in_for_milliseconds() -> None:
         ({}, 168 * 3_600_000),
     ):
         world = World(**static)
-        assert world.resolver.topic_value(world.image, "t", "retention.ms") == expected
+        assert world.resolver.topic_values(world.image, "t")["retention.ms"] == expected
     world = World(log_roll_hours="1", log_roll_jitter_hours="2", log_flush_scheduler_interval_ms="9")
     values = world.resolver.topic_values(world.image, "t")
     assert (values["segment.ms"], values["segment.jitter.ms"], values["flush.ms"]) == (3_600_000, 7_200_000, 9)

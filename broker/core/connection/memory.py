@@ -27,9 +27,7 @@ class ReceiveMemory:
         "shared",
     )
 
-    def __init__(
-        self, call_soon: Callable[[Callable[[], None]], object], bytes_max: int = ARRIVING_BYTES_MAX
-    ) -> None:
+    def __init__(self, call_soon: Callable[[Callable[[], None]], object], bytes_max: int = ARRIVING_BYTES_MAX) -> None:
         """`call_soon` has to call what it is given, in a later turn."""
         self.shared = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
         self.given_out_bytes = 0

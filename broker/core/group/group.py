@@ -106,9 +106,7 @@ class Group:
     @property
     def is_initial_rebalance(self) -> bool:
         """Whether this is the join phase that began with the first member."""
-        return (
-            self.state is GroupState.PREPARING_REBALANCE and self.previous_state is GroupState.EMPTY
-        )
+        return self.state is GroupState.PREPARING_REBALANCE and self.previous_state is GroupState.EMPTY
 
     @property
     def is_unused(self) -> bool:
@@ -256,9 +254,7 @@ class Group:
         if self.state is GroupState.EMPTY:
             return bool(protocol_type) and any(True for _ in protocols)
         count = len(self.members)
-        return self.protocol_type == protocol_type and any(
-            self.protocol_support[name] == count for name in protocols
-        )
+        return self.protocol_type == protocol_type and any(self.protocol_support[name] == count for name in protocols)
 
     def select_protocol(self) -> str:
         """The protocol with most votes among those that every member supports; ties go to the earlier vote."""

@@ -51,9 +51,7 @@ def leave(
 
 
 def _left(member: MemberIdentity, error: ErrorCode) -> MemberResponse:
-    return MemberResponse(
-        member_id=member.member_id, group_instance_id=member.group_instance_id, error_code=error
-    )
+    return MemberResponse(member_id=member.member_id, group_instance_id=member.group_instance_id, error_code=error)
 
 
 def _leave_one(steps: Rebalance, identity: MemberIdentity) -> ErrorCode:

@@ -27,9 +27,7 @@ TRANSITIONS: Mapping[GroupState, frozenset[GroupState]] = MappingProxyType(
         # a first member joins
         GroupState.EMPTY: frozenset({GroupState.PREPARING_REBALANCE, GroupState.DEAD}),
         # all joined, or time was up  |  nobody is left
-        GroupState.PREPARING_REBALANCE: frozenset(
-            {GroupState.COMPLETING_REBALANCE, GroupState.EMPTY, GroupState.DEAD}
-        ),
+        GroupState.PREPARING_REBALANCE: frozenset({GroupState.COMPLETING_REBALANCE, GroupState.EMPTY, GroupState.DEAD}),
         # the assignment is stored  |  a member joins, leaves or fails
         GroupState.COMPLETING_REBALANCE: frozenset(
             {GroupState.STABLE, GroupState.PREPARING_REBALANCE, GroupState.DEAD}

@@ -75,12 +75,12 @@ class LastRecord(NamedTuple):
 
 
 class CleaningStats:
-    """What a run read and kept, for the log line and for metrics."""
+    """What a run read and kept, for the log line."""
 
-    __slots__ = ("bytes_read", "bytes_written", "records_kept", "records_read", "unreadable_batches")
+    __slots__ = ("bytes_written", "records_kept", "records_read", "unreadable_batches")
 
     def __init__(self) -> None:
-        self.bytes_read = self.bytes_written = 0
+        self.bytes_written = 0
         self.records_read = self.records_kept = 0
         self.unreadable_batches = 0
 
@@ -172,7 +172,6 @@ def clean_batch(
     batch: Buffer, header: BatchHeader, rules: CleaningRules, transactions: CleanedTransactions, stats: CleaningStats
 ) -> Generator[Step, None, Kept | None]:
     """What is left of one batch; None if nothing is."""
-    stats.bytes_read += header.size
     stats.records_read += header.records_count
     kept: Kept | None
     if not _is_sound(batch, header):

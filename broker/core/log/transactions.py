@@ -28,9 +28,7 @@ class AbortedTransaction(NamedTuple):
     @classmethod
     def of(cls, completed: CompletedTransaction) -> AbortedTransaction:
         """Of one that an abort marker has ended."""
-        return cls(
-            completed.producer_id, completed.first_offset, completed.last_offset, completed.last_stable_offset
-        )
+        return cls(completed.producer_id, completed.first_offset, completed.last_offset, completed.last_stable_offset)
 
 
 def encode_entry(transaction: AbortedTransaction) -> bytes:

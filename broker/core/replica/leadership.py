@@ -224,11 +224,6 @@ class Leadership:
         """Everybody who may be in the ISR, whatever becomes of the proposal."""
         return (*self.isr, self.state.joining) if isinstance(self.state, Expanding) else self.isr
 
-    @property
-    def under_min_isr(self) -> bool:
-        """Whether nothing can be committed: an eligible leader replica (KIP-966) may not have it."""
-        return len(self.isr) < self.min_isr
-
     # What the followers say --------------------------------------------------------------------------
 
     def follower(self, broker_id: int, broker_epoch: BrokerEpoch) -> Follower | ErrorCode:

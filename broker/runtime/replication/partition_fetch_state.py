@@ -80,9 +80,7 @@ class PartitionFetchState:
         self.in_session = False
         self.timer: asyncio.TimerHandle | None = None
         self.truncation: PendingTruncation | None = None
-        self.sent = FetchPartition(
-            partition=partition.index, current_leader_epoch=leader_epoch, fetch_offset=UNDEFINED
-        )
+        self.sent = FetchPartition(partition=partition.index, current_leader_epoch=leader_epoch, fetch_offset=UNDEFINED)
         self.sent_in = 0
 
     def __repr__(self) -> str:

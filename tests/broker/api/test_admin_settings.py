@@ -137,7 +137,7 @@ async def test_settings_change_one_by_one_in_every_version(tmp_path: Path, versi
         assert await set_incrementally(world, TOPIC, "t", version, flush_ms="x") is ErrorCode.INVALID_CONFIG
         assert await set_incrementally(world, BROKER, "", version, log_roll_ms="7") is ErrorCode.NONE
         assert world.image.configs_of(TOPIC, "t") == {"retention.ms": "5", "flush.ms": "6"}
-        assert world.config.resolver.topic_value(world.image, "t", "segment.ms") == 7
+        assert world.config.resolver.topic_values(world.image, "t")["segment.ms"] == 7
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.ALTER_CONFIGS))

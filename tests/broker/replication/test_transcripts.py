@@ -126,7 +126,7 @@ class Teller:
             return "does not lead"
         state = type(leadership.state).__name__.lower()
         proposed = "" if isinstance(leadership.state, Settled) else f" to {_ids(leadership.state.proposal.isr)}"
-        under = " under the minimum" if leadership.under_min_isr else ""
+        under = " under the minimum" if len(leadership.isr) < leadership.min_isr else ""
         return f"isr {list(leadership.isr)} maximal {list(leadership.maximal_isr)} {state}{proposed}{under}"
 
     def do_show(self, *names: str) -> str:
