@@ -17,12 +17,14 @@ from raftlog.broker.core.replica.following import Backoff
 from raftlog.wire.apis import APIS
 from raftlog.wire.codec import decode, encode
 from raftlog.wire.errors import RemoteProtocolError
-from raftlog.wire.headers import encode_request_header, parse_response_header
+from raftlog.wire.headers import encode_request_header
 from raftlog.wire.schema import Message
 
 log = logging.getLogger("raftlog.replication")
 
 _SIZE = Struct(">i")
+# Correlation id, no tags: brokers ask each other in flexible versions alone.
+_FLEXIBLE_HEADER = Struct(">iB")
 
 FRAME_BYTES_MAX = 256 * 1024 * 1024
 """An answer that is larger is a lie: replica.fetch.response.max.bytes and one batch are far below."""
@@ -34,9 +36,9 @@ OnResponse = Callable[[Any], None]
 
 
 class _Outstanding(NamedTuple):
-    api_key: int
-    version: int
     correlation_id: int
+    response: type[Message]
+    version: int
     on_response: OnResponse
 
 
@@ -88,6 +90,8 @@ class Link:
         self._retry: asyncio.TimerHandle | None = None
         self._outstanding: deque[_Outstanding] = deque()
         self._correlation_id = 0
+        # By API key: looked up once.
+        self._responses: dict[int, type[Message]] = {}
         self._attempt = 0
         self._rest = b""
         self._frame: bytearray | None = None
@@ -173,12 +177,14 @@ class Link:
 
     def send(self, request: Message, version: int, on_response: OnResponse) -> None:
         """Send a request; `on_response` gets the decoded response, whose bytes are valid only during the call."""
-        assert self._transport is not None and request.api_key is not None
+        api_key = request.api_key
+        assert self._transport is not None and api_key is not None
         if not self._outstanding:
             self.oldest_request_at = self._loop.time()
         self._correlation_id = correlation_id = self._correlation_id + 1 & 0x7FFFFFFF
-        self._outstanding.append(_Outstanding(request.api_key, version, correlation_id, on_response))
-        header = encode_request_header(request.api_key, version, correlation_id, self._client_id)
+        response = self._responses.get(api_key) or self._responses.setdefault(api_key, APIS[api_key].response)
+        self._outstanding.append(_Outstanding(correlation_id, response, version, on_response))
+        header = encode_request_header(api_key, version, correlation_id, self._client_id)
         frame = encode(request, version, header)
         self._transport.write(_SIZE.pack(len(frame)) + frame)
 
@@ -212,7 +218,7 @@ class Link:
             self._rest = b""
         while len(view) >= _SIZE.size and self._transport is not None:
             (size,) = _SIZE.unpack_from(view)
-            if not _SIZE.size <= size <= FRAME_BYTES_MAX:
+            if not _FLEXIBLE_HEADER.size <= size <= FRAME_BYTES_MAX:
                 raise RemoteProtocolError(f"an answer of {size} bytes")
             end = _SIZE.size + size
             if end > len(view):
@@ -239,9 +245,9 @@ class Link:
             raise RemoteProtocolError("an answer that nobody waits for")
         asked = self._outstanding.popleft()
         self.oldest_request_at = self._loop.time()
-        correlation_id, position = parse_response_header(asked.api_key, asked.version, frame)
-        if correlation_id != asked.correlation_id:
-            raise RemoteProtocolError("answers out of order")
+        correlation_id, tags = _FLEXIBLE_HEADER.unpack_from(frame)
+        if correlation_id != asked.correlation_id or tags:
+            raise RemoteProtocolError("answers out of order, or with tags in their header")
         if self._backoff.failures:
             self._backoff.reset()
-        asked.on_response(decode(APIS[asked.api_key].response, asked.version, frame, position))
+        asked.on_response(decode(asked.response, asked.version, frame, _FLEXIBLE_HEADER.size))
