@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from raftlog.metadata.cluster_commands import IsrProposal
     from raftlog.metadata.records import PartitionState
 
-
 _MARKS = tuple(Mark)
+# An enum's attribute costs more than a call.
+_NONE = ErrorCode.NONE
 
 
 class PartitionOwner(Protocol):
@@ -82,8 +83,8 @@ class Partition:
         self.min_isr = 1
         # A flush is under way, and what was appended is not acknowledged before it ends.
         self.flushing = False
-        self.error = ErrorCode.NONE
-        self.read_error = ErrorCode.NONE
+        self.error = _NONE
+        self.read_error = _NONE
         self.error_message: str | None = None
         # By mark; in order, so that who waits longest is told first.
         self._watchers: tuple[dict[DelayedOperation, None], ...] = ({}, {}, {}, {})
@@ -102,17 +103,17 @@ class Partition:
         An I/O error takes the partition offline and is answered with KAFKA_STORAGE_ERROR.
         """
         result = self.log.append_as_leader(records, self.leader_epoch, now_ms)
-        if result.error is ErrorCode.NONE:
+        if result.error is _NONE:
             self._appended(result)
         return result
 
     def append(self, records: bytes, now_ms: int) -> AppendResult:
         """Append for a coordinator of this broker: as with acks=all, enough replicas must be in sync."""
-        if self.error is not ErrorCode.NONE or self.isr_size < self.min_isr:
-            error = self.error if self.error is not ErrorCode.NONE else ErrorCode.NOT_ENOUGH_REPLICAS
+        if self.error is not _NONE or self.isr_size < self.min_isr:
+            error = self.error if self.error is not _NONE else ErrorCode.NOT_ENOUGH_REPLICAS
             return AppendResult.refused(error)
         result = self.log.append_as_leader(records, self.leader_epoch, now_ms, origin=AppendOrigin.COORDINATOR)
-        if result.error is ErrorCode.NONE:
+        if result.error is _NONE:
             self._appended(result)
         return result
 
@@ -122,7 +123,7 @@ class Partition:
         if leadership is not None:
             if not result.duplicate:
                 self._append_replicated(leadership, result.base_offset)
-        elif log.flush_due:
+        elif log.storage.flush_due:
             self._owner.flush(self)
         else:
             self.advance(log.log_end_offset)
@@ -141,7 +142,7 @@ class Partition:
     def flushed(self, recovery_point: int) -> None:
         """All below `recovery_point` is on the disk."""
         if self.leadership is None:
-            if self.error is ErrorCode.NONE:
+            if self.error is _NONE:
                 self.advance(recovery_point)
         else:
             # What came during the last sync may be less than flush.messages asks to sync: it counts as it is.
@@ -178,15 +179,15 @@ class Partition:
     def _reached(self, mark: Mark, offset: int) -> ErrorCode | None:
         if mark is Mark.FLUSHED:
             # Until all is on the disk: of what came during the last sync it may be less than flush.messages asks for.
-            is_over = not self.flushing or self.log.recovery_point >= offset or self.read_error is not ErrorCode.NONE
+            is_over = not self.flushing or self.log.recovery_point >= offset or self.read_error is not _NONE
             return self.error if is_over else None
-        if self.error is not ErrorCode.NONE:
+        if self.error is not _NONE:
             return self.error
         if mark is Mark.LOW_WATERMARK:
-            return ErrorCode.NONE if self.low_watermark >= offset else None
+            return _NONE if self.low_watermark >= offset else None
         if self.isr_size < self.min_isr:
             return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
-        return ErrorCode.NONE if self.log.high_watermark >= offset else None
+        return _NONE if self.log.high_watermark >= offset else None
 
     def try_complete_delayed(self, mark: Mark = Mark.HIGH_WATERMARK) -> None:
         """The mark may have moved: who waits for it may go on."""
@@ -227,7 +228,7 @@ class Partition:
             return
         self.leadership = leadership
         self.log.assign_epoch(state.leader_epoch)
-        self.error = self.read_error = ErrorCode.NONE
+        self.error = self.read_error = _NONE
         self.error_message = None
         if not self.flushing:
             self._safe_end = self.log.log_end_offset
@@ -244,7 +245,7 @@ class Partition:
         if self.log.offline_reason is None:
             self.log.forget_empty_epoch()
             self.error = ErrorCode.NOT_LEADER_OR_FOLLOWER
-            self.read_error = ErrorCode.NONE
+            self.read_error = _NONE
             self.error_message = None
         self._try_complete_all()
 
@@ -271,17 +272,17 @@ class Partition:
     def check_leader_epoch(self, epoch: int) -> ErrorCode:
         """Compare an epoch that a client knows (-1: none) with ours (KIP-320)."""
         if epoch < 0 or epoch == self.leader_epoch:
-            return ErrorCode.NONE
+            return _NONE
         return ErrorCode.FENCED_LEADER_EPOCH if epoch < self.leader_epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
 
     def check_invariants(self) -> None:
         """Raises InvariantViolation if what the class promises does not hold."""
         log = self.log
-        if self.read_error is ErrorCode.NONE and log.is_open:
+        if self.read_error is _NONE and log.is_open:
             marks = log.log_start_offset, log.last_stable_offset, log.high_watermark, log.log_end_offset
             if list(marks) != sorted(marks):
                 raise InvariantViolation(f"{self!r}: log start, stable, committed and end are {marks}")
-        if self.leadership is not None and self.error is not ErrorCode.NONE:
+        if self.leadership is not None and self.error is not _NONE:
             raise InvariantViolation(f"{self!r} has followers and does not lead: {self.error.name}")
 
     # Followers ---------------------------------------------------------------------------------------

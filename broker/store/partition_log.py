@@ -35,6 +35,9 @@ from raftlog.wire.batch import CONTROL_BIT, BatchHeader, CorruptRecord, stamp_ba
 from raftlog.wire.errors import ErrorCode, InvariantViolation
 from raftlog.wire.ids import LeaderEpoch
 
+# An enum's attribute costs more than a call, and so does the function that NamedTuple puts around the other.
+_CLIENT, _NONE, _new = AppendOrigin.CLIENT, ErrorCode.NONE, tuple.__new__
+
 
 class PartitionLog:
     """Offsets of one partition's log, and what is done with it. Until it is opened, on first use, only what the
@@ -174,7 +177,7 @@ class PartitionLog:
         leader_epoch: LeaderEpoch,
         now_ms: int,
         *,
-        origin: AppendOrigin = AppendOrigin.CLIENT,
+        origin: AppendOrigin = _CLIENT,
         transaction_version: int = 0,
     ) -> AppendResult:
         """Check batches, give them offsets and the leader epoch, and append them. Hot path for one batch.
@@ -189,7 +192,7 @@ class PartitionLog:
                 opened, rules = self._open_to_append(now_ms)
             except LogUnavailable as error:
                 return self._refused(error.error, str(error))
-        if origin is not AppendOrigin.CLIENT and holds_several(records):
+        if origin is not _CLIENT and holds_several(records):
             run = stamped_run(records, rules, self.log_end_offset, leader_epoch, now_ms)
             if isinstance(run, Refusal):
                 return self._refused(run.error, run.message, run.record_errors)
@@ -225,7 +228,8 @@ class PartitionLog:
                 producers.record(header, base_offset)
         if self.log_end_offset - storage.recovery_point >= config.flush_messages:
             storage.flush_due = True
-        return AppendResult(ErrorCode.NONE, base_offset, last_offset, log_append_time_ms, self.log_start_offset)
+        done = (_NONE, base_offset, last_offset, log_append_time_ms, self.log_start_offset, None, (), False)
+        return _new(AppendResult, done)
 
     def append_as_follower(self, records: Buffer, leader_epoch: LeaderEpoch | None = None) -> AppendResult:
         """Append batches as the leader sent them; offsets and epochs are theirs and must go on where the log ends.

@@ -135,17 +135,16 @@ class Connection:
         try:
             if self._arriving is not None:
                 self._arrived(self._arriving, count)
-            elif self.repeat_matcher is None or not self._is_repeated(count):
+            elif self.repeat_matcher is None or not self._is_repeated(self.repeat_matcher, count):
                 end = len(self._stash) + count
                 self._stash = b""
                 self._consume(end)
         except Exception as error:  # noqa: BLE001 - sorted out in one place
             self.fail(error)
 
-    def _is_repeated(self, count: int) -> bool:
+    def _is_repeated(self, matcher: RepeatMatcher, count: int) -> bool:
         """Whether it was the request that the matcher expects, and is served."""
-        matcher = self.repeat_matcher
-        if matcher is None or self.arriving_since or self._places or self._queue.is_watching:
+        if self.arriving_since or self._places or self._queue.pieces:
             return False
         place = matcher.serve_repeat(self._side.memory.shared, count)
         if place is None:

@@ -60,6 +60,8 @@ RECORDS_AT_A_TIME: Final = 4096
 _ZSTD_FROM_VERSION: Final = 7
 
 _CLIENT: Final = AppendOrigin.CLIENT
+# A named tuple without the function that NamedTuple puts around this.
+_new: Final = tuple.__new__
 _INT16: Final = Struct(">h")
 _UINT32: Final = Struct(">I")
 _INT64: Final = Struct(">q")
@@ -133,7 +135,7 @@ def check_batch(records: Buffer, rules: BatchRules, now_ms: int, origin: AppendO
     view = records if type(records) is memoryview else memoryview(records)
     size = len(view)
     try:
-        header = BatchHeader._make(HEADER_LAYOUT.unpack_from(view))
+        header = _new(BatchHeader, HEADER_LAYOUT.unpack_from(view))
     except StructError:
         return _refuse_shape(view)
     base, length, _, magic, crc, attributes, delta, first_time, last_time, producer, epoch, sequence, count = header
@@ -167,7 +169,7 @@ def check_batch(records: Buffer, rules: BatchRules, now_ms: int, origin: AppendO
     if not lowest <= first_time <= last_time <= highest:
         return _check_records(view, header, rules, now_ms)
     if rules.compression is None and size <= rules.segment_bytes:
-        return Checked(header, view, NO_TIMESTAMP)
+        return _new(Checked, (header, view, NO_TIMESTAMP))
     return _convert(view, header, rules, NO_TIMESTAMP)
 
 
