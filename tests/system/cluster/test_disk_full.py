@@ -64,7 +64,7 @@ def test_a_leader_whose_disk_is_full_has_others_lead_and_comes_back_by_itself(tm
             wait_until(lambda: "there is room on the disk again" in broker.log(), "it is told")
             world.wait_until_in_sync(topic)
         writer.check_no_errors()
-        assert broker.broker and "others lead" in broker.log()
+        assert broker.running and "others lead" in broker.log()
         world.check_nothing_lost(topic, writer)
 
 

@@ -124,9 +124,9 @@ class World:
     def restore(self) -> None:
         """Resume who stands still and start who is down."""
         for broker in self.cluster.brokers:
-            if broker.broker:
+            if broker.running:
                 broker.resume()
-        down = [broker for broker in self.cluster.brokers if not broker.broker]
+        down = [broker for broker in self.cluster.brokers if not broker.running]
         for broker in down:
             broker.start(wait=False)
         for broker in down:
