@@ -147,7 +147,8 @@ class RequestContext:
         version = self.api_version
         body = response if isinstance(response, bytes) else encode(response, version)
         # The ApiVersions response has header v0 in every version: the client cannot know ours yet.
-        flexible = self.api.is_flexible(version) and self.api is not _API_VERSIONS
+        api = self.api
+        flexible = api.flexible_from is not None and version >= api.flexible_from and api is not _API_VERSIONS
         return frame(self.correlation_id, body, flexible=flexible)
 
     def respond_with(self, work: Coroutine[Any, Any, Response]) -> None:

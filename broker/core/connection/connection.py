@@ -318,7 +318,6 @@ class Connection:
         if len(places) == 1 == len(pieces) and not (self._queue.is_watching or self._corked or self._paused):
             piece = pieces[0]
             if isinstance(piece, MEMORY):
-                places.pop()
                 self._send_alone(piece)
                 return
         self._queue.count(pieces)
@@ -341,12 +340,17 @@ class Connection:
 
     def _send_alone(self, piece: Buffer) -> None:
         """Send the only reply that is outstanding; the queue is for what the transport does not take."""
+        self._places.pop()
+        sent = 0
         try:
-            self._queue.send_alone(piece)
+            sent = self._transport.send(piece)
+        except BlockingIOError:
+            pass
         except OSError as error:
             self.fail(error)
             return
-        if self._queue.pieces:
+        if sent != len(piece):
+            self._queue.keep_unsent(piece, sent)
             self._consider_pausing()
 
     def _flush_guarded(self) -> None:

@@ -38,18 +38,12 @@ class SendQueue:
             if isinstance(piece, MEMORY):
                 self.unsent_bytes += len(piece)
 
-    def send_alone(self, piece: Buffer) -> None:
-        """Send what was not counted, past the empty queue; what the transport does not take goes into it."""
-        sent = 0
-        try:
-            sent = self.transport.send(piece)
-        except BlockingIOError:
-            pass
-        if sent != len(piece):
-            self.pieces.append(piece)
-            self._sent_of_first = sent
-            self.unsent_bytes += len(piece)
-            self._watch(True)
+    def keep_unsent(self, piece: Buffer, sent: int) -> None:
+        """Take up, as the only one, a piece that was not counted and of which `sent` bytes are sent."""
+        self.pieces.append(piece)
+        self._sent_of_first = sent
+        self.unsent_bytes += len(piece)
+        self._watch(True)
 
     def flush(self) -> None:
         """Send what can be sent now, at most SEND_BYTES_PER_TURN. Raises OSError when the peer is gone, and
