@@ -109,7 +109,7 @@ class _Loader:
             epochs=self.epochs,
             producers=self.producers,
         )
-        end_offset = recovery.run(number, position, max(reached, self.recovery_point) if position else reached)
+        end_offset = recovery.run(number, position, max(reached, self.recovery_point))
         if end_offset < self.log_start_offset:
             # Only what DeleteRecords had removed anyway was lost.
             for segment in self.segments:
@@ -204,14 +204,15 @@ class _Loader:
             segment.times.keep_trusted(key_end=1 << 63, value_end=max(relative, 0))
             segment.transactions.truncate_to(self.recovery_point)
         last = segment.offsets.load().last
-        position, reached = (last[1], segment.base_offset + last[0] + 1) if last else (0, segment.base_offset)
+        position, reached = last[1] if last else 0, segment.base_offset
         if relative <= 0:
             return 0, segment.base_offset
         last_time = segment.times.load().last
         segment.largest_timestamp = last_time[0] if last_time else -1
         segment.largest_timestamp_offset = segment.base_offset + (last_time[1] if last_time else 0)
         for at, header in segment.headers(position):
-            if header.base_offset >= self.recovery_point or at + header.size > segment.size:
+            in_order = reached <= header.base_offset and header.last_offset < self.recovery_point
+            if not in_order or at + header.size > segment.size:
                 break
             # The batch of the last entry itself has its entry already.
             interval = self.config.index_interval_bytes if last is None or at > last[1] else 1 << 62
@@ -219,7 +220,10 @@ class _Loader:
             position, reached = at + header.size, header.last_offset + 1
             if reached >= self.recovery_point:
                 break
-        if reached < self.recovery_point and number + 1 == len(self.segments):
+        following = self.segments[number + 1].base_offset if number + 1 < len(self.segments) else -1
+        # Compaction may have taken the end of a segment, or all of it, if the whole segment is below.
+        compacted = position == segment.size and following == self.recovery_point
+        if reached < self.recovery_point and not compacted:
             raise segment.damaged(
                 position, f"the log ends at offset {reached}, but it was safe up to {self.recovery_point}"
             )
@@ -269,11 +273,13 @@ class _Loader:
         if changed:
             # So that the next start need not read again what this one has read.
             opened.take_snapshot(end_offset)
-            opened.mark_names_new()
             for segment in self.segments[number:]:
                 segment.offsets.complete()
                 segment.times.complete()
                 opened.sync_with_next(segment)
+        if changed or self.snapshots.removed:
+            # A snapshot that was removed tells of records that others take the place of: it must not come back.
+            opened.mark_names_new()
         return LoadedLog(opened, log_start_offset, min(self.recovery_point, end_offset))
 
 

@@ -12,14 +12,15 @@ from raftlog.broker.store.names import snapshot_name
 
 
 class ProducerSnapshots:
-    """`offsets`: at which log ends there is a snapshot, oldest first."""
+    """`offsets`: at which log ends there is a snapshot, oldest first. `removed`: whether there ever was one more."""
 
-    __slots__ = ("_directory", "_disk", "offsets")
+    __slots__ = ("_directory", "_disk", "offsets", "removed")
 
     def __init__(self, disk: Disk, directory: str, offsets: Iterable[int] = ()) -> None:
         self._disk = disk
         self._directory = directory
         self.offsets = sorted(offsets)
+        self.removed = False
 
     @property
     def latest(self) -> int:
@@ -45,3 +46,4 @@ class ProducerSnapshots:
         for offset in [offset for offset in self.offsets if chosen(offset)]:
             self._disk.remove(self.path(offset))
             self.offsets.remove(offset)
+            self.removed = True

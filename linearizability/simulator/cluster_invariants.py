@@ -92,9 +92,9 @@ class ClusterInvariants:
             # Each change by itself: a node may follow several in one turn.
             controller.subscribe(lambda _, image: self._look_at_image(image))
         if broker._has_logs:
-            for partition in broker.partitions.open_partitions():
-                self._look_at_replica(loop.node, broker, partition)
             try:
+                for partition in broker.partitions.open_partitions():
+                    self._look_at_replica(loop.node, broker, partition)
                 broker.partitions.check_invariants()
                 broker.fetches.check_invariants()
             except InvariantViolation as violation:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import traceback
 from collections.abc import Sequence
 from random import Random
 from typing import Any, Protocol
@@ -123,6 +124,9 @@ def _execute(
     except Violation as violation:
         result.invariant, result.violation = violation.invariant, violation.text
         result.at = simulation.violated_at or world.now
+    except Exception as error:  # noqa: BLE001  # whatever a run ends with, its seed fails and the next one is run
+        result.invariant, result.violation = "bug", f"{error!r} at {_place_of(error)}"
+        result.at = world.now
     result.digest = world.trace.digest()
     result.events = world.scheduler.events
     result.seconds = world.now
@@ -132,3 +136,8 @@ def _execute(
     world.end()
     clock.world = None
     return result
+
+
+def _place_of(error: Exception) -> str:
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{last.filename.rpartition('/')[2]}:{last.lineno}"

@@ -10,9 +10,11 @@ from random import Random
 
 import pytest
 
+from raftlog.broker.store.partition_log import PartitionLog
 from raftlog.linearizability.simulator import mutation_report as mutation_report_module
 from raftlog.linearizability.simulator import swarm
 from raftlog.linearizability.simulator.catalogue import PARTS, maker, mutants
+from raftlog.linearizability.simulator.cluster_invariants import ClusterInvariants
 from raftlog.linearizability.simulator.faults import KINDS, Fault, Plan, printed, read_schedule, schedule
 from raftlog.linearizability.simulator.mutants import Mutant
 from raftlog.linearizability.simulator.mutation_report import mutation_report, try_cell
@@ -20,6 +22,7 @@ from raftlog.linearizability.simulator.runs import execute
 from raftlog.linearizability.simulator.scenarios import minority, scenario_of, usurper
 from raftlog.linearizability.simulator.shrink import shrink
 from raftlog.linearizability.simulator.swarm import run_seed, shortened
+from raftlog.wire.errors import InvariantViolation
 
 SEEDS = {"core": 30, "quorum": 10, "cluster": 6}
 """How many seeds of each kind of run belong to the suite; `make sim-swarm` runs as many as there is time for."""
@@ -87,6 +90,14 @@ REGRESSIONS: dict[str, tuple[str, int, str]] = {
         "3.486 freeze leader for=0.291 n=0\n"
         "3.492 data-rot leader for=0.024 n=4",
     ),
+    "a safe batch that was damaged was cut off, and its producer remembered batches that were gone": (
+        "cluster",
+        600009,
+        "0.000 offsets 1 for=0.000 n=0\n"
+        "2.350 data-rot 1 for=0.236 n=2\n"
+        "2.721 split leader / 1 3 for=2.351 n=0\n"
+        "2.968 cut 1 / 2 3 for=1.214 n=0",
+    ),
     "two changes that a node followed in one turn were taken for an unclean election": (
         "cluster",
         22215,
@@ -110,6 +121,24 @@ REGRESSIONS: dict[str, tuple[str, int, str]] = {
         "0.456 wipe 3 for=0.258 n=0\n0.756 kill 3 for=0.288 n=0\n1.205 power 1 for=0.052 n=0",
     ),
 }
+
+
+@pytest.mark.parametrize(
+    "checked, name, invariant", [(PartitionLog, "check_invariants", "broker"), (ClusterInvariants, "after_turn", "bug")]
+)
+def test_a_check_that_raises_fails_its_seed_and_not_the_campaign(
+    monkeypatch: pytest.MonkeyPatch, checked: type, name: str, invariant: str
+) -> None:
+    def broken(*_: object) -> None:
+        raise InvariantViolation("a promise does not hold")
+
+    monkeypatch.setattr(checked, name, broken)
+    told: list[str] = []
+    result = run_seed("cluster", 1)
+    assert result.invariant == invariant and "a promise does not hold" in result.violation
+    assert result.digest and result.at == result.seconds
+    whole = swarm.campaign("cluster", 1, minutes=None, seeds=2, tell=told.append)
+    assert (whole.seeds, [failing.seed for failing in whole.failing]) == (2, [1, 2])
 
 
 @pytest.mark.long

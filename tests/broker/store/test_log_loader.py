@@ -1,0 +1,86 @@
+"""Opening a log: what lies below the recovery point is never dropped, and what was dropped does not come back."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from raftlog.broker.core.log.config import LogConfig
+from raftlog.broker.core.log.results import LogUnavailable
+from raftlog.wire.errors import ErrorCode
+from tests.broker.store.log_world import DIRECTORY, START_MS, LogWorld, batch_of
+
+
+def rolled_world() -> LogWorld:
+    """Three segments, and the recovery point at the end of the second, as after each roll."""
+    world = LogWorld(LogConfig(segment_bytes=1000))
+    for sequence in range(30):
+        batch = batch_of([b"x"], START_MS, producer_id=3, base_sequence=sequence)
+        assert world.append(batch).error is ErrorCode.NONE
+    pending = world.log.storage.begin_flush(rolled_only=True)
+    assert pending is not None
+    world.log.storage.complete_flush(pending)
+    world.checkpoint()
+    segments = world.log.opened.segments
+    assert len(segments) == 3 and world.log.recovery_point == segments[2].base_offset
+    return world
+
+
+@pytest.mark.parametrize("byte, bit", [(0, 0x01), (0, 0x80), (5, 0x01), (8, 0x01), (23, 0x01)])
+def test_a_safe_batch_that_is_damaged_before_the_last_segment_is_not_cut_off(byte: int, bit: int) -> None:
+    """No checksum protects its offset and its length."""
+    world = rolled_world()
+    world.disk.names[world.log.opened.segments[1].log.path].content[byte] ^= bit
+    before = {name: bytes(file.content) for name, file in world.disk.names.items() if name.endswith(".log")}
+    with pytest.raises(LogUnavailable, match="offset"):
+        world.restart_killed().open()
+    after = {name: bytes(file.content) for name, file in world.disk.names.items() if name.endswith(".log")}
+    assert (after, world.losses) == (before, 0)
+
+
+def test_a_kill_loses_nothing_behind_a_segment_of_which_compaction_left_nothing() -> None:
+    world = rolled_world()
+    emptied = world.log.opened.segments[1]
+    for path in emptied.paths:
+        if path in world.disk.names:
+            world.disk.names[path].content.clear()
+    start = world.log.recovery_point
+    log = world.restart_killed()
+    log.open()
+    assert (log.log_end_offset, world.losses) == (30, 0)
+    assert log.read_bytes(start, 100, 30, min_one=True)
+    log.check_invariants()
+
+
+def test_a_snapshot_of_producers_whose_records_were_lost_does_not_come_back() -> None:
+    """It would answer a new batch as a retry of one that is gone."""
+    for seed in range(40):
+        world = LogWorld()
+        for sequence in range(4):
+            world.append(batch_of([b"old"], START_MS, producer_id=3, base_sequence=sequence))
+            if sequence == 1:
+                world.log.storage.flush()
+                world.checkpoint()
+        # The power goes: of the last two batches only their snapshot had reached the disk.
+        opened = world.log.opened
+        opened.take_snapshot(4)
+        world.disk.sync(world.disk.open(opened.snapshots.path(4)))
+        world.disk.sync_directory(DIRECTORY)
+        world.log.storage.abandon()
+        world.disk.names[f"{DIRECTORY}/{0:020d}.log"].pending.clear()
+        world.disk.crash(Random(seed))
+        world.load().open()
+        assert world.log.log_end_offset == 2
+        for number in range(4):
+            world.append(batch_of([b"new"], START_MS, producer_id=4, base_sequence=number))
+        world.log.storage.flush()
+        world.checkpoint()
+        world.log.storage.abandon()
+        world.disk.crash(Random(seed))
+        world.load().open()
+        assert world.log.log_end_offset == 6
+        world.log.check_invariants()
+        entries = world.log.opened.producers.entries
+        offsets = {producer: [batch.last_offset for batch in entry.batches] for producer, entry in entries.items()}
+        assert offsets == {3: [0, 1], 4: [2, 3, 4, 5]}, f"seed {seed}"
