@@ -17,8 +17,8 @@ from raftlog.broker.api.dispatcher import Dispatcher
 from raftlog.broker.core.fetch.session import FetchSessions
 from raftlog.broker.core.log.config import LogConfig
 from raftlog.broker.descriptors import shares
-from raftlog.broker.runtime.contact import QuorumWatch, Suspects
 from raftlog.broker.runtime.dynamic_configs import DynamicConfigs
+from raftlog.broker.runtime.failure_detector import QuorumWatch, Suspects
 from raftlog.broker.runtime.failures import CannotStart
 from raftlog.broker.runtime.fetching import FetchService
 from raftlog.broker.runtime.group_coordinator import GroupCoordinator
@@ -77,7 +77,7 @@ class Broker:
         self._groups: GroupCoordinator | None = None
         self._timers = TimerWheel(self.loop)
         self._health: HealthServer | None = None
-        self._suspects = Suspects(self.loop.time, self.controller.log.hung_up)
+        self._suspects = Suspects(self.loop.time, self.controller.log.disconnected_peers)
         self._quorum_watch: QuorumWatch | None = None
         self._clock_check: asyncio.Task[None] | None = None
         self._reports: DirectoryReports | None = None
@@ -93,7 +93,7 @@ class Broker:
             from raftlog.broker.runtime.membership import Membership
 
             self.membership = Membership(self.config, self.platform, self.controller, self.stopping.set)
-            self.membership.know_cluster()
+            self.membership.set_known_cluster_id()
             self.addresses = self.listeners.bind()
         await self.controller.start()
         if self.config["raftlog.health.listener"]:

@@ -221,7 +221,7 @@ def _remember_last_holder(
     noted = []
     for record in records:
         before = image.topics_by_id[record.topic_id].partitions
-        states = tuple(_noted(before[s.index], s, broker_id, directories) for s in record.partitions)
+        states = tuple(_noted(before[s.partition_id], s, broker_id, directories) for s in record.partitions)
         noted.append(record._replace(partitions=states))
     return tuple(noted)
 
@@ -282,7 +282,7 @@ def _assign(
     electorate: Electorate,
     changed: dict[int, PartitionState],
 ) -> ErrorCode:
-    index = assignment.index
+    index = assignment.partition_id
     if not 0 <= index < len(topic.partitions):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     before = changed.get(index, topic.partitions[index])

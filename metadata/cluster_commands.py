@@ -115,7 +115,7 @@ class DirectoryAssignment(NamedTuple):
     """One replica and the id of its directory."""
 
     topic_id: bytes
-    index: int  # type: ignore[assignment]  # hides tuple.index
+    partition_id: int
     directory_id: bytes
 
 
@@ -140,7 +140,7 @@ class IsrProposal(NamedTuple):
     """The ISR that a partition's leader wants, decided on these epochs (KIP-497)."""
 
     topic_id: bytes
-    index: int  # type: ignore[assignment]  # hides tuple.index
+    partition_id: int
     leader_epoch: LeaderEpoch
     partition_epoch: PartitionEpoch
     isr: tuple[IsrMember, ...]
@@ -166,7 +166,7 @@ class AlteredPartition(NamedTuple):
     """What became of a proposal; `state` is the partition as it is now, on success and on some refusals."""
 
     topic_id: bytes
-    index: int  # type: ignore[assignment]  # hides tuple.index
+    partition_id: int
     error: ErrorCode
     state: PartitionState | None = None
 
@@ -204,7 +204,7 @@ class ElectionResult(NamedTuple):
     """What became of one election."""
 
     topic: str
-    index: int  # type: ignore[assignment]  # hides tuple.index
+    partition_id: int
     error: ErrorCode = ErrorCode.NONE
     message: str | None = None
 
@@ -236,7 +236,7 @@ class Reassignment(NamedTuple):
     """The replicas that a partition shall have (KIP-455), or None to cancel what is under way."""
 
     topic: str
-    index: int  # type: ignore[assignment]  # hides tuple.index
+    partition_id: int
     replicas: tuple[int, ...] | None
 
 
@@ -256,7 +256,7 @@ class ReassignmentResult(NamedTuple):
     """What became of one of them."""
 
     topic: str
-    index: int  # type: ignore[assignment]  # hides tuple.index
+    partition_id: int
     error: ErrorCode = ErrorCode.NONE
     message: str | None = None
 

@@ -118,7 +118,7 @@ class MetadataDelta:
     def _replay_new_partitions(self, record: NewPartitionsRecord) -> None:
         partitions = self._editable_partitions(record.topic_id)
         expected = len(partitions) if partitions is not None else -1
-        if partitions is None or [state.index for state in record.partitions] != list(
+        if partitions is None or [state.partition_id for state in record.partitions] != list(
             range(expected, expected + len(record.partitions))
         ):
             self.anomalies.append(f"new partitions do not follow in {record.topic_id.hex()}")
@@ -132,10 +132,10 @@ class MetadataDelta:
             return
         self.partitions_replayed += len(record.partitions)
         for state in record.partitions:
-            if 0 <= state.index < len(partitions):
-                partitions[state.index] = state
+            if 0 <= state.partition_id < len(partitions):
+                partitions[state.partition_id] = state
             else:
-                self.anomalies.append(f"unknown partition {state.index} of {record.topic_id.hex()} changed")
+                self.anomalies.append(f"unknown partition {state.partition_id} of {record.topic_id.hex()} changed")
 
     def _replay_new_leader_epochs(self, broker_id: int) -> None:
         self._finish_partitions()

@@ -152,7 +152,7 @@ def change(
     taken_away = replicas != state.replicas and any(b not in replicas for b in state.replicas)
     recovering = state.leader_recovering if wanted.recovering is None else wanted.recovering
     after = PartitionState(
-        index=state.index,
+        partition_id=state.partition_id,
         leader=leader,
         leader_epoch=LeaderEpoch(state.leader_epoch + (leader != state.leader or unclean or taken_away)),
         partition_epoch=state.partition_epoch,

@@ -135,7 +135,9 @@ class MetadataImage:
             assert topic.name == name
             assert self.topics_by_id[topic.topic_id] is topic
             for index, partition in enumerate(topic.partitions):
-                assert partition.index == index, f"{name}: partition {partition.index} in the place of {index}"
+                assert partition.partition_id == index, (
+                    f"{name}: partition {partition.partition_id} in the place of {index}"
+                )
                 assert set(partition.isr) <= set(partition.replicas), f"{name}: ISR outside the replicas"
                 assert partition.leader == NO_LEADER or partition.leader in partition.isr, f"{name}: leader not in ISR"
         for (kind, name), values in self.configs.items():

@@ -38,7 +38,7 @@ class Changes:
 
     def put(self, topic: TopicImage, state: PartitionState) -> None:
         """The partition's next state."""
-        self._states.setdefault(topic.topic_id, {})[state.index] = state
+        self._states.setdefault(topic.topic_id, {})[state.partition_id] = state
 
     def records(self) -> tuple[PartitionChangeRecord, ...]:
         """One record for each topic."""
@@ -61,19 +61,19 @@ def alter_partitions(
     for proposal in command.proposals:
         topic = image.topics_by_id.get(proposal.topic_id)
         if topic is None:
-            results.append(AlteredPartition(proposal.topic_id, proposal.index, ErrorCode.UNKNOWN_TOPIC_ID))
+            results.append(AlteredPartition(proposal.topic_id, proposal.partition_id, ErrorCode.UNKNOWN_TOPIC_ID))
             continue
         error, state = _alter(topic, proposal, command.broker_id, electorate, changes)
-        results.append(AlteredPartition(proposal.topic_id, proposal.index, error, state))
+        results.append(AlteredPartition(proposal.topic_id, proposal.partition_id, error, state))
     return Decision(changes.records(), PartitionsAltered(ErrorCode.NONE, tuple(results)))
 
 
 def _alter(
     topic: TopicImage, proposal: IsrProposal, broker_id: int, electorate: Electorate, changes: Changes
 ) -> tuple[ErrorCode, PartitionState | None]:
-    if not 0 <= proposal.index < len(topic.partitions):
+    if not 0 <= proposal.partition_id < len(topic.partitions):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None
-    state = changes.current(topic, proposal.index)
+    state = changes.current(topic, proposal.partition_id)
     error = _check_proposal(state, proposal, broker_id, electorate)
     if error is not ErrorCode.NONE:
         return error, state
@@ -137,7 +137,7 @@ def elect_leaders(image: MetadataImage, command: ElectLeaders, environment: Envi
 def _all_partitions(image: MetadataImage) -> Iterator[tuple[str, int]]:
     for topic in image.topics.values():
         for state in topic.partitions:
-            yield topic.name, state.index
+            yield topic.name, state.partition_id
 
 
 def _elect(
@@ -180,7 +180,7 @@ def rebalance_leaders(
             preferred = state.replicas[0]
             preferring[preferred] = preferring.get(preferred, 0) + 1
             if state.leader != preferred and preferred in state.isr:
-                astray.setdefault(preferred, []).append((topic, state.index))
+                astray.setdefault(preferred, []).append((topic, state.partition_id))
     due = [
         partition
         for broker_id, partitions in astray.items()

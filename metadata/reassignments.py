@@ -27,7 +27,7 @@ class OngoingReassignment(NamedTuple):
     """A partition on its way, as ListPartitionReassignments tells it."""
 
     topic: str
-    index: int  # type: ignore[assignment]  # hides tuple.index
+    partition_id: int
     replicas: tuple[int, ...]
     adding: tuple[int, ...]
     removing: tuple[int, ...]
@@ -38,11 +38,14 @@ def ongoing(image: MetadataImage, wanted: Mapping[str, Sequence[int]] | None = N
     topics: Iterable[TopicImage | None]
     topics = image.topics.values() if wanted is None else [image.topics.get(name) for name in wanted]
     return tuple(
-        OngoingReassignment(topic.name, state.index, state.replicas, state.adding_replicas, state.removing_replicas)
+        OngoingReassignment(
+            topic.name, state.partition_id, state.replicas, state.adding_replicas, state.removing_replicas
+        )
         for topic in topics
         if topic is not None
         for state in topic.partitions
-        if (state.adding_replicas or state.removing_replicas) and (wanted is None or state.index in wanted[topic.name])
+        if (state.adding_replicas or state.removing_replicas)
+        and (wanted is None or state.partition_id in wanted[topic.name])
     )
 
 
@@ -57,9 +60,9 @@ def alter_reassignments(
         try:
             _reassign(image, wanted, command, electorate, changes)
         except Refused as refused:
-            results.append(ReassignmentResult(wanted.topic, wanted.index, refused.error, refused.message))
+            results.append(ReassignmentResult(wanted.topic, wanted.partition_id, refused.error, refused.message))
         else:
-            results.append(ReassignmentResult(wanted.topic, wanted.index))
+            results.append(ReassignmentResult(wanted.topic, wanted.partition_id))
     return Decision(changes.records(), ReassignmentsAltered(ErrorCode.NONE, None, tuple(results)))
 
 
@@ -71,10 +74,10 @@ def _reassign(
     changes: Changes,
 ) -> None:
     topic = image.topics.get(wanted.topic)
-    if topic is None or not 0 <= wanted.index < len(topic.partitions):
+    if topic is None or not 0 <= wanted.partition_id < len(topic.partitions):
         error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        raise Refused(error, f"Unable to find partition {wanted.topic}-{wanted.index}.")
-    state = changes.current(topic, wanted.index)
+        raise Refused(error, f"Unable to find partition {wanted.topic}-{wanted.partition_id}.")
+    state = changes.current(topic, wanted.partition_id)
     election = electorate.election_for(topic.name)
     if wanted.replicas is None:
         asked = _cancelled(state, election, electorate.min_isr(topic.name))

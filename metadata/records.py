@@ -37,14 +37,14 @@ class Endpoint(NamedTuple):
 
 
 class PartitionState(NamedTuple):
-    """Who holds a partition and who leads it; `index` is its number and its place in the topic.
+    """Who holds a partition and who leads it; `partition_id` is its number and its place in the topic.
 
     `directories` are 16-byte log directory ids parallel to `replicas`, or empty when unknown (KIP-858);
     `eligible_leader_replicas` and `last_known_leader` belong to KIP-966. A tuple, because there are very
     many.
     """
 
-    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
+    partition_id: int
     leader: int
     leader_epoch: LeaderEpoch
     partition_epoch: PartitionEpoch

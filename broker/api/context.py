@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from raftlog.broker.core.connection.reply import frame
-from raftlog.broker.runtime.contact import Suspects
+from raftlog.broker.runtime.failure_detector import Suspects
 from raftlog.broker.server.limits import NAME_LENGTH_IN_LOGS_MAX
 from raftlog.wire.apis import APIS, Api, ApiKey
 from raftlog.wire.codec import encode

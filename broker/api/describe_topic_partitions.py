@@ -79,7 +79,7 @@ def _partition(image: MetadataImage, partition: PartitionState) -> DescribeTopic
     has_leader = partition.leader != NO_LEADER and partition.leader not in away
     return DescribeTopicPartitionsResponsePartition(
         error_code=ErrorCode.NONE if has_leader else ErrorCode.LEADER_NOT_AVAILABLE,
-        partition_index=partition.index,
+        partition_index=partition.partition_id,
         leader_id=partition.leader if has_leader else NO_LEADER,
         leader_epoch=partition.leader_epoch,
         replica_nodes=list(partition.replicas),

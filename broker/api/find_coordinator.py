@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from raftlog.broker.api.context import RequestContext
 from raftlog.broker.api.metadata import client_brokers
-from raftlog.broker.core.coordinator.placement import GROUP_TOPIC, coordinator_partition
+from raftlog.broker.core.coordinator.shared import GROUP_TOPIC, coordinator_partition
 from raftlog.metadata.image import TopicImage
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.find_coordinator import (

@@ -40,7 +40,7 @@ def _moving(image: MetadataImage, topic: str, index: int) -> PartitionState | No
 
 def _described(partition: PartitionState) -> OngoingPartitionReassignment:
     return OngoingPartitionReassignment(
-        partition_index=partition.index,
+        partition_index=partition.partition_id,
         replicas=list(partition.replicas),
         adding_replicas=list(partition.adding_replicas),
         removing_replicas=list(partition.removing_replicas),

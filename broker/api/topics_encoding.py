@@ -119,9 +119,9 @@ def _add_partitions(
         elif version == 0 and not usable.issuperset(replicas):
             error = _REPLICA_NOT_AVAILABLE
         if version >= 7:
-            add(_PARTITION_WITH_EPOCH.pack(error, partition.index, leader, partition.leader_epoch))
+            add(_PARTITION_WITH_EPOCH.pack(error, partition.partition_id, leader, partition.leader_epoch))
         else:
-            add(_PARTITION.pack(error, partition.index, leader))
+            add(_PARTITION.pack(error, partition.partition_id, leader))
         key = (replicas, partition.isr)
         add(tails[key] if key in tails else tails.add(*key))
 

@@ -11,8 +11,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, Protocol, TypeVar
 
-from raftlog.broker.core.coordinator.clock import NEVER, Now
 from raftlog.broker.core.coordinator.loading import CoordinatorLogReader
+from raftlog.broker.core.coordinator.shared import NEVER, Now
 from raftlog.broker.core.log.results import AppendResult
 from raftlog.broker.runtime.delayed_operation import Mark
 from raftlog.broker.runtime.timer_wheel import TimedWait, TimerWheel

@@ -12,9 +12,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from raftlog.broker.core.coordinator.clock import Now
-from raftlog.broker.core.coordinator.errors import coordinator_error
-from raftlog.broker.core.coordinator.placement import coordinator_partition
+from raftlog.broker.core.coordinator.shared import Now, coordinator_error, coordinator_partition
 from raftlog.broker.core.log.results import LogUnavailable
 from raftlog.wire.errors import ErrorCode
 

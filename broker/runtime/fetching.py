@@ -50,7 +50,7 @@ class FetchService:
         self.bytes_max = bytes_max
         self._watches = SessionWatches(partitions, self._wake)
         self.consumers = ConsumerReads(partitions, self._watches)
-        self.followers = FollowerReads(loop, partitions, self._watches, self._wake)
+        self.followers = FollowerReads(loop, timers, partitions, self._watches, self._wake)
         # The latest fetch of each session that waits.
         self.delayed: dict[FetchSession, DelayedFetch] = {}
         self.delayed_count = 0

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from raftlog.broker.runtime.partition import Partition
     from raftlog.broker.runtime.partition_manager import PartitionManager
     from raftlog.broker.runtime.session_watches import SessionWatches
+    from raftlog.broker.runtime.timer_wheel import TimerWheel
 
 HELD_BACK_MS_MAX = 1000
 """After this time a throttled follower is looked at again: the rate may have changed."""
@@ -30,11 +31,13 @@ class FollowerReads:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
+        timers: TimerWheel,
         partitions: PartitionManager,
         watches: SessionWatches,
         wake: Callable[[FetchSession], None],
     ) -> None:
         self._loop = loop
+        self._timers = timers
         self._partitions = partitions
         self._watches = watches
         self._wake = wake
@@ -111,7 +114,7 @@ class FollowerReads:
         wait_ms = throttles.leaders.wait_ms(self._now_ms())
         if wait_ms > 0 and entry not in self.held_back:
             self.held_back[entry] = None
-            self._loop.call_later(min(wait_ms, HELD_BACK_MS_MAX) / 1000, self._look_again, entry)
+            self._timers.add_after(_HeldBack(self, entry), min(wait_ms, HELD_BACK_MS_MAX) / 1000)
         return wait_ms > 0
 
     def awaits_opening(self, entry: FetchedPartition) -> bool:
@@ -124,10 +127,11 @@ class FollowerReads:
             return False
         if entry not in self.held_back:
             self.held_back[entry] = None
-            opening.when_open(topic_id, entry.index, partial(self._look_again, entry))
+            opening.when_open(topic_id, entry.index, partial(self.look_again, entry))
         return True
 
-    def _look_again(self, entry: FetchedPartition) -> None:
+    def look_again(self, entry: FetchedPartition) -> None:
+        """What held it back may be over."""
         del self.held_back[entry]
         session = entry.session
         if session.partitions.get((entry.topic, entry.index)) is entry:
@@ -137,3 +141,17 @@ class FollowerReads:
 
     def _now_ms(self) -> int:
         return int(self._loop.time() * 1000)
+
+
+class _HeldBack:
+    """A partition that is held back, until its time is up."""
+
+    __slots__ = ("_entry", "_reads")
+
+    def __init__(self, reads: FollowerReads, entry: FetchedPartition) -> None:
+        self._reads = reads
+        self._entry = entry
+
+    def expire(self) -> None:
+        """See Expiring."""
+        self._reads.look_again(self._entry)

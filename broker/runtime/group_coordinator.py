@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from raftlog.broker.core.coordinator.placement import GROUP_TOPIC
+from raftlog.broker.core.coordinator.shared import GROUP_TOPIC
 from raftlog.broker.core.group.config import GroupConfig
 from raftlog.broker.core.group.member import MEMBER_BYTES, MemoryBudget, size_of
 from raftlog.broker.runtime.coordinator_runtime import CoordinatorRuntime, Metadata, Partitions

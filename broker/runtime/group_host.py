@@ -7,9 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from raftlog.broker.core.coordinator.clock import Now
-from raftlog.broker.core.coordinator.errors import coordinator_error
-from raftlog.broker.core.coordinator.placement import GROUP_TOPIC
+from raftlog.broker.core.coordinator.shared import GROUP_TOPIC, Now, coordinator_error
 from raftlog.broker.core.group.config import GroupConfig
 from raftlog.broker.core.group.effects import Continuation, Decision, Effects
 from raftlog.broker.core.group.events import complete_write, expire, unload

@@ -65,21 +65,21 @@ class Membership:
 
     # -- joining -----------------------------------------------------------------------------------
 
-    def know_cluster(self) -> None:
+    def set_known_cluster_id(self) -> None:
         """Tell the quorum to which cluster the data directories belong, if to any: nodes of another cluster then refuse
         this broker, and are refused.
         """
         for directory in self._config.data_dirs:
             found = cluster_of_directory(self._platform.disk, directory)
             if found:
-                self._controller.log.know_cluster(found)
+                self._controller.log.set_cluster_id(found)
                 return
 
     async def find_cluster(self, proposed: str) -> str:
         """The cluster's id: the one in the log, or `proposed` when the cluster is new. Waits for a quorum."""
         while not (found := await self._controller.initialize(proposed)):
             await asyncio.sleep(0)
-        self._controller.log.know_cluster(found)
+        self._controller.log.set_cluster_id(found)
         return found
 
     def replication(self) -> Replication:

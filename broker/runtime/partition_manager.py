@@ -148,8 +148,8 @@ class PartitionManager:
         """Topic and number of each partition of this broker that has no log yet, because nobody has used it."""
         for topic in self._image.topics.values() if self._image is not None else ():
             for state in topic.partitions:
-                if self._is_hosted(state) and not self.is_on_disk(topic.name, state.index):
-                    yield topic.name, state.index
+                if self._is_hosted(state) and not self.is_on_disk(topic.name, state.partition_id):
+                    yield topic.name, state.partition_id
 
     def _is_hosted(self, state: PartitionState) -> bool:
         # The only replica may lie in a directory that is missing now: it must not be begun anew in another one.
@@ -243,9 +243,9 @@ class PartitionManager:
             return
         topic = self._by_id.get(image.topic_id)
         for state in image.partitions if states is None else states:
-            hosted = topic is not None and state.index in topic.partitions
+            hosted = topic is not None and state.partition_id in topic.partitions
             if not hosted and len(state.replicas) > 1 and self._node_id in state.replicas:
-                self.opening.add(image.topic_id, state.index)
+                self.opening.add(image.topic_id, state.partition_id)
 
     def _open_in_turn(self, topic_id: bytes, index: int) -> None:
         if self.find_by_id(topic_id, index) is ErrorCode.KAFKA_STORAGE_ERROR:
@@ -307,7 +307,7 @@ class PartitionManager:
                 self._drop(partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted")
         self._by_id.pop(image.topic_id, None)
         for state in image.partitions:
-            self._logs.delete(image.name, state.index, image.topic_id)
+            self._logs.delete(image.name, state.partition_id, image.topic_id)
 
     def _drop(self, partition: Partition, error: ErrorCode, reason: str) -> None:
         if self._replication is not None:
@@ -323,7 +323,7 @@ class PartitionManager:
         # The others are what they were: ten thousand partitions get their ISRs back in a thousand small changes.
         changed = [state for was, state in zip_longest(before, image.partitions) if state is not was]
         for state in changed:
-            partition = topic.partitions.get(state.index)
+            partition = topic.partitions.get(state.partition_id)
             if partition is not None:
                 self._change_partition(topic, partition, state)
         self._open_soon(image, changed)

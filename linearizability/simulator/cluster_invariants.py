@@ -139,7 +139,7 @@ class ClusterInvariants:
                 self._fail("metadata", str(error))
         for topic in image.topics.values():
             for state in topic.partitions:
-                key = (topic.name, state.index, topic.topic_id)
+                key = (topic.name, state.partition_id, topic.topic_id)
                 known = self.states.setdefault((key, state.partition_epoch), state)
                 if known != state:
                     self._fail("metadata", f"{key} at partition epoch {state.partition_epoch}: {known} and {state}")
@@ -371,7 +371,7 @@ class ClusterInvariants:
         image = broker.controller.image
         known = image.brokers.get(node)
         states = [
-            f"{topic.name}-{state.index} leader {state.leader} epoch {state.leader_epoch} isr {state.isr}"
+            f"{topic.name}-{state.partition_id} leader {state.leader} epoch {state.leader_epoch} isr {state.isr}"
             for topic in image.topics.values()
             for state in topic.partitions
         ]

@@ -175,11 +175,11 @@ class LocalLog:
     def on_peer(self, listener: PeerListener) -> None:
         """See MetadataLog. There are no peers to tell of."""
 
-    def hung_up(self) -> frozenset[int]:
+    def disconnected_peers(self) -> frozenset[int]:
         """See MetadataLog."""
         return frozenset()
 
-    def know_cluster(self, cluster_id: str) -> None:
+    def set_cluster_id(self, cluster_id: str) -> None:
         """See MetadataLog. There are no peers to refuse."""
 
     def status(self) -> QuorumStatus:

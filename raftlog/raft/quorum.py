@@ -212,11 +212,11 @@ class QuorumLog:
         """See MetadataLog. Whoever becomes leader is told of every node anew."""
         self.peering.listeners.append(listener)
 
-    def hung_up(self) -> frozenset[int]:
+    def disconnected_peers(self) -> frozenset[int]:
         """See MetadataLog."""
-        return self.peering.transport.hung_up()
+        return self.peering.transport.disconnected_peers()
 
-    def know_cluster(self, cluster_id: str) -> None:
+    def set_cluster_id(self, cluster_id: str) -> None:
         """See MetadataLog."""
         self.peering.cluster_id = cluster_id
 

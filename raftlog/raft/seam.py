@@ -156,10 +156,10 @@ class MetadataLog(Protocol):
         does not lead. A process that dies shows here at once, one that is stopped or cut off does not.
         """
 
-    def hung_up(self) -> frozenset[int]:
+    def disconnected_peers(self) -> frozenset[int]:
         """Nodes whose connection is over as the kernel knows, though `on_peer` has not told of it yet."""
 
-    def know_cluster(self, cluster_id: str) -> None:
+    def set_cluster_id(self, cluster_id: str) -> None:
         """From now on refuse nodes of another cluster."""
 
     def status(self) -> QuorumStatus:

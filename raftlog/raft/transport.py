@@ -306,7 +306,7 @@ class PeerTransport:
 
     # -- talking -----------------------------------------------------------------------------------
 
-    def hung_up(self) -> frozenset[int]:
+    def disconnected_peers(self) -> frozenset[int]:
         """Nodes whose connection the kernel knows to be over, whether the event loop has come to that or not."""
         by_descriptor = {channel.descriptor: node_id for node_id, channel in self._channels.items()}
         by_descriptor.pop(-1, None)

@@ -66,7 +66,7 @@ class Cluster(RuleBasedStateMachine):
         """Compare each partition with what it was before the last command. `joining`: proposed for the ISR by it."""
         image = self.world.image
         for name, topic_id, state in self.partitions():
-            key = (topic_id, state.index)
+            key = (topic_id, state.partition_id)
             before = self.before.get(key)
             self.before[key] = state
             if before is None or before is state:
@@ -96,7 +96,7 @@ class Cluster(RuleBasedStateMachine):
         value = self.world.resolver.topic_values(self.world.image, topic)["min.insync.replicas"]
         assert isinstance(value, int)
         if state.leader != NO_LEADER and len(state.isr) >= min(value, len(state.replicas)):
-            key = (topic_id, state.index)
+            key = (topic_id, state.partition_id)
             held = min(self.lengths.get((*key, b), 0) for b in state.isr)
             self.committed[key] = max(self.committed.get(key, 0), held)
 
@@ -115,7 +115,7 @@ class Cluster(RuleBasedStateMachine):
             for _, topic_id, state in self.partitions():
                 # Nobody else may have it: then what the crash left is all that there is.
                 if {*state.isr, *state.eligible_leader_replicas} == {broker_id}:
-                    self.excused.add((topic_id, state.index))
+                    self.excused.add((topic_id, state.partition_id))
             self.lose(broker_id, kept)
         self.incarnations += 1
         command = RegisterBroker(
@@ -170,7 +170,7 @@ class Cluster(RuleBasedStateMachine):
     def fence_the_isr(self, index: int, appended: int, lower: bool) -> None:
         """Exactly those die who were in sync, after they have committed something that nobody else has."""
         for name, _, state in self.partitions():
-            if name == "a" and state.index == index and state.isr:
+            if name == "a" and state.partition_id == index and state.isr:
                 if lower:
                     self.set_min_isr("a", "1")
                 self.replicate(set(state.isr), appended)
@@ -223,11 +223,11 @@ class Cluster(RuleBasedStateMachine):
         for name, topic_id, state in self.partitions():
             if state.leader == NO_LEADER:
                 continue
-            leader = (topic_id, state.index, state.leader)
+            leader = (topic_id, state.partition_id, state.leader)
             self.lengths[leader] = self.lengths.get(leader, 0) + appended
             for broker_id in state.replicas:
                 if broker_id in fetching and self.world.image.brokers.get(broker_id, None) is not None:
-                    self.lengths[topic_id, state.index, broker_id] = self.lengths[leader]
+                    self.lengths[topic_id, state.partition_id, broker_id] = self.lengths[leader]
             self.advance(name, topic_id, state)
 
     @rule(appended=st.integers(1, 2))
@@ -245,8 +245,8 @@ class Cluster(RuleBasedStateMachine):
         for name, topic_id, state in self.partitions():
             if state.leader == NO_LEADER:
                 continue
-            lengths = [self.lengths.get((topic_id, state.index, b), 0) for b in state.replicas]
-            end = self.lengths.get((topic_id, state.index, state.leader), 0)
+            lengths = [self.lengths.get((topic_id, state.partition_id, b), 0) for b in state.replicas]
+            end = self.lengths.get((topic_id, state.partition_id, state.leader), 0)
             isr = [
                 b
                 for b, length in zip(state.replicas, lengths, strict=True)
@@ -255,7 +255,7 @@ class Cluster(RuleBasedStateMachine):
             recovering = state.leader_recovering and not recovered
             proposal = c.IsrProposal(
                 topic_id,
-                state.index,
+                state.partition_id,
                 state.leader_epoch,
                 state.partition_epoch - stale,
                 tuple(c.IsrMember(b) for b in isr),
@@ -266,7 +266,7 @@ class Cluster(RuleBasedStateMachine):
             (result,) = answer.results
             if stale:
                 assert result.error is ErrorCode.INVALID_UPDATE_VERSION
-            after = self.world.image.partition(name, state.index)
+            after = self.world.image.partition(name, state.partition_id)
             assert after is not None
             self.advance(name, topic_id, after)
 

@@ -24,7 +24,7 @@ def test_a_new_topic_has_the_partitions_and_replicas_asked_for() -> None:
     topic = world.image.topics["t"]
     assert topic.topic_id == result.topic_id
     for index, partition in enumerate(topic.partitions):
-        assert partition.index == index
+        assert partition.partition_id == index
         assert sorted(partition.replicas) == [1, 2, 3]
         assert partition.isr == partition.replicas
         assert (partition.leader, partition.leader_epoch) == (partition.replicas[0], 0)
@@ -183,7 +183,7 @@ def test_a_topic_grows_and_its_old_partitions_stay() -> None:
     assert grow(world, MorePartitions("t", 5)) == [ErrorCode.NONE]
     after = world.image.topics["t"].partitions
     assert after[:2] == before and len(after) == 5
-    assert [p.index for p in after] == list(range(5))
+    assert [p.partition_id for p in after] == list(range(5))
     assert {len(p.replicas) for p in after} == {2}
 
 

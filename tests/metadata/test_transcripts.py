@@ -35,7 +35,7 @@ def directory_id(name: str) -> bytes:
 
 def described(name: str, state: PartitionState) -> str:
     parts = [
-        f"{name}-{state.index}",
+        f"{name}-{state.partition_id}",
         f"leader={state.leader if state.leader >= 0 else '-'}",
         f"epoch={state.leader_epoch}.{state.partition_epoch}",
         f"replicas={shown(state.replicas)}",
@@ -163,7 +163,8 @@ class Story:
     def elect(self, kind: str, *partitions: str) -> str:
         named = tuple((p.rsplit("-", 1)[0], int(p.rsplit("-", 1)[1])) for p in partitions)
         answer = self.world.execute(c.ElectLeaders(c.ElectionType[kind.upper()], named or None))
-        return "\n".join(f"{r.topic}-{r.index} {r.error.name}" for r in answer.results) or "no partition needs it"
+        lines = [f"{result.topic}-{result.partition_id} {result.error.name}" for result in answer.results]
+        return "\n".join(lines) or "no partition needs it"
 
     def rebalance(self) -> str:
         answer = self.world.execute(c.RebalanceLeaders(0))

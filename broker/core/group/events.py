@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from raftlog.broker.core.coordinator.clock import Now
-from raftlog.broker.core.coordinator.errors import coordinator_error
+from raftlog.broker.core.coordinator.shared import Now, coordinator_error
 from raftlog.broker.core.group.effects import (
     Continuation,
     Effects,

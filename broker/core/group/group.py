@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from raftlog.broker.core.coordinator.clock import Now
+from raftlog.broker.core.coordinator.shared import Now
 from raftlog.broker.core.group.member import MEMBER_BYTES, Member, MemoryBudget, Protocols, Ticket, size_of
 from raftlog.broker.core.group.records import CommittedOffset, GroupMetadata, MemberMetadata
 from raftlog.broker.core.group.state import TRANSITIONS, GroupState

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from raftlog.broker.core.coordinator.clock import Now
-from raftlog.broker.core.coordinator.errors import coordinator_error
+from raftlog.broker.core.coordinator.shared import Now, coordinator_error
 from raftlog.broker.core.group.effects import Effects, StaticMemberStored
 from raftlog.broker.core.group.group import Group
 from raftlog.broker.core.group.member import MEMBER_BYTES, Member, Protocols, Ticket, size_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from raftlog.broker.core.coordinator.clock import Now
+from raftlog.broker.core.coordinator.shared import Now
 from raftlog.broker.core.group.effects import (
     Effects,
     MembersLeft,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from raftlog.broker.core.coordinator.clock import Now
+from raftlog.broker.core.coordinator.shared import Now
 from raftlog.broker.core.group.config import GroupConfig
 from raftlog.broker.core.group.effects import Decision
 from raftlog.broker.core.group.group import Group

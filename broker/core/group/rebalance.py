@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from raftlog.broker.core.coordinator.clock import Now
-from raftlog.broker.core.coordinator.errors import coordinator_error
+from raftlog.broker.core.coordinator.shared import Now, coordinator_error
 from raftlog.broker.core.group.effects import Effects, GenerationStored, GroupEmptied
 from raftlog.broker.core.group.group import Group
 from raftlog.broker.core.group.member import NO_ASSIGNMENT, Member

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raftlog.broker.core.coordinator.clock import Now
+from raftlog.broker.core.coordinator.shared import Now
 from raftlog.broker.core.group.config import GroupConfig
 from raftlog.broker.core.group.group import Group
 from raftlog.broker.core.group.member import Member, MemoryBudget

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from enum import Enum, auto
 from heapq import heappop, heappush
 
-from raftlog.broker.core.coordinator.clock import NEVER
+from raftlog.broker.core.coordinator.shared import NEVER
 
 
 class TimerKind(Enum):

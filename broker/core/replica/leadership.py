@@ -178,7 +178,7 @@ class Leadership:
         """
         self._terms = terms
         self.topic_id = topic_id
-        self.index = partition.index
+        self.index = partition.partition_id
         self.leader_epoch = partition.leader_epoch
         self.start_offset = start_offset
         # The least ISR with which the high watermark moves: min.insync.replicas, but not more than there are replicas.
@@ -342,7 +342,7 @@ class Leadership:
     def _proposal(self, isr: tuple[int, ...]) -> IsrProposal:
         return IsrProposal(
             topic_id=self.topic_id,
-            index=self.index,
+            partition_id=self.index,
             leader_epoch=self.leader_epoch,
             partition_epoch=self.partition_epoch,
             isr=tuple(IsrMember(broker_id, self._epoch_of(broker_id)) for broker_id in isr),

@@ -108,7 +108,7 @@ class IsrProposals:
             if answer.error is ErrorCode.NONE:
                 result = answer.results[number]
             else:
-                result = AlteredPartition(outgoing.proposal.topic_id, outgoing.proposal.index, answer.error)
+                result = AlteredPartition(outgoing.proposal.topic_id, outgoing.proposal.partition_id, answer.error)
             if self._answered(outgoing, result) is Reaction.RETRY:
                 again.append(outgoing._replace(attempts=outgoing.attempts + 1))
         if again:

@@ -190,7 +190,7 @@ def test_topics_encoded_by_hand_equal_the_compiled_codec() -> None:
                     partitions=[
                         MetadataResponsePartition(
                             error_code=ErrorCode.LEADER_NOT_AVAILABLE,
-                            partition_index=p.index,
+                            partition_index=p.partition_id,
                             leader_id=-1,
                             leader_epoch=p.leader_epoch,
                             replica_nodes=list(p.replicas),

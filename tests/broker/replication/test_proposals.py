@@ -19,7 +19,7 @@ from raftlog.wire.errors import ErrorCode
 def about_to_grow(index: int = 0) -> tuple[PartitionState, Leadership, IsrProposal]:
     """A partition that broker 1 leads alone, and the proposal that takes broker 2 in."""
     state = PartitionState(
-        index=index, leader=1, leader_epoch=0, partition_epoch=0, replicas=(1, 2), isr=(1,), directories=()
+        partition_id=index, leader=1, leader_epoch=0, partition_epoch=0, replicas=(1, 2), isr=(1,), directories=()
     )
     leadership = Leadership(LeaderTerms(1, 1000, lambda *_: True, lambda _: 5), bytes(16), state, 0, 0)
     follower = leadership.followers[2]
@@ -68,7 +68,7 @@ def test_what_comes_while_a_request_is_under_way_travels_in_the_next_one() -> No
         answers: list[asyncio.Future[PartitionsAltered]] = []
 
         async def alter(proposals: Sequence[IsrProposal]) -> PartitionsAltered:
-            asked.append([proposal.index for proposal in proposals])
+            asked.append([proposal.partition_id for proposal in proposals])
             answers.append(loop.create_future())
             return await answers[-1]
 

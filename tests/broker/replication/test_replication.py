@@ -149,7 +149,7 @@ def test_a_change_of_one_partition_does_not_touch_the_others_of_its_topic(
     change = partition_manager.PartitionManager._change_role
 
     def note(manager: partition_manager.PartitionManager, partition: Partition, state: PartitionState) -> None:
-        touched.append(state.index)
+        touched.append(state.partition_id)
         change(manager, partition, state)
 
     monkeypatch.setattr(partition_manager.PartitionManager, "_change_role", note)

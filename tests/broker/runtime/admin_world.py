@@ -19,8 +19,8 @@ from raftlog.broker.core.connection.connection import Connection, ServerSide
 from raftlog.broker.core.connection.memory import ReceiveMemory
 from raftlog.broker.core.connection.reply import Buffer, FileRange
 from raftlog.broker.core.connection.transport import Fault
-from raftlog.broker.runtime.contact import Suspects
 from raftlog.broker.runtime.controller import Controller
+from raftlog.broker.runtime.failure_detector import Suspects
 from raftlog.broker.runtime.opening import open_controller, random_id
 from raftlog.metadata.commands import CreateTopics, NewTopic, RegisterBroker, TopicResult
 from raftlog.metadata.image import MetadataImage

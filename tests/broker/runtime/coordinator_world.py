@@ -11,7 +11,7 @@ from typing import Any
 
 from raftlog.broker.api import list_groups
 from raftlog.broker.config import BrokerConfig
-from raftlog.broker.core.coordinator.placement import GROUP_TOPIC, coordinator_partition
+from raftlog.broker.core.coordinator.shared import GROUP_TOPIC, coordinator_partition
 from raftlog.broker.core.group.effects import Decision, Effects
 from raftlog.broker.core.group.join import Caller, join
 from raftlog.broker.core.group.leave import leave
@@ -99,7 +99,7 @@ def offsets_topic(leaders: list[int], epoch: int = 0, topic_id: bytes = b"i" * 1
         GROUP_TOPIC,
         topic_id,
         tuple(
-            PartitionState(index=i, leader=n, leader_epoch=epoch, partition_epoch=0, replicas=(n,), isr=(n,))
+            PartitionState(partition_id=i, leader=n, leader_epoch=epoch, partition_epoch=0, replicas=(n,), isr=(n,))
             for i, n in enumerate(leaders)
         ),
         internal=True,
@@ -115,7 +115,7 @@ def image_of(*topics: TopicImage) -> MetadataImage:
 
 
 def plain_topic(name: str = "t") -> TopicImage:
-    partition = PartitionState(index=0, leader=NODE, leader_epoch=0, partition_epoch=0, replicas=(1,), isr=(1,))
+    partition = PartitionState(partition_id=0, leader=NODE, leader_epoch=0, partition_epoch=0, replicas=(1,), isr=(1,))
     return TopicImage(name, TOPIC_ID, (partition,))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from raftlog.broker.core.coordinator.placement import coordinator_partition
+from raftlog.broker.core.coordinator.shared import coordinator_partition
 from raftlog.broker.core.group.records import CommittedOffset, CoordinatorRecord, OffsetRecord
 from raftlog.broker.runtime import coordinator_runtime
 from raftlog.broker.runtime.group_host import GroupHost

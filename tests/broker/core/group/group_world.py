@@ -8,7 +8,7 @@ from __future__ import annotations
 from struct import pack
 from typing import Any
 
-from raftlog.broker.core.coordinator.clock import Now
+from raftlog.broker.core.coordinator.shared import Now
 from raftlog.broker.core.group.config import GroupConfig
 from raftlog.broker.core.group.effects import Continuation, Effects
 from raftlog.broker.core.group.events import complete_write, expire, unload

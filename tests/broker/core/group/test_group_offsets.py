@@ -51,7 +51,7 @@ def image(**topics: int) -> MetadataImage:
 
 def topic(name: str, count: int) -> TopicImage:
     partitions = tuple(
-        PartitionState(index=i, leader=1, leader_epoch=0, partition_epoch=0, replicas=(1,), isr=(1,))
+        PartitionState(partition_id=i, leader=1, leader_epoch=0, partition_epoch=0, replicas=(1,), isr=(1,))
         for i in range(count)
     )
     return TopicImage(name, topic_id(name), partitions)

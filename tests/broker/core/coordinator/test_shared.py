@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raftlog.broker.core.coordinator.placement import coordinator_partition, java_hash
+from raftlog.broker.core.coordinator.shared import coordinator_partition, java_hash
 
 
 def test_groups_are_placed_as_kafka_places_them() -> None:

@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 
-from raftlog.broker.runtime.contact import LOOK_SECONDS, SUSPICION_SECONDS_MAX, QuorumWatch, Suspects
+from raftlog.broker.runtime.failure_detector import LOOK_SECONDS, SUSPICION_SECONDS_MAX, QuorumWatch, Suspects
 from raftlog.metadata.commands import NewTopic
 from raftlog.raft.seam import QuorumMember, QuorumStatus
 from raftlog.wire.apis import ApiKey

@@ -33,15 +33,15 @@ NOBODY: frozenset[int] = frozenset()
 class Suspects:
     """The brokers whose connection to this one was lost a moment ago."""
 
-    __slots__ = ("_hung_up", "_lost", "_now")
+    __slots__ = ("_disconnected_peers", "_lost", "_now")
 
     def __init__(
-        self, now: Callable[[], float] | None = None, hung_up: Callable[[], frozenset[int]] = lambda: NOBODY
+        self, now: Callable[[], float] | None = None, disconnected_peers: Callable[[], frozenset[int]] = lambda: NOBODY
     ) -> None:
-        """`now`: seconds since some moment; without it nobody is ever suspected. `hung_up`: the brokers whose
-        connection is over, as the kernel knows."""
+        """`now`: seconds since some moment; without it nobody is ever suspected. `disconnected_peers`: the brokers
+        whose connection is over, as the kernel knows."""
         self._now = now
-        self._hung_up = hung_up
+        self._disconnected_peers = disconnected_peers
         self._lost: dict[int, float] = {}
 
     def on_peer(self, node_id: int, connected: bool) -> None:
@@ -55,7 +55,7 @@ class Suspects:
         """Whom to call no leader at the moment."""
         if self._now is None:
             return NOBODY
-        for node_id in self._hung_up():
+        for node_id in self._disconnected_peers():
             self._lost.setdefault(node_id, self._now())
         if not self._lost:
             return NOBODY
