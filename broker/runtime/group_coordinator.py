@@ -76,7 +76,7 @@ class GroupCoordinator(CoordinatorRuntime["GroupHost"]):
         used = 0
         for host in self.hosts.values():
             host.check_invariants()
-            for group in host.shard.groups.values():
+            for group in host.shard.classic_groups():
                 used += sum(size_of(member.protocols) for member in group.members.values())
                 used += MEMBER_BYTES * len(group.pending_joins)
         assert self._memory.used == used, f"members take {used} bytes, and {self._memory.used} are counted"

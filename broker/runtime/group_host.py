@@ -158,7 +158,7 @@ class GroupHost(CoordinatorHost[CoordinatorRecord]):
     def check_invariants(self) -> None:
         """Raise AssertionError when host and shard contradict each other (tests and simulator)."""
         self.shard.check_invariants()
-        members = [member for group in self.shard.groups.values() for member in group.members.values()]
+        members = [member for group in self.shard.classic_groups() for member in group.members.values()]
         held = {ticket for m in members for ticket in (m.join_ticket, m.sync_ticket) if ticket is not None}
         assert held <= self._unanswered.keys(), f"{self.name}: a member waits for an answer that nobody can give"
         assert not held or self.is_loaded, f"{self.name}: members wait before it is loaded"

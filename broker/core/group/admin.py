@@ -5,40 +5,38 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from raftlog.broker.core.group.effects import Decision
-from raftlog.broker.core.group.group import Group
 from raftlog.broker.core.group.member import Member
-from raftlog.broker.core.group.records import CoordinatorRecord, GroupRecord, OffsetRecord
+from raftlog.broker.core.group.records import CoordinatorRecord, OffsetRecord
 from raftlog.broker.core.group.shard import GroupCoordinatorShard
 from raftlog.broker.core.group.state import GroupState
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.describe_groups import DescribedGroup, DescribedGroupMember
 from raftlog.wire.messages.list_groups import ListedGroup
 
-GROUP_TYPE = "classic"
 # From this version on a group that is not there is an error (KIP-1043); before, it is a dead group.
 GROUP_NOT_FOUND_FROM = 6
 
 
 def list_groups(shard: GroupCoordinatorShard, states: Collection[str], types: Collection[str]) -> list[ListedGroup]:
     """The groups in one of `states` and of one of `types`; no filter lets all pass. Both ignore case."""
-    if types and GROUP_TYPE not in {name.strip().lower() for name in types}:
-        return []
-    wanted = {name.strip().lower() for name in states}
+    wanted_states = {name.strip().lower() for name in states}
+    wanted_types = {name.strip().lower() for name in types}
     return [
         ListedGroup(
             group_id=group.group_id,
-            protocol_type=group.protocol_type or "",
-            group_state=group.state.value,
-            group_type=GROUP_TYPE,
+            protocol_type=group.listed_protocol_type,
+            group_state=group.state_name,
+            group_type=group.group_type,
         )
         for group in shard.groups.values()
-        if not wanted or group.state.value.lower() in wanted
+        if (not wanted_states or group.state_name.lower() in wanted_states)
+        and (not wanted_types or group.group_type in wanted_types)
     ]
 
 
 def describe_group(shard: GroupCoordinatorShard, group_id: str, api_version: int) -> DescribedGroup:
     """One group with its members. What they subscribe to is told only while it is settled."""
-    group = shard.groups.get(group_id)
+    group = shard.classic(group_id)
     if group is None:
         described = DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value)
         if api_version >= GROUP_NOT_FOUND_FROM:
@@ -71,16 +69,9 @@ def delete_group(shard: GroupCoordinatorShard, group_id: str) -> Decision[ErrorC
     group = shard.groups.get(group_id)
     if group is None:
         return Decision(ErrorCode.GROUP_ID_NOT_FOUND, [])
-    if group.state is not GroupState.EMPTY:
+    if not group.is_empty:
         return Decision(ErrorCode.NON_EMPTY_GROUP, [])
-    return Decision(ErrorCode.NONE, _removals(group))
-
-
-def _removals(group: Group) -> list[CoordinatorRecord]:
     records: list[CoordinatorRecord] = [
-        OffsetRecord(group.group_id, topic, partition, None)
-        for topic, partitions in group.offsets.items()
-        for partition in partitions
+        OffsetRecord(group_id, topic, partition, None) for topic, partition in group.offsets.partitions()
     ]
-    records.append(GroupRecord(group.group_id, None))
-    return records
+    return Decision(ErrorCode.NONE, records + group.removals())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from raftlog.broker.core.coordinator.shared import Now, coordinator_error
+from raftlog.broker.core.group.classic_group import ClassicGroup
 from raftlog.broker.core.group.effects import (
     Continuation,
     Effects,
@@ -13,7 +14,6 @@ from raftlog.broker.core.group.effects import (
     MembersLeft,
     StaticMemberStored,
 )
-from raftlog.broker.core.group.group import Group
 from raftlog.broker.core.group.join import static_member_stored
 from raftlog.broker.core.group.member import Member
 from raftlog.broker.core.group.rebalance import Rebalance
@@ -28,7 +28,7 @@ def expire(shard: GroupCoordinatorShard, now: Now) -> Effects:
     """Do what is due: every timer whose deadline has come."""
     effects = Effects()
     for timer in shard.timers.expired(now.monotonic_ms):
-        group = shard.groups.get(timer.group_id)
+        group = shard.classic(timer.group_id)
         if group is not None:
             _expire_one(Rebalance(shard, group, now, effects), timer)
     return effects
@@ -79,7 +79,7 @@ def complete_write(shard: GroupCoordinatorShard, then: Continuation, error: Erro
         else:
             effects.reply(then.ticket, then.response)
         return effects
-    group = shard.groups.get(then.group_id)
+    group = shard.classic(then.group_id)
     if group is None:
         return effects
     steps = Rebalance(shard, group, now, effects)
@@ -98,13 +98,13 @@ def complete_write(shard: GroupCoordinatorShard, then: Continuation, error: Erro
 def unload(shard: GroupCoordinatorShard, now: Now) -> Effects:
     """The broker leads this partition no more: all who wait are sent to look for the new coordinator."""
     effects = Effects()
-    for group in shard.groups.values():
+    for group in shard.classic_groups():
         _unload_group(Rebalance(shard, group, now, effects), group)
     shard.groups.clear()
     return effects
 
 
-def _unload_group(steps: Rebalance, group: Group) -> None:
+def _unload_group(steps: Rebalance, group: ClassicGroup) -> None:
     for member in list(group.members.values()):
         steps.answer_join(member, ErrorCode.NOT_COORDINATOR, member.member_id)
         steps.answer_sync(member, ErrorCode.NOT_COORDINATOR)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from raftlog.broker.core.coordinator.shared import Now, coordinator_error
+from raftlog.broker.core.group.classic_group import ClassicGroup
 from raftlog.broker.core.group.effects import Effects, StaticMemberStored
-from raftlog.broker.core.group.group import Group
 from raftlog.broker.core.group.member import MEMBER_BYTES, Member, Protocols, Ticket, size_of
 from raftlog.broker.core.group.rebalance import Rebalance
 from raftlog.broker.core.group.records import GroupRecord
@@ -75,7 +75,7 @@ def join(shard: GroupCoordinatorShard, request: JoinGroupRequest, caller: Caller
     # Version 0 has no rebalance time-out.
     timeout_ms = request.rebalance_timeout_ms if request.rebalance_timeout_ms >= 0 else request.session_timeout_ms
     attempt = _Join(request, caller, ticket, _protocols(request), timeout_ms)
-    group = shard.group(request.group_id)
+    group = shard.make_classic(request.group_id)
     steps = Rebalance(shard, group, now, effects)
     if _is_full(group, request.member_id, config.max_size):
         effects.reply(ticket, join_error(ErrorCode.GROUP_MAX_SIZE_REACHED))
@@ -100,7 +100,7 @@ def _protocols(request: JoinGroupRequest) -> Protocols:
     return tuple(found.items())
 
 
-def _is_full(group: Group, member_id: str, max_size: int) -> bool:
+def _is_full(group: ClassicGroup, member_id: str, max_size: int) -> bool:
     """Whether group.max.size keeps the caller out.
 
     During the join phase those who already wait count, and not the members: should the limit have been lowered, the
@@ -287,7 +287,7 @@ def _join_known(steps: Rebalance, attempt: _Join) -> None:
         steps.effects.reply(attempt.ticket, join_answer(group, member))
 
 
-def _needs_rebalance(group: Group, member: Member, attempt: _Join) -> bool:
+def _needs_rebalance(group: ClassicGroup, member: Member, attempt: _Join) -> bool:
     """Whether the join of a member changes anything.
 
     A leader of a stable group joins to have partitions assigned anew, for example because a topic has grown.

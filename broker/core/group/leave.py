@@ -22,7 +22,7 @@ def leave(
 ) -> Effects:
     """Take a LeaveGroup; if it empties the group, it is answered when that is stored (KIP-345, KIP-800)."""
     effects = Effects()
-    group = shard.groups.get(group_id)
+    group = shard.classic(group_id)
     if not group_id:
         effects.reply(ticket, LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID))
         return effects

@@ -9,18 +9,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from raftlog.broker.core.coordinator.shared import Now
+from raftlog.broker.core.group.classic_group import ClassicGroup
 from raftlog.broker.core.group.config import GroupConfig
 from raftlog.broker.core.group.effects import Decision
-from raftlog.broker.core.group.group import Group
+from raftlog.broker.core.group.group import Committer, Group
 from raftlog.broker.core.group.records import (
     NO_EXPIRY,
     CommittedOffset,
     CoordinatorRecord,
-    GroupRecord,
     OffsetRecord,
 )
 from raftlog.broker.core.group.shard import GroupCoordinatorShard
-from raftlog.broker.core.group.state import GroupState
 from raftlog.metadata.image import MetadataImage, TopicImage
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.ids import LeaderEpoch, Offset
@@ -51,26 +50,14 @@ INT64_MAX = (1 << 63) - 1
 # --- OffsetCommit
 
 
-def check_commit(group: Group | None, request: OffsetCommitRequest, api_version: int) -> ErrorCode:
-    """Whether the sender may commit: a member of this generation, or anybody while the group has no members."""
-    generation = request.generation_id_or_member_epoch
-    if group is None:
-        if generation < 0:
-            return ErrorCode.NONE
-        return ErrorCode.GROUP_ID_NOT_FOUND if api_version >= GROUP_NOT_FOUND_FROM else ErrorCode.ILLEGAL_GENERATION
-    if generation < 0 and group.state is GroupState.EMPTY:
+def check_commit(group: Group | None, committer: Committer) -> ErrorCode:
+    """Whether this one may commit; to a group that is not there everybody who does not take it for one with members."""
+    if group is not None:
+        return group.check_commit(committer)
+    if committer.generation < 0:
         return ErrorCode.NONE
-    if generation < 0 and not request.member_id and request.group_instance_id is None:
-        return ErrorCode.UNKNOWN_MEMBER_ID
-    error = group.check_member(request.member_id, request.group_instance_id)
-    if error is not ErrorCode.NONE:
-        return error
-    if generation != group.generation:
-        return ErrorCode.ILLEGAL_GENERATION
-    if group.state is GroupState.COMPLETING_REBALANCE:
-        # The member knows the new generation, and commits for what it had in the one before.
-        return ErrorCode.REBALANCE_IN_PROGRESS
-    return ErrorCode.NONE
+    knows_not_found = committer.api_version >= GROUP_NOT_FOUND_FROM and not committer.is_transactional
+    return ErrorCode.GROUP_ID_NOT_FOUND if knows_not_found else ErrorCode.ILLEGAL_GENERATION
 
 
 def commit_offsets(
@@ -79,10 +66,11 @@ def commit_offsets(
     """Decide an OffsetCommit. `image` says which topics there are."""
     group_id = request.group_id
     group = shard.groups.get(group_id)
-    error = check_commit(group, request, api_version)
+    generation = request.generation_id_or_member_epoch
+    error = check_commit(group, Committer(request.member_id, request.group_instance_id, generation, api_version))
     if error is not ErrorCode.NONE:
         return Decision(refuse_commit(request, error), [])
-    if group is not None and (member := group.members.get(request.member_id)) is not None:
+    if isinstance(group, ClassicGroup) and (member := group.members.get(request.member_id)) is not None:
         shard.keep_alive(member, now)
     expires_ms = NO_EXPIRY
     if request.retention_time_ms != NO_RETENTION_TIME:
@@ -190,7 +178,7 @@ def fetch_offsets(shard: GroupCoordinatorShard, group_id: str, queries: Iterable
             unknown = [_no_offset(index, ErrorCode.UNKNOWN_TOPIC_ID) for index in partitions]
             fetched.append(FetchedTopic("", topic_id, unknown))
             continue
-        known = {} if group is None else group.offsets.get(name, {})
+        known = {} if group is None else group.offsets.of_topic(name)
         fetched.append(FetchedTopic(name, topic_id, [_fetched(i, known.get(i), topic_id) for i in partitions]))
     return fetched
 
@@ -199,7 +187,7 @@ def fetch_all_offsets(shard: GroupCoordinatorShard, group_id: str, image: Metada
     """All that the group has committed. A topic that is not there any more has an id of zeros."""
     group = shard.groups.get(group_id)
     fetched = []
-    for name, known in {} if group is None else group.offsets.items():
+    for name, known in () if group is None else group.offsets.by_topic.items():
         topic = image.topics.get(name)
         topic_id = ZERO_UUID if topic is None else topic.topic_id
         fetched.append(FetchedTopic(name, topic_id, [_fetched(i, known[i], topic_id) for i in known]))
@@ -229,16 +217,16 @@ def delete_offsets(
     group = shard.groups.get(request.group_id)
     if group is None:
         return Decision(OffsetDeleteResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND), [])
-    if group.state is not GroupState.EMPTY and not group.uses_consumer_protocol:
-        # Members of another protocol type: what they consume, only they know.
-        return Decision(OffsetDeleteResponse(error_code=ErrorCode.NON_EMPTY_GROUP), [])
+    error = group.check_delete_offsets()
+    if error is not ErrorCode.NONE:
+        return Decision(OffsetDeleteResponse(error_code=error), [])
     records: list[CoordinatorRecord] = []
     topics = []
     for topic in request.topics:
         found = image.topics.get(topic.name)
         count = 0 if found is None else len(found.partitions)
         subscribed = group.is_subscribed_to(topic.name)
-        known = group.offsets.get(topic.name, {})
+        known = group.offsets.of_topic(topic.name)
         partitions = []
         for partition in topic.partitions:
             index = partition.partition_index
@@ -247,7 +235,7 @@ def delete_offsets(
                 error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             elif subscribed:
                 error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
-            elif index in known:
+            elif index in known or group.offsets.is_pending(topic.name, index):
                 records.append(OffsetRecord(group.group_id, topic.name, index, None))
             partitions.append(OffsetDeleteResponsePartition(partition_index=index, error_code=error))
         topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=partitions))
@@ -260,38 +248,27 @@ def delete_offsets(
 def expire_group(config: GroupConfig, group: Group, now: Now) -> list[CoordinatorRecord]:
     """Removals for the offsets of a group that have expired (KIP-211), and for the group when it has none left."""
     records: list[CoordinatorRecord] = []
-    expired = list(_expired(group, config.offsets_retention_ms, now))
-    for topic, partition in expired:
+    offsets = group.offsets
+    for topic, partition in _expired(group, config.offsets_retention_ms, now):
         records.append(OffsetRecord(group.group_id, topic, partition, None))
-    left = sum(map(len, group.offsets.values())) - len(expired)
-    if left == 0 and group.state is GroupState.EMPTY and not group.pending_joins:
-        records.append(GroupRecord(group.group_id, None))
+    left = sum(map(len, offsets.by_topic.values())) - len(records)
+    if left == 0 and not offsets.pending and group.is_empty and not group.is_awaited:
+        records += group.removals()
     return records
 
 
 def _expired(group: Group, retention_ms: int, now: Now) -> Iterator[tuple[str, int]]:
-    """(topic, partition) of the offsets whose time is over.
-
-    It begins when the last member went, or for a consumer without membership, or a topic that the members do not
-    consume (any more), with the commit.
-    """
-    since_empty = -1
-    if group.state is GroupState.EMPTY:
-        if group.protocol_type is not None:
-            since_empty = group.state_timestamp_ms
-    elif group.state is not GroupState.STABLE or group.subscribed is None:
-        # What the members will want of it is being settled, or nobody here can know.
-        return
-    for topic, partitions in group.offsets.items():
-        if group.state is GroupState.STABLE and group.is_subscribed_to(topic):
-            continue
+    """(topic, partition) of the committed offsets whose time is over, and which no transaction is about to change."""
+    offsets = group.offsets
+    for topic, partitions in offsets.by_topic.items():
         for partition, known in partitions.items():
-            if known.expire_timestamp_ms != NO_EXPIRY:
-                expires_ms = known.expire_timestamp_ms
-            else:
-                begin_ms = since_empty if since_empty != -1 else known.commit_timestamp_ms
-                expires_ms = begin_ms + retention_ms
-            if now.wall_ms >= expires_ms:
+            unused_since_ms = group.unused_since_ms(topic, known)
+            if unused_since_ms is None:
+                continue
+            expires_ms = known.expire_timestamp_ms
+            if expires_ms == NO_EXPIRY:
+                expires_ms = unused_since_ms + retention_ms
+            if now.wall_ms >= expires_ms and not offsets.is_pending(topic, partition):
                 yield topic, partition
 
 
@@ -302,7 +279,7 @@ def forget_topics(shard: GroupCoordinatorShard, topics: Iterable[str]) -> list[C
         OffsetRecord(group.group_id, name, partition, None)
         for group in shard.groups.values()
         for name in names
-        for partition in group.offsets.get(name, ())
+        for partition in group.offsets.partitions_of(name)
     ]
 
 
@@ -312,12 +289,12 @@ def forget_missing_topics(group: Group, image: MetadataImage) -> list[Coordinato
     `image` must be no older than the one in which this broker became leader. Whoever took the commit before knew an
     older one, or it would not have taken itself for the leader, and the topic was in that.
     """
-    return [
-        OffsetRecord(group.group_id, name, partition, None)
-        for name, partitions in group.offsets.items()
-        for partition, known in partitions.items()
+    gone = {
+        (name, partition): None
+        for name, partition, known in group.offsets.values()
         if _is_gone(name, known.topic_id, image)
-    ]
+    }
+    return [OffsetRecord(group.group_id, name, partition, None) for name, partition in gone]
 
 
 def _is_gone(name: str, topic_id: bytes, image: MetadataImage) -> bool:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from raftlog.broker.core.coordinator.shared import Now, coordinator_error
+from raftlog.broker.core.group.classic_group import ClassicGroup
 from raftlog.broker.core.group.effects import Effects, GenerationStored, GroupEmptied
-from raftlog.broker.core.group.group import Group
 from raftlog.broker.core.group.member import NO_ASSIGNMENT, Member
 from raftlog.broker.core.group.records import GroupRecord
 from raftlog.broker.core.group.responses import (
@@ -39,7 +39,7 @@ class Rebalance:
 
     __slots__ = ("effects", "group", "now", "shard")
 
-    def __init__(self, shard: GroupCoordinatorShard, group: Group, now: Now, effects: Effects) -> None:
+    def __init__(self, shard: GroupCoordinatorShard, group: ClassicGroup, now: Now, effects: Effects) -> None:
         self.shard = shard
         self.group = group
         self.now = now

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raftlog.broker.core.group.group import Group
+from raftlog.broker.core.group.classic_group import ClassicGroup
 from raftlog.broker.core.group.member import Member
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
@@ -14,7 +14,7 @@ def join_error(error: ErrorCode, member_id: str = "") -> JoinGroupResponse:
     return JoinGroupResponse(error_code=error, member_id=member_id, protocol_name=None)
 
 
-def join_answer(group: Group, member: Member, *, skip_assignment: bool = False) -> JoinGroupResponse:
+def join_answer(group: ClassicGroup, member: Member, *, skip_assignment: bool = False) -> JoinGroupResponse:
     """What a member is told of the generation it is in; the leader gets the members to assign partitions to."""
     protocol = group.protocol
     members = []
@@ -43,7 +43,7 @@ def sync_error(error: ErrorCode) -> SyncGroupResponse:
     return SyncGroupResponse(error_code=error)
 
 
-def sync_answer(group: Group, member: Member) -> SyncGroupResponse:
+def sync_answer(group: ClassicGroup, member: Member) -> SyncGroupResponse:
     """A member's assignment."""
     return SyncGroupResponse(
         protocol_type=group.protocol_type, protocol_name=group.protocol, assignment=member.assignment

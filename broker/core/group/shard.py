@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import assert_never
+
 from raftlog.broker.core.coordinator.shared import Now
+from raftlog.broker.core.group.classic_group import ClassicGroup
 from raftlog.broker.core.group.config import GroupConfig
 from raftlog.broker.core.group.group import Group
 from raftlog.broker.core.group.member import Member, MemoryBudget
-from raftlog.broker.core.group.records import CoordinatorRecord, OffsetRecord
+from raftlog.broker.core.group.records import CoordinatorRecord, GroupRecord, OffsetRecord
 from raftlog.broker.core.group.state import GroupState
 from raftlog.broker.core.group.timers import TimerQueue
+from raftlog.wire.errors import InvariantViolation
 
 
 class GroupCoordinatorShard:
@@ -31,39 +36,48 @@ class GroupCoordinatorShard:
 
     def replay(self, record: CoordinatorRecord) -> None:
         """Apply a record that is in the log."""
-        if isinstance(record, OffsetRecord):
-            self._replay_offset(record)
-            return
-        group = self.group(record.group_id)
+        match record:
+            case OffsetRecord(group_id, topic, partition, value):
+                if value is not None:
+                    self._group_of_offsets(group_id).offsets.commit(topic, partition, value)
+                elif (group := self.groups.get(group_id)) is not None:
+                    # Even if this was all it had, the group stays until somebody deletes it or it is found to have
+                    # expired.
+                    group.offsets.remove(topic, partition)
+            case GroupRecord():
+                self._replay_group(record)
+            case _:
+                assert_never(record)
+
+    def _replay_group(self, record: GroupRecord) -> None:
+        group = self.make_classic(record.group_id)
         group.stored = record.value
         if record.value is None and group.state is GroupState.EMPTY:
             group.generation = 0
             group.protocol_type = None
             self.discard_if_unused(group)
 
-    def _replay_offset(self, record: OffsetRecord) -> None:
-        group_id, topic, partition, value = record
-        group = self.groups.get(group_id)
-        if value is not None:
-            if group is None:
-                # A consumer that stores offsets here and is no member of anything: a group without a protocol type.
-                group = self.group(group_id)
-            partitions = group.offsets.get(topic)
-            if partitions is None:
-                partitions = group.offsets[topic] = {}
-            partitions[partition] = value
-        elif group is not None and (partitions := group.offsets.get(topic)) is not None:
-            # The group stays, even if this was all it had, until somebody deletes it or it is found to have expired.
-            partitions.pop(partition, None)
-            if not partitions:
-                del group.offsets[topic]
+    def _group_of_offsets(self, group_id: str) -> Group:
+        """A consumer may store offsets here and be no member of anything: a group without a protocol type."""
+        return self.groups.get(group_id) or self.make_classic(group_id)
 
-    def group(self, group_id: str) -> Group:
-        """The group; made if it is not there."""
+    def classic(self, group_id: str) -> ClassicGroup | None:
+        """The group; None when it is not there, or has another protocol."""
+        group = self.groups.get(group_id)
+        return group if isinstance(group, ClassicGroup) else None
+
+    def make_classic(self, group_id: str) -> ClassicGroup:
+        """The group; made if it is not there. Raises InvariantViolation when it has another protocol."""
         group = self.groups.get(group_id)
         if group is None:
-            group = self.groups[group_id] = Group(group_id, self.memory)
+            group = self.groups[group_id] = ClassicGroup(group_id, self.memory)
+        if not isinstance(group, ClassicGroup):
+            raise InvariantViolation(f"group {group_id} is of type {group.group_type}")
         return group
+
+    def classic_groups(self) -> Iterator[ClassicGroup]:
+        """All groups of the classic protocol."""
+        return (group for group in self.groups.values() if isinstance(group, ClassicGroup))
 
     def discard_if_unused(self, group: Group) -> None:
         """Forget a group that has neither members nor anything stored."""
@@ -76,17 +90,20 @@ class GroupCoordinatorShard:
 
     def restore(self, group: Group, now: Now) -> None:
         """Bring back the soft state of a group that was loaded; its members have a session time-out to be heard."""
-        group.restore()
-        for member in group.members.values():
-            self.keep_alive(member, now)
+        if isinstance(group, ClassicGroup):
+            group.restore()
+            for member in group.members.values():
+                self.keep_alive(member, now)
         self.discard_if_unused(group)
 
     def check_invariants(self) -> None:
         """Raise AssertionError when the shard contradicts itself (tests and simulator)."""
         for group_id, group in self.groups.items():
             assert group.group_id == group_id
-            assert all(group.offsets.values()), f"group {group_id}: a topic without offsets"
+            group.offsets.check_invariants()
             group.check_invariants()
+        for group in self.classic_groups():
+            group_id = group.group_id
             for member in group.members.values():
                 assert member.session.is_set or member.is_waiting, f"group {group_id}: {member} never expires"
             joining = group.state is GroupState.PREPARING_REBALANCE

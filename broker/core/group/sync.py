@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from raftlog.broker.core.coordinator.shared import Now
+from raftlog.broker.core.group.classic_group import ClassicGroup
 from raftlog.broker.core.group.effects import Effects
-from raftlog.broker.core.group.group import Group
 from raftlog.broker.core.group.member import Ticket
 from raftlog.broker.core.group.rebalance import Rebalance
 from raftlog.broker.core.group.responses import sync_answer, sync_error
@@ -23,7 +23,7 @@ def sync(
 ) -> Effects:
     """Take a SyncGroup; it is answered at once, or parked until the leader's assignment is stored."""
     effects = Effects()
-    group = shard.groups.get(request.group_id)
+    group = shard.classic(request.group_id)
     error = _check_sync(group, request, api_version)
     if group is None or error is not ErrorCode.NONE:
         effects.reply(ticket, sync_error(error))
@@ -48,7 +48,7 @@ def sync(
     return effects
 
 
-def _check_sync(group: Group | None, request: SyncGroupRequest, api_version: int) -> ErrorCode:
+def _check_sync(group: ClassicGroup | None, request: SyncGroupRequest, api_version: int) -> ErrorCode:
     if api_version >= PROTOCOL_REQUIRED_FROM and (request.protocol_type is None or request.protocol_name is None):
         return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     if not request.group_id:
@@ -71,7 +71,7 @@ def _differ(said: str | None, known: str | None) -> bool:
 
 def heartbeat(shard: GroupCoordinatorShard, request: HeartbeatRequest, now: Now) -> ErrorCode:
     """Take a Heartbeat: the member's session begins anew, and it is told whether it has to join again."""
-    group = shard.groups.get(request.group_id)
+    group = shard.classic(request.group_id)
     if group is None:
         return ErrorCode.UNKNOWN_MEMBER_ID if request.group_id else ErrorCode.INVALID_GROUP_ID
     error = group.check_member(request.member_id, request.group_instance_id)

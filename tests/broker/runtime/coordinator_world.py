@@ -245,7 +245,7 @@ class Machine:
     def offset(self, group_id: str = "g") -> Any:
         def find(host: GroupHost) -> Decision[int]:
             group = host.shard.groups.get(group_id)
-            found = group.offsets.get("t", {}).get(0) if group is not None else None
+            found = group.offsets.of_topic("t").get(0) if group is not None else None
             return Decision(found.offset if found else -1, [])
 
         return self.decide(group_id, find)
