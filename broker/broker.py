@@ -17,6 +17,7 @@ from raftlog.broker.api.dispatcher import Dispatcher
 from raftlog.broker.core.fetch.session import FetchSessions
 from raftlog.broker.core.log.config import LogConfig
 from raftlog.broker.descriptors import shares
+from raftlog.broker.runtime.broker_requests import BrokerRequests
 from raftlog.broker.runtime.dynamic_configs import DynamicConfigs
 from raftlog.broker.runtime.failure_detector import QuorumWatch, Suspects
 from raftlog.broker.runtime.failures import CannotStart
@@ -76,6 +77,7 @@ class Broker:
         self._background: asyncio.Task[None] | None = None
         self._groups: GroupCoordinator | None = None
         self._timers = TimerWheel(self.loop)
+        self._requests = BrokerRequests(self.loop, self._timers, config.node_id, self._address_of)
         self._health: HealthServer | None = None
         self._suspects = Suspects(self.loop.time, self.controller.log.disconnected_peers)
         self._quorum_watch: QuorumWatch | None = None
@@ -122,6 +124,9 @@ class Broker:
         if self.membership is not None:
             await self.membership.begin()
             self._watch_contact()
+
+    def _address_of(self, broker_id: int) -> tuple[str, int] | None:
+        return self.controller.image.address_of(broker_id, self.config.inter_broker_listener)
 
     def _watch_contact(self) -> None:
         self.controller.log.on_peer(self._suspects.on_peer)
@@ -262,9 +267,12 @@ class Broker:
             fetches=self.fetches,
             groups=self._groups,
             timers=self._timers,
+            requests=self._requests,
             suspects=self._suspects,
         )
-        self.listeners.open(Dispatcher(services, self.config.advertised).dispatch, self.fail)
+        dispatcher = Dispatcher(services, self.config.advertised)
+        self._requests.serve_here = dispatcher.serve_here
+        self.listeners.open(dispatcher.dispatch, self.fail)
         self._groups.start()
         self._background = self.loop.create_task(ScheduledTasks(self.logs).run())
         self._background.add_done_callback(self._tasks_ended)
@@ -316,6 +324,7 @@ class Broker:
         if self._groups is not None:
             self._groups.stop()
             self.fetches.answer_all()
+        self._requests.close()
         await self.listeners.drain(DRAIN_SECONDS_MAX)
         self.listeners.close()
         if self.membership is not None:

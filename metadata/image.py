@@ -125,6 +125,15 @@ class MetadataImage:
         broker = self.brokers.get(broker_id)
         return broker is not None and not broker.fenced and not broker.in_controlled_shutdown
 
+    def address_of(self, broker_id: int, listener_name: str) -> tuple[str, int] | None:
+        """Where other brokers reach a broker that is registered and has that listener."""
+        broker = self.brokers.get(broker_id)
+        endpoint = broker.endpoint(listener_name) if broker is not None else None
+        if endpoint is None:
+            return None
+        # Without a host brokers are told what clients are told: that they are on one machine.
+        return endpoint.host or "localhost", endpoint.port
+
     def check_invariants(self) -> None:
         """Raise AssertionError when the image contradicts itself (tests and simulator)."""
         self.topics.check_invariants()

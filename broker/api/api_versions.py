@@ -25,6 +25,9 @@ from raftlog.wire.messages.api_versions import (
     SupportedFeatureKey,
 )
 
+_LOWEST_LEVEL_ZERO_FROM = 4
+"""Clients of older versions take a range that begins with 0 for a broken answer (KIP-584)."""
+
 # KIP-511: what a client may call itself.
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
@@ -72,6 +75,7 @@ def _with_features(version: int, image: MetadataImage) -> bytes:
             supported_features=[
                 SupportedFeatureKey(name=name, min_version=low, max_version=high)
                 for name, (low, high) in SUPPORTED_FEATURES.items()
+                if low > 0 or version >= _LOWEST_LEVEL_ZERO_FROM
             ],
             finalized_features_epoch=image.version,
             finalized_features=[

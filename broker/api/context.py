@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from raftlog.broker.core.connection.reply import frame
 from raftlog.broker.runtime.failure_detector import Suspects
 from raftlog.broker.server.limits import NAME_LENGTH_IN_LOGS_MAX
 from raftlog.wire.apis import APIS, Api, ApiKey
-from raftlog.wire.codec import encode
+from raftlog.wire.codec import decode, encode
 from raftlog.wire.errors import InvariantViolation
 from raftlog.wire.schema import Message
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from raftlog.broker.core.connection.connection import Connection
     from raftlog.broker.core.connection.reply import PendingReply, Piece
     from raftlog.broker.ports import Clock
+    from raftlog.broker.runtime.broker_requests import BrokerRequests
     from raftlog.broker.runtime.controller import Controller
     from raftlog.broker.runtime.fetching import FetchService
     from raftlog.broker.runtime.group_coordinator import GroupCoordinator
@@ -54,6 +55,7 @@ class Services:
     fetches: FetchService
     groups: GroupCoordinator
     timers: TimerWheel
+    requests: BrokerRequests
     suspects: Suspects = field(default_factory=Suspects)
     # Made by the first Produce request, as is its module.
     produce_templates: TemplateCache | None = None
@@ -175,6 +177,48 @@ class RequestContext:
             named = ", ".join(changed[:CHANGES_IN_A_LINE_MAX]) + (f" and {more} more" if more > 0 else "")
             client_id = (self.client_id or "")[:NAME_LENGTH_IN_LOGS_MAX]
             changes_log.info("client=%s name=%r %s: %s", self.client_host, client_id, what, named)
+
+
+class OwnRequest(RequestContext):
+    """A request of this broker to itself (`BrokerRequests`): it came over no connection, and its response leaves none.
+    A handler that is asked by brokers does not look at the connection.
+    """
+
+    __slots__ = ("_take",)
+
+    def __init__(self, services: Services, api: Api, api_version: int, take: Callable[[Message], None]) -> None:
+        """`take` gets the response."""
+        super().__init__(
+            services,
+            api,
+            api_version=api_version,
+            correlation_id=0,
+            client_id=None,
+            listener_name="",
+            advertised=("", 0),
+            connection=cast("Connection", None),
+        )
+        self._take = take
+
+    @property
+    def client_host(self) -> str:
+        return "localhost"
+
+    def respond(self, response: Response) -> None:
+        """See RequestContext."""
+        if self._is_answered:
+            raise InvariantViolation(f"{self.api.name}: a request was answered twice")
+        self._is_answered = True
+        self._take(decode(self.api.response, self.api_version, response) if isinstance(response, bytes) else response)
+
+    async def _run(self, work: Coroutine[Any, Any, Response]) -> None:
+        try:
+            self.respond(await work)
+        except Exception as error:  # noqa: BLE001 - no peer is to blame: a bug
+            self.services.loop.call_exception_handler({"message": self.api.name, "exception": error})
+
+    def handler_returned(self) -> None:
+        """Nothing else is asked over the same connection."""
 
 
 Q = TypeVar("Q")

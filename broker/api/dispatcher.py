@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
-from raftlog.broker.api.context import Handler, RawRequest, RequestContext, Services
+from raftlog.broker.api.context import Handler, OwnRequest, RawRequest, RequestContext, Services
 from raftlog.broker.api.handlers import HANDLERS
 from raftlog.broker.core.connection.reply import frame
 from raftlog.broker.server.limits import DECODED_REQUEST_BYTES_MAX
@@ -22,6 +22,7 @@ from raftlog.wire.headers import parse_request_header
 
 if TYPE_CHECKING:
     from raftlog.broker.core.connection.connection import Connection
+    from raftlog.wire.schema import Message
 
 _HEADER = Struct(">hhih")
 _NEVER = 1 << 15  # above every version
@@ -78,6 +79,15 @@ class Dispatcher:
         if version >= route.flexible_from:
             raw.offset = self._after_tags(request, raw.offset)
         route.serve(self._services, raw)
+
+    def serve_here(self, request: Message, version: int, take: Callable[[Message], None]) -> None:
+        """Serve a request that this broker asks itself; see BrokerRequests."""
+        assert request.api_key is not None
+        route = self._routes[request.api_key]
+        if route.handle is None:
+            route.load()
+        assert route.handle is not None
+        route.handle(OwnRequest(self._services, route.api, version, take), request)
 
     @staticmethod
     def _short_header(request: memoryview) -> tuple[int, int, int, int]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from raftlog.metadata.cluster_commands import FeatureUpdate, UnregisterBroker, UpdateFeatures, UpgradeType
-from raftlog.metadata.commands import RegisterBroker
+from raftlog.metadata.commands import InitializeCluster, RegisterBroker
+from raftlog.metadata.feature_levels import SUPPORTED_FEATURES
 from raftlog.metadata.records import FeatureRange
 from raftlog.wire.errors import ErrorCode
 from tests.metadata.world import World
@@ -71,3 +72,21 @@ def test_a_question_changes_nothing() -> None:
     command = UpdateFeatures((FeatureUpdate(NAME, 3),), validate_only=True)
     assert world.execute(command).error is ErrorCode.NONE
     assert not world.image.features
+
+
+@pytest.mark.parametrize("name", ["group.version", "transaction.version"])
+def test_a_cluster_of_an_earlier_version_has_level_0_until_it_is_raised(name: str) -> None:
+    world = World(brokers=0)
+    world.environment = world.environment._replace(features=SUPPORTED_FEATURES)
+    world.execute(InitializeCluster("old", {"raftlog.metadata.version": 1}))
+    world.execute(RegisterBroker(1, b"1" * 16, (), features=(FeatureRange("raftlog.metadata.version", 1, 1),)))
+    assert name not in world.image.features
+    raised = UpdateFeatures((FeatureUpdate(name, 1),))
+    assert world.execute(raised).error is ErrorCode.INVALID_UPDATE_VERSION
+    features = tuple(FeatureRange(each, *levels) for each, levels in SUPPORTED_FEATURES.items())
+    world.execute(RegisterBroker(1, b"2" * 16, (), features=features))
+    assert world.execute(raised).error is ErrorCode.NONE
+    assert world.image.features[name] == 1
+    lowered = UpdateFeatures((FeatureUpdate(name, 0, UpgradeType.SAFE_DOWNGRADE),))
+    assert world.execute(lowered).error is ErrorCode.NONE
+    assert name not in world.image.features

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from raftlog.broker.core.replica.following import Backoff, ReplicaState
 from raftlog.broker.runtime.delayed_operation import Mark
-from raftlog.broker.runtime.replication.link import Link
+from raftlog.broker.runtime.link import Link
 from raftlog.broker.runtime.replication.locating import Locator
 from raftlog.broker.runtime.replication.partition_fetch_state import PartitionFetchState, is_diverging
 from raftlog.broker.runtime.replication.settings import FetcherSettings

@@ -15,7 +15,7 @@ from raftlog.wire.messages.list_offsets import (
 )
 
 if TYPE_CHECKING:
-    from raftlog.broker.runtime.replication.link import Link
+    from raftlog.broker.runtime.link import Link
     from raftlog.broker.runtime.replication.partition_fetch_state import PartitionFetchState
 
 VERSION = 9

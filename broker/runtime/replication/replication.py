@@ -100,14 +100,6 @@ class Replication:
         broker = self._image.brokers.get(broker_id) if self._image is not None else None
         return NO_EPOCH if broker is None else broker.epoch
 
-    def _address_of(self, broker_id: int) -> tuple[str, int] | None:
-        broker = self._image.brokers.get(broker_id) if self._image is not None else None
-        endpoint = broker.endpoint(self._settings.listener_name) if broker is not None else None
-        if endpoint is None:
-            return None
-        # Without a host brokers are told what clients are told: that they are on one machine.
-        return endpoint.host or "localhost", endpoint.port
-
     # Following ---------------------------------------------------------------------------------------
 
     def follow(self, partition: Partition, state: PartitionState) -> None:
@@ -144,7 +136,8 @@ class Replication:
         return self._broker_epoch(self._node_id)
 
     def _connect(self, fetcher: Fetcher) -> None:
-        address = self._address_of(fetcher.leader_id)
+        listener = self._settings.listener_name
+        address = self._image.address_of(fetcher.leader_id, listener) if self._image is not None else None
         if address is not None:
             fetcher.link.connect(address)
 

@@ -20,6 +20,7 @@ from raftlog.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
 )
+from raftlog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from raftlog.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 from raftlog.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from raftlog.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -101,6 +102,28 @@ async def test_a_feature_that_nobody_knows_is_refused(tmp_path: Path, version: i
         same = FeatureUpdateKey(feature="raftlog.metadata.version", max_version_level=1)
         answer = await world.call(ApiKey.UPDATE_FEATURES, UpdateFeaturesRequest(feature_updates=[same]), version)
         assert answer.error_code == ErrorCode.NONE
+
+
+@pytest.mark.parametrize(("version", "told"), [(3, False), (4, True)])
+async def test_clients_are_told_of_features_as_they_change(tmp_path: Path, version: int, told: bool) -> None:
+    async with AdminWorld(tmp_path) as world:
+        ask = ApiVersionsRequest(client_software_name="test", client_software_version="1")
+        before = await world.call(ApiKey.API_VERSIONS, ask, version)
+        supported = {each.name: (each.min_version, each.max_version) for each in before.supported_features}
+        # A range that begins with 0 is a broken answer to clients before v4.
+        newer = {"group.version": (0, 1), "transaction.version": (0, 2)}
+        assert supported == {"raftlog.metadata.version": (1, 1), **(newer if told else {})}
+        assert _finalized(before) == {"group.version": 1, "raftlog.metadata.version": 1, "transaction.version": 2}
+        lower = FeatureUpdateKey(feature="transaction.version", max_version_level=1, upgrade_type=2)
+        answer = await world.call(ApiKey.UPDATE_FEATURES, UpdateFeaturesRequest(feature_updates=[lower]), 2)
+        assert answer.error_code == ErrorCode.NONE
+        after = await world.call(ApiKey.API_VERSIONS, ask, version)
+        assert _finalized(after)["transaction.version"] == 1
+        assert after.finalized_features_epoch > before.finalized_features_epoch
+
+
+def _finalized(answer: ApiVersionsResponse) -> dict[str, int]:
+    return {each.name: each.max_version_level for each in answer.finalized_features}
 
 
 async def test_a_broker_that_is_down_is_forgotten(tmp_path: Path) -> None:

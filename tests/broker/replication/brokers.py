@@ -20,6 +20,7 @@ from raftlog.broker.config import BrokerConfig
 from raftlog.broker.core.fetch.session import FetchSessions
 from raftlog.broker.core.log.config import LogConfig
 from raftlog.broker.main import SystemClock
+from raftlog.broker.runtime.broker_requests import BrokerRequests
 from raftlog.broker.runtime.fetching import FetchService
 from raftlog.broker.runtime.partition import Partition
 from raftlog.broker.runtime.partition_manager import PartitionManager
@@ -121,6 +122,9 @@ class Broker:
             fetches=self.fetches,
             groups=cast(Any, None),
             timers=timers,
+            requests=BrokerRequests(
+                loop, timers, self.node_id, lambda broker: self.image.address_of(broker, "PLAINTEXT")
+            ),
         )
         self.server = Server(loop, ServerLimits(), Dispatcher(self.services, {}).dispatch)
         self.host, self.port = self.server.listen("127.0.0.1", self.port)

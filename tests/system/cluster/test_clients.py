@@ -165,5 +165,6 @@ class TestJava:
 
     def test_features_are_described(self, world: World) -> None:
         described = java.run("features", "--bootstrap-server", world.bootstrap, "describe")
-        (words,) = [line.split() for line in described.splitlines() if line.startswith("Feature: ")]
-        assert words[1] == "raftlog.metadata.version" and words[words.index("FinalizedVersionLevel:") + 1] == "1"
+        lines = [line.split() for line in described.splitlines() if line.startswith("Feature: ")]
+        levels = {words[1]: words[words.index("FinalizedVersionLevel:") + 1] for words in lines}
+        assert levels == {"group.version": "1", "raftlog.metadata.version": "1", "transaction.version": "2"}

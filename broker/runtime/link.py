@@ -20,7 +20,7 @@ from raftlog.wire.errors import RemoteProtocolError
 from raftlog.wire.headers import encode_request_header
 from raftlog.wire.schema import Message
 
-log = logging.getLogger("raftlog.replication")
+log = logging.getLogger("raftlog.link")
 
 _SIZE = Struct(">i")
 # Correlation id, no tags: brokers ask each other in flexible versions alone.
@@ -63,8 +63,9 @@ class _Connection(asyncio.Protocol):
 class Link:
     """A connection that comes back when it is lost.
 
-    `on_open()` is called when requests can be sent, `on_lost()` when those that were sent will not be answered.
-    `client_id` goes with each request.
+    `on_open()` is called when requests can be sent, `on_lost()` when those that were sent will not be answered,
+    `on_unreachable(wait_ms)` when connecting failed and will be tried again after `wait_ms`. `client_id` goes with
+    each request.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class Link:
         backoff: Backoff,
         on_open: Callable[[], None],
         on_lost: Callable[[], None],
+        on_unreachable: Callable[[int], None] | None = None,
     ) -> None:
         self._loop = loop
         self._name = name
@@ -83,6 +85,7 @@ class Link:
         self._backoff = backoff
         self._on_open = on_open
         self._on_lost = on_lost
+        self._on_unreachable = on_unreachable
         self._address: tuple[str, int] | None = None
         self._connection: _Connection | None = None
         self._transport: asyncio.WriteTransport | None = None
@@ -126,7 +129,7 @@ class Link:
             self._connecting.cancel()
             self._connecting = None
         if self._transport is not None:
-            log.debug("leader=%s connection closed: %s", self._name, reason)
+            log.debug("broker=%s connection closed: %s", self._name, reason)
             self._transport.abort()
             self._end()
 
@@ -144,9 +147,12 @@ class Link:
                 await self._loop.create_connection(lambda: connection, host, port)
         except (OSError, TimeoutError) as error:
             if self._backoff.failures == 0:
-                log.info("leader=%s at %s:%d cannot be reached: %s", self._name, host, port, error or "timed out")
+                log.info("broker=%s at %s:%d cannot be reached: %s", self._name, host, port, error or "timed out")
             self._connecting = None
-            self._retry = self._loop.call_later(self._backoff.next_ms() / 1000, self._begin)
+            wait_ms = self._backoff.next_ms()
+            self._retry = self._loop.call_later(wait_ms / 1000, self._begin)
+            if self._on_unreachable is not None:
+                self._on_unreachable(wait_ms)
         else:
             self._connecting = None
 
@@ -164,7 +170,7 @@ class Link:
         """The other end has closed it, or it broke."""
         if connection is not self._connection:
             return
-        log.info("leader=%s connection lost: %s", self._name, reason or "closed by the other end")
+        log.info("broker=%s connection lost: %s", self._name, reason or "closed by the other end")
         self._end()
         self._retry = self._loop.call_later(self._backoff.next_ms() / 1000, self._begin)
 
@@ -195,7 +201,7 @@ class Link:
     def give_up(self, reason: str) -> None:
         """The connection does not do: another one is made."""
         address = self._address
-        log.warning("leader=%s connection given up: %s", self._name, reason)
+        log.warning("broker=%s connection given up: %s", self._name, reason)
         self._drop(reason)
         if address is not None:
             self._retry = self._loop.call_later(self._backoff.next_ms() / 1000, self._begin)
