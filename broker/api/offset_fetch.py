@@ -1,7 +1,7 @@
 """OffsetFetch (key 9), v1 to v10: how far groups have come.
 
-All topics (KIP-88, v2), leader epochs (KIP-320, v5), no offsets that a transaction may still change (KIP-447, v7: there
-are none, but the flag is obeyed), several groups (KIP-709, v8), topic ids (KIP-848, v10).
+All topics (KIP-88, v2), leader epochs (KIP-320, v5), no offsets that a transaction may still change (KIP-447, v7),
+several groups (KIP-709, v8), topic ids (KIP-848, v10).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def handle(context: RequestContext, request: OffsetFetchRequest) -> None:
     def done(fetched: list[OffsetFetchResponseGroup]) -> None:
         context.respond(_response(version, fetched, request))
 
-    in_parts(groups, partial(_fetch, context), done)
+    in_parts(groups, partial(_fetch, context, require_stable=request.require_stable), done)
 
 
 def _distinct(groups: Sequence[OffsetFetchRequestGroup]) -> list[OffsetFetchRequestGroup]:
@@ -85,19 +85,23 @@ def _as_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
 
 
 def _fetch(
-    context: RequestContext, group: OffsetFetchRequestGroup, answer: Callable[[OffsetFetchResponseGroup], None]
+    context: RequestContext,
+    group: OffsetFetchRequestGroup,
+    answer: Callable[[OffsetFetchResponseGroup], None],
+    *,
+    require_stable: bool,
 ) -> None:
     by_id = context.api_version >= TOPIC_IDS_FROM
 
     def fetch(host: GroupHost) -> None:
         image = context.services.controller.image
         if group.topics is None:
-            fetched = fetch_all_offsets(host.shard, group.group_id, image)
+            fetched = fetch_all_offsets(host.shard, group.group_id, image, require_stable=require_stable)
             if by_id:
                 fetched = [topic for topic in fetched if topic.topic_id != ZERO_UUID]
         else:
             queries = [_query(topic, image, by_id=by_id) for topic in _distinct_topics(group.topics)]
-            fetched = fetch_offsets(host.shard, group.group_id, queries)
+            fetched = fetch_offsets(host.shard, group.group_id, queries, require_stable=require_stable)
         host.commit(Decision(_group_response(group.group_id, fetched), []), answer, refuse)
 
     def refuse(error: ErrorCode) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from raftlog.broker.core.coordinator.loading import CoordinatorLogReader
 from raftlog.broker.core.coordinator.shared import NEVER, Now
@@ -17,7 +17,8 @@ from raftlog.broker.core.log.results import AppendResult
 from raftlog.broker.runtime.delayed_operation import Mark
 from raftlog.broker.runtime.timer_wheel import TimedWait, TimerWheel
 from raftlog.wire.batch import Record, encode_batch
-from raftlog.wire.errors import ErrorCode
+from raftlog.wire.errors import ErrorCode, InvariantViolation
+from raftlog.wire.ids import ProducerEpoch, ProducerId
 
 log = logging.getLogger("raftlog.coordinator")
 
@@ -54,11 +55,18 @@ class CoordinatorPartition(Protocol):
     @property
     def log(self) -> CoordinatorLog: ...
 
-    def append(self, records: bytes, now_ms: int) -> AppendResult:
-        """Append one batch as leader."""
+    def append(self, records: bytes, now_ms: int, *, transaction_version: int = 0) -> AppendResult:
+        """Append one batch as leader; `transaction_version` is that of a transaction marker."""
 
     def wait(self, mark: Mark, offset: int, callback: Callable[[ErrorCode], None]) -> None:
         """Call back once the mark is at least `offset`, or with why it never will be."""
+
+
+class Producer(NamedTuple):
+    """Who writes in a transaction."""
+
+    producer_id: ProducerId
+    producer_epoch: ProducerEpoch
 
 
 R = TypeVar("R")
@@ -106,12 +114,16 @@ class CoordinatorHost(ABC, Generic[R]):
         """Key and value of a record; the value of a removal is None."""
 
     @abstractmethod
-    def decode(self, key: bytes, value: bytes) -> R | None:
+    def decode(self, key: bytes, value: bytes | None) -> R | None:
         """The record, or None when it is left alone. Raises UnreadableRecord, a ValueError."""
 
     @abstractmethod
     def replay(self, record: R) -> None:
         """Apply a record that is in the log. Only this changes what is durable of the state."""
+
+    def replay_pending(self, producer_id: ProducerId, record: R) -> None:
+        """Apply a record that is in the log as part of an open transaction."""
+        raise InvariantViolation(f"{self.name}: producer {producer_id} has written {record} in a transaction")
 
     @abstractmethod
     def restore(self) -> Iterator[None]:
@@ -131,29 +143,35 @@ class CoordinatorHost(ABC, Generic[R]):
 
     # ── writing ───────────────────────────────────────────────────────────────────────────────────────────
 
-    def write(self, records: Sequence[R], committed: Callable[[ErrorCode], None]) -> None:
+    def write(
+        self, records: Sequence[R], committed: Callable[[ErrorCode], None], producer: Producer | None = None
+    ) -> None:
         """Append and replay. `committed` hears when these records and all before them are, or what went wrong; without
         records it hears when all is committed that the state rests on. The error is the log's.
         """
-        error = self.append(records) if records else ErrorCode.NONE
+        error = self.append(records, producer) if records else ErrorCode.NONE
         if error is ErrorCode.NONE:
             self.on_committed(committed)
         else:
             committed(error)
 
-    def append(self, records: Sequence[R]) -> ErrorCode:
-        """Append and replay. With an error the first records may have been written, if they are many."""
+    def append(self, records: Sequence[R], producer: Producer | None = None) -> ErrorCode:
+        """Append and replay, as part of the transaction of `producer` if there is one. With an error the first records
+        may have been written, if they are many."""
         now_ms = self.now().wall_ms
         encoded = [self.encode(record) for record in records]
         first = 0
         for end in _batch_ends(encoded):
-            batch = encode_batch([Record(i, now_ms, key, value) for i, (key, value) in enumerate(encoded[first:end])])
+            batch = _encode(encoded[first:end], now_ms, producer)
             result = self.partition.append(batch, now_ms)
             if result.error is not ErrorCode.NONE:
                 self._log_failure(result, records[first])
                 return result.error
             for record in records[first:end]:
-                self.replay(record)
+                if producer is None:
+                    self.replay(record)
+                else:
+                    self.replay_pending(producer.producer_id, record)
             first = end
         self._logged = ErrorCode.NONE
         return ErrorCode.NONE
@@ -248,6 +266,12 @@ class CoordinatorHost(ABC, Generic[R]):
                 self.replay(record)
             if count % REPLAY_SLICE == REPLAY_SLICE - 1:
                 yield
+        for count, (producer_id, key, value_if_counts) in enumerate(reader.pending()):
+            record = self.decode(key, value_if_counts)
+            if record is not None:
+                self.replay_pending(producer_id, record)
+            if count % REPLAY_SLICE == REPLAY_SLICE - 1:
+                yield
         yield from self.restore()
         if left_alone:
             log.warning(
@@ -262,6 +286,20 @@ class CoordinatorHost(ABC, Generic[R]):
         self.is_loaded = True
         self._tell_all(ErrorCode.NONE)
         self.schedule()
+
+
+def _encode(encoded: Sequence[tuple[bytes, bytes | None]], now_ms: int, producer: Producer | None) -> bytes:
+    records = [Record(i, now_ms, key, value) for i, (key, value) in enumerate(encoded)]
+    if producer is None:
+        return encode_batch(records)
+    # Kafka's coordinators count no sequence either: each batch begins with 0.
+    return encode_batch(
+        records,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        base_sequence=0,
+        transactional=True,
+    )
 
 
 def _batch_ends(encoded: Sequence[tuple[bytes, bytes | None]]) -> Iterator[int]:

@@ -16,10 +16,12 @@ from raftlog.broker.core.group.member import MemoryBudget, Ticket
 from raftlog.broker.core.group.offsets import expire_group, forget_missing_topics, forget_topics
 from raftlog.broker.core.group.records import CoordinatorRecord, OffsetRecord, decode_record, encode_record
 from raftlog.broker.core.group.shard import GroupCoordinatorShard
-from raftlog.broker.runtime.coordinator_host import REPLAY_SLICE, CoordinatorHost, CoordinatorPartition
+from raftlog.broker.runtime.coordinator_host import REPLAY_SLICE, CoordinatorHost, CoordinatorPartition, Producer
 from raftlog.broker.runtime.timer_wheel import TimerWheel
 from raftlog.metadata.image import MetadataImage
+from raftlog.wire.control import TransactionMarker, encode_transaction_marker
 from raftlog.wire.errors import ErrorCode
+from raftlog.wire.ids import ProducerEpoch, ProducerId
 
 log = logging.getLogger("raftlog.groups")
 
@@ -63,6 +65,43 @@ class GroupHost(CoordinatorHost[CoordinatorRecord]):
         """Write what was decided, and answer when all that the decision rests on is committed."""
         self.write(decision.records, partial(_answer, decision.response, respond, refuse))
 
+    def commit_in_transaction(
+        self,
+        decision: Decision[D],
+        producer: Producer,
+        respond: Callable[[D], None],
+        refuse: Callable[[ErrorCode], None],
+    ) -> None:
+        """The same with records that count when the producer's transaction commits."""
+        self.write(decision.records, partial(_answer, decision.response, respond, refuse), producer)
+
+    def complete_transaction(
+        self,
+        producer_id: ProducerId,
+        producer_epoch: ProducerEpoch,
+        *,
+        committed: bool,
+        coordinator_epoch: int,
+        transaction_version: int,
+        respond: Callable[[ErrorCode], None],
+    ) -> None:
+        """Write the marker that ends a producer's transaction here: its offsets count from now on, or are gone.
+        `respond` hears when that is committed, or the log's error.
+        """
+        now_ms = self.now().wall_ms
+        batch = encode_transaction_marker(
+            TransactionMarker(committed, coordinator_epoch),
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            timestamp=now_ms,
+        )
+        result = self.partition.append(batch, now_ms, transaction_version=transaction_version)
+        if result.error is not ErrorCode.NONE:
+            respond(result.error)
+            return
+        self.shard.end_transaction(producer_id, committed=committed)
+        self.on_committed(respond)
+
     def take(self, event: Callable[[Ticket, Now], Effects], respond: Callable[[Any], None]) -> None:
         """Begin something that is answered by ticket, perhaps only after others have come."""
         self._last_ticket += 1
@@ -91,6 +130,10 @@ class GroupHost(CoordinatorHost[CoordinatorRecord]):
     def replay(self, record: CoordinatorRecord) -> None:
         """See CoordinatorHost."""
         self.shard.replay(record)
+
+    def replay_pending(self, producer_id: ProducerId, record: CoordinatorRecord) -> None:
+        """See CoordinatorHost."""
+        self.shard.replay_pending(producer_id, record)
 
     def restore(self) -> Iterator[None]:
         """See CoordinatorHost. Members have a session time-out to be heard."""

@@ -107,12 +107,21 @@ class Partition:
             self._appended(result)
         return result
 
-    def append(self, records: bytes, now_ms: int) -> AppendResult:
-        """Append for a coordinator of this broker: as with acks=all, enough replicas must be in sync."""
+    def append(self, records: bytes, now_ms: int, *, transaction_version: int = 0) -> AppendResult:
+        """Append for a coordinator of this broker: as with acks=all, enough replicas must be in sync.
+
+        `transaction_version` is that of a transaction marker (KIP-890).
+        """
         if self.error is not _NONE or self.isr_size < self.min_isr:
             error = self.error if self.error is not _NONE else ErrorCode.NOT_ENOUGH_REPLICAS
             return AppendResult.refused(error)
-        result = self.log.append_as_leader(records, self.leader_epoch, now_ms, origin=AppendOrigin.COORDINATOR)
+        result = self.log.append_as_leader(
+            records,
+            self.leader_epoch,
+            now_ms,
+            origin=AppendOrigin.COORDINATOR,
+            transaction_version=transaction_version,
+        )
         if result.error is _NONE:
             self._appended(result)
         return result

@@ -65,7 +65,7 @@ class PendingWrites(Generic[K, V]):
                 del self._by_key[key]
         return counted
 
-    def __contains__(self, key: K) -> bool:
+    def __contains__(self, key: object) -> bool:
         """Whether something is pending for the key."""
         return key in self._by_key
 

@@ -5,7 +5,7 @@ KIP-211, KIP-447, KIP-496, KIP-709, KIP-848 for the error codes, KIP-1106.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from raftlog.broker.core.coordinator.shared import Now
@@ -25,6 +25,7 @@ from raftlog.wire.errors import ErrorCode
 from raftlog.wire.ids import LeaderEpoch, Offset
 from raftlog.wire.messages.offset_commit import (
     OffsetCommitRequest,
+    OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
@@ -36,6 +37,7 @@ from raftlog.wire.messages.offset_delete import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
+from raftlog.wire.messages.txn_offset_commit import TxnOffsetCommitRequestPartition
 from raftlog.wire.schema import ZERO_UUID
 
 # From this version on topics are named by id only (KIP-848).
@@ -84,33 +86,36 @@ def commit_offsets(
         partitions = []
         for partition in topic.partitions:
             index = partition.partition_index
-            metadata = partition.committed_metadata or ""
             if found is None or not 0 <= index < count:
                 partitions.append(OffsetCommitResponsePartition(partition_index=index, error_code=missing))
                 continue
-            if len(metadata) > metadata_max:
+            if len(partition.committed_metadata or "") > metadata_max:
                 error = ErrorCode.OFFSET_METADATA_TOO_LARGE
             else:
                 error = ErrorCode.NONE
-                records.append(
-                    OffsetRecord(
-                        group_id,
-                        found.name,
-                        index,
-                        CommittedOffset(
-                            Offset(partition.committed_offset),
-                            LeaderEpoch(partition.committed_leader_epoch),
-                            metadata,
-                            now.wall_ms,
-                            expires_ms,
-                            # The form of record that has an expiry time has no room for the id.
-                            found.topic_id if expires_ms == NO_EXPIRY else ZERO_UUID,
-                        ),
-                    )
-                )
+                value = committed_offset(partition, found.topic_id, now, expires_ms)
+                records.append(OffsetRecord(group_id, found.name, index, value))
             partitions.append(OffsetCommitResponsePartition(partition_index=index, error_code=error))
         topics.append(OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions))
     return Decision(OffsetCommitResponse(topics=topics), records)
+
+
+def committed_offset(
+    partition: OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition,
+    topic_id: bytes,
+    now: Now,
+    expires_ms: int = NO_EXPIRY,
+) -> CommittedOffset:
+    """What is kept of one partition of a commit."""
+    return CommittedOffset(
+        Offset(partition.committed_offset),
+        LeaderEpoch(partition.committed_leader_epoch),
+        partition.committed_metadata or "",
+        now.wall_ms,
+        expires_ms,
+        # The form of record that has an expiry time has no room for the id.
+        topic_id if expires_ms == NO_EXPIRY else ZERO_UUID,
+    )
 
 
 def _find_topic(
@@ -169,9 +174,15 @@ class FetchedTopic(NamedTuple):
     partitions: list[FetchedOffset]
 
 
-def fetch_offsets(shard: GroupCoordinatorShard, group_id: str, queries: Iterable[TopicQuery]) -> list[FetchedTopic]:
-    """The committed offsets of the partitions asked for, in that order. A group that is not there has none."""
+def fetch_offsets(
+    shard: GroupCoordinatorShard, group_id: str, queries: Iterable[TopicQuery], *, require_stable: bool = False
+) -> list[FetchedTopic]:
+    """The committed offsets of the partitions asked for, in that order. A group that is not there has none.
+
+    With `require_stable`, one that an open transaction may change is UNSTABLE_OFFSET_COMMIT (KIP-447).
+    """
     group = shard.groups.get(group_id)
+    unstable = _unstable(group, require_stable=require_stable)
     fetched = []
     for name, topic_id, partitions in queries:
         if name is None:
@@ -179,18 +190,37 @@ def fetch_offsets(shard: GroupCoordinatorShard, group_id: str, queries: Iterable
             fetched.append(FetchedTopic("", topic_id, unknown))
             continue
         known = {} if group is None else group.offsets.of_topic(name)
-        fetched.append(FetchedTopic(name, topic_id, [_fetched(i, known.get(i), topic_id) for i in partitions]))
+        offsets = [
+            _no_offset(i, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+            if (name, i) in unstable
+            else _fetched(i, known.get(i), topic_id)
+            for i in partitions
+        ]
+        fetched.append(FetchedTopic(name, topic_id, offsets))
     return fetched
 
 
-def fetch_all_offsets(shard: GroupCoordinatorShard, group_id: str, image: MetadataImage) -> list[FetchedTopic]:
+def _unstable(group: Group | None, *, require_stable: bool) -> Container[tuple[str, int]]:
+    return group.offsets.pending if require_stable and group is not None else ()
+
+
+def fetch_all_offsets(
+    shard: GroupCoordinatorShard, group_id: str, image: MetadataImage, *, require_stable: bool = False
+) -> list[FetchedTopic]:
     """All that the group has committed. A topic that is not there any more has an id of zeros."""
     group = shard.groups.get(group_id)
+    unstable = _unstable(group, require_stable=require_stable)
     fetched = []
     for name, known in () if group is None else group.offsets.by_topic.items():
         topic = image.topics.get(name)
         topic_id = ZERO_UUID if topic is None else topic.topic_id
-        fetched.append(FetchedTopic(name, topic_id, [_fetched(i, known[i], topic_id) for i in known]))
+        offsets = [
+            _no_offset(i, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+            if (name, i) in unstable
+            else _fetched(i, known[i], topic_id)
+            for i in known
+        ]
+        fetched.append(FetchedTopic(name, topic_id, offsets))
     return fetched
 
 

@@ -14,6 +14,7 @@ from raftlog.broker.core.group.records import CoordinatorRecord, GroupRecord, Of
 from raftlog.broker.core.group.state import GroupState
 from raftlog.broker.core.group.timers import TimerQueue
 from raftlog.wire.errors import InvariantViolation
+from raftlog.wire.ids import ProducerId
 
 
 class GroupCoordinatorShard:
@@ -25,7 +26,7 @@ class GroupCoordinatorShard:
     was committed.
     """
 
-    __slots__ = ("config", "groups", "index", "memory", "timers")
+    __slots__ = ("_transactions", "config", "groups", "memory", "timers")
 
     def __init__(self, config: GroupConfig, memory: MemoryBudget) -> None:
         """`memory` counts the members of all shards of a broker."""
@@ -33,6 +34,8 @@ class GroupCoordinatorShard:
         self.groups: dict[str, Group] = {}
         self.memory = memory
         self.timers = TimerQueue()
+        # The groups in which a producer's open transaction has written.
+        self._transactions: dict[ProducerId, dict[str, None]] = {}
 
     def replay(self, record: CoordinatorRecord) -> None:
         """Apply a record that is in the log."""
@@ -48,6 +51,21 @@ class GroupCoordinatorShard:
                 self._replay_group(record)
             case _:
                 assert_never(record)
+
+    def replay_pending(self, producer_id: ProducerId, record: CoordinatorRecord) -> None:
+        """Apply a record of an open transaction; an offset without a value is one that was overtaken already."""
+        if not isinstance(record, OffsetRecord):
+            raise InvariantViolation(f"a transaction of producer {producer_id} has written {record}")
+        group_id, topic, partition, value = record
+        self._group_of_offsets(group_id).offsets.pending.write(producer_id, (topic, partition), value)
+        self._transactions.setdefault(producer_id, {})[group_id] = None
+
+    def end_transaction(self, producer_id: ProducerId, *, committed: bool) -> None:
+        """The marker of a transaction is in the log: its offsets count from now on, or are gone."""
+        for group_id in self._transactions.pop(producer_id, ()):
+            group = self.groups.get(group_id)
+            if group is not None:
+                group.offsets.end_transaction(producer_id, committed=committed)
 
     def _replay_group(self, record: GroupRecord) -> None:
         group = self.make_classic(record.group_id)
@@ -102,6 +120,8 @@ class GroupCoordinatorShard:
             assert group.group_id == group_id
             group.offsets.check_invariants()
             group.check_invariants()
+            for producer_id in group.offsets.pending.producers():
+                assert group_id in self._transactions.get(producer_id, ()), f"{group_id}: {producer_id} never ends"
         for group in self.classic_groups():
             group_id = group.group_id
             for member in group.members.values():

@@ -70,7 +70,7 @@ class MemoryPartition:
         self.appends = 0
         self._waiters: list[tuple[int, Callable[[ErrorCode], None]]] = []
 
-    def append(self, records: bytes, now_ms: int) -> AppendResult:
+    def append(self, records: bytes, now_ms: int, *, transaction_version: int = 0) -> AppendResult:
         self.appends += 1
         if self.refuses is not ErrorCode.NONE:
             return AppendResult.refused(self.refuses, "as the test wants it", log_start_offset=0)

@@ -14,6 +14,8 @@ from raftlog.broker.core.group.records import (
 )
 from raftlog.wire.batch import CorruptRecord, Record, encode_batch
 from raftlog.wire.compression import Compression
+from raftlog.wire.control import TransactionMarker, encode_transaction_marker
+from raftlog.wire.ids import Offset
 
 
 def batches(*records: CoordinatorRecord, start: int = 0, **options: object) -> bytes:
@@ -50,11 +52,30 @@ def test_a_batch_that_is_cut_short_is_left_for_the_next_read() -> None:
     assert reader.next_offset == 2
 
 
-def test_a_log_with_transactional_commits_or_without_keys_is_refused() -> None:
-    with pytest.raises(UnreadableRecord, match="transaction"):
-        record = OffsetRecord("g", "t", 0, None)
-        batch = batches(record, producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
-        CoordinatorLogReader(0).feed(batch)
+def test_records_of_a_transaction_count_when_its_marker_comes() -> None:
+    def commit(offset: int, start: int, **options: object) -> bytes:
+        record = OffsetRecord("g", "t", 0, CommittedOffset(Offset(offset)))
+        return batches(record, start=start, **options)
+
+    def marker(start: int, *, committed: bool) -> bytes:
+        return encode_transaction_marker(
+            TransactionMarker(committed, 0), producer_id=1, producer_epoch=0, timestamp=1_000, base_offset=start
+        )
+
+    transaction = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 0, "transactional": True}
+    reader = CoordinatorLogReader(0)
+    reader.feed(commit(1, 0) + commit(2, 1, **transaction))
+    ((producer_id, key, value),) = reader.pending()
+    assert producer_id == 1 and decode_record(key, value) == OffsetRecord("g", "t", 0, CommittedOffset(Offset(2)))
+    reader.feed(marker(2, committed=True))
+    packed = commit(3, 3, compression=Compression.GZIP, **transaction)
+    reader.feed(packed + marker(4, committed=False))
+    assert survivors(reader) == [OffsetRecord("g", "t", 0, CommittedOffset(Offset(2)))]
+    assert list(reader.pending()) == []
+    assert (reader.next_offset, reader.records_read) == (5, 3)
+
+
+def test_a_log_without_keys_is_refused() -> None:
     with pytest.raises(UnreadableRecord, match="without a key"):
         CoordinatorLogReader(0).feed(encode_batch([Record(0, 0, None, b"x")]))
     with pytest.raises(CorruptRecord):

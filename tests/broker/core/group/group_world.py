@@ -20,6 +20,7 @@ from raftlog.broker.core.group.shard import GroupCoordinatorShard
 from raftlog.broker.core.group.state import GroupState
 from raftlog.broker.core.group.sync import heartbeat, sync
 from raftlog.wire.errors import ErrorCode
+from raftlog.wire.ids import ProducerId
 from raftlog.wire.messages.heartbeat import HeartbeatRequest
 from raftlog.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from raftlog.wire.messages.leave_group import LeaveGroupResponse, MemberIdentity
@@ -61,7 +62,9 @@ class World:
 
     # --- the shell's part
 
-    def append(self, records: list[CoordinatorRecord] | tuple[CoordinatorRecord, ...]) -> ErrorCode:
+    def append(
+        self, records: list[CoordinatorRecord] | tuple[CoordinatorRecord, ...], producer: ProducerId | None = None
+    ) -> ErrorCode:
         if self.append_error is not ErrorCode.NONE:
             return self.append_error
         for record in records:
@@ -69,7 +72,10 @@ class World:
             self.log.append((key, value))
             decoded = decode_record(key, value)
             assert decoded == record
-            self.shard.replay(decoded)
+            if producer is None:
+                self.shard.replay(decoded)
+            else:
+                self.shard.replay_pending(producer, decoded)
         return ErrorCode.NONE
 
     def execute(self, effects: Effects) -> None:
