@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from raftlog.metadata.broker_configs import REPLICA_SELECTORS, SUPPORTED_BROKER_CONFIGS
 from raftlog.metadata.config_definition import InvalidConfig, Value
 from raftlog.metadata.configs import ConfigResolver, broker_definition
+from raftlog.metadata.group_configs import GROUP_CONFIGS, broker_synonym, limits_of
 from raftlog.metadata.image import MetadataImage
 from raftlog.metadata.records import Endpoint
 
@@ -69,6 +70,7 @@ class BrokerConfig(Mapping[str, Any]):
             self._read_listeners,
             self._read_voters,
             self._read_times,
+            self._read_groups,
             self._read_replica_selector,
         )
         for step in steps:
@@ -188,6 +190,17 @@ class BrokerConfig(Mapping[str, Any]):
                     " controller.quorum.voters: raftlog asks nobody who is in the quorum, so name all its nodes in"
                     " controller.quorum.voters (or --peers) and leave this setting out"
                 )
+
+    def _read_groups(self) -> None:
+        for name in GROUP_CONFIGS:
+            lowest, highest = limits_of(name)
+            own = broker_synonym(name)
+            for larger, smaller in ((highest, lowest), (own, lowest), (highest, own)):
+                if self[larger] < self[smaller]:
+                    raise InvalidConfig(f"{larger} must be greater than or equal to {smaller}")
+        session, heartbeat = "group.consumer.session.timeout.ms", "group.consumer.heartbeat.interval.ms"
+        if self[heartbeat] >= self[session]:
+            raise InvalidConfig(f"{heartbeat} must be less than {session}")
 
     def _read_times(self) -> None:
         heartbeat, session = self["broker.heartbeat.interval.ms"], self["broker.session.timeout.ms"]

@@ -23,6 +23,7 @@ from raftlog.metadata.config_definition import (
     between_or,
     elements_of,
     one_of,
+    one_of_any_case,
 )
 from raftlog.metadata.topic_configs import COMPRESSION_TYPES
 
@@ -382,7 +383,60 @@ _GROUPS = (
     ),
     _fixed("group.min.session.timeout.ms", _INT, 6000, None, "The shortest session time-out of a member."),
     _fixed("group.max.session.timeout.ms", _INT, 1_800_000, None, "The longest session time-out of a member."),
-    _fixed("group.max.size", _INT, INT_MAX, at_least(1), "How many members a group has at most."),
+    _fixed("group.max.size", _INT, INT_MAX, at_least(1), "How many members a classic group has at most."),
+    _fixed(
+        "group.consumer.session.timeout.ms", _INT, 45_000, at_least(1),
+        "After how long without a heartbeat a member of a consumer group is gone. Groups may have their own.",
+    ),
+    _fixed(
+        "group.consumer.min.session.timeout.ms", _INT, 45_000, at_least(1),
+        "The shortest session time-out that a consumer group may be given.",
+    ),
+    _fixed(
+        "group.consumer.max.session.timeout.ms", _INT, 60_000, at_least(1),
+        "The longest session time-out that a consumer group may be given.",
+    ),
+    _fixed(
+        "group.consumer.heartbeat.interval.ms", _INT, 5000, at_least(1),
+        "How often the members of a consumer group are told to send heartbeats. Groups may have their own.",
+    ),
+    _fixed(
+        "group.consumer.min.heartbeat.interval.ms", _INT, 5000, at_least(1),
+        "The shortest heartbeat interval that a consumer group may be given.",
+    ),
+    _fixed(
+        "group.consumer.max.heartbeat.interval.ms", _INT, 15_000, at_least(1),
+        "The longest heartbeat interval that a consumer group may be given.",
+    ),
+    _dynamic(
+        "group.consumer.assignment.interval.ms", _INT, 1000, at_least(0),
+        "How long a consumer group goes without a new assignment after one. Groups may have their own.",
+    ),
+    _fixed(
+        "group.consumer.min.assignment.interval.ms", _INT, 0, at_least(0),
+        "The shortest assignment interval that a consumer group may be given.",
+    ),
+    _fixed(
+        "group.consumer.max.assignment.interval.ms", _INT, 15_000, at_least(0),
+        "The longest assignment interval that a consumer group may be given.",
+    ),
+    _fixed(
+        "group.consumer.max.size", _INT, INT_MAX, at_least(1), "How many members a consumer group has at most.",
+    ),
+    _fixed(
+        "group.consumer.assignors", _LIST, ("uniform", "range"),
+        elements_of("uniform", "range")._replace(description=""),
+        "The assignors that members of consumer groups can ask for; the first one serves those that ask for none.",
+    ),
+    _fixed(
+        "group.consumer.migration.policy", _STRING, "bidirectional",
+        one_of_any_case("DISABLED", "DOWNGRADE", "UPGRADE", "BIDIRECTIONAL"),
+        "Which way a group changes its protocol while its members are replaced: upgrade is from classic to consumer.",
+    ),
+    _fixed(
+        "group.consumer.regex.refresh.interval.ms", _INT, 600_000, at_least(10_000),
+        "How often it is looked up which topics match the regular expressions of a consumer group, at least.",
+    ),
     _fixed(
         "offset.metadata.max.bytes", _INT, 4096, None, "The longest text that may go with a committed offset.",
     ),

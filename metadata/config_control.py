@@ -1,4 +1,5 @@
-"""Decisions about settings: AlterConfigs and IncrementalAlterConfigs for topics, brokers and all brokers together.
+"""Decisions about settings: AlterConfigs and IncrementalAlterConfigs for topics, groups, brokers and all brokers
+together.
 
 What values are allowed is in `configs`.
 """
@@ -25,6 +26,7 @@ from raftlog.metadata.configs import (
     check_topic_configs,
 )
 from raftlog.metadata.decision import Decision, Environment
+from raftlog.metadata.group_configs import GROUP_CONFIGS, check_group_configs
 from raftlog.metadata.image import MetadataImage
 from raftlog.metadata.records import NO_LEADER, ConfigRecord, PartitionChangeRecord, Record, ResourceType
 from raftlog.metadata.topic_control import Refused
@@ -101,7 +103,7 @@ def _alter_resource(image: MetadataImage, resource: AlterResource, environment: 
             wanted.pop(change.name, None)
         else:
             wanted[change.name] = value
-    _check_values(kind, wanted, named)
+    _check_values(image, kind, wanted, named, environment)
     if kind is ResourceType.BROKER:
         _check_broker_configs(resource.name, current, wanted, named)
     changes: dict[str, str | None] = {name: None for name in current if name not in wanted}
@@ -127,8 +129,12 @@ def _check_resource(image: MetadataImage, resource: AlterResource) -> ResourceTy
             return ResourceType.BROKER
         case ResourceType.BROKER_LOGGER:
             message = "raftlog's log levels are set when a broker starts, not by this request"
-        case ResourceType.CLIENT_METRICS | ResourceType.GROUP:
-            message = f"raftlog has no configs for resources of type {ResourceType(resource.resource_type).name} yet"
+        case ResourceType.GROUP:
+            if not name:
+                raise Refused(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
+            return ResourceType.GROUP
+        case ResourceType.CLIENT_METRICS:
+            message = "raftlog has no configs for resources of type CLIENT_METRICS yet"
         case _:
             message = f"Unknown resource type {resource.resource_type}"
     raise Refused(ErrorCode.INVALID_REQUEST, message)
@@ -160,7 +166,8 @@ def _changed_value(
             raise Refused(ErrorCode.INVALID_REQUEST, f"Unknown operation type {change.operation}")
     if change.operation == ConfigOperation.SET:
         return change.value
-    definition = (TOPIC_CONFIGS if kind is ResourceType.TOPIC else SUPPORTED_BROKER_CONFIGS).get(change.name)
+    definitions = {ResourceType.TOPIC: TOPIC_CONFIGS, ResourceType.GROUP: GROUP_CONFIGS}
+    definition = definitions.get(kind, SUPPORTED_BROKER_CONFIGS).get(change.name)
     operation = ConfigOperation(change.operation).name
     if definition is None or definition.type is not ConfigType.LIST:
         message = f"Can't {operation} to key {change.name} because its type is not LIST."
@@ -202,14 +209,18 @@ def _check_broker_configs(name: str, current: Mapping[str, str], wanted: Mapping
     raise Refused(ErrorCode.INVALID_CONFIG, message)
 
 
-def _check_values(kind: ResourceType, wanted: Mapping[str, str], named: set[str]) -> None:
+def _check_values(
+    image: MetadataImage, kind: ResourceType, wanted: Mapping[str, str], named: set[str], environment: Environment
+) -> None:
     try:
         if kind is ResourceType.TOPIC:
             check_topic_configs(wanted)
+        elif kind is ResourceType.GROUP:
+            check_group_configs(wanted, lambda name: environment.resolver.broker_value(image, name))
         else:
             # Only what is asked for now: a value that an older version accepted must not block every change.
             check_dynamic_broker_configs({name: value for name, value in wanted.items() if name in named})
     except InvalidConfig as error:
         # Kafka's brokers check their own settings before the controller does, with another code.
-        code = ErrorCode.INVALID_CONFIG if kind is ResourceType.TOPIC else ErrorCode.INVALID_REQUEST
+        code = ErrorCode.INVALID_REQUEST if kind is ResourceType.BROKER else ErrorCode.INVALID_CONFIG
         raise Refused(code, str(error)) from error

@@ -211,6 +211,16 @@ def one_of(*choices: str) -> Validator:
     return Validator(check, f"[{', '.join(choices)}]")
 
 
+def one_of_any_case(*choices: str) -> Validator:
+    """A text among these, in capitals or not."""
+
+    def check(value: Value) -> str | None:
+        known = isinstance(value, str) and value.upper() in choices
+        return None if known else f"String must be one of (case insensitive): {', '.join(choices)}"
+
+    return Validator(check, f"(case insensitive) [{', '.join(choices)}]")
+
+
 def elements_of(*choices: str) -> Validator:
     """A list whose elements are all among these."""
     return one_of(*choices)._replace(by_element=True)

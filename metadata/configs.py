@@ -23,6 +23,12 @@ from raftlog.metadata.config_definition import (
     nearest,
     value_text,
 )
+from raftlog.metadata.group_configs import (
+    GROUP_CONFIGS,
+    ConsumerGroupSettings,
+    broker_synonym,
+    consumer_group_settings,
+)
 from raftlog.metadata.image import EMPTY_CONFIGS, MetadataImage
 from raftlog.metadata.records import ResourceType
 from raftlog.metadata.topic_configs import SYNONYMS, TOPIC_CONFIGS, Synonym, check_together
@@ -54,13 +60,15 @@ MIN_ISR = "min.insync.replicas"
 
 
 class ConfigSource(IntEnum):
-    """Where a value was set, with the codes that DescribeConfigs tells; smaller numbers win."""
+    """Where a value was set, with the codes that DescribeConfigs tells; smaller numbers win, but that a
+    group's own are before all brokers'."""
 
     TOPIC = 1
     BROKER = 2
     DEFAULT_BROKER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
+    GROUP = 8
 
 
 class ConfigSynonym(NamedTuple):
@@ -139,6 +147,8 @@ class ConfigResolver:
         self._static = static
         self._shared_from: tuple[Mapping[str, str], Mapping[str, str]] | None = None
         self._shared: Mapping[str, Value] = EMPTY_CONFIGS
+        self._groups_from: tuple[Mapping[str, str], Mapping[str, str]] = (EMPTY_CONFIGS, EMPTY_CONFIGS)
+        self._groups: ConsumerGroupSettings | None = None
 
     # -- values ----------------------------------------------------------------------------------
 
@@ -163,6 +173,18 @@ class ConfigResolver:
         for synonym in self._broker_levels(image, name, self._broker_id):
             return None if synonym.value is None else SUPPORTED_BROKER_CONFIGS[name].read(synonym.value)
         return None
+
+    def group_settings(self, image: MetadataImage, group_id: str) -> ConsumerGroupSettings:
+        """A consumer group's settings; groups without overrides get one and the same value until brokers' change."""
+        overrides = image.configs_of(ResourceType.GROUP, group_id)
+        if overrides:
+            return consumer_group_settings(overrides, lambda name: self.broker_value(image, name))
+        own = image.configs_of(ResourceType.BROKER, str(self._broker_id))
+        everybody = image.configs_of(ResourceType.BROKER, DEFAULT_BROKER)
+        if self._groups is None or self._groups_from[0] is not own or self._groups_from[1] is not everybody:
+            self._groups = consumer_group_settings(overrides, lambda name: self.broker_value(image, name))
+            self._groups_from = (own, everybody)
+        return self._groups
 
     def dynamic_broker_configs(self, image: MetadataImage) -> Mapping[str, str]:
         """What was set for this broker or for all of them while they ran, but for what only a newer version knows."""
@@ -203,6 +225,24 @@ class ConfigResolver:
             value = text if text is not None else value_text(self._topic_defaults(image)[name])
             source = places[0].source if places else ConfigSource.DEFAULT
             yield ConfigEntry(definition, name, value, source, is_read_only=False, synonyms=tuple(places))
+
+    def describe_group(self, image: MetadataImage, group_id: str) -> Iterator[ConfigEntry]:
+        """Every setting of a group, whether there is such a group or not."""
+        overrides = image.configs_of(ResourceType.GROUP, group_id)
+        for name, definition in GROUP_CONFIGS.items():
+            places = list(self._broker_levels(image, broker_synonym(name), self._broker_id))
+            text = overrides.get(name)
+            if text is not None:
+                places.insert(0, ConfigSynonym(name, _as_read(definition, text), ConfigSource.GROUP))
+            first = places[0]
+            yield ConfigEntry(
+                definition,
+                name,
+                _as_read(definition, first.value),
+                first.source,
+                is_read_only=False,
+                synonyms=tuple(places),
+            )
 
     def describe_broker(self, image: MetadataImage) -> Iterator[ConfigEntry]:
         """Every supported setting of this broker, and others that were set while it ran."""

@@ -190,18 +190,6 @@ _STREAMS_GROUPS: tuple[_Row, ...] = (
 )  # fmt: skip
 
 _CONSUMER_GROUPS: tuple[_Row, ...] = (
-    ("group.consumer.assignment.interval.ms", _INT, 1000),
-    ("group.consumer.assignors", _LIST, ("uniform", "range")),
-    ("group.consumer.heartbeat.interval.ms", _INT, 5000),
-    ("group.consumer.max.assignment.interval.ms", _INT, 15000),
-    ("group.consumer.max.heartbeat.interval.ms", _INT, 15000),
-    ("group.consumer.max.session.timeout.ms", _INT, 60000),
-    ("group.consumer.max.size", _INT, INT_MAX),
-    ("group.consumer.migration.policy", _STRING, "bidirectional"),
-    ("group.consumer.min.assignment.interval.ms", _INT, 0),
-    ("group.consumer.min.heartbeat.interval.ms", _INT, 5000),
-    ("group.consumer.min.session.timeout.ms", _INT, 45000),
-    ("group.consumer.session.timeout.ms", _INT, 45000),
     ("group.coordinator.append.linger.ms", _INT, -1),
     ("group.coordinator.cached.buffer.max.bytes", _INT, 1_048_588),
     ("group.coordinator.rebalance.protocols", _LIST, ("classic", "consumer", "streams")),
@@ -371,7 +359,6 @@ _CHANGED_AT_RUN_TIME = frozenset(
     {
         "background.threads",
         "follower.fetch.last.tiered.offset.enable",
-        "group.consumer.assignment.interval.ms",
         "group.coordinator.cached.buffer.max.bytes",
         "group.share.assignment.interval.ms",
         "group.streams.assignment.interval.ms",

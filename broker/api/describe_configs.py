@@ -1,7 +1,7 @@
 """DescribeConfigs (key 32), v1 to v4.
 
-Settings of topics, of this broker, and of all brokers together, with synonyms and sources (KIP-226), types and
-documentation (KIP-569, v3). Settings that raftlog does not support are not among a broker's settings.
+Settings of topics, of groups, of this broker, and of all brokers together, with synonyms and sources (KIP-226), types
+and documentation (KIP-569, v3). Settings that raftlog does not support are not among a broker's settings.
 """
 
 from __future__ import annotations
@@ -81,7 +81,11 @@ def _entries(context: RequestContext, resource_type: int, name: str) -> Answer:
                 ErrorCode.INVALID_REQUEST,
                 f"Unexpected broker id, expected {own} or empty string, but received {name}",
             )
-        case ResourceType.GROUP | ResourceType.CLIENT_METRICS:
+        case ResourceType.GROUP if not name:
+            return ErrorCode.INVALID_REQUEST, "Group name must not be empty"
+        case ResourceType.GROUP:
+            return resolver.describe_group(image, name)
+        case ResourceType.CLIENT_METRICS:
             return iter(())  # nothing can be set on them yet
         case ResourceType.BROKER_LOGGER:
             return ErrorCode.INVALID_REQUEST, "raftlog's log levels are set when a broker starts, not by this request"

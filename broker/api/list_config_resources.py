@@ -1,7 +1,7 @@
 """ListConfigResources (key 74), v0 to v1.
 
 v0 lists client metrics subscriptions (KIP-714), of which there are none; v1 lists resources of every type that may
-carry settings (KIP-1142).
+carry settings (KIP-1142), of groups those that have some.
 """
 
 from __future__ import annotations
@@ -51,5 +51,7 @@ def _names(image: MetadataImage, resource_type: int) -> Iterable[str]:
             return sorted(image.topics)
         case ResourceType.BROKER | ResourceType.BROKER_LOGGER:
             return [str(broker_id) for broker_id in sorted(image.brokers)]
+        case ResourceType.GROUP:
+            return sorted(name for kind, name in image.configs if kind is ResourceType.GROUP)
         case _:
             return ()

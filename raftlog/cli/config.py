@@ -1,4 +1,4 @@
-"""`raftlog config`: the settings of a topic or of a broker, where they come from, and changing them."""
+"""`raftlog config`: the settings of a topic, a group or a broker, where they come from, and changing them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from raftlog.client import admin
 from raftlog.client.router import Client
 from raftlog.wire.errors import ErrorCode
 
-VERBS = Verbs("config", "Settings of topics and brokers.")
+VERBS = Verbs("config", "Settings of topics, groups and brokers.")
 VERBS.add("list", "show settings and where they come from")
 VERBS.add("set", "change settings while the broker runs")
 VERBS.add("unset", "take settings back to their default")
@@ -27,6 +27,7 @@ def verb_parser(verb: str, description: str, epilog: str) -> Parser:
     parser = Parser(prog=f"raftlog config {verb}", description=description, epilog="example:\n  " + epilog)
     of = parser.add_mutually_exclusive_group(required=True)
     of.add_argument("--topic", metavar="NAME", help="a topic's settings")
+    of.add_argument("--group", metavar="ID", help="a consumer group's settings, whether it is there yet or not")
     of.add_argument("--broker", metavar="ID", help="a broker's settings; `default` for all brokers")
     add_json(parser)
     add_connection(parser)
@@ -37,6 +38,8 @@ def resource(client: Client, options: argparse.Namespace) -> tuple[admin.Resourc
     if options.topic is not None:
         find_topic(client, options.topic)
         return admin.ResourceType.TOPIC, options.topic
+    if options.group is not None:
+        return admin.ResourceType.GROUP, options.group
     if options.broker == "default":
         return admin.ResourceType.BROKER, ""
     if not options.broker.isdecimal():

@@ -103,6 +103,10 @@ def test_listeners_are_read() -> None:
         ({"controller_quorum_voters": "1@h:1,2@h:1"}, "has the address h:1 twice"),
         ({"controller_quorum_voters": "1@h:9092", "listeners": "PLAINTEXT://h:9092"}, "need a port of their own"),
         ({"broker_session_timeout_ms": "500"}, "has to have room for two heartbeats"),
+        ({"group_consumer_max_session_timeout_ms": "1"}, "max.session.timeout.ms must be greater than or"),
+        ({"group_consumer_session_timeout_ms": "1"}, "or equal to group.consumer.min.session.timeout.ms"),
+        ({"group_consumer_heartbeat_interval_ms": "20000"}, "to group.consumer.heartbeat.interval.ms"),
+        ({"group_consumer_min_assignment_interval_ms": "2000"}, "to group.consumer.min.assignment.interval.ms"),
         ({"controller_quorum_voters": "h:1"}, "expected id@host:port"),
     ],
 )  # fmt: skip

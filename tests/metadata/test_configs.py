@@ -60,8 +60,10 @@ def test_every_topic_setting_of_kafka_is_there_with_its_type_default_and_conditi
 def test_every_broker_setting_of_kafka_is_supported_or_refused_by_name() -> None:
     kafka = reference("broker-configs.json")
     assert not set(SUPPORTED_BROKER_CONFIGS) & set(UNSUPPORTED_BROKER_CONFIGS)
-    # Kafka has the rates of throttled replication as dynamic settings only, and leaves them out of its list.
+    # Kafka has the rates of throttled replication as dynamic settings only, and leaves them out of its list, and one
+    # of groups as an internal setting.
     own = {name for name in SUPPORTED_BROKER_CONFIGS if name.startswith("raftlog.") or name.endswith(".throttled.rate")}
+    own.add("group.consumer.regex.refresh.interval.ms")
     assert set(SUPPORTED_BROKER_CONFIGS) - own | set(UNSUPPORTED_BROKER_CONFIGS) == set(kafka)
     for name, entry in kafka.items():
         definition = broker_definition(name)
@@ -363,7 +365,7 @@ def test_a_resource_named_twice_is_refused_both_times_and_the_others_are_altered
         (BROKER, "01", ("log.retention.ms", SET, "1"), ErrorCode.INVALID_REQUEST, "must be an integer"),
         (BROKER, "²", ("log.retention.ms", SET, "1"), ErrorCode.INVALID_REQUEST, "must be an integer"),
         (ResourceType.BROKER_LOGGER, "1", ("a", SET, "DEBUG"), ErrorCode.INVALID_REQUEST, "log levels"),
-        (ResourceType.GROUP, "g", ("a", SET, "1"), ErrorCode.INVALID_REQUEST, "GROUP"),
+        (ResourceType.CLIENT_METRICS, "m", ("a", SET, "1"), ErrorCode.INVALID_REQUEST, "CLIENT_METRICS"),
         (99, "g", ("a", SET, "1"), ErrorCode.INVALID_REQUEST, "Unknown resource type 99"),
     ],
 )

@@ -104,7 +104,8 @@ async def test_only_the_keys_asked_for_come_back_and_synonyms_only_on_request(tm
         (BROKER, "7", ErrorCode.INVALID_REQUEST),
         (BROKER, "x", ErrorCode.INVALID_REQUEST),
         (ResourceType.BROKER_LOGGER, "1", ErrorCode.INVALID_REQUEST),
-        (ResourceType.GROUP, "g", ErrorCode.NONE),
+        (ResourceType.GROUP, "", ErrorCode.INVALID_REQUEST),
+        (ResourceType.CLIENT_METRICS, "m", ErrorCode.NONE),
         (99, "x", ErrorCode.INVALID_REQUEST),
     ],
 )
@@ -115,6 +116,17 @@ async def test_resources_that_cannot_be_described_say_so(
         (result,) = (await world.call(ApiKey.DESCRIBE_CONFIGS, describe((kind, name)), 4)).results
         assert result.error_code == error and result.configs == []
         assert (result.resource_type, result.resource_name) == (kind, name)
+
+
+async def test_a_groups_settings_are_described_whether_there_is_such_a_group_or_not(tmp_path: Path) -> None:
+    async with AdminWorld(tmp_path) as world:
+        await set_incrementally(world, ResourceType.GROUP, "g", consumer_heartbeat_interval_ms="6000")
+        (result,) = (await world.call(ApiKey.DESCRIBE_CONFIGS, describe((ResourceType.GROUP, "g")), 4)).results
+        assert {each.name: (each.value, each.config_source, each.read_only) for each in result.configs} == {
+            "consumer.assignment.interval.ms": ("1000", ConfigSource.DEFAULT, False),
+            "consumer.heartbeat.interval.ms": ("6000", ConfigSource.GROUP, False),
+            "consumer.session.timeout.ms": ("45000", ConfigSource.DEFAULT, False),
+        }
 
 
 async def test_a_resource_is_described_once_for_each_set_of_keys_that_is_asked_for(tmp_path: Path) -> None:
@@ -194,6 +206,9 @@ async def test_resources_with_settings_are_listed(tmp_path: Path) -> None:
         assert await listed(0) == []
         assert await listed(1, TOPIC) == [(TOPIC, "a"), (TOPIC, "b")]
         assert await listed(1) == [(TOPIC, "a"), (TOPIC, "b"), (BROKER, "1"), (ResourceType.BROKER_LOGGER, "1")]
+        await set_incrementally(world, ResourceType.GROUP, "g", consumer_session_timeout_ms="50000")
+        assert await listed(1, ResourceType.GROUP) == [(ResourceType.GROUP, "g")]
+        assert await listed(0) == []
         unknown = ListConfigResourcesRequest(resource_types=[99])
         response = await world.call(ApiKey.LIST_CONFIG_RESOURCES, unknown, 1)
         assert response.error_code == ErrorCode.UNSUPPORTED_VERSION

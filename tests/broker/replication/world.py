@@ -189,9 +189,7 @@ class Node:
         follower = leadership.follower(fetch.replica, fetch.broker_epoch)
         if isinstance(follower, ErrorCode):
             return Answer(follower)
-        out_of_range = Answer(
-            ErrorCode.OFFSET_OUT_OF_RANGE, log_start=log.log_start_offset, log_end=log.log_end_offset
-        )
+        out_of_range = Answer(ErrorCode.OFFSET_OUT_OF_RANGE, log_start=log.log_start_offset, log_end=log.log_end_offset)
         if fetch.last_epoch >= 0:
             epoch, end = log.end_offset_for_epoch(fetch.last_epoch)
             if epoch == UNDEFINED or fetch.offset < log.log_start_offset:

@@ -131,6 +131,16 @@ def test_settings_are_listed_with_where_they_come_from(on_broker: Run, topic: st
     assert "777000" not in on_broker("config", "list", "--topic", topic, "--all").out
 
 
+def test_a_groups_settings_are_set_before_there_is_such_a_group(on_broker: Run) -> None:
+    session = "consumer.session.timeout.ms"
+    assert on_broker("config", "set", "--group", "later", f"{session}=50000").out == f"{session} is 50000\n"
+    (listed,) = on_broker("config", "list", "--group", "later", "--json").json["configs"]
+    assert (listed["name"], listed["value"], listed["source"]) == (session, "50000", "group")
+    assert on_broker("config", "set", "--group", "later", f"{session}=1").code == 1
+    assert on_broker("config", "unset", "--group", "later", "consumer.session.timeout").code == 1
+    assert on_broker("config", "unset", "--group", "later", session).code == 0
+
+
 def test_a_brokers_settings_are_asked_from_that_broker(on_broker: Run) -> None:
     names = [each["name"] for each in on_broker("config", "list", "--broker", "1", "--all", "--json").json["configs"]]
     assert "log.retention.ms" in names
