@@ -229,19 +229,21 @@ class _Run:
         for segment, end in segments:
             if end <= start or segment.base_offset >= found.end_offset:
                 continue
-            has_room = yield from self._map_segment(segment, offsets, transactions, start)
+            has_room = yield from self._map_segment(segment, end, offsets, transactions, start)
             if not has_room:
                 return
             # Compaction may have taken what was at the end of the segment.
             offsets.latest_offset = max(offsets.latest_offset, end - 1)
 
     def _map_segment(
-        self, segment: Segment, offsets: OffsetMap, transactions: CleanedTransactions, start: int
+        self, segment: Segment, end: int, offsets: OffsetMap, transactions: CleanedTransactions, start: int
     ) -> Generator[Step, None, bool]:
-        """Take the keys of one segment from `start` on into the map; False if it is full."""
+        """Take the keys of one segment, which ends at `end`, from `start` on into the map; False if it is full."""
         position = segment.position_of(start) if segment.base_offset < start else 0
+        expected = segment.base_offset
         while position < segment.size:
-            batches, position = yield from self._read(segment, position)
+            batches, position = yield from self._read(segment, position, expected, end)
+            expected = batches[-1][0].next_offset
             cost = 0
             for header, batch in batches:
                 has_room = yield from map_batch(batch, header, offsets, transactions, start)
@@ -281,7 +283,7 @@ class _Run:
                 number = self._opened.segments.index(segment)
                 end = self._opened.end_of(number)
                 transactions.add_aborted(self._opened.aborted_transactions(segment.base_offset, end))
-                yield from self._copy(segment, writer, rules, transactions)
+                yield from self._copy(segment, end, writer, rules, transactions)
                 self._check_unchanged(group)
             yield from writer.finish(max(segment.changed_ms for segment in group))
             self._check_unchanged(group)
@@ -290,12 +292,18 @@ class _Run:
             writer.discard()
 
     def _copy(
-        self, segment: Segment, writer: CleanedSegments, rules: CleaningRules, transactions: CleanedTransactions
+        self,
+        segment: Segment,
+        end: int,
+        writer: CleanedSegments,
+        rules: CleaningRules,
+        transactions: CleanedTransactions,
     ) -> Generator[Step, None, None]:
-        """Write what is left of one segment."""
-        position = 0
+        """Write what is left of one segment, which ends at `end`."""
+        position, expected = 0, segment.base_offset
         while position < segment.size:
-            batches, position = yield from self._read(segment, position)
+            batches, position = yield from self._read(segment, position, expected, end)
+            expected = batches[-1][0].next_offset
             cost = 0
             for header, batch in batches:
                 kept = yield from clean_batch(batch, header, rules, transactions, self._stats)
@@ -345,9 +353,11 @@ class _Run:
     # Reading -----------------------------------------------------------------------------------------
 
     def _read(
-        self, segment: Segment, position: int
+        self, segment: Segment, position: int, expected: int, end_offset: int
     ) -> Generator[Step, None, tuple[list[tuple[BatchHeader, memoryview]], int]]:
-        """The whole batches of the next stretch of a segment, and the position behind them. Raises LogDamaged."""
+        """The whole batches of the next stretch of a segment, with offsets from `expected` up to `end_offset`, and the
+        position behind them. Raises LogDamaged.
+        """
         size = min(READ_BYTES, segment.size - position)
         data = yield from self._read_bytes(segment, position, size)
         try:
@@ -364,6 +374,10 @@ class _Run:
         for at, header in found:
             # A damaged record would get a checksum that is right, or let others go that it is no successor of.
             verify_batch(segment, view, at, position + at, header)
+            # No checksum covers the offset.
+            if not expected <= header.base_offset < header.next_offset <= end_offset:
+                raise segment.damaged(position + at, f"a batch has the offset {header.base_offset}")
+            expected = header.next_offset
         end = found[-1][0] + found[-1][1].size
         return [(header, view[at : at + header.size]) for at, header in found], position + end
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from raftlog.broker.core.log.batch_runs import OutOfOrder, batches_from_leader, holds_several, stamped_run
+from raftlog.broker.core.log.batch_runs import OutOfOrder, batch_around, batches_from_leader, holds_several, stamped_run
 from raftlog.broker.core.log.config import LogConfig
 from raftlog.broker.core.log.producers import ProducerStates, Verdict
 from raftlog.broker.core.log.results import (
@@ -235,13 +235,15 @@ class PartitionLog:
         """Append batches as the leader sent them; offsets and epochs are theirs and must go on where the log ends.
 
         A batch that is cut short at the end is left out, and so is all from the first batch on whose epoch is above
-        `leader_epoch` (KAFKA-18723). Errors: CORRUPT_MESSAGE, OFFSET_OUT_OF_RANGE for offsets that do not go on,
-        KAFKA_STORAGE_ERROR.
+        `leader_epoch` (KAFKA-18723). An empty log takes a batch whole in whose middle it was to begin (DeleteRecords).
+        Errors: CORRUPT_MESSAGE, OFFSET_OUT_OF_RANGE for offsets that do not go on, KAFKA_STORAGE_ERROR.
         """
         now_ms = self._store.clock.now_ms()
         view = memoryview(records)
         try:
             opened, _ = self._open_to_append(now_ms)
+            if self.log_end_offset == self.log_start_offset and (base := batch_around(view, self.log_end_offset)) >= 0:
+                self.truncate_fully_and_start_at(base)
             found = batches_from_leader(view, self.log_end_offset, leader_epoch)
         except LogUnavailable as error:
             return self._refused(error.error, str(error))
@@ -453,10 +455,8 @@ class PartitionLog:
         self.high_watermark = self.last_stable_offset = offset
 
     def delete_records_before(self, offset: int) -> None:
-        """Move the log start to `offset` (DeleteRecords); files go with the next retention run.
-
-        Raises OffsetOutOfRange if `offset` is above the high watermark. Lower than the log start: nothing happens.
-        """
+        """Move the log start to `offset`, if that is higher (DeleteRecords). Raises OffsetOutOfRange above the high
+        watermark."""
         if offset > self.high_watermark:
             raise OffsetOutOfRange(f"{offset} is above the high watermark {self.high_watermark}")
         if offset > self.log_start_offset:

@@ -35,6 +35,14 @@ def batches_from_leader(
     return found
 
 
+def batch_around(view: memoryview, offset: int) -> int:
+    """The base offset of the first batch when `offset` is in its middle; else -1."""
+    first = next(iterate_batches(view), None)
+    if first is None or not first[1].base_offset < offset < first[1].next_offset:
+        return -1
+    return first[1].base_offset
+
+
 def holds_several(records: Buffer) -> bool:
     """Whether there is more than one batch."""
     return len(records) > LENGTH_END and int.from_bytes(records[8:LENGTH_END], "big") + LENGTH_END < len(records)

@@ -53,7 +53,7 @@ _EPOCH_MAX = 2**31 - 1
 
 class Fetcher:
     """Invariants: `_changed` are the partitions that may be fetched and of which the leader must be told; at most
-    REQUESTS_MAX requests are under way, and only one while there is no session.
+    REQUESTS_MAX requests are under way, and only one of a session that the leader has not answered yet.
     """
 
     def __init__(
@@ -80,6 +80,7 @@ class Fetcher:
         self._session_broker_epoch = -1
         self._requests = 0  # grows with each request: what it tells is not yet known in answers to earlier ones
         self._under_way = 0
+        self._outdated = 0  # of those under way: of earlier sessions
         self._holds = 0
         self._pumping = False
         # The same one each time, but for the session and what is named.
@@ -145,6 +146,7 @@ class Fetcher:
 
     def _new_session(self) -> None:
         self._session += 1
+        self._outdated = self._under_way
         self._session_id = self._session_epoch = 0
         self._in_session = 0
         self._forgotten.clear()
@@ -223,6 +225,7 @@ class Fetcher:
     def _answered(self, session: int, request: int, response: FetchResponse) -> None:
         self._under_way -= 1
         if session != self._session:
+            self._outdated -= 1
             self._pump()
             return
         if response.error_code:
@@ -343,7 +346,9 @@ class Fetcher:
         for followed in self._changed:
             if self._partitions.get(followed.key) is not followed or followed.state is not ReplicaState.FETCHING:
                 raise InvariantViolation(f"{followed!r} is to be named while it is {followed.state.value}")
-        if not 0 <= self._under_way <= (REQUESTS_MAX if self._session_epoch else 1):
+        if not 0 <= self._outdated <= self._under_way <= REQUESTS_MAX:
+            raise InvariantViolation(f"{self._under_way} requests under way, {self._outdated} of earlier sessions")
+        if self._under_way - self._outdated > (REQUESTS_MAX if self._session_epoch else 1):
             raise InvariantViolation(f"{self._under_way} requests under way, session epoch {self._session_epoch}")
 
     def close(self) -> None:

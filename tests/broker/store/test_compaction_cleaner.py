@@ -207,7 +207,7 @@ def test_a_map_that_is_too_small_takes_several_runs() -> None:
     assert len(below) == len({record.key for record in below})
 
 
-@pytest.mark.parametrize("place", [8, 45, 70], ids=["length", "producer", "record"])
+@pytest.mark.parametrize("place", [2, 7, 8, 45, 70], ids=["far offset", "offset", "length", "producer", "record"])
 def test_a_log_whose_batches_are_damaged_is_given_up_and_left_as_it_is(place: int) -> None:
     """A record that rotted must not get a checksum that is right."""
     world = busy_log()

@@ -106,6 +106,36 @@ def test_a_follower_takes_what_its_leader_sent_and_nothing_else() -> None:
     assert follower.log.append_as_follower(b"").error is NONE
 
 
+def test_an_empty_follower_begins_within_a_batch_where_its_leader_does() -> None:
+    """The leader's records were deleted up to the middle of a batch; a batch is sent whole."""
+    leader, follower = LogWorld(), LogWorld()
+    leader.append_values(b"a")
+    leader.append_values(b"b", b"c", b"d", epoch=3)
+    leader.log.delete_records_before(2)
+    follower.log.truncate_fully_and_start_at(2)
+    sent = leader.log.read_bytes(2, 1000, 4, min_one=True)
+
+    assert follower.log.append_as_follower(sent).last_offset == 3
+
+    assert (follower.log.log_start_offset, follower.log.log_end_offset) == (1, 4)
+    follower.log.update_high_watermark(4)
+    follower.log.delete_records_before(2)
+    assert follower.log.read_bytes(2, 1000, 4, min_one=True) == sent
+    assert list(follower.log.opened.epochs) == [(3, 2)]
+    follower.restart_killed().open()
+    assert follower.log.read_bytes(2, 1000, 4, min_one=True) == sent
+    follower.log.check_invariants()
+
+
+def test_a_follower_with_records_takes_no_batch_that_begins_among_them() -> None:
+    leader, follower = LogWorld(), LogWorld()
+    leader.append_values(b"a", b"b")
+    follower.append_values(b"a")
+    sent = leader.log.read_bytes(0, 1000, 2, min_one=True)
+    assert follower.log.append_as_follower(sent).error is ErrorCode.OFFSET_OUT_OF_RANGE
+    assert follower.log.log_end_offset == 1
+
+
 def test_flush_messages_asks_for_a_flush_before_the_acknowledgement() -> None:
     world = LogWorld(LogConfig(flush_messages=3))
     world.append_values(b"a", b"b")
