@@ -25,6 +25,8 @@ def maker(part: str) -> SimulationMaker:
 
 def mutants() -> dict[str, Mutant]:
     """All mutants by name."""
-    from raftlog.linearizability.simulator.cluster_mutants import CLUSTER_MUTANTS  # loads the broker
+    # These load the broker.
+    from raftlog.linearizability.simulator.cluster_mutants import CLUSTER_MUTANTS
+    from raftlog.linearizability.simulator.log_mutants import LOG_MUTANTS
 
-    return {mutant.name: mutant for mutant in (*RAFT_MUTANTS, *CLUSTER_MUTANTS)}
+    return {mutant.name: mutant for mutant in (*RAFT_MUTANTS, *CLUSTER_MUTANTS, *LOG_MUTANTS)}

@@ -7,7 +7,7 @@ asks again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
@@ -19,17 +19,23 @@ from raftlog.wire.batch import decode_batch, encode_batch, iterate_batches
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from raftlog.wire.messages.init_producer_id import InitProducerIdRequest
+from raftlog.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from raftlog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from raftlog.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from raftlog.wire.records import CorruptRecord, Record
 
-PRODUCE_VERSION, FETCH_VERSION, METADATA_VERSION, INIT_VERSION = 9, 12, 12, 4
+PRODUCE_VERSION, FETCH_VERSION, METADATA_VERSION, INIT_VERSION, LIST_OFFSETS_VERSION = 9, 12, 12, 4, 8
+PRODUCE_BY_ID, FETCH_BY_ID = 13, 16
+"""Where topics are named by their ids."""
+EARLIEST = -2
+"""Asks for the start of a log."""
 ANSWER_SECONDS = 1.5
 """How long a client waits for an answer before it gives the connection up."""
 _MOVED = (
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.LEADER_NOT_AVAILABLE,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.UNKNOWN_TOPIC_ID,
     ErrorCode.FENCED_LEADER_EPOCH,
     ErrorCode.UNKNOWN_LEADER_EPOCH,
     ErrorCode.KAFKA_STORAGE_ERROR,
@@ -43,15 +49,26 @@ _REFUSED = (
 )
 
 Address = tuple[str, int]
+Contents = Callable[[int], tuple[bytes | None, bytes | None]]
+"""From a value to the key and the value of its record."""
+
+
+def number(value: int) -> tuple[bytes | None, bytes | None]:
+    """A record without a key."""
+    return None, b"%d" % value
 
 
 class History:
-    """What all clients did, with values that no two appends share."""
+    """What all clients did, with values that no two appends share.
+
+    `told`: partition, first value and offset of appends that were answered with an error and an offset all the same.
+    """
 
     def __init__(self, loop: SimulatedLoop) -> None:
         self._loop = loop
         self._next_value = 0
         self.operations: list[Operation] = []
+        self.told: list[tuple[int, int, int]] = []
 
     def now(self) -> int:
         """Nanoseconds of virtual time."""
@@ -129,12 +146,23 @@ class Connections:
 
 
 class Producer:
-    """Appends batches of unique values with acks=all."""
+    """Appends batches of unique values with acks=all. With a `topic_id` only to the topic that has it."""
 
-    def __init__(self, ways: Connections, history: History, topic: str, *, idempotent: bool) -> None:
+    def __init__(
+        self,
+        ways: Connections,
+        history: History,
+        topic: str,
+        *,
+        idempotent: bool,
+        contents: Contents = number,
+        topic_id: bytes = b"",
+    ) -> None:
         self._ways = ways
         self._history = history
         self._topic = topic
+        self._contents = contents
+        self.topic_id = topic_id
         self._idempotent = idempotent
         self._producer_id = -1
         self._producer_epoch = -1
@@ -149,12 +177,12 @@ class Producer:
         operation = self._history.begin(self._ways.name, "append", partition, values)
         batch = self._batch(partition, values)
         deadline = loop.time() + patience
-        outcome, output, error = await self._send(partition, batch)
+        outcome, output, error = await self._send(partition, batch, values[0])
         # A first attempt that may have arrived makes a later refusal say nothing.
         unsure = outcome is INFO
         while self._idempotent and outcome is not OK and loop.time() < deadline:
             await asyncio.sleep(0.02 + 0.2 * self._ways.random.random())
-            outcome, output, error = await self._send(partition, batch)
+            outcome, output, error = await self._send(partition, batch, values[0])
             unsure = unsure or outcome is INFO
         if outcome is OK:
             self._sequences[partition] = self._sequences.get(partition, 0) + count
@@ -168,7 +196,7 @@ class Producer:
 
     def _batch(self, partition: int, values: tuple[int, ...]) -> bytes:
         timestamp = int((EPOCH_SECONDS + self._ways.loop.time()) * 1000)
-        records = [Record(offset, timestamp, None, b"%d" % value) for offset, value in enumerate(values)]
+        records = [Record(offset, timestamp, *self._contents(value)) for offset, value in enumerate(values)]
         if not self._idempotent:
             return encode_batch(records)
         sequence = self._sequences.get(partition, 0)
@@ -189,7 +217,12 @@ class Producer:
             if self._producer_id < 0:
                 await asyncio.sleep(0.1)
 
-    async def _send(self, partition: int, batch: bytes) -> tuple[Any, int | None, str]:
+    def _named(self, data: PartitionProduceData) -> TopicProduceData:
+        if self.topic_id:
+            return TopicProduceData(topic_id=self.topic_id, partition_data=[data])
+        return TopicProduceData(name=self._topic, partition_data=[data])
+
+    async def _send(self, partition: int, batch: bytes, value: int) -> tuple[Any, int | None, str]:
         ways = self._ways
         sent = False
         try:
@@ -200,9 +233,9 @@ class Producer:
                 transactional_id=None,
                 acks=-1,
                 timeout_ms=1000,
-                topic_data=[TopicProduceData(name=self._topic, partition_data=[data])],
+                topic_data=[self._named(data)],
             )
-            answer = await client.ask(request, PRODUCE_VERSION, ANSWER_SECONDS)
+            answer = await client.ask(request, PRODUCE_BY_ID if self.topic_id else PRODUCE_VERSION, ANSWER_SECONDS)
         except Unanswered as error:
             ways.forget(self._topic, partition)
             return (INFO if sent else FAIL), None, str(error)
@@ -210,30 +243,68 @@ class Producer:
         code = ErrorCode.of(result.error_code)
         if code is ErrorCode.NONE:
             return OK, result.base_offset, ""
+        if result.base_offset >= 0:
+            self._history.told.append((partition, value, result.base_offset))
         if code in _MOVED:
             ways.forget(self._topic, partition)
         return (FAIL if code in _REFUSED else INFO), None, code.name
 
 
 class Reader:
-    """Reads a partition from the beginning, over and over, as far as it is committed."""
+    """Reads a partition from the beginning, over and over, as far as it is committed. With a `topic_id` only of the
+    topic that has it.
 
-    def __init__(self, ways: Connections, history: History, topic: str) -> None:
+    `out_of_range(partition, offset)` is told when there is nothing at the offset; the reader then goes on at the
+    start of the log.
+    """
+
+    def __init__(
+        self,
+        ways: Connections,
+        history: History,
+        topic: str,
+        *,
+        topic_id: bytes = b"",
+        out_of_range: Callable[[int, int], None] | None = None,
+    ) -> None:
         self._ways = ways
         self._history = history
         self._topic = topic
+        self.topic_id = topic_id
+        self._out_of_range = out_of_range
         self._offsets: dict[int, int] = {}
+
+    async def start_of(self, partition: int) -> int | None:
+        """Where the log starts, as its leader says; None without an answer."""
+        wanted = ListOffsetsPartition(partition_index=partition, timestamp=EARLIEST)
+        topics = [ListOffsetsTopic(name=self._topic, partitions=[wanted])]
+        ways = self._ways
+        try:
+            client = await ways.to(await ways.leader(self._topic, partition))
+            request = ListOffsetsRequest(replica_id=-1, topics=topics)
+            answer = await client.ask(request, LIST_OFFSETS_VERSION, ANSWER_SECONDS)
+        except Unanswered:
+            ways.forget(self._topic, partition)
+            return None
+        found = answer.topics[0].partitions[0]
+        if found.error_code:
+            ways.forget(self._topic, partition)
+            return None
+        return int(found.offset)
 
     async def read(self, partition: int, *, offset: int | None = None, bytes_max: int = 2000) -> int | None:
         """Read on from where the last read ended, or from `offset`; the high watermark, None without an answer."""
         start = self._offsets.get(partition, 0) if offset is None else offset
         operation = self._history.begin(self._ways.name, "read", partition, start)
         wanted = FetchPartition(partition=partition, fetch_offset=start, partition_max_bytes=bytes_max)
-        request = FetchRequest(max_wait_ms=50, min_bytes=1, topics=[FetchTopic(topic=self._topic, partitions=[wanted])])
+        topic = FetchTopic(topic=self._topic, partitions=[wanted])
+        if self.topic_id:
+            topic = FetchTopic(topic_id=self.topic_id, partitions=[wanted])
+        request = FetchRequest(max_wait_ms=50, min_bytes=1, topics=[topic])
         ways = self._ways
         try:
             client = await ways.to(await ways.leader(self._topic, partition))
-            answer = await client.ask(request, FETCH_VERSION, ANSWER_SECONDS)
+            answer = await client.ask(request, FETCH_BY_ID if self.topic_id else FETCH_VERSION, ANSWER_SECONDS)
         except Unanswered as error:
             ways.forget(self._topic, partition)
             self._history.end(operation, INFO, None, str(error))
@@ -243,6 +314,9 @@ class Reader:
             ways.forget(self._topic, partition)
             name = ErrorCode.of(found.error_code).name if found is not None else "no answer about the partition"
             self._history.end(operation, INFO, None, name)
+            if name == "OFFSET_OUT_OF_RANGE" and self._out_of_range is not None:
+                self._out_of_range(partition, start)
+                self._offsets[partition] = await self.start_of(partition) or 0
             return None
         try:
             values = values_from(bytes(found.records or b""), start)

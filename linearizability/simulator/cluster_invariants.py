@@ -6,44 +6,47 @@ Checked after each turn of a broker's loop, and only where that broker's metadat
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
-from zlib import crc32
+from typing import Any
 
 from raftlog.broker.broker import Broker
 from raftlog.broker.runtime.controller import Controller
 from raftlog.broker.runtime.partition import Partition
-from raftlog.linearizability.simulator.cluster_client import values_from
+from raftlog.broker.store.partition_log import PartitionLog
+from raftlog.linearizability.simulator.compacted_logs import CompactedLogs
+from raftlog.linearizability.simulator.log_starts import LogStarts
 from raftlog.linearizability.simulator.loop import SimulatedLoop
+from raftlog.linearizability.simulator.replica_contents import (
+    Batch,
+    batch_of,
+    batches_of,
+    first_from,
+    raw_batches_of,
+    records_of,
+    values_of,
+)
 from raftlog.linearizability.simulator.violation import Violation
 from raftlog.linearizability.simulator.world import World
 from raftlog.metadata.image import MetadataImage
 from raftlog.metadata.records import NO_LEADER, PartitionState
-from raftlog.wire.batch import iterate_batches
+from raftlog.wire.batch import decode_batch
 from raftlog.wire.errors import ErrorCode, InvariantViolation
 
 Key = tuple[str, int, bytes]
 """Topic, partition and topic id: a topic that was made again under its name is another one."""
-ALL_BYTES = 1 << 30
-
-
-class Batch(NamedTuple):
-    """A committed batch."""
-
-    base_offset: int
-    end_offset: int
-    checksum: int
 
 
 class _Seen:
     """One replica in one life of its broker, as it was last looked at; one that was moved away and back is another."""
 
-    __slots__ = ("checked_end", "high_watermark", "leads", "log_end", "partition")
+    __slots__ = ("checked_end", "cleaned", "high_watermark", "leads", "log_end", "log_start", "partition")
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
         self.high_watermark = 0
         self.checked_end = 0
         self.log_end = 0
+        self.log_start = 0
+        self.cleaned = -1
         self.leads = -1
 
 
@@ -53,7 +56,7 @@ class ClusterInvariants:
     `committed`: the batches below the highest high watermark that any leader had, by partition. `ends`: where each
     replica's log ends, also of those that are down; None when its host lost power since. `tainted`: who may have lost
     what it had, until it is in sync everywhere; `had`: where their logs ended before; `held`: those of them whose disk
-    is still as bad.
+    is still as bad. `compacts`: whether compacted topics are compacted.
     """
 
     def __init__(self, world: World, nodes: list[int], failed: Callable[[Violation], None]) -> None:
@@ -70,6 +73,9 @@ class ClusterInvariants:
         self.held: set[int] = set()
         self.min_isr = 2
         self.elections = 0
+        self.compacts = False
+        self.log_starts = LogStarts()
+        self.compacted = CompactedLogs()
         self._failed = failed
         self._watched: dict[int, Controller] = {}
         self._newest_version = -1
@@ -201,19 +207,53 @@ class ClusterInvariants:
         if leads and partition.leader_epoch != seen.leads and self.world.machines[node].parts.get("open"):
             seen.leads = partition.leader_epoch
             self._leads(node, key, partition.leader_epoch, end)
-        if high_watermark == seen.high_watermark:
-            return
+        if high_watermark != seen.high_watermark:
+            self._look_at_high_watermark(node, key, partition, seen)
+        if log.log_start_offset != seen.log_start:
+            self._look_at_log_start(node, key, log, seen)
+        if self._is_compacted(log) and log.cleaned_offset != seen.cleaned and node not in self.held:
+            seen.cleaned = log.cleaned_offset
+            if (wrong := self._compaction(key, partition)) is not None:
+                self._fail("compaction", f"{key}: on {node} {wrong}")
+
+    def _look_at_high_watermark(self, node: int, key: Key, partition: Partition, seen: _Seen) -> None:
+        high_watermark, end = partition.log.high_watermark, partition.log.log_end_offset
         if high_watermark < seen.high_watermark:
             self._fail("high watermark", f"{key}: on {node} from {seen.high_watermark} back to {high_watermark}")
         if high_watermark > end:
             self._fail("high watermark", f"{key}: on {node} at {high_watermark}, behind the log's end {end}")
         seen.high_watermark = high_watermark
-        if leads and high_watermark > self.committed_end(key):
+        if partition.error is ErrorCode.NONE and high_watermark > self.committed_end(key):
             self._check_isr_has(key, node, partition.leader_epoch, high_watermark)
         if node in self.held:
             # What its disk says may be wrong; who is told so has a checksum.
             return
         self._compare(node, key, partition, seen)
+
+    def _look_at_log_start(self, node: int, key: Key, log: PartitionLog, seen: _Seen) -> None:
+        """Within one life of a broker the start only grows; one that died may have forgotten where it was."""
+        start, before = log.log_start_offset, seen.log_start
+        seen.log_start = start
+        if start < before:
+            self._fail("log start", f"{key}: on {node} from {before} back to {start}")
+        if node in self.held:
+            return
+        now_ms = self.world.machines[node].clock.now_ms()
+        if (wrong := self.log_starts.moved(key, log, self.committed.get(key, []), now_ms)) is not None:
+            self._fail("log start", f"{key}: on {node} {wrong}")
+
+    def _is_compacted(self, log: PartitionLog) -> bool:
+        return self.compacts and log.config.compact
+
+    def _compaction(self, key: Key, partition: Partition) -> str | None:
+        """What is wrong with what compaction has left."""
+        log = partition.log
+        # Above its high watermark it may have what was never committed, and what supersedes a record that is gone.
+        end = min(log.high_watermark, self.committed_end(key))
+        records = records_of(partition, log.log_start_offset, log.log_end_offset)
+        if (wrong := self.compacted.altered(key, [record for record in records if record.offset < end])) is not None:
+            return wrong
+        return self.compacted.lost(key, records, log.log_start_offset, end)
 
     def _leads(self, node: int, key: Key, epoch: int, end: int) -> None:
         """A broker leads, and can be reached: until it is registered anew, one that lost power leads in name only."""
@@ -252,20 +292,34 @@ class ClusterInvariants:
         """What is below a high watermark is the same everywhere, for ever."""
         start = max(seen.checked_end, partition.log.log_start_offset)
         known = self.committed.setdefault(key, [])
-        position = _first_from(known, start)
-        for batch in batches_of(partition, start, partition.log.high_watermark):
-            if position < len(known):
-                if known[position] != batch:
-                    text = f"{key}: {node} has {batch} where {known[position]} was committed"
-                    self._fail("committed records", text)
+        compacted = self._is_compacted(partition.log)
+        position = first_from(known, start)
+        for header, data in raw_batches_of(partition, start, partition.log.high_watermark):
+            batch = batch_of(header, data)
+            if header.base_offset < self.committed_end(key):
+                text = self._differs(key, known, position, batch, data if compacted else None)
+                if text:
+                    self._fail("committed records", f"{key}: {node} has {text}")
                     return
             else:
-                if known and known[-1].end_offset != batch.base_offset:
+                # What nobody could look at may be deleted by now: the leader's disk was bad.
+                first = batch.base_offset == partition.log.log_start_offset
+                if known and known[-1].end_offset != batch.base_offset and not first:
                     self._fail("committed records", f"{key}: {batch} on {node} after {known[-1]}")
                     return
                 known.append(batch)
+                if compacted:
+                    self.compacted.commit(key, data)
             position += 1
             seen.checked_end = batch.end_offset
+
+    def _differs(
+        self, key: Key, known: list[Batch], position: int, batch: Batch, compacted: bytes | None
+    ) -> str | None:
+        if compacted is not None:
+            return self.compacted.altered(key, decode_batch(compacted))
+        there = known[position] if position < len(known) else None
+        return None if there == batch else f"{batch} where {there} was committed"
 
     def committed_end(self, key: Key) -> int:
         """Where the committed part of a partition ends."""
@@ -332,34 +386,78 @@ class ClusterInvariants:
             ends = {(p.log.log_end_offset, p.log.high_watermark) for p in replicas.values()}
             if len(ends) != 1 or any(end != high for end, high in ends):
                 return False
+            # What was deleted where a follower's leader is, is deleted there too.
+            if min(p.log.log_start_offset for p in replicas.values()) < replicas[state.leader].log.log_start_offset:
+                return False
         return True
 
     def compare_logs(self) -> None:
-        """Raises Violation unless all replicas hold the same bytes, from the first on: nobody deletes records."""
+        """Raises Violation unless all replicas hold the same bytes, from where the last of them begins.
+
+        Of compacted logs: unless each has what it must.
+        """
         for key in self.newest:
-            contents = {}
-            for node, partition in self._replicas(key).items():
-                if partition.log.log_start_offset:
-                    raise Violation("log start", f"{key}: on {node} the log begins at {partition.log!r}")
-                contents[node] = list(batches_of(partition, 0, partition.log.log_end_offset))
+            replicas = self._replicas(key)
+            logs = [partition.log for partition in replicas.values()]
+            if any(self._is_compacted(log) for log in logs):
+                self._judge_compacted(key, replicas)
+                continue
+            start = max((log.log_start_offset for log in logs), default=0)
+            contents = {
+                node: list(batches_of(partition, start, partition.log.log_end_offset))
+                for node, partition in replicas.items()
+            }
             first = next(iter(contents.values()), [])
             if any(content != first for content in contents.values()):
                 raise Violation("identical logs", f"{key}: {contents}")
-            if first[: len(self.committed.get(key, []))] != self.committed.get(key, []):
+            known = self.committed.get(key, [])
+            known = known[first_from(known, start) :]
+            if first[: len(known)] != known:
                 raise Violation("committed records", f"{key}: what was committed is not in the final log")
 
-    def values(self, topic: str, index: int) -> tuple[int, ...]:
-        """What the partition holds in the end."""
-        key = next(key for key in self.newest if key[:2] == (topic, index))
-        partition = next(iter(self._replicas(key).values()))
-        log = partition.log
-        values: list[int] = []
-        # A read ends with the segment.
-        while len(values) < log.log_end_offset:
-            start = len(values)
-            values += values_from(log.read_bytes(start, ALL_BYTES, log.log_end_offset, min_one=True), start)
-            assert len(values) > start, "a log that ends before its end"
-        return tuple(values)
+    def _judge_compacted(self, key: Key, replicas: dict[int, Partition]) -> None:
+        for node, partition in replicas.items():
+            if (wrong := self._compaction(key, partition)) is not None:
+                raise Violation("compaction", f"{key}: on {node} {wrong}")
+
+    def key_of(self, topic: str, index: int) -> Key:
+        """The partition, as it is in the newest metadata."""
+        return next(key for key in self.newest if key[:2] == (topic, index))
+
+    def lives(self) -> dict[int, int]:
+        """Which start of its process each running broker is in."""
+        return {node: self.world.machines[node].incarnation for node, _ in self._brokers()}
+
+    def starts_of(self, key: Key) -> dict[int, int]:
+        """Where the log of each replica that runs begins."""
+        return {node: partition.log.log_start_offset for node, partition in self._replicas(key).items()}
+
+    def records_left(self, topic: str, index: int) -> int:
+        """How many records the leader has."""
+        key = self.key_of(topic, index)
+        partition = self._replicas(key)[self.newest[key].leader]
+        return len(records_of(partition, partition.log.log_start_offset, partition.log.log_end_offset))
+
+    def strays(self) -> Iterator[tuple[int, str, int]]:
+        """Node, topic and partition of each log that the metadata do not know, or not there."""
+        for node, broker in self._brokers():
+            image = broker.controller.image
+            for log in broker.partitions._logs if broker._has_logs else ():
+                topic = image.topics.get(log.topic)
+                state = image.partition(log.topic, log.index)
+                if (
+                    topic is None
+                    or state is None
+                    or node not in state.replicas
+                    or log.topic_id not in (None, topic.topic_id)
+                ):
+                    yield node, log.topic, log.index
+
+    def values(self, topic: str, index: int) -> tuple[int, tuple[int, ...]]:
+        """What the partition holds in the end, and from which offset on."""
+        key = self.key_of(topic, index)
+        log = self._replicas(key)[self.newest[key].leader].log
+        return log.log_start_offset, values_of(log)
 
     def describe(self, node: int) -> str:
         """A broker in a few words, for the report of a run that does not come to rest."""
@@ -381,31 +479,3 @@ class ClusterInvariants:
             f"{node} {serving}, {fenced}, term {log.term} leader {log.leader_id} version {image.version}:"
             f" {', '.join(states)}"
         )
-
-
-def batches_of(partition: Partition, start: int, end: int) -> Iterator[Batch]:
-    """The batches of a replica's log from one offset to another."""
-    log = partition.log
-    while start < end:
-        data = log.read_bytes(start, ALL_BYTES, end, min_one=True)
-        if not data:
-            return
-        for position, header in iterate_batches(data):
-            if position + header.size > len(data) or header.base_offset >= end:
-                return
-            if header.base_offset < start:
-                continue
-            checksum = crc32(data[position : position + header.size])
-            yield Batch(header.base_offset, header.next_offset, checksum)
-            start = header.next_offset
-
-
-def _first_from(batches: list[Batch], offset: int) -> int:
-    low, high = 0, len(batches)
-    while low < high:
-        middle = (low + high) // 2
-        if batches[middle].base_offset < offset:
-            low = middle + 1
-        else:
-            high = middle
-    return low

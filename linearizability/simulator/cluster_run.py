@@ -12,10 +12,13 @@ from raftlog.broker.broker import Broker
 from raftlog.linearizability.checker.history import INFO, OK, Operation
 from raftlog.linearizability.checker.log.check import check_log
 from raftlog.linearizability.simulator.cluster_client import Connections, History, Producer, Reader
+from raftlog.linearizability.simulator.cluster_compaction import Compaction
+from raftlog.linearizability.simulator.cluster_deletions import Deletions
 from raftlog.linearizability.simulator.cluster_faults import DATA_KINDS, DETAILED_KINDS, ClusterInjector
 from raftlog.linearizability.simulator.cluster_invariants import ClusterInvariants
 from raftlog.linearizability.simulator.cluster_moves import Moves
 from raftlog.linearizability.simulator.cluster_offsets import Offsets
+from raftlog.linearizability.simulator.cluster_trims import Trims
 from raftlog.linearizability.simulator.cluster_workloads import Workload, WorkloadContext, WorkloadMaker
 from raftlog.linearizability.simulator.faults import Fault, Plan, schedule
 from raftlog.linearizability.simulator.kafka_port import Unanswered
@@ -45,9 +48,13 @@ KINDS = (
     "kill", "power", "tear", "freeze", "cut", "deaf", "isolate", "split", "reset", "slow-disk", "full-disk", "clock",
     "stop", "unreachable",
 )  # fmt: skip
-WORKLOADS: dict[str, WorkloadMaker] = {workload.kind: workload for workload in (Moves, Offsets)}
+OFTEN = (Moves, Offsets)
+SELDOM = (Deletions, Trims, Compaction)
+WORKLOADS: dict[str, WorkloadMaker] = {workload.kind: workload for workload in (*OFTEN, *SELDOM)}
 WORKLOAD_CHANCE = 0.3
-"""How likely each workload is part of a run."""
+"""How likely each of those that cost little is part of a run."""
+SELDOM_COUNTS = (0, 1, 1, 1, 2)
+"""How many of those that cost more are."""
 
 STUBBORN_CHANCE = 0.1
 """How likely a client does not believe what it is told of leaders."""
@@ -67,7 +74,7 @@ class ClusterRun(BaseSimulation):
             "default.replication.factor": "3",
             "min.insync.replicas": "2",
             "offsets.topic.num.partitions": "1",
-            # Replicas are compared byte for byte at the end, and each broker compacts when it sees fit.
+            # Where nothing is compacted, replicas are compared byte for byte.
             "log.cleaner.enable": "false",
             "broker.session.timeout.ms": random.choice(("700", "1000", "2000")),
             "broker.heartbeat.interval.ms": "200",
@@ -79,11 +86,13 @@ class ClusterRun(BaseSimulation):
         # Where the metadata lie with the data, their disk is none that may fail.
         plan = Plan(self.size, 0.0, FAULT_SECONDS, 1, 7, (*KINDS, *(DATA_KINDS if where else ())), 0)
         self.faults = [*_workloads(seed), *_detailed(seed, schedule(random, plan))] if faults is None else list(faults)
+        self.settings |= _upkeep(seed, {fault.kind for fault in self.faults})
         self.nodes = list(range(1, self.size + 1))
         for node in self.nodes:
             self.world.add_machine(node, host_of(node))
         self.clients = self.world.add_machine(CLIENTS, "clients")
         self.invariants = ClusterInvariants(self.world, self.nodes, self.failed)
+        self.invariants.compacts = self.settings["log.cleaner.enable"] == "true"
         self.injector = ClusterInjector(self.world, self.nodes, self._leader, self.invariants, self.directories)
         self.injector.clients = CLIENTS
         self.injector.begin = dict.fromkeys(WORKLOADS, self._begin)
@@ -279,9 +288,13 @@ class ClusterRun(BaseSimulation):
             workload.judge()
         for partition in range(self.partitions):
             operations = [operation for operation in self.history.operations if operation.key == partition]
-            values = self.invariants.values(TOPIC, partition)
+            _, values = self.invariants.values(TOPIC, partition)
             stamp = int(self.world.now * 1e9)
             read = Operation("end", "read", 0, (values, True), call=stamp, returned=stamp, outcome=OK)
+            for told_of, value, offset in self.history.told:
+                if told_of == partition and value in values and values.index(value) != offset:
+                    what = f"{value} is at {values.index(value)} of partition {partition}; an error told {offset}"
+                    raise Violation("offsets of errors", what)
             operations.sort(key=_returned)
             violation = check_log([*operations, read], complete=True)
             if violation is not None:
@@ -330,7 +343,24 @@ def _detailed(seed: int, faults: Sequence[Fault]) -> list[Fault]:
 
 def _workloads(seed: int) -> list[Fault]:
     random = Random(f"{seed} works")
-    return [Fault(0.0, kind, 1) for kind in WORKLOADS if random.random() < WORKLOAD_CHANCE]
+    often = [workload.kind for workload in OFTEN if random.random() < WORKLOAD_CHANCE]
+    seldom = random.sample([workload.kind for workload in SELDOM], random.choice(SELDOM_COUNTS))
+    return [Fault(0.0, kind, 1) for kind in (*often, *seldom)]
+
+
+def _upkeep(seed: int, kinds: set[str]) -> dict[str, str]:
+    """How brokers remove and compact records, where a workload is about that."""
+    random = Random(f"{seed} upkeep")
+    settings = {
+        "log.retention.check.interval.ms": random.choice(("50", "200")),
+        "log.flush.start.offset.checkpoint.interval.ms": random.choice(("100", "60000")),
+        "log.cleaner.backoff.ms": random.choice(("50", "300")),
+        "log.segment.delete.delay.ms": "100",
+        "log.cleaner.dedupe.buffer.size": "1048576",
+    }
+    if Compaction.kind in kinds:
+        return {**settings, "log.cleaner.enable": "true"}
+    return settings if Trims.kind in kinds or Deletions.kind in kinds else {}
 
 
 def _shifted(faults: Sequence[Fault], seconds: float) -> Iterator[Fault]:

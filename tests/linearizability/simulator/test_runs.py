@@ -105,6 +105,29 @@ REGRESSIONS: dict[str, tuple[str, int, str]] = {
         "0.197 reset leader / 1 2 3 for=0.000 n=0\n"
         "0.198 isolate leader / 1 3 for=0.862 n=0",
     ),
+    "a follower could not begin where its leader's records were deleted up to the middle of a batch": (
+        "cluster",
+        6,
+        "0.000 trims 1 for=0.000 n=0\n0.127 split leader for=0.908 n=0\n1.463 isolate leader / 1 2 for=0.120 n=0",
+    ),
+    "a broker ended because compaction read an offset that had rotted": (
+        "cluster",
+        97,
+        "0.000 compaction 1 for=0.000 n=0\n"
+        "1.950 power 3 for=1.322 n=0\n"
+        "2.104 split leader / 2 for=1.449 n=0\n"
+        "4.625 data-rot 1 for=0.079 n=3",
+    ),
+    "two requests of a fetch session were under way when the broker was registered anew": (
+        "cluster",
+        89,
+        "0.000 deletions 1 for=0.000 n=0\n"
+        "0.000 trims 1 for=0.000 n=0\n"
+        "0.195 kill leader for=0.020 n=4\n"
+        "0.314 isolate leader / 1 2 3 for=0.199 n=5\n"
+        "0.716 kill leader for=0.048 n=0\n"
+        "1.097 tear leader for=0.076 n=1",
+    ),
     "what a damaged disk had acknowledged was forgotten when the damage was found": (
         "core",
         102519,
