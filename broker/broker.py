@@ -26,6 +26,7 @@ from raftlog.broker.runtime.group_coordinator import GroupCoordinator
 from raftlog.broker.runtime.opening import open_controller, random_id
 from raftlog.broker.runtime.partition_manager import PartitionManager
 from raftlog.broker.runtime.timer_wheel import TimerWheel
+from raftlog.broker.runtime.transaction_coordinator import TransactionCoordinator
 from raftlog.broker.server.listeners import KafkaListeners, Listeners
 from raftlog.broker.store.log_manager import LogManager, LogManagerSettings
 from raftlog.broker.store.scheduled_tasks import ScheduledTasks
@@ -76,6 +77,7 @@ class Broker:
         self._has_logs = False
         self._background: asyncio.Task[None] | None = None
         self._groups: GroupCoordinator | None = None
+        self._transactions: TransactionCoordinator | None = None
         self._timers = TimerWheel(self.loop)
         self._requests = BrokerRequests(self.loop, self._timers, config.node_id, self._address_of)
         self._health: HealthServer | None = None
@@ -255,6 +257,16 @@ class Broker:
             loop=self.loop,
             timers=self._timers,
         )
+        self._transactions = TransactionCoordinator(
+            self.config,
+            metadata=self.controller,
+            partitions=self.partitions,
+            clock=self.clock,
+            loop=self.loop,
+            timers=self._timers,
+            requests=self._requests,
+            new_producer_id=partial(self.controller.next_producer_id, self.config.node_id),
+        )
         services = Services(
             node_id=self.config.node_id,
             cluster_id=self.cluster_id,
@@ -266,6 +278,7 @@ class Broker:
             partitions=self.partitions,
             fetches=self.fetches,
             groups=self._groups,
+            transactions=self._transactions,
             timers=self._timers,
             requests=self._requests,
             suspects=self._suspects,
@@ -274,6 +287,7 @@ class Broker:
         self._requests.serve_here = dispatcher.serve_here
         self.listeners.open(dispatcher.dispatch, self.fail)
         self._groups.start()
+        self._transactions.start()
         self._background = self.loop.create_task(ScheduledTasks(self.logs).run())
         self._background.add_done_callback(self._tasks_ended)
 
@@ -321,6 +335,8 @@ class Broker:
         if self.membership is not None:
             await self.membership.leave()
         self.listeners.stop_accepting()
+        if self._transactions is not None:
+            self._transactions.stop()
         if self._groups is not None:
             self._groups.stop()
             self.fetches.answer_all()

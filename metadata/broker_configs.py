@@ -26,6 +26,7 @@ from raftlog.metadata.config_definition import (
     one_of_any_case,
 )
 from raftlog.metadata.topic_configs import COMPRESSION_TYPES
+from raftlog.metadata.transaction_configs import TRANSACTION_CONFIGS
 
 _BOOLEAN, _STRING, _INT, _SHORT = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT, ConfigType.SHORT
 _LONG, _DOUBLE, _LIST = ConfigType.LONG, ConfigType.DOUBLE, ConfigType.LIST
@@ -470,7 +471,8 @@ _GROUPS = (
 SUPPORTED_BROKER_CONFIGS: Mapping[str, ConfigDefinition] = {
     definition.name: definition
     for definition in sorted(
-        (*_NODE, *_MEMBERSHIP, *_REPLICATION, *_LISTENERS, *_TOPICS, *_LOGS, *_GROUPS), key=lambda d: d.name
+        (*_NODE, *_MEMBERSHIP, *_REPLICATION, *_LISTENERS, *_TOPICS, *_LOGS, *_GROUPS, *TRANSACTION_CONFIGS),
+        key=lambda d: d.name,
     )
 }
 """All supported broker settings by name, in alphabetical order."""

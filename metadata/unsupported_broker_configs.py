@@ -198,17 +198,11 @@ _CONSUMER_GROUPS: tuple[_Row, ...] = (
 _TRANSACTIONS: tuple[_Row, ...] = (
     ("add.partitions.to.txn.retry.backoff.max.ms", _INT, 100),
     ("add.partitions.to.txn.retry.backoff.ms", _INT, 20),
-    ("transaction.abort.timed.out.transaction.cleanup.interval.ms", _INT, 10000),
-    ("transaction.max.timeout.ms", _INT, 900_000),
     ("transaction.partition.verification.enable", _BOOLEAN, True),
-    ("transaction.remove.expired.transaction.cleanup.interval.ms", _INT, 3_600_000),
-    ("transaction.state.log.load.buffer.size", _INT, 5_242_880),
-    ("transaction.state.log.min.isr", _INT, 2),
-    ("transaction.state.log.num.partitions", _INT, 50),
-    ("transaction.state.log.replication.factor", _SHORT, 3),
-    ("transaction.state.log.segment.bytes", _INT, 104_857_600),
+)  # fmt: skip
+
+_TWO_PHASE_COMMIT: tuple[_Row, ...] = (
     ("transaction.two.phase.commit.enable", _BOOLEAN, False),
-    ("transactional.id.expiration.ms", _INT, 604_800_000),
 )  # fmt: skip
 
 _TIERED_STORAGE: tuple[_Row, ...] = (
@@ -315,6 +309,7 @@ _NETWORK: tuple[_Row, ...] = (
 _OFFSETS: tuple[_Row, ...] = (
     ("offsets.load.buffer.size", _INT, 5_242_880),
     ("offsets.topic.compression.codec", _INT, 0),
+    ("transaction.state.log.load.buffer.size", _INT, 5_242_880),
 )  # fmt: skip
 
 _CLEANER: tuple[_Row, ...] = (
@@ -340,6 +335,7 @@ _REASONS: tuple[tuple[str, tuple[_Row, ...]], ...] = (
     ("it has no streams groups", _STREAMS_GROUPS),
     ("it has only the classic group protocol yet", _CONSUMER_GROUPS),
     ("it has no transactions yet", _TRANSACTIONS),
+    ("transactions that another system commits (KIP-939) are not stable in Kafka either", _TWO_PHASE_COMMIT),
     ("it has no tiered storage", _TIERED_STORAGE),
     ("it serves all requests on one event loop", _THREADS),
     ("it recovers one log after the other", _RECOVERY),
@@ -349,7 +345,7 @@ _REASONS: tuple[tuple[str, tuple[_Row, ...]], ...] = (
     ("its metadata quorum is tuned otherwise", _QUORUM),
     ("it replicates over one connection to each leader, with times of its own", _REPLICATION),
     ("it leaves this to the operating system, or has no such limit yet", _NETWORK),
-    ("offsets are loaded and stored in one way only", _OFFSETS),
+    ("what coordinators keep is loaded and stored in one way only", _OFFSETS),
     ("compaction has a plan of its own", _CLEANER),
     ("it cannot keep new partitions out of a directory yet", _CORDONS),
     ("it has no limits a second yet but those of throttled replicas", _RATES),
@@ -395,10 +391,6 @@ _WITHOUT_EFFECT = _CHANGED_AT_RUN_TIME | (
         "share.coordinator.state.topic.replication.factor",
         "share.coordinator.state.topic.segment.bytes",
         "transaction.state.log.load.buffer.size",
-        "transaction.state.log.min.isr",
-        "transaction.state.log.num.partitions",
-        "transaction.state.log.replication.factor",
-        "transaction.state.log.segment.bytes",
     }
 ) - {"queued.max.request.bytes"}
 """They size what is not there; Kafka's own server.properties has some of them. A limit of memory is another matter."""

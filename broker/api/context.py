@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from raftlog.broker.runtime.group_coordinator import GroupCoordinator
     from raftlog.broker.runtime.partition_manager import PartitionManager
     from raftlog.broker.runtime.timer_wheel import TimerWheel
+    from raftlog.broker.runtime.transaction_coordinator import TransactionCoordinator
     from raftlog.broker.store.log_manager import LogManager
 
 log = logging.getLogger("raftlog.dispatcher")
@@ -54,6 +55,7 @@ class Services:
     partitions: PartitionManager
     fetches: FetchService
     groups: GroupCoordinator
+    transactions: TransactionCoordinator
     timers: TimerWheel
     requests: BrokerRequests
     suspects: Suspects = field(default_factory=Suspects)

@@ -9,10 +9,11 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from raftlog.broker.core.coordinator.loading import CoordinatorLogReader
-from raftlog.broker.core.coordinator.shared import NEVER, Now
+from raftlog.broker.core.coordinator.shared import NEVER, Now, coordinator_error
 from raftlog.broker.core.log.results import AppendResult
 from raftlog.broker.runtime.delayed_operation import Mark
 from raftlog.broker.runtime.timer_wheel import TimedWait, TimerWheel
@@ -71,6 +72,9 @@ class Producer(NamedTuple):
 
 R = TypeVar("R")
 """A coordinator's records."""
+
+D = TypeVar("D")
+"""An answer that was decided."""
 
 
 class CoordinatorHost(ABC, Generic[R]):
@@ -154,6 +158,13 @@ class CoordinatorHost(ABC, Generic[R]):
             self.on_committed(committed)
         else:
             committed(error)
+
+    def commit(
+        self, decision: tuple[D, Sequence[R]], respond: Callable[[D], None], refuse: Callable[[ErrorCode], None]
+    ) -> None:
+        """Write the records of a decision, and give its answer when all that it rests on is committed."""
+        response, records = decision
+        self.write(records, partial(give_answer, response, respond, refuse))
 
     def append(self, records: Sequence[R], producer: Producer | None = None) -> ErrorCode:
         """Append and replay, as part of the transaction of `producer` if there is one. With an error the first records
@@ -286,6 +297,16 @@ class CoordinatorHost(ABC, Generic[R]):
         self.is_loaded = True
         self._tell_all(ErrorCode.NONE)
         self.schedule()
+
+
+def give_answer(
+    response: D, respond: Callable[[D], None], refuse: Callable[[ErrorCode], None], error: ErrorCode
+) -> None:
+    """`error`: what came of the write."""
+    if error is ErrorCode.NONE:
+        respond(response)
+    else:
+        refuse(coordinator_error(error))
 
 
 def _encode(encoded: Sequence[tuple[bytes, bytes | None]], now_ms: int, producer: Producer | None) -> bytes:

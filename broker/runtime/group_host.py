@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from raftlog.broker.core.coordinator.shared import GROUP_TOPIC, Now, coordinator_error
+from raftlog.broker.core.coordinator.shared import GROUP_TOPIC, Now
 from raftlog.broker.core.group.config import GroupConfig
 from raftlog.broker.core.group.effects import Continuation, Decision, Effects
 from raftlog.broker.core.group.events import complete_write, expire, unload
@@ -16,7 +16,13 @@ from raftlog.broker.core.group.member import MemoryBudget, Ticket
 from raftlog.broker.core.group.offsets import expire_group, forget_missing_topics, forget_topics
 from raftlog.broker.core.group.records import CoordinatorRecord, OffsetRecord, decode_record, encode_record
 from raftlog.broker.core.group.shard import GroupCoordinatorShard
-from raftlog.broker.runtime.coordinator_host import REPLAY_SLICE, CoordinatorHost, CoordinatorPartition, Producer
+from raftlog.broker.runtime.coordinator_host import (
+    REPLAY_SLICE,
+    CoordinatorHost,
+    CoordinatorPartition,
+    Producer,
+    give_answer,
+)
 from raftlog.broker.runtime.timer_wheel import TimerWheel
 from raftlog.metadata.image import MetadataImage
 from raftlog.wire.control import TransactionMarker, encode_transaction_marker
@@ -61,10 +67,6 @@ class GroupHost(CoordinatorHost[CoordinatorRecord]):
 
     # ── requests ──────────────────────────────────────────────────────────────────────────────────────────
 
-    def commit(self, decision: Decision[D], respond: Callable[[D], None], refuse: Callable[[ErrorCode], None]) -> None:
-        """Write what was decided, and answer when all that the decision rests on is committed."""
-        self.write(decision.records, partial(_answer, decision.response, respond, refuse))
-
     def commit_in_transaction(
         self,
         decision: Decision[D],
@@ -72,8 +74,8 @@ class GroupHost(CoordinatorHost[CoordinatorRecord]):
         respond: Callable[[D], None],
         refuse: Callable[[ErrorCode], None],
     ) -> None:
-        """The same with records that count when the producer's transaction commits."""
-        self.write(decision.records, partial(_answer, decision.response, respond, refuse), producer)
+        """As `commit`, with records that count when the producer's transaction commits."""
+        self.write(decision.records, partial(give_answer, decision.response, respond, refuse), producer)
 
     def complete_transaction(
         self,
@@ -205,11 +207,3 @@ class GroupHost(CoordinatorHost[CoordinatorRecord]):
         held = {ticket for m in members for ticket in (m.join_ticket, m.sync_ticket) if ticket is not None}
         assert held <= self._unanswered.keys(), f"{self.name}: a member waits for an answer that nobody can give"
         assert not held or self.is_loaded, f"{self.name}: members wait before it is loaded"
-
-
-def _answer(response: D, respond: Callable[[D], None], refuse: Callable[[ErrorCode], None], error: ErrorCode) -> None:
-    """`error`: what came of the write."""
-    if error is ErrorCode.NONE:
-        respond(response)
-    else:
-        refuse(coordinator_error(error))

@@ -42,7 +42,7 @@ def open_controller(config: BrokerConfig, platform: Platform | None = None) -> C
         features=SUPPORTED_FEATURES,
     )
     metadata_log = _quorum_log(config, platform) if config.has_peers else _local_log(config, platform)
-    internal_topics = {"__consumer_offsets": _offsets_topic(config)}
+    internal_topics = {topic.topic.name: topic for topic in (_offsets_topic(config), _transaction_topic(config))}
     return Controller(metadata_log, environment, internal_topics, alone=not config.has_peers)
 
 
@@ -86,3 +86,19 @@ def _offsets_topic(config: BrokerConfig) -> InternalTopic:
         ),
     )
     return InternalTopic(topic, cap_replication=not config.is_given("offsets.topic.replication.factor"))
+
+
+def _transaction_topic(config: BrokerConfig) -> InternalTopic:
+    topic = NewTopic(
+        name="__transaction_state",
+        num_partitions=config["transaction.state.log.num.partitions"],
+        replication_factor=config["transaction.state.log.replication.factor"],
+        configs=(
+            ("cleanup.policy", "compact"),
+            ("compression.type", "uncompressed"),
+            ("min.insync.replicas", str(config["transaction.state.log.min.isr"])),
+            ("segment.bytes", str(config["transaction.state.log.segment.bytes"])),
+            ("unclean.leader.election.enable", "false"),
+        ),
+    )
+    return InternalTopic(topic, cap_replication=not config.is_given("transaction.state.log.replication.factor"))

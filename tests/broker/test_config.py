@@ -195,8 +195,6 @@ def test_kafkas_own_file_for_one_node_is_taken_and_what_has_no_effect_is_told() 
         "num.recovery.threads.per.data.dir",
         "share.coordinator.state.topic.replication.factor",
         "share.coordinator.state.topic.min.isr",
-        "transaction.state.log.replication.factor",
-        "transaction.state.log.min.isr",
     ]
     assert found.without_effect["it recovers one log after the other"] == ["num.recovery.threads.per.data.dir"]
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from raftlog.wire.errors import ErrorCode
 
 GROUP_TOPIC = "__consumer_offsets"
+TRANSACTION_TOPIC = "__transaction_state"
 
 NEVER = 1 << 62
 """A time that does not come (ms)."""

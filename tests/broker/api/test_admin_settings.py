@@ -253,8 +253,6 @@ async def test_every_producer_gets_an_id_of_its_own(tmp_path: Path, version: int
 @pytest.mark.parametrize(
     ("request_", "error"),
     [
-        (InitProducerIdRequest(transactional_id="t"), ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
-        (InitProducerIdRequest(transactional_id=""), ErrorCode.INVALID_REQUEST),
         (InitProducerIdRequest(transactional_id=None, producer_id=5), ErrorCode.INVALID_REQUEST),
         (InitProducerIdRequest(transactional_id=None, producer_epoch=5), ErrorCode.INVALID_REQUEST),
     ],

@@ -121,6 +121,7 @@ class Broker:
             partitions=self.partitions,
             fetches=self.fetches,
             groups=cast(Any, None),
+            transactions=cast(Any, None),
             timers=timers,
             requests=BrokerRequests(
                 loop, timers, self.node_id, lambda broker: self.image.address_of(broker, "PLAINTEXT")

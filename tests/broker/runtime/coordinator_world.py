@@ -90,6 +90,14 @@ class MemoryPartition:
         for _, callback in waiters:
             callback(ErrorCode.NONE)
 
+    def lose_uncommitted(self) -> None:
+        """Another leader had less of the log, and nobody has more now."""
+        self.log.batches = [
+            batch for batch in self.log.batches if next(iterate_batches(batch))[1].base_offset < self.log.high_watermark
+        ]
+        self.log.log_end_offset = self.log.high_watermark
+        self._waiters.clear()
+
     def wait(self, mark: Mark, offset: int, callback: Callable[[ErrorCode], None]) -> None:
         self._waiters.append((offset, callback))
 
