@@ -8,13 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from raftlog.metadata.commands import (
-    AlterConfigs,
-    AlterResource,
-    ConfigChange,
-    ConfigOperation,
-    ConfigsAltered,
-)
+from raftlog.metadata.commands import AlterConfigs, AlterResource, ConfigChange, ConfigOperation, ConfigsAltered
 from raftlog.metadata.configs import (
     DEFAULT_BROKER,
     MIN_ISR,

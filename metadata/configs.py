@@ -9,11 +9,7 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import NamedTuple
 
-from raftlog.metadata.broker_configs import (
-    BROKER_SYNONYMS,
-    DIFFERENT_DEFAULTS,
-    SUPPORTED_BROKER_CONFIGS,
-)
+from raftlog.metadata.broker_configs import BROKER_SYNONYMS, DIFFERENT_DEFAULTS, SUPPORTED_BROKER_CONFIGS
 from raftlog.metadata.config_definition import (
     ConfigDefinition,
     ConfigType,

@@ -9,12 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from raftlog.metadata.cluster_commands import (
-    AlterReassignments,
-    Reassignment,
-    ReassignmentResult,
-    ReassignmentsAltered,
-)
+from raftlog.metadata.cluster_commands import AlterReassignments, Reassignment, ReassignmentResult, ReassignmentsAltered
 from raftlog.metadata.decision import Decision, Environment
 from raftlog.metadata.elections import Election, Electorate, Wanted, change
 from raftlog.metadata.image import MetadataImage, PartitionState, TopicImage

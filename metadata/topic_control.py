@@ -29,12 +29,7 @@ from raftlog.metadata.records import (
     ResourceType,
     TopicRecord,
 )
-from raftlog.metadata.topic_names import (
-    CLUSTER_METADATA_TOPIC,
-    INTERNAL_TOPICS,
-    colliding_form,
-    topic_name_error,
-)
+from raftlog.metadata.topic_names import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS, colliding_form, topic_name_error
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.ids import LeaderEpoch, PartitionEpoch
 

@@ -1,7 +1,5 @@
 """/health and /ready over HTTP, for whoever watches brokers from outside (a load balancer, Kubernetes, a person).
 
-Knows enough of HTTP/1.1 to answer a GET.
-
 `/health` answers 200 while the event loop turns. `/ready` answers 200 when clients should be sent here, else 503 with
 the reasons. Both answer in JSON.
 """

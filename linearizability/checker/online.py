@@ -18,27 +18,11 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
 from raftlog.linearizability.checker.budget import Budget, Meter, OutOfBudget, to_explain
-from raftlog.linearizability.checker.history import (
-    Event,
-    EventType,
-    History,
-    HistoryError,
-    Key,
-    Operation,
-    TimeUnit,
-)
+from raftlog.linearizability.checker.history import Event, EventType, History, HistoryError, Key, Operation, TimeUnit
 from raftlog.linearizability.checker.model import Model, NotOfModel, is_by_key
 from raftlog.linearizability.checker.models.log import Log
 from raftlog.linearizability.checker.parts.online import OnlineLog, OnlinePart, OnlineSearch
-from raftlog.linearizability.checker.verdict import (
-    Invalid,
-    Limit,
-    PartVerdict,
-    Status,
-    Unknown,
-    Valid,
-    Verdict,
-)
+from raftlog.linearizability.checker.verdict import Invalid, Limit, PartVerdict, Status, Unknown, Valid, Verdict
 
 _PATIENCE = 10_000  # returns
 _INVOKE = EventType.INVOKE

@@ -1,6 +1,6 @@
 """How a record is printed: kcat's format string, or a line of JSON that loses nothing.
 
-Knows the notation both ways (what `consume --json` writes, `produce --json-in` reads).
+Both ways (what `consume --json` writes, `produce --json-in` reads).
 """
 
 from __future__ import annotations

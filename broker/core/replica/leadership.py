@@ -1,6 +1,6 @@
 """A partition's leader in one leader epoch: where its followers are, who is in sync, what is committed.
 
-Knows the followers' positions as their fetches told them, the in-sync replicas (ISR) that the metadata hold and the
+It has the followers' positions as their fetches told them, the in-sync replicas (ISR) that the metadata hold and the
 change to it that is proposed (KIP-497, KIP-841, KIP-903, KIP-966).
 
     state         event                                             next

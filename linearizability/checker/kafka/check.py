@@ -24,14 +24,7 @@ from raftlog.linearizability.checker.budget import Budget, Meter, OutOfBudget
 from raftlog.linearizability.checker.formats.jsonl import JsonLinesReader
 from raftlog.linearizability.checker.history import Annotation, EventType, History, Operation
 from raftlog.linearizability.checker.kafka.catalogue import Definition
-from raftlog.linearizability.checker.kafka.columns import (
-    FUNCTION_NAME,
-    INFO,
-    NOBODY,
-    OUTCOME_NAME,
-    TXN,
-    Columns,
-)
+from raftlog.linearizability.checker.kafka.columns import FUNCTION_NAME, INFO, NOBODY, OUTCOME_NAME, TXN, Columns
 from raftlog.linearizability.checker.kafka.commits import check_commits
 from raftlog.linearizability.checker.kafka.consumption import ConsumeCounts, check_exactly_once, count_consumption
 from raftlog.linearizability.checker.kafka.context import Context, sort_by
@@ -46,13 +39,7 @@ from raftlog.linearizability.checker.kafka.options import KafkaOptions, Mode
 from raftlog.linearizability.checker.kafka.order import Order, settle
 from raftlog.linearizability.checker.kafka.producers import check_producers
 from raftlog.linearizability.checker.kafka.realtime import RealTime
-from raftlog.linearizability.checker.kafka.report import (
-    Anomaly,
-    AnomalyExample,
-    Explainer,
-    KafkaReport,
-    Measurements,
-)
+from raftlog.linearizability.checker.kafka.report import Anomaly, AnomalyExample, Explainer, KafkaReport, Measurements
 from raftlog.linearizability.checker.kafka.restore import restored
 from raftlog.linearizability.checker.kafka.segments import lay_out
 from raftlog.linearizability.checker.kafka.series import Unseen, last_return, unseen_over_time

@@ -1,7 +1,7 @@
 """Cycles of dependencies: which classes there are, and the shortest of each.
 
-Knows: the classes G0 and G1c with their process and real-time forms, which of them this isolation level allows, and how
-to find the shortest cycle of each class where `dependencies` says that there is one.
+The classes are G0 and G1c with their process and real-time forms; the shortest cycle of each is looked for where
+`dependencies` says that there is one.
 
 Cycles that need the inferred write order are always allowed: Kafka's transactions do not isolate writes. Cycles of
 write-read dependencies alone, with or without process and real-time order, are errors, unless a transaction's

@@ -1,6 +1,6 @@
 """Who depends on whom, over the whole history, in arrays: where cycles are, before anybody looks at one closely.
 
-Knows: two graphs over the same operations, one of write-read dependencies only (who polled what somebody sent), one
+There are two graphs over the same operations, one of write-read dependencies only (who polled what somebody sent), one
 with the write-write order inferred from offsets too (each send of a key before those behind it). For both it finds the
 strongly connected components and the operations that contradict real time.
 
@@ -235,7 +235,7 @@ class _Inferred(_Graph):
         context, order, call = self.context, self.context.order, self.columns.call
         writers = take(self.columns.writer, order.elements)
         nodes = take(self.place_of + array("i", [NOBODY]), writers)
-        single = alike(nodes, array("i", [NOBODY]) * len(nodes))
+        single = alike(nodes, NOBODY)
         latest = counting(range(len(nodes)))  # the place of the last node
         put_first(latest, single, array("i", [NOWHERE]) * len(single))
         latest = peaks(latest, order.key_start)
@@ -360,7 +360,7 @@ class _Inferred(_Graph):
         upto = peaks(take(reach + array("q", [LONG_AGO]), writers), order.key_start)
         self.between = upto  # from here on: the greatest reach at or before each place
         nodes = take(self.place_of + array("i", [0]), writers)
-        single = alike(nodes, array("i", [NOBODY]) * len(nodes))
+        single = alike(nodes, NOBODY)
         numbers, reached = take(writers, single), take(upto, single)
         put_first(reach, numbers[::-1], reached[::-1])
         for place in not_above(take(columns.returned, numbers), reached):
@@ -393,7 +393,7 @@ def _circular(reach: array[int], sources: array[int], targets: array[int]) -> bo
     """Whether edges may lead in a circle: those between equal reaches are taken away from their beginnings on."""
     if not reach:
         return False
-    linked = differing(sources, array("i", [NOBODY]) * len(sources))
+    linked = differing(sources, NOBODY)
     sources, targets = take(sources, linked), take(targets, linked)
     level = alike(take(reach, sources), take(reach, targets))
     for _ in range(_ROUNDS):

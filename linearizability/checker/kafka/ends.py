@@ -115,8 +115,8 @@ def _ends(context: Context, facts: Sequence[_Facts]) -> list[KeyEnds]:
     times = take(columns.returned, operations)
     # What never returned comes last in the order of returns, and what has no offset before all that has one.
     kept = chosen(counting(range(len(marks))), array("B", marks))
-    kept = take(kept, below(take(times, kept), array("q", [NEVER]) * len(kept)))
-    kept = take(kept, differing(take(offsets, kept), array("q", [NOWHERE]) * len(kept)))
+    kept = take(kept, below(take(times, kept), NEVER))
+    kept = take(kept, differing(take(offsets, kept), NOWHERE))
     return _by_key(limit, take(keys, kept), KeyEnds(take(times, kept), take(offsets, kept), take(operations, kept)))
 
 

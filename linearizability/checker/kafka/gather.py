@@ -224,13 +224,13 @@ def _pairs(first: array[int], second: array[int]) -> Any:
     return ours.astype("H" if small else "q") * width + theirs.astype("H" if small else "q")
 
 
-def differing(values: array[int], others: array[int]) -> array[int]:
-    """The places where the two have different values."""
+def differing(values: array[int], others: array[int] | int) -> array[int]:
+    """The places where the two have different values; a number stands for an array that is full of it."""
     return _places(values, others, ne, "not_equal")
 
 
-def alike(values: array[int], others: array[int]) -> array[int]:
-    """The places where the two have the same value."""
+def alike(values: array[int], others: array[int] | int) -> array[int]:
+    """The places where the two have the same value; a number as in `differing`."""
     return _places(values, others, eq, "equal")
 
 
@@ -239,8 +239,8 @@ def not_above(values: array[int], others: array[int]) -> array[int]:
     return _places(values, others, le, "less_equal")
 
 
-def below(values: array[int], others: array[int]) -> array[int]:
-    """The places where the value is less than the other."""
+def below(values: array[int], others: array[int] | int) -> array[int]:
+    """The places where the value is less than the other; a number as in `differing`."""
     return _places(values, others, lt, "less")
 
 
@@ -283,10 +283,19 @@ def gaps(values: array[int], others: array[int]) -> array[int]:
     return _filled("Q", map(sub, values, others))
 
 
-def _places(values: array[int], others: array[int], test: Callable[[int, int], bool], name: str) -> array[int]:
+def _places(values: array[int], others: array[int] | int, test: Callable[[int, int], bool], name: str) -> array[int]:
     if numpy is not None and len(values) >= _WORTH_IT:
-        return _array("i", numpy.flatnonzero(getattr(numpy, name)(_view(values), _view(others))).astype("i"))
-    return _filled("i", compress(count(), map(test, values, others)))
+        theirs = others if isinstance(others, int) else _view(others)
+        return _array("i", numpy.flatnonzero(getattr(numpy, name)(_view(values), theirs)).astype("i"))
+    return _filled("i", compress(count(), map(test, values, repeat(others) if isinstance(others, int) else others)))
+
+
+def places_of(value: int, marks: bytes | bytearray) -> Iterator[int]:
+    """The places at which the marks, which may change meanwhile, have this value."""
+    place = marks.find(value)
+    while place >= 0:
+        yield place
+        place = marks.find(value, place + 1)
 
 
 def known(values: array[int]) -> bytearray:

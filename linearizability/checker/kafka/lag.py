@@ -152,7 +152,7 @@ class _Stretches:
         by_call = everything if isinstance(context.by_call, range) else context.by_call
         places = chosen(everything, take(array("B", columns.function.translate(_POLLS)), by_call))
         outcomes = take(array("B", columns.outcome), take(by_call, places))
-        places = take(places, alike(outcomes, array("B", [OK]) * len(outcomes)))
+        places = take(places, alike(outcomes, OK))
         self.polls = take(by_call, places)
         resets = [array("i") for _ in self.process]  # of each process, in the order of calls: the place of each
         stretches = [[process] for process in self.process]
@@ -208,14 +208,14 @@ class _Rows:
             place = self._later[place]
 
     def _linked(self) -> array[int]:
-        return differing(self.earlier, array("i", [NOBODY]) * len(self.earlier))
+        return differing(self.earlier, NOBODY)
 
     def first_and_last(self) -> tuple[dict[int, list[int]], dict[tuple[int, int], int]]:
         """The first rows of each stretch's keys in order, and the last row of each stretch and key."""
         last = array("B", b"\1") * len(self.keys)
         clear(last, take(self.earlier, self._linked()))
         firsts: dict[int, list[int]] = {}
-        for place in alike(self.earlier, array("i", [NOBODY]) * len(self.earlier)):
+        for place in alike(self.earlier, NOBODY):
             firsts.setdefault(self.stretch[place], []).append(place)
         lasts = chosen(counting(range(len(last))), last)
         return firsts, {(self.stretch[place], self.keys[place]): place for place in lasts}
@@ -259,7 +259,7 @@ def _measure_window(measures: _Measures, rows: _Rows, polls: tuple[array[int], a
     passed = take(rows.poll, earlier)
     missing = differing(take(before, poll), passed)
     missing = take(missing, differing(take(passed, missing), take(poll, missing)))
-    missing = take(missing, differing(take(earlier, missing), array("i", [NOBODY]) * len(missing)))
+    missing = take(missing, differing(take(earlier, missing), NOBODY))
     keys = rows.keys[first : first + _WINDOW]
     places = shifted(missing, first)
     measures.polls += take(numbers, take(before, take(poll, missing))) + take(numbers, poll)

@@ -1,13 +1,16 @@
 """What brokers answered about a key itself: its high watermark, last stable offset, ListOffsets and leader.
 
-Knows: that the first three never go back in real time, and that an epoch has one leader.
+The first three never go back in real time, and an epoch has one leader.
 """
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterator, Sequence
+
+from raftlog.linearizability.checker.kafka.columns import NOBODY, Columns
 from raftlog.linearizability.checker.kafka.context import Context
 from raftlog.linearizability.checker.kafka.findings import Example, Judgement
-from raftlog.linearizability.checker.kafka.monotonic import setbacks
 
 _NAMES = {
     "high-watermark": "nonmonotonic-high-watermark",
@@ -23,13 +26,25 @@ def check_metadata(context: Context) -> None:
         streams.setdefault((columns.metadata_key[row], question), []).append(row)
     for (_, question), rows in streams.items():
         name = _NAMES.get(columns.questions.names[question], "nonmonotonic-list-offsets")
-        operations = [columns.metadata_operation[row] for row in rows]
-        answers = [columns.metadata_offset[row] for row in rows]
-        for earlier, later in setbacks(operations, answers, columns.call, columns.returned):
-            weight = answers[earlier] - answers[later]
-            pair = (rows[earlier], rows[later])
-            context.findings.add(name, Judgement.ERROR, weight, _tell_setback, context, pair)
+        for earlier, later in _setbacks(columns, rows):
+            weight = columns.metadata_offset[earlier] - columns.metadata_offset[later]
+            context.findings.add(name, Judgement.ERROR, weight, _tell_setback, context, (earlier, later))
     _leaders(context)
+
+
+def _setbacks(columns: Columns, rows: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Pairs of rows (earlier, later) in which the later operation began after the earlier had returned, and answered
+    less than it. For each later row the earlier one is that of the greatest answer known by then."""
+    operation, answer = columns.metadata_operation, columns.metadata_offset
+    returning = deque(sorted(rows, key=lambda row: columns.returned[operation[row]]))
+    best = NOBODY
+    for row in sorted(rows, key=lambda row: columns.call[operation[row]]):
+        while returning and columns.returned[operation[returning[0]]] < columns.call[operation[row]]:
+            done = returning.popleft()
+            if best == NOBODY or answer[done] > answer[best]:
+                best = done
+        if best != NOBODY and answer[row] < answer[best]:
+            yield best, row
 
 
 def _leaders(context: Context) -> None:

@@ -12,13 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from raftlog.linearizability.checker.budget import Meter
-from raftlog.linearizability.checker.kafka.columns import (
-    NOBODY,
-    NOWHERE,
-    OK,
-    READ_UNCOMMITTED,
-    TRANSACTIONAL,
-)
+from raftlog.linearizability.checker.kafka.columns import NOBODY, NOWHERE, OK, READ_UNCOMMITTED, TRANSACTIONAL
 from raftlog.linearizability.checker.kafka.components import components
 from raftlog.linearizability.checker.kafka.context import Context
 

@@ -28,6 +28,7 @@ from raftlog.linearizability.checker.kafka.gather import (
     differing,
     known,
     owners,
+    places_of,
     put_first,
     spread,
     starts_of,
@@ -59,7 +60,7 @@ class Order:
         self.conflicting: dict[int, int] = {}
         self.rivals: dict[tuple[int, int], list[int]] = {}  # (key, offset) -> the values that claim it
         self.doubled: dict[int, list[int]] = {}  # element -> its offsets
-        elements = differing(columns.offset, array("q", [NOWHERE]) * len(columns.offset))
+        elements = differing(columns.offset, NOWHERE)
         elements = take(elements, ascending(take(columns.offset, elements)))
         elements = take(elements, ascending(take(columns.element_key, elements)))
         special = self._special(columns, elements)
@@ -153,13 +154,11 @@ def settle(columns: Columns, by_returned: range | array[int]) -> None:
         columns.first_clean_reader = _first_readers(columns, by_returned, READ_UNCOMMITTED)
     columns.read_ok = known(columns.first_reader)
     committed = columns.committed = columns.outcome.translate(_IS_OK)
-    number = columns.outcome.find(INFO)
-    while number >= 0:
+    for number in places_of(INFO, columns.outcome):
         for element in columns.sends_of(number):
             if columns.sure_reader(element) != NOBODY and columns.writer[element] == number:
                 committed[number] = 1
                 break
-        number = columns.outcome.find(INFO, number + 1)
     for element, offset in columns.unsure:
         writer = columns.writer[element]
         if writer == NOBODY or not committed[writer]:

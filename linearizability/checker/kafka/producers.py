@@ -1,7 +1,6 @@
 """Fencing of producers: once a newer epoch is known, an older one succeeds no more.
 
-Knows: producers, their epochs, and two ways to see that a fence leaked: by the clock, and by the places of records in a
-key's log.
+A fence that leaked is seen in two ways: by the clock, and by the places of records in a key's log.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 
 from raftlog.linearizability.checker.kafka.columns import FAIL, INFO, NOWHERE, TRANSACTIONAL, Columns
-from raftlog.linearizability.checker.kafka.gather import clear, known, shifted, steps_other_than_one, take
+from raftlog.linearizability.checker.kafka.gather import clear, known, places_of, shifted, steps_other_than_one, take
 from raftlog.linearizability.checker.kafka.order import Order
 
 
@@ -41,11 +41,9 @@ def lay_out_sends(columns: Columns) -> Sends:
     offsets = take(columns.offset, columns.send_element)
     acknowledged = offsets[:]
     for outcome in (FAIL, INFO):
-        number = columns.outcome.find(outcome)
-        while number >= 0:
+        for number in places_of(outcome, columns.outcome):
             for row in range(columns.send_start[number], columns.send_start[number + 1]):
                 acknowledged[row] = NOWHERE
-            number = columns.outcome.find(outcome, number + 1)
     for row, offset in columns.send_ack.items():
         number = columns.sender_of_row(row)
         # What a transaction was told while it ran was so, whatever became of it.
@@ -70,11 +68,8 @@ def lay_out(columns: Columns, order: Order) -> Segments:
         segment = bisect_right(rows, row) - 1
         segments.odd.add(segment)
         row = jumps.find(1, rows[segment + 1] - 1)
-    placed = known(places)
-    row = placed.find(0)
-    while row >= 0:
+    for row in places_of(0, known(places)):
         segments.odd.add(bisect_right(rows, row) - 1)
-        row = placed.find(0, row + 1)
     segments.final_place = segments.last_place[:] if segments.odd else segments.last_place
     for segment in segments.odd:
         segments.last_place[segment] = max(places[rows[segment] : rows[segment + 1]])

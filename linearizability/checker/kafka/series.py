@@ -7,17 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from raftlog.linearizability.checker.kafka.columns import NEVER, NOBODY, OK, Columns
-from raftlog.linearizability.checker.kafka.gather import (
-    alike,
-    below,
-    differing,
-    least,
-    most,
-    plus,
-    ranks,
-    take,
-    tally,
-)
+from raftlog.linearizability.checker.kafka.gather import alike, below, differing, least, most, plus, ranks, take, tally
 
 POINTS = 100
 _KEYS_APART = 1000  # with more keys than this only their sum is kept over time
@@ -47,7 +37,7 @@ def unseen_over_time(columns: Columns) -> Unseen:
     apart = keys <= _KEYS_APART
     result = Unseen([start + span * point // POINTS for point in range(1, POINTS + 1)])
     acknowledged, read, element_key = _waiting(columns)
-    unread = alike(read, array("q", [NEVER]) * len(read))
+    unread = alike(read, NEVER)
     result.at_end = dict(sorted(Counter(take(element_key, unread)).items()))
     lines = element_key if apart else array("i", bytes(4 * len(element_key)))
     points = array("q", (start - (-span * point // POINTS) for point in range(1, POINTS + 1)))
@@ -71,9 +61,9 @@ def unseen_over_time(columns: Columns) -> Unseen:
 
 def _waiting(columns: Columns) -> tuple[array[int], array[int], array[int]]:
     """Of all values that were acknowledged before they were read: when they were, when read (or NEVER), their keys."""
-    elements = differing(columns.writer, array("i", [NOBODY]) * len(columns.writer))
+    elements = differing(columns.writer, NOBODY)
     outcomes = take(array("B", columns.outcome), take(columns.writer, elements))
-    elements = take(elements, alike(outcomes, array("B", [OK]) * len(outcomes)))
+    elements = take(elements, alike(outcomes, OK))
     acknowledged = take(columns.returned, take(columns.writer, elements))
     read = take(columns.returned + array("q", [NEVER]), take(columns.first_reader, elements))  # NOBODY: the last
     waiting = below(acknowledged, read)
@@ -82,7 +72,7 @@ def _waiting(columns: Columns) -> tuple[array[int], array[int], array[int]]:
 
 def last_return(columns: Columns) -> int | None:
     """When the last operation returned, None if none did."""
-    finished = take(columns.returned, below(columns.returned, array("q", [NEVER]) * len(columns)))
+    finished = take(columns.returned, below(columns.returned, NEVER))
     return most(finished, 0) if finished else None
 
 

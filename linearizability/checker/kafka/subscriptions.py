@@ -16,7 +16,7 @@ from raftlog.linearizability.checker.kafka.columns import (
     SUBSCRIBED,
     Columns,
 )
-from raftlog.linearizability.checker.kafka.gather import put_first, take
+from raftlog.linearizability.checker.kafka.gather import places_of, put_first, take
 from raftlog.linearizability.checker.kafka.options import KafkaOptions
 
 
@@ -54,11 +54,9 @@ def mark_subscriptions(columns: Columns, options: KafkaOptions, by_call: Sequenc
 def interruptions(columns: Columns) -> Iterator[int]:
     """The operations after which a process may go on elsewhere: assigns, subscribes, seeks and crashes."""
     for kind in (ASSIGN, SUBSCRIBE, SEEK, CRASH):
-        number = columns.function.find(kind)
-        while number >= 0:
+        for number in places_of(kind, columns.function):
             if kind == CRASH or columns.outcome[number] != FAIL:
                 yield number
-            number = columns.function.find(kind, number + 1)
 
 
 def groups_of(columns: Columns, options: KafkaOptions, by_call: Sequence[int]) -> array[int]:

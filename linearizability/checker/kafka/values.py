@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from raftlog.linearizability.checker.kafka.columns import (
@@ -14,11 +12,10 @@ from raftlog.linearizability.checker.kafka.columns import (
     OK,
     READ_UNCOMMITTED,
     TRANSACTIONAL,
-    Columns,
 )
 from raftlog.linearizability.checker.kafka.context import Context, allowed_if
 from raftlog.linearizability.checker.kafka.findings import Example, Judgement
-from raftlog.linearizability.checker.kafka.gather import alike, owners, take
+from raftlog.linearizability.checker.kafka.gather import alike, owners, places_of, take
 
 _SHOWN_PER_KEY = 32
 
@@ -40,14 +37,6 @@ def _offsets(context: Context) -> None:
         add("duplicate", Judgement.ERROR, len(offsets), _tell_doubled, context, element, offsets)
 
 
-def unread(columns: Columns) -> Iterator[int]:
-    """The elements that no ok poll returned."""
-    element = columns.read_ok.find(0)
-    while element >= 0:
-        yield element
-        element = columns.read_ok.find(0, element + 1)
-
-
 class _Reach(NamedTuple):
     """How far a key was read: the first and the highest place, and the value read at the highest."""
 
@@ -64,7 +53,7 @@ def _losses(context: Context) -> None:
     for element in order.conflicting:
         claims.setdefault(columns.element_key[element], []).append(element)
     per_key: dict[int, int] = {}
-    for element in unread(columns):
+    for element in places_of(0, columns.read_ok):
         writer = columns.writer[element]
         if writer == NOBODY or not columns.committed[writer]:
             continue
@@ -106,12 +95,10 @@ def _aborted_reads(context: Context) -> None:
     """G1a: reads of values whose send certainly failed."""
     columns = context.columns
     aborted = set()
-    number = columns.outcome.find(FAIL)
-    while number >= 0:
+    for number in places_of(FAIL, columns.outcome):
         for element in columns.sends_of(number):
             if columns.read_ok[element] and columns.writer[element] == number:
                 aborted.add(element)
-        number = columns.outcome.find(FAIL, number + 1)
     if not aborted:
         return
     for row, element in enumerate(columns.polled):
@@ -144,7 +131,7 @@ def _own_reads(context: Context) -> None:
 
 def _unwritten(context: Context) -> None:
     columns = context.columns
-    for element in alike(columns.writer, array("i", [NOBODY]) * len(columns.writer)):
+    for element in alike(columns.writer, NOBODY):
         if columns.read_ok[element]:
             context.findings.add("unwritten-read", Judgement.ALLOWED, 1, _tell_unwritten, context, element)
 

@@ -3,14 +3,7 @@
 from __future__ import annotations
 
 from raftlog.linearizability.checker.history import TimeUnit
-from raftlog.linearizability.checker.kafka.columns import (
-    FUNCTION_NAME,
-    NEVER,
-    NOBODY,
-    NOWHERE,
-    OUTCOME_NAME,
-    Columns,
-)
+from raftlog.linearizability.checker.kafka.columns import FUNCTION_NAME, NEVER, NOBODY, NOWHERE, OUTCOME_NAME, Columns
 from raftlog.linearizability.checker.kafka.describe import describe
 from raftlog.linearizability.checker.kafka.fields import show
 from raftlog.linearizability.checker.kafka.gather import least

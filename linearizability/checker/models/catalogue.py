@@ -15,14 +15,5 @@ from raftlog.linearizability.checker.models.queue import Queue
 from raftlog.linearizability.checker.models.register import CasRegister, Register
 from raftlog.linearizability.checker.models.sets import Set
 
-MODELS: Mapping[str, Callable[[], Model[Any]]] = {
-    "register": Register,
-    "cas-register": CasRegister,
-    "key-value": KeyValue,
-    "log": Log,
-    "queue": Queue,
-    "set": Set,
-    "counter": Counter,
-    "lock": Lock,
-    "offsets": ConsumerOffsets,
-}
+_ALL = (Register, CasRegister, KeyValue, Log, Queue, Set, Counter, Lock, ConsumerOffsets)
+MODELS: Mapping[str, Callable[[], Model[Any]]] = {model.name: model for model in _ALL}

@@ -11,17 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from raftlog.linearizability.checker.history import OK, Operation
-from raftlog.linearizability.checker.model import (
-    OBSERVER,
-    REFUSED,
-    TOTAL,
-    UNKNOWN,
-    Call,
-    Model,
-    Refused,
-    Traits,
-    named,
-)
+from raftlog.linearizability.checker.model import OBSERVER, REFUSED, TOTAL, UNKNOWN, Call, Model, Refused, Traits, named
 from raftlog.linearizability.checker.values import freeze
 
 

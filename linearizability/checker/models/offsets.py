@@ -14,17 +14,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from raftlog.linearizability.checker.history import Key, Operation, Outcome
-from raftlog.linearizability.checker.model import (
-    OBSERVER,
-    REFUSED,
-    TOTAL,
-    UNKNOWN,
-    Call,
-    Model,
-    Refused,
-    Traits,
-    named,
-)
+from raftlog.linearizability.checker.model import OBSERVER, REFUSED, TOTAL, UNKNOWN, Call, Model, Refused, Traits, named
 from raftlog.linearizability.checker.values import freeze
 
 _FIELDS = {"offset", "partition", "generation"}

@@ -1,6 +1,6 @@
 """A report as plain JSON values: columns of numbers, and every text once.
 
-Knows: what the page's script reads (`assets/data.js` is the other side).
+The page's script reads it: `assets/data.js` is the other side.
 
 The size is linear in the operations, whatever they carry: a text is kept once and only up to a limit, times are
 steps from the operation before, and a column that never changes is one value.

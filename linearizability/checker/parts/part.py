@@ -9,8 +9,24 @@ from raftlog.linearizability.checker.history import Key, TimeUnit
 from raftlog.linearizability.checker.verdict import Status, Witness
 
 
-class PartCheck(Protocol):
-    """One part under check. `run` may be called again after OutOfBudget; `witness` once it answered INVALID."""
+class Evidence(Protocol):
+    """Why a part is invalid."""
+
+    @property
+    def past_is_large(self) -> bool:
+        """Whether so many states came up, or so little is known of them, that a long past cannot be cut off."""
+
+    def end(self) -> int:
+        """The return by which the violation is certain; orders the bad parts by how little of them is needed."""
+
+    def witness(self, key: Key, unit: TimeUnit, meter: Meter) -> Witness:
+        """In words, with the operations that show it."""
+
+
+class PartCheck(Evidence, Protocol):
+    """One part under check. `run` may be called again after OutOfBudget; the evidence is there once it answered
+    INVALID.
+    """
 
     algorithm: str
 
@@ -18,15 +34,5 @@ class PartCheck(Protocol):
     def configurations(self) -> int:
         """How many were looked at."""
 
-    @property
-    def past_is_large(self) -> bool:
-        """Whether so many states came up, or so little is known of them, that a long past cannot be cut off."""
-
     def run(self, meter: Meter) -> Status:
         """Answers VALID or INVALID, or raises OutOfBudget."""
-
-    def end(self) -> int:
-        """The return by which the violation is certain; orders the bad parts by how little of them is needed."""
-
-    def witness(self, key: Key, unit: TimeUnit, meter: Meter) -> Witness:
-        """Why the part is invalid."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from operator import attrgetter
 
 from raftlog.linearizability.checker.budget import Meter, OutOfBudget
@@ -12,16 +13,12 @@ from raftlog.linearizability.checker.exact.zones import NotUnique, ZoneViolation
 from raftlog.linearizability.checker.history import FAIL, INFO, Key, Operation, TimeUnit, without
 from raftlog.linearizability.checker.log.witness import known_at
 from raftlog.linearizability.checker.models.register import Register
-from raftlog.linearizability.checker.parts.judged import Evidence, JudgedPart
+from raftlog.linearizability.checker.parts.judged import ExactEvidence, JudgedPart
+from raftlog.linearizability.checker.parts.part import Evidence
 from raftlog.linearizability.checker.parts.search import SearchPart
 from raftlog.linearizability.checker.values import freeze
 from raftlog.linearizability.checker.verdict import Witness
-from raftlog.linearizability.checker.witness.prefixes import shortest_bad_prefix
-from raftlog.linearizability.checker.witness.reduce import (
-    STARTS_LIMIT,
-    Core,
-    reduce_found,
-)
+from raftlog.linearizability.checker.witness.reduce import STARTS_LIMIT, Core, reduce_found
 from raftlog.linearizability.checker.witness.witness import with_words, witness_of
 from raftlog.linearizability.checker.witness.words import tell_zones
 
@@ -34,58 +31,26 @@ _process = attrgetter("process")
 class RegisterPart(JudgedPart):
     """A register: by its zones when all written values differ; else by search, unless an answer has no write left."""
 
-    def __init__(self, model: Register, operations: Sequence[Operation]) -> None:
-        super().__init__("zones")
-        self._model = model
-        self._operations = operations
+    algorithm = "zones"
+    _model: Register
 
     def _judge(self, meter: Meter) -> Evidence | None:
         meter.check(0, _ZONE_BYTES * len(self._operations))
+        judge = partial(check_zones, initial=self._model.initial)
         try:
-            violation = check_zones(self._operations, self._model.initial)
-            return None if violation is None else _ByZones(self._model, self._operations, violation)
+            found = judge(self._operations)
+            way = (("write",), judge, _written_later, tell_zones)
+            return None if found is None else ExactEvidence(self._model, self._operations, found, *way)
         except NotUnique:
             self.algorithm = "search"
         answer = check_write_counts(self._operations, self._model.initial)
         return None if answer is None else _ByWriteCounts(self._model, self._operations, answer)
 
-    def _searched(self) -> SearchPart:
-        return SearchPart(self._model, self._operations)
 
-
-class _ByZones:
-    """Two zones that exclude each other, or an answer and no write before it."""
-
-    past_is_large = False
-
-    def __init__(self, model: Register, operations: Sequence[Operation], violation: ZoneViolation) -> None:
-        self._model = model
-        self._operations = operations
-        self._violation = violation
-
-    def end(self) -> int:
-        return max(map(known_at, self._violation.operations))
-
-    def witness(self, key: Key, unit: TimeUnit, meter: Meter) -> Witness:
-        prefix = shortest_bad_prefix(self._operations, ("write",), self.end(), self._judge, meter)
-        if prefix is None:
-            core = reduce_found(self._model, self._violation.operations, meter)
-            return witness_of(core, key, self.end(), unit, tell_zones(self._violation, unit))
-        core = reduce_found(self._model, prefix.violation.operations, meter)
-        words = tell_zones(self._later(prefix.violation), unit)
-        return prefix.witness_of_originals(witness_of(core, key, prefix.end, unit, words))
-
-    def _judge(self, operations: list[Operation]) -> ZoneViolation | None:
-        return check_zones(operations, self._model.initial)
-
-    def _later(self, violation: ZoneViolation) -> ZoneViolation:
-        """The violation, and of a value that nobody had written by then the write that came later."""
-        if violation.kind != "unwritten":
-            return violation
-        for operation in self._operations:
-            if operation.function == "write" and freeze(operation.input) == violation.values[0]:
-                return ZoneViolation("early", violation.values, (operation, *violation.operations))
-        return violation
+def _written_later(violation: ZoneViolation, operation: Operation) -> ZoneViolation | None:
+    if operation.function != "write" or freeze(operation.input) != violation.values[0]:
+        return None
+    return ZoneViolation("early", violation.values, (operation, *violation.operations))
 
 
 class _ByWriteCounts:

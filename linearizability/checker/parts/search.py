@@ -10,11 +10,7 @@ from raftlog.linearizability.checker.history import FAIL, Key, Operation, TimeUn
 from raftlog.linearizability.checker.model import Model
 from raftlog.linearizability.checker.search.search import Search
 from raftlog.linearizability.checker.verdict import Status, Witness
-from raftlog.linearizability.checker.witness.reduce import (
-    STARTS_LIMIT,
-    Past,
-    reduce,
-)
+from raftlog.linearizability.checker.witness.reduce import STARTS_LIMIT, Past, reduce
 from raftlog.linearizability.checker.witness.witness import lone_words, witness_of
 
 

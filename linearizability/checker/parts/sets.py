@@ -13,9 +13,7 @@ from raftlog.linearizability.checker.model import Model
 from raftlog.linearizability.checker.models.sets import OneElement
 from raftlog.linearizability.checker.parts.search import SearchPart
 from raftlog.linearizability.checker.verdict import Status, Witness
-from raftlog.linearizability.checker.witness.reduce import (
-    reduce_found,
-)
+from raftlog.linearizability.checker.witness.reduce import reduce_found
 from raftlog.linearizability.checker.witness.witness import witness_of
 
 _ENOUGH = 5_000  # configurations of a search for a witness that may have taken for ever

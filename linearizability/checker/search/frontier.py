@@ -15,15 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
 from typing import Any, TypeAlias
 
-from raftlog.linearizability.checker.search.antichain import (
-    Groups,
-    Growing,
-    Masks,
-    add,
-    fewest_used,
-    masks_of,
-    settled,
-)
+from raftlog.linearizability.checker.search.antichain import Groups, Growing, Masks, add, fewest_used, masks_of, settled
 from raftlog.linearizability.checker.search.operation_table import OperationTable, Transition
 
 NEVER = 1 << 62  # the rank of an operation that never returns

@@ -1,7 +1,7 @@
 """Violations told in sentences.
 
-Knows: English, durations, and what a person needs to hear first: who answered what, and what makes it impossible. The
-text is plain; escaping is the business of whoever shows it.
+First comes what a person needs to hear first: who answered what, and what makes it impossible. The text is plain;
+escaping is the business of whoever shows it.
 """
 
 from __future__ import annotations

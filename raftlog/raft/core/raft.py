@@ -82,6 +82,8 @@ class Raft:
         self._incoming: IncomingSnapshot | None = None
         self._checked = (self.term, self.voted_for, self.committed)
         self._election = ElectionTimer(timing, rng, now)
+        if self._is_elected_by({self.node_id}):
+            self._election.hasten(now)  # nobody else can lead
 
     # -- what others see -----------------------------------------------------------------------------
 

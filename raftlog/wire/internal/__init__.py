@@ -1,8 +1,7 @@
 """What is versioned outside of requests: records of Kafka's internal topics, and metadata of group members.
 
-Knows that each of them begins with its version (int16). In the key of an internal record that number says what
+Each of them begins with its version (int16). In the key of an internal record that number says what
 kind of record it is: Kafka 4 speaks of the key's API key, older Kafka of its version, and the bytes are the same.
-Does not know topics, record batches, or what a record does to the state of a coordinator.
 """
 
 from __future__ import annotations

@@ -468,7 +468,7 @@ def test_a_partition_is_made_in_the_next_directory_when_the_first_has_no_room(mo
 @pytest.mark.parametrize("preallocate", [False, True])
 def test_a_partition_for_which_there_is_no_room_is_made_once_there_is(host: Host, preallocate: bool) -> None:
     assert isinstance(host.disk, FaultyDisk)
-    host.config = LogConfig(preallocate=preallocate)
+    host.config = LogConfig(preallocate=preallocate, segment_bytes=1 << 20)
     host.disk.full = True
     for _ in range(2):
         with pytest.raises(LogUnavailable, match="No space left"):
@@ -486,7 +486,7 @@ def test_a_partition_whose_directory_has_room_and_whose_segment_has_not_is_tried
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(FaultyDisk, "allocate", full)
-    host.config = LogConfig(preallocate=True)
+    host.config = LogConfig(preallocate=True, segment_bytes=1 << 20)
     with pytest.raises(LogUnavailable, match="No space left"):
         host.open()
     assert not host.offline and f"/a/t-0/{0:020d}.log" not in host.names()

@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 from raftlog.raft.core.configuration import Configuration, Voter
-from raftlog.raft.core.entries import (
-    Entry,
-    application_data,
-    configuration_data,
-)
+from raftlog.raft.core.entries import Entry, application_data, configuration_data
 from raftlog.raft.core.ids import NOBODY
 from raftlog.raft.core.leadership import LocalNode, Peer
 from raftlog.raft.core.log import Base, RaftLog
-from raftlog.raft.core.messages import (
-    AppendEntriesReply,
-    Message,
-    RequestVoteReply,
-)
+from raftlog.raft.core.messages import AppendEntriesReply, Message, RequestVoteReply
 from raftlog.raft.core.raft import Raft
 from raftlog.raft.core.state import HardState, Role, Timing
 

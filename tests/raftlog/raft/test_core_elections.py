@@ -9,11 +9,7 @@ from raftlog.raft.core.errors import PeerViolation
 from raftlog.raft.core.ids import NOBODY
 from raftlog.raft.core.leadership import LocalNode, Peer
 from raftlog.raft.core.log import Base, RaftLog
-from raftlog.raft.core.messages import (
-    Heartbeat,
-    RequestVote,
-    RequestVoteReply,
-)
+from raftlog.raft.core.messages import Heartbeat, RequestVote, RequestVoteReply
 from raftlog.raft.core.raft import Raft
 from raftlog.raft.core.state import HardState, Role
 from tests.raftlog.raft.lone_node import DIRECTORIES, TIMING, Lone, configuration
@@ -27,6 +23,13 @@ def test_a_node_asks_before_it_stands_and_stands_when_a_majority_would_vote() ->
     said = node.hear(3, RequestVoteReply(1, 2, True, True))
     assert said == [(2, RequestVote(2, False, 1, 1)), (3, RequestVote(2, False, 1, 1))]
     assert (node.raft.role, node.raft.term) == (Role.CANDIDATE, 2)
+
+
+def test_the_only_voter_stands_without_waiting_for_a_leader() -> None:
+    node = Lone(voters=1)
+    assert node.raft.deadline <= TIMING.fast_election_max < TIMING.election_min
+    node.wait(TIMING.fast_election_max)
+    assert (node.raft.role, node.raft.term) == (Role.LEADER, 2)
 
 
 def test_a_vote_is_asked_for_and_counted_only_when_the_own_one_is_on_the_disk() -> None:

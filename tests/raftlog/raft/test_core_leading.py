@@ -5,11 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raftlog.raft.core.configuration import Voter
-from raftlog.raft.core.entries import (
-    NEW_TERM_DATA,
-    Entry,
-    configuration_data,
-)
+from raftlog.raft.core.entries import NEW_TERM_DATA, Entry, configuration_data
 from raftlog.raft.core.errors import RaftViolation
 from raftlog.raft.core.ids import NOBODY
 from raftlog.raft.core.leadership import LocalNode, Peer

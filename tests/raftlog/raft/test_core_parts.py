@@ -4,14 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raftlog.raft.core.entries import (
-    NEW_TERM_DATA,
-    Command,
-    Entry,
-    application_data,
-    command_of,
-    kind_of,
-)
+from raftlog.raft.core.entries import NEW_TERM_DATA, Command, Entry, application_data, command_of, kind_of
 from raftlog.raft.core.entries import Kind as EntryKind
 from raftlog.raft.core.errors import PeerViolation, RaftViolation
 from raftlog.raft.core.log import Accepted, Base, RaftLog, Rejected

@@ -15,13 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from raftlog.wire import compression
-from raftlog.wire.compression import (
-    Compression,
-    CorruptCompression,
-    DecompressionLimit,
-    compress,
-    decompress,
-)
+from raftlog.wire.compression import Compression, CorruptCompression, DecompressionLimit, compress, decompress
 
 LIMIT = 1 << 20
 CODECS = [Compression.GZIP, Compression.SNAPPY, Compression.LZ4, Compression.ZSTD]

@@ -13,11 +13,7 @@ from raftlog.wire.apis import APIS, ApiKey
 from raftlog.wire.codec import decode, encode
 from raftlog.wire.errors import RemoteProtocolError
 from raftlog.wire.internal import decode_internal, internal_version
-from raftlog.wire.internal.consumer_protocol import (
-    ConsumerProtocolSubscription,
-    decode_assignment,
-    decode_subscription,
-)
+from raftlog.wire.internal.consumer_protocol import ConsumerProtocolSubscription, decode_assignment, decode_subscription
 from raftlog.wire.internal.offset_commit import OffsetCommitValue
 from raftlog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from raftlog.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest

@@ -28,18 +28,25 @@ EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 TIME_MAX = 2**46
 
 
-def kio_class(cls: type[Message], version: int) -> Any:
-    """kio's class for a message at a version, or None if it has none."""
+def kio_package(cls: type[Message], version: int) -> str:
+    """Where kio has a message at a version, if it does."""
     assert cls.api_key is not None
-    api = APIS[cls.api_key].key.name.lower()
+    return f"kio.schema.{APIS[cls.api_key].key.name.lower()}.v{version}"
+
+
+def has_kio_class(cls: type[Message], version: int) -> bool:
+    """Whether there is one; it is not imported, for all of them together take a second."""
+    package = kio_package(cls, version)
+    return find_spec(package.rpartition(".")[0]) is not None and find_spec(package) is not None
+
+
+def kio_class(cls: type[Message], version: int) -> Any:
+    """kio's class for a message at a version."""
     side = "request" if cls.__name__.endswith("Request") else "response"
-    name = f"kio.schema.{api}.v{version}"
-    if find_spec(f"kio.schema.{api}") is None or find_spec(name) is None:
-        return None
-    return getattr(import_module(f"{name}.{side}"), cls.__name__)
+    return getattr(import_module(f"{kio_package(cls, version)}.{side}"), cls.__name__)
 
 
-CASES = [(cls, version) for cls, version in versions_of(*API_MESSAGES) if kio_class(cls, version) is not None]
+CASES = [(cls, version) for cls, version in versions_of(*API_MESSAGES) if has_kio_class(cls, version)]
 
 
 def to_kio(struct: Struct, theirs: Any, version: int) -> Any:
