@@ -13,13 +13,15 @@ from functools import partial
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from raftlog.broker.core.coordinator.loading import CoordinatorLogReader
+from raftlog.broker.core.coordinator.packed_records import PackedRecords
 from raftlog.broker.core.coordinator.shared import NEVER, Now, coordinator_error
 from raftlog.broker.core.log.results import AppendResult
 from raftlog.broker.runtime.delayed_operation import Mark
 from raftlog.broker.runtime.timer_wheel import TimedWait, TimerWheel
-from raftlog.wire.batch import Record, encode_batch
+from raftlog.wire.batch import Record, encode_batch, encode_packed_batch
 from raftlog.wire.errors import ErrorCode, InvariantViolation
 from raftlog.wire.ids import ProducerEpoch, ProducerId
+from raftlog.wire.records import encode_records
 
 log = logging.getLogger("raftlog.coordinator")
 
@@ -70,6 +72,8 @@ class Producer(NamedTuple):
     producer_epoch: ProducerEpoch
 
 
+Encoded = tuple[bytes, bytes | None] | PackedRecords
+
 R = TypeVar("R")
 """A coordinator's records."""
 
@@ -114,8 +118,8 @@ class CoordinatorHost(ABC, Generic[R]):
     # ── what the subclass knows ───────────────────────────────────────────────────────────────────────────
 
     @abstractmethod
-    def encode(self, record: R) -> tuple[bytes, bytes | None]:
-        """Key and value of a record; the value of a removal is None."""
+    def encode(self, record: R) -> Encoded:
+        """Key and value of a record, the value of a removal being None; or many records at once."""
 
     @abstractmethod
     def decode(self, key: bytes, value: bytes | None) -> R | None:
@@ -309,8 +313,12 @@ def give_answer(
         refuse(coordinator_error(error))
 
 
-def _encode(encoded: Sequence[tuple[bytes, bytes | None]], now_ms: int, producer: Producer | None) -> bytes:
-    records = [Record(i, now_ms, key, value) for i, (key, value) in enumerate(encoded)]
+def _encode(encoded: Sequence[Encoded], now_ms: int, producer: Producer | None) -> bytes:
+    records = [Record(i, now_ms, *each) for i, each in enumerate(encoded) if not isinstance(each, PackedRecords)]
+    if len(records) < len(encoded):
+        if producer is not None:
+            raise InvariantViolation(f"producer {producer.producer_id} writes many records at once")
+        return _encode_packed(encoded, now_ms)
     if producer is None:
         return encode_batch(records)
     # Kafka's coordinators count no sequence either: each batch begins with 0.
@@ -323,11 +331,24 @@ def _encode(encoded: Sequence[tuple[bytes, bytes | None]], now_ms: int, producer
     )
 
 
-def _batch_ends(encoded: Sequence[tuple[bytes, bytes | None]]) -> Iterator[int]:
+def _encode_packed(encoded: Sequence[Encoded], now_ms: int) -> bytes:
+    parts = []
+    count = 0
+    for each in encoded:
+        if isinstance(each, PackedRecords):
+            parts.append(each.pack(count))
+            count += each.records
+        else:
+            parts.append(encode_records((Record(count, now_ms, *each),), 0, now_ms))
+            count += 1
+    return encode_packed_batch(b"".join(parts), count, now_ms)
+
+
+def _batch_ends(encoded: Sequence[Encoded]) -> Iterator[int]:
     """Where to cut, so that no batch of several records has more than MAX_WRITE_BYTES of keys and values."""
     size = 0
-    for position, (key, value) in enumerate(encoded):
-        more = len(key) + len(value or b"")
+    for position, each in enumerate(encoded):
+        more = each.size if isinstance(each, PackedRecords) else len(each[0]) + len(each[1] or b"")
         if size and size + more > MAX_WRITE_BYTES:
             yield position
             size = 0

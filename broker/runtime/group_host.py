@@ -14,12 +14,20 @@ from raftlog.broker.core.group.events import complete_write, expire, unload
 from raftlog.broker.core.group.group import Group
 from raftlog.broker.core.group.member import MemoryBudget, Ticket
 from raftlog.broker.core.group.offsets import expire_group, forget_missing_topics, forget_topics
-from raftlog.broker.core.group.records import CoordinatorRecord, OffsetRecord, decode_record, encode_record
+from raftlog.broker.core.group.records import (
+    CoordinatorRecord,
+    OffsetRecord,
+    TopicOffsets,
+    decode_record,
+    encode_record,
+)
 from raftlog.broker.core.group.shard import GroupCoordinatorShard
+from raftlog.broker.core.group.topic_offsets import pack_topic_offsets
 from raftlog.broker.runtime.coordinator_host import (
     REPLAY_SLICE,
     CoordinatorHost,
     CoordinatorPartition,
+    Encoded,
     Producer,
     give_answer,
 )
@@ -126,8 +134,11 @@ class GroupHost(CoordinatorHost[CoordinatorRecord]):
 
     # ── what a coordinator's host asks ────────────────────────────────────────────────────────────────────
 
-    encode = staticmethod(encode_record)
     decode = staticmethod(decode_record)
+
+    def encode(self, record: CoordinatorRecord) -> Encoded:
+        """See CoordinatorHost."""
+        return pack_topic_offsets(record) if isinstance(record, TopicOffsets) else encode_record(record)
 
     def replay(self, record: CoordinatorRecord) -> None:
         """See CoordinatorHost."""

@@ -299,6 +299,28 @@ def encode_batch(
     return assemble_batch(header, payload)
 
 
+def encode_packed_batch(payload: bytes, count: int, timestamp: int) -> bytes:
+    """One batch of `count` records that are packed already: the n-th has n as its offset delta, all one timestamp."""
+    return assemble_batch(
+        BatchHeader(
+            base_offset=0,
+            batch_length=0,
+            partition_leader_epoch=LeaderEpoch(NO_LEADER_EPOCH),
+            magic=MAGIC,
+            crc=0,
+            attributes=Compression.NONE,
+            last_offset_delta=count - 1,
+            base_timestamp=timestamp,
+            max_timestamp=timestamp,
+            producer_id=ProducerId(NO_PRODUCER_ID),
+            producer_epoch=ProducerEpoch(NO_PRODUCER_EPOCH),
+            base_sequence=NO_SEQUENCE,
+            records_count=count,
+        ),
+        payload,
+    )
+
+
 def assemble_batch(header: BatchHeader, packed: Buffer) -> bytes:
     """A batch of `header` and records that are packed already; `batch_length` and `crc` are computed anew."""
     checked = _CHECKED.pack(*header[5:])

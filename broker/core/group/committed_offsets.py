@@ -31,6 +31,13 @@ class CommittedOffsets:
             self.pending.overtake((topic, partition))
         self._put(topic, partition, value)
 
+    def commit_many(self, topic: str, offsets: Mapping[int, CommittedOffset]) -> None:
+        """The same for many partitions of a topic, at least one."""
+        if self.pending:
+            for partition in offsets:
+                self.pending.overtake((topic, partition))
+        self.by_topic.setdefault(topic, {}).update(offsets)
+
     def _put(self, topic: str, partition: int, value: CommittedOffset) -> None:
         partitions = self.by_topic.get(topic)
         if partitions is None:

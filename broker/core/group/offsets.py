@@ -20,6 +20,7 @@ from raftlog.broker.core.group.records import (
     OffsetRecord,
 )
 from raftlog.broker.core.group.shard import GroupCoordinatorShard
+from raftlog.broker.core.group.topic_offsets import commit_together
 from raftlog.metadata.image import MetadataImage, TopicImage
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.ids import LeaderEpoch, Offset
@@ -83,6 +84,12 @@ def commit_offsets(
     for topic in request.topics:
         found, missing = _find_topic(topic, api_version, image)
         count = 0 if found is None else len(found.partitions)
+        if found is not None and expires_ms == NO_EXPIRY:
+            together = commit_together(group_id, found, topic.partitions, now)
+            if together:
+                records += together
+                topics.append(_answered(topic, ErrorCode.NONE))
+                continue
         partitions = []
         for partition in topic.partitions:
             index = partition.partition_index
@@ -130,18 +137,17 @@ def _find_topic(
 
 def refuse_commit(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCommitResponse:
     """The answer in which every partition has `error`."""
-    return OffsetCommitResponse(
-        topics=[
-            OffsetCommitResponseTopic(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partitions=[
-                    OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=error)
-                    for partition in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
+    return OffsetCommitResponse(topics=[_answered(topic, error) for topic in request.topics])
+
+
+def _answered(topic: OffsetCommitRequestTopic, error: ErrorCode) -> OffsetCommitResponseTopic:
+    return OffsetCommitResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partitions=[
+            OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=error)
+            for partition in topic.partitions
+        ],
     )
 
 

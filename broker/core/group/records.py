@@ -72,6 +72,17 @@ class OffsetRecord(NamedTuple):
     value: CommittedOffset | None
 
 
+class TopicOffsets(NamedTuple):
+    """Commits of many partitions of one topic (`topic_offsets`): in the log, as many records as offsets.
+
+    Invariant: there is at least one; all are of one time and one topic id, without metadata and expiry.
+    """
+
+    group_id: str
+    topic: str
+    offsets: dict[int, CommittedOffset]
+
+
 class GroupRecord(NamedTuple):
     """A group's new metadata, or with None its removal."""
 
@@ -79,7 +90,7 @@ class GroupRecord(NamedTuple):
     value: GroupMetadata | None
 
 
-CoordinatorRecord = OffsetRecord | GroupRecord
+CoordinatorRecord = OffsetRecord | TopicOffsets | GroupRecord
 
 
 # The first two bytes of a key say what kind it is, which Kafka calls its version.
@@ -156,7 +167,7 @@ def _encode_group(value: GroupMetadata) -> bytes:
     )
 
 
-def encode_record(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
+def encode_record(record: OffsetRecord | GroupRecord) -> tuple[bytes, bytes | None]:
     """Key and value; the value of a removal is None."""
     if isinstance(record, OffsetRecord):
         group_id, topic, partition, offset = record
@@ -169,7 +180,7 @@ def encode_record(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
 # --- reading
 
 
-def decode_record(key: bytes, value: bytes | None) -> CoordinatorRecord | None:
+def decode_record(key: bytes, value: bytes | None) -> OffsetRecord | GroupRecord | None:
     """The record, or None when it is of a kind that belongs to other protocols than the classic one.
 
     Raises UnreadableRecord.

@@ -10,7 +10,7 @@ from raftlog.broker.core.group.classic_group import ClassicGroup
 from raftlog.broker.core.group.config import GroupConfig
 from raftlog.broker.core.group.group import Group
 from raftlog.broker.core.group.member import Member, MemoryBudget
-from raftlog.broker.core.group.records import CoordinatorRecord, GroupRecord, OffsetRecord
+from raftlog.broker.core.group.records import CoordinatorRecord, GroupRecord, OffsetRecord, TopicOffsets
 from raftlog.broker.core.group.state import GroupState
 from raftlog.broker.core.group.timers import TimerQueue
 from raftlog.wire.errors import InvariantViolation
@@ -47,6 +47,8 @@ class GroupCoordinatorShard:
                     # Even if this was all it had, the group stays until somebody deletes it or it is found to have
                     # expired.
                     group.offsets.remove(topic, partition)
+            case TopicOffsets(group_id, topic, offsets):
+                self._group_of_offsets(group_id).offsets.commit_many(topic, offsets)
             case GroupRecord():
                 self._replay_group(record)
             case _:

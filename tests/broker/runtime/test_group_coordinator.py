@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from raftlog.broker.core.coordinator.shared import coordinator_partition
-from raftlog.broker.core.group.records import CommittedOffset, CoordinatorRecord, OffsetRecord
+from raftlog.broker.core.group.records import CommittedOffset, CoordinatorRecord, OffsetRecord, TopicOffsets
 from raftlog.broker.runtime import coordinator_runtime
 from raftlog.broker.runtime.group_host import GroupHost
 from raftlog.wire.errors import ErrorCode
@@ -187,6 +187,21 @@ async def test_a_long_log_is_loaded_without_keeping_the_event_loop(machine: Mach
         await asyncio.sleep(0)
     assert await answer == 45_000
     assert turns > 20
+    other.coordinator.stop()
+
+
+async def test_a_commit_of_many_partitions_is_one_batch_and_there_again_after_a_restart(machine: Machine) -> None:
+    offsets = {i: CommittedOffset(i * 2, commit_timestamp_ms=7, topic_id=TOPIC_ID) for i in range(300)}
+    written = machine.partition().log
+    machine.write([OffsetRecord("g", "t", 0, CommittedOffset(1)), TopicOffsets("g", "u", offsets)])
+    assert written.log_end_offset == 301 and len(written.batches) == 1
+    other = Machine()
+    other.stored = machine.stored
+    other.coordinator.start()
+    await other.offset()
+    (host,) = other.coordinator.hosts.values()
+    assert host.shard.groups["g"].offsets.by_topic["u"] == offsets
+    other.check()
     other.coordinator.stop()
 
 
