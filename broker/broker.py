@@ -23,6 +23,8 @@ from raftlog.broker.runtime.failure_detector import QuorumWatch, Suspects
 from raftlog.broker.runtime.failures import CannotStart
 from raftlog.broker.runtime.fetching import FetchService
 from raftlog.broker.runtime.group_coordinator import GroupCoordinator
+from raftlog.broker.runtime.group_lag import TIMEOUT_SECONDS as LAG_TIMEOUT_SECONDS
+from raftlog.broker.runtime.group_lag import GroupLags
 from raftlog.broker.runtime.opening import open_controller, random_id
 from raftlog.broker.runtime.partition_manager import PartitionManager
 from raftlog.broker.runtime.timer_wheel import TimerWheel
@@ -281,6 +283,9 @@ class Broker:
             transactions=self._transactions,
             timers=self._timers,
             requests=self._requests,
+            lags=GroupLags(
+                lambda: self.controller.image, self._requests.sender("raftlog-lag", LAG_TIMEOUT_SECONDS), self.clock
+            ),
             suspects=self._suspects,
         )
         dispatcher = Dispatcher(services, self.config.advertised)

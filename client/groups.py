@@ -6,6 +6,7 @@ Every function raises ClientError; Rejected carries the broker's error code and 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from raftlog.client.router import Client, check
 from raftlog.wire.errors import ErrorCode
@@ -18,7 +19,7 @@ from raftlog.wire.messages.offset_commit import (
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
-from raftlog.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from raftlog.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse, Rebalance
 
 GROUP_TOPIC = "__consumer_offsets"
 TopicPartition = tuple[str, int]
@@ -26,13 +27,16 @@ TopicPartition = tuple[str, int]
 DEAD = "Dead"
 
 
-def list_groups(client: Client, states: Sequence[str] = ()) -> list[ListedGroup]:
-    """All groups of all brokers, by name; `states` keeps only those."""
+def list_groups(client: Client, states: Sequence[str] = (), *, with_lag: bool = False) -> list[ListedGroup]:
+    """All groups of all brokers, by name; `states` keeps only those. `with_lag`: brokers that can also tell how many
+    members each has and how far it is behind; others leave that at -1.
+    """
 
     def attempt() -> list[ListedGroup]:
         found: list[ListedGroup] = []
         for broker in client.metadata([]).brokers:
-            answer = client.ask(ListGroupsRequest(states_filter=list(states)), ListGroupsResponse, node=broker.node_id)
+            request = ListGroupsRequest(states_filter=list(states), with_lag=with_lag)
+            answer = client.ask(request, ListGroupsResponse, node=broker.node_id)
             check(answer.error_code, f"groups of broker {broker.node_id}")
             found += answer.groups
         return sorted(found, key=lambda group: group.group_id)
@@ -84,6 +88,45 @@ def committed_offsets(client: Client, name: str) -> dict[TopicPartition, int]:
         }
 
     return client.retrying(attempt)
+
+
+class Progress(NamedTuple):
+    """Where a group stands in one partition. All but `committed` is None when the broker does not tell."""
+
+    committed: int
+    end_offset: int | None
+    """Where the partition ends for readers (the high watermark)."""
+    stable_offset: int | None
+    """Where it ends for those who read committed records only."""
+    lag_ms: int | None
+    """How long the oldest record that is not consumed has waited."""
+
+
+def group_progress(client: Client, name: str) -> tuple[dict[TopicPartition, Progress], list[Rebalance]]:
+    """Every offset the group has committed, how far that is behind, and the group's last rebalances."""
+
+    def attempt() -> tuple[dict[TopicPartition, Progress], list[Rebalance]]:
+        request = OffsetFetchRequest(group_id=name, topics=None, require_stable=False, with_lag=True)
+        answer = client.ask_coordinator(name, request, OffsetFetchResponse)
+        check(answer.error_code, f"group {name!r}")
+        found = {
+            (topic.name, each.partition_index): Progress(
+                each.committed_offset,
+                _told(each.high_watermark),
+                _told(each.last_stable_offset),
+                _told(each.lag_ms),
+            )
+            for topic in answer.topics
+            for each in topic.partitions
+            if each.error_code == ErrorCode.NONE and each.committed_offset >= 0
+        }
+        return found, answer.rebalances
+
+    return client.retrying(attempt)
+
+
+def _told(value: int) -> int | None:
+    return None if value < 0 else value
 
 
 def commit_offsets(

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from raftlog.broker.runtime.controller import Controller
     from raftlog.broker.runtime.fetching import FetchService
     from raftlog.broker.runtime.group_coordinator import GroupCoordinator
+    from raftlog.broker.runtime.group_lag import GroupLags
     from raftlog.broker.runtime.partition_manager import PartitionManager
     from raftlog.broker.runtime.timer_wheel import TimerWheel
     from raftlog.broker.runtime.transaction_coordinator import TransactionCoordinator
@@ -58,6 +59,7 @@ class Services:
     transactions: TransactionCoordinator
     timers: TimerWheel
     requests: BrokerRequests
+    lags: GroupLags
     suspects: Suspects = field(default_factory=Suspects)
     # Made by the first Produce request, as is its module.
     produce_templates: TemplateCache | None = None

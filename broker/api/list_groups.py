@@ -13,6 +13,7 @@ from raftlog.broker.api.parts import in_parts
 from raftlog.broker.core.group.admin import list_groups
 from raftlog.broker.core.group.effects import Decision
 from raftlog.broker.runtime.group_host import GroupHost
+from raftlog.broker.runtime.group_lag import Lags, Position
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
@@ -36,7 +37,31 @@ def handle(context: RequestContext, request: ListGroupsRequest) -> None:
 def _list(context: RequestContext, request: ListGroupsRequest, index: int, answer: Callable[[_Part], None]) -> None:
     def find(host: GroupHost) -> None:
         found = list_groups(host.shard, request.states_filter, request.types_filter)
+        tell = partial(_add_lag, context, host, answer) if request.with_lag else answer
         # What is not committed in time is told all the same, with the error.
-        host.commit(Decision((ErrorCode.NONE, found), []), answer, lambda error: answer((error, found)))
+        host.commit(Decision((ErrorCode.NONE, found), []), tell, lambda error: tell((error, found)))
 
     context.services.groups.run_at(index, find, lambda error: answer((error, [])))
+
+
+def _add_lag(context: RequestContext, host: GroupHost, answer: Callable[[_Part], None], part: _Part) -> None:
+    """What raftlog's own client asks for: how many members there are, and how far the groups are behind."""
+    error, listed = part
+    committed: dict[str, list[Position]] = {}
+    for each in listed:
+        group = host.shard.groups.get(each.group_id)
+        if group is not None:
+            each.members = group.members_count
+            committed[each.group_id] = [(name, index, known.offset) for name, index, known in group.offsets.committed()]
+
+    def take(lags: Lags) -> None:
+        now_ms = context.services.clock.now_ms()
+        for each in listed:
+            positions = committed.get(each.group_id, ())
+            known = [(lags[position], position[2]) for position in positions if position in lags]
+            if known or not positions:
+                each.lag = sum(max(lag.high_watermark - offset, 0) for lag, offset in known)
+                each.lag_ms = max((lag.milliseconds(now_ms) for lag, _ in known), default=0)
+        answer((error, listed))
+
+    context.services.lags.find([position for each in committed.values() for position in each], take)

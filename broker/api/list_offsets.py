@@ -78,6 +78,8 @@ def _answer(
         bound = partition.log.last_stable_offset if committed else partition.log.high_watermark
     try:
         found_offset, found_timestamp, epoch = _find(partition, timestamp, bound)
+        is_behind = 0 <= wanted.consumed_offset < found_offset and timestamp == LATEST
+        consumed_timestamp = partition.log.timestamp_at(wanted.consumed_offset) if is_behind else -1
     except LogUnavailable as failure:
         return _failed(wanted, failure.error)
     if (
@@ -93,6 +95,9 @@ def _answer(
     )
     if context.api_version >= _LEADER_EPOCH_SINCE:
         answer.leader_epoch = epoch
+    if wanted.consumed_offset >= 0 and timestamp == LATEST:
+        answer.last_stable_offset = partition.log.last_stable_offset
+        answer.consumed_timestamp = consumed_timestamp
     return answer
 
 

@@ -20,6 +20,7 @@ from raftlog.broker.core.group.offsets import (
     fetch_offsets,
 )
 from raftlog.broker.runtime.group_host import GroupHost
+from raftlog.broker.runtime.group_lag import Lags
 from raftlog.metadata.image import MetadataImage
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.offset_fetch import (
@@ -32,6 +33,7 @@ from raftlog.wire.messages.offset_fetch import (
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
+    Rebalance,
 )
 from raftlog.wire.schema import ZERO_UUID
 
@@ -45,9 +47,42 @@ def handle(context: RequestContext, request: OffsetFetchRequest) -> None:
     groups = _distinct(request.groups) if version >= _SEVERAL_GROUPS_FROM else [_as_group(request)]
 
     def done(fetched: list[OffsetFetchResponseGroup]) -> None:
-        context.respond(_response(version, fetched, request))
+        response = _response(version, fetched, request)
+        if request.with_lag:
+            _add_lag(context, request.group_id, response)
+        else:
+            context.respond(response)
 
     in_parts(groups, partial(_fetch, context, require_stable=request.require_stable), done)
+
+
+def _add_lag(context: RequestContext, group_id: str, response: OffsetFetchResponse) -> None:
+    """What raftlog's own client asks for: how far the group is behind, and why it rebalanced lately."""
+    fetched = {
+        (topic.name, each.partition_index, each.committed_offset): each
+        for topic in response.topics
+        for each in topic.partitions
+        if each.committed_offset >= 0
+    }
+
+    def add_rebalances(host: GroupHost) -> None:
+        group = host.shard.groups.get(group_id)
+        response.rebalances = [
+            Rebalance(timestamp_ms=when, generation=generation, reason=reason)
+            for when, generation, reason in (group.rebalances if group is not None else ())
+        ]
+
+    def take(lags: Lags) -> None:
+        now_ms = context.services.clock.now_ms()
+        for position, lag in lags.items():
+            partition = fetched[position]
+            partition.high_watermark, partition.last_stable_offset = lag.high_watermark, lag.last_stable_offset
+            partition.lag_ms = lag.milliseconds(now_ms)
+        context.respond(response)
+
+    # If the group is no longer kept here, the offsets were the last that was known of it.
+    context.services.groups.run(group_id, add_rebalances, lambda _: None)
+    context.services.lags.find(list(fetched), take)
 
 
 def _distinct(groups: Sequence[OffsetFetchRequestGroup]) -> list[OffsetFetchRequestGroup]:

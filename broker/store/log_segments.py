@@ -97,6 +97,19 @@ class LogSegments(Sequence[Segment]):
             return ended[1]
         return segment.position_of(offset)
 
+    def timestamp_at(self, offset: int) -> int:
+        """The largest timestamp of the first batch with records that ends at `offset` or later; -1 without one.
+
+        Raises OSError, LogDamaged.
+        """
+        number, position = self.find(offset)
+        for segment in self._segments[number:]:
+            for _, header in segment.headers(position):
+                if header.records_count and not header.is_control:
+                    return header.max_timestamp
+            position = 0
+        return -1
+
     def end_below(self, offset: int) -> int:
         """Where the log ends once all batches that do not end below `offset` are gone. Raises OSError, LogDamaged."""
         segment = self._segments[self.number_of(offset)]

@@ -7,7 +7,7 @@ from typing import Any
 from raftlog.cli.arguments import Parser, Verbs, add_connection, add_json
 from raftlog.cli.connected import connected, no_such_group
 from raftlog.cli.failure import CommandFailed
-from raftlog.cli.output import notice, plural, print_json, table
+from raftlog.cli.output import notice, plural, print_json, table, utc
 from raftlog.client import groups
 from raftlog.client.consumer import LATEST, Consumer, TopicPartition
 from raftlog.client.core.assignment import Assignment, read_assignment
@@ -16,9 +16,11 @@ from raftlog.client.router import Client
 from raftlog.wire.errors import ErrorCode, RemoteProtocolError
 from raftlog.wire.messages.describe_groups import DescribedGroup, DescribedGroupMember
 
+NOTHING_COMMITTED = -1
+
 VERBS = Verbs("group", "Consumer groups: who reads what together, and how far they are.")
-VERBS.add("list", "name all groups")
-VERBS.add("describe", "show members, offsets and lag")
+VERBS.add("list", "name all groups, with members and lag")
+VERBS.add("describe", "show members, offsets, lag and the last rebalances")
 VERBS.add("reset-offsets", "move a group that does not run to other offsets")
 VERBS.add("delete", "forget groups and their offsets")
 
@@ -46,16 +48,25 @@ def list_(arguments: list[str]) -> int:
     )
     options = parser.parse(arguments)
     with connected(options) as client:
-        found = groups.list_groups(client, options.state)
+        found = groups.list_groups(client, options.state, with_lag=True)
         leaderless = groups.leaderless_partitions(client)
     shown = [
-        {"group": each.group_id, "state": each.group_state, "type": each.group_type, "protocol": each.protocol_type}
+        {
+            "group": each.group_id,
+            "state": each.group_state,
+            "type": each.group_type,
+            "protocol": each.protocol_type,
+            "members": told(each.members),
+            "lag": told(each.lag),
+            "lag_seconds": seconds(told(each.lag_ms)),
+        }
         for each in found
     ]
     if options.json:
         print_json({"groups": shown})
     elif shown:
-        print(table(["GROUP", "STATE", "TYPE", "PROTOCOL"], [list(each.values()) for each in shown]))
+        columns = ["GROUP", "STATE", "TYPE", "PROTOCOL", "MEMBERS", "LAG", "LAG SECONDS"]
+        print(table(columns, [list(each.values()) for each in shown]))
     elif not leaderless:
         notice("there are no groups" + (" in that state" if options.state else ""))
     if leaderless:
@@ -100,9 +111,10 @@ def describe_group(client: Client, name: str) -> dict[str, Any]:
         for topic, indexes in assigned.items()
         for index in indexes
     }
-    committed = groups.committed_offsets(client, name)
-    partitions = sorted({*committed, *owners})
-    ends = end_offsets(client, partitions)
+    known, rebalances = groups.group_progress(client, name)
+    partitions = sorted({*known, *owners})
+    # A broker that is not ours, or a leader that is away: the ends are asked for one by one.
+    ends = end_offsets(client, [each for each in partitions if each not in known or known[each].end_offset is None])
     return {
         "group": name,
         "state": group.group_state,
@@ -120,16 +132,38 @@ def describe_group(client: Client, name: str) -> dict[str, Any]:
             for member, assigned in members
         ],
         "offsets": [
-            {
-                "topic": partition[0],
-                "partition": partition[1],
-                "committed": committed.get(partition),
-                "end_offset": ends.get(partition),
-                "lag": lag(committed.get(partition), ends.get(partition)),
-                "member_id": owners[partition].member_id if partition in owners else None,
-            }
+            offset_of(partition, known.get(partition), ends.get(partition), owners.get(partition))
             for partition in partitions
         ],
+        "rebalances": [
+            {"time": utc(each.timestamp_ms), "generation": each.generation, "reason": each.reason}
+            for each in rebalances
+        ],
+    }
+
+
+def offset_of(
+    partition: TopicPartition,
+    known: groups.Progress | None,
+    end: int | None,
+    owner: DescribedGroupMember | None,
+) -> dict[str, Any]:
+    """One partition; `end` is used when the coordinator has told none."""
+    if known is None:
+        known = groups.Progress(NOTHING_COMMITTED, end, None, None)
+    elif known.end_offset is None:
+        known = known._replace(end_offset=end)
+    committed = None if known.committed == NOTHING_COMMITTED else known.committed
+    return {
+        "topic": partition[0],
+        "partition": partition[1],
+        "committed": committed,
+        "end_offset": known.end_offset,
+        "stable_offset": known.stable_offset,
+        "lag": lag(committed, known.end_offset),
+        "stable_lag": lag(committed, known.stable_offset),
+        "lag_seconds": seconds(known.lag_ms),
+        "member_id": None if owner is None else owner.member_id,
     }
 
 
@@ -156,6 +190,14 @@ def lag(committed: int | None, end: int | None) -> int | None:
     return None if committed is None or end is None else max(0, end - committed)
 
 
+def told(value: int) -> int | None:
+    return None if value < 0 else value
+
+
+def seconds(milliseconds: int | None) -> float | None:
+    return None if milliseconds is None else milliseconds / 1000
+
+
 def described(group: dict[str, Any]) -> str:
     members, offsets = group["members"], group["offsets"]
     state = f"{group['group']}  {group['state']}, {plural(len(members), 'member')}, coordinator {group['coordinator']}"
@@ -164,8 +206,9 @@ def described(group: dict[str, Any]) -> str:
     lags = [each["lag"] for each in offsets if each["lag"] is not None]
     lines = [state + (f", lag {sum(lags):,}" if lags else "")]
     if offsets:
-        columns = ["TOPIC", "PARTITION", "COMMITTED", "END OFFSET", "LAG", "MEMBER"]
-        lines.append(table(columns, [list(each.values()) for each in offsets], indent="  "))
+        shown = ["topic", "partition", "committed", "end_offset", "lag", "lag_seconds", "member_id"]
+        columns = ["TOPIC", "PARTITION", "COMMITTED", "END OFFSET", "LAG", "LAG SECONDS", "MEMBER"]
+        lines.append(table(columns, [[each[key] for key in shown] for each in offsets], indent="  "))
     if members:
         columns = ["MEMBER", "INSTANCE", "CLIENT", "HOST", "PARTITIONS"]
         rows = [
@@ -173,6 +216,9 @@ def described(group: dict[str, Any]) -> str:
             for each in members
         ]
         lines.append(table(columns, rows, indent="  "))
+    if group["rebalances"]:
+        rows = [[each["time"], each["generation"], each["reason"]] for each in group["rebalances"]]
+        lines.append(table(["LAST REBALANCES", "GENERATION", "REASON"], rows, indent="  "))
     return "\n".join(lines)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 Cell = str | int | float | None
 
@@ -34,6 +35,12 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[Cell]], *, indent: str
         cells = [line[at].rjust(widths[at]) if numeric[at] else line[at].ljust(widths[at]) for at in shown]
         printed.append(indent + "  ".join(cells).rstrip())
     return "\n".join(printed)
+
+
+def utc(timestamp_ms: int) -> str:
+    """`2026-01-31T12:00:00.000Z`"""
+    moment = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def notice(message: str) -> None:

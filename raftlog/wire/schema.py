@@ -46,6 +46,7 @@ from typing import (
 )
 
 __all__ = [
+    "OWN_TAGS_FROM",
     "ZERO_UUID",
     "Bytes",
     "Field",
@@ -72,6 +73,9 @@ Bytes = bytes | bytearray | memoryview
 T = TypeVar("T")
 S = TypeVar("S", bound="Struct")
 ZERO_UUID = bytes(16)
+OWN_TAGS_FROM: Final = 10_000
+"""Tagged fields from here on are raftlog's own, between its brokers and to its own client. Nobody gets one who has not
+asked for it with another; everybody else's would skip them (KIP-482)."""
 _LAST_VERSION = 0x7FFF  # versions are int16 on the wire
 _SHOWN_BYTES = 32  # in a repr
 

@@ -80,11 +80,15 @@ class CommittedOffsets:
         pending = (partition for name, partition in self.pending if name == topic)
         return list(dict.fromkeys([*self.of_topic(topic), *pending]))
 
-    def values(self) -> Iterator[tuple[str, int, CommittedOffset]]:
-        """(topic, partition, value) of all that is committed or pending and may count yet."""
+    def committed(self) -> Iterator[tuple[str, int, CommittedOffset]]:
+        """(topic, partition, value) of all that is committed."""
         for topic, partitions in self.by_topic.items():
             for partition, value in partitions.items():
                 yield topic, partition, value
+
+    def values(self) -> Iterator[tuple[str, int, CommittedOffset]]:
+        """(topic, partition, value) of all that is committed or pending and may count yet."""
+        yield from self.committed()
         for _, (topic, partition), pending in self.pending.items():
             if pending is not None:
                 yield topic, partition, pending

@@ -20,10 +20,22 @@ class Committer(NamedTuple):
     is_transactional: bool = False
 
 
+class Rebalanced(NamedTuple):
+    """A rebalance: when it began (ms since 1970), the generation or epoch that it leads to, and why."""
+
+    timestamp_ms: int
+    generation: int
+    reason: str
+
+
+REBALANCES_KEPT = 10
+"""How many of its last rebalances a group remembers; they are forgotten when another broker leads it."""
+
+
 class Group(ABC):
     """A group. What its members do is in the subclasses; `GroupCoordinatorShard.replay` changes what is durable."""
 
-    __slots__ = ("group_id", "offsets")
+    __slots__ = ("group_id", "offsets", "rebalances")
 
     group_type: ClassVar[str]
     """As ListGroups says it (KIP-848)."""
@@ -32,6 +44,12 @@ class Group(ABC):
         """`offsets` are those of the group that this one takes the place of."""
         self.group_id = group_id
         self.offsets = CommittedOffsets() if offsets is None else offsets
+        # The last ones, the oldest first.
+        self.rebalances: tuple[Rebalanced, ...] = ()
+
+    def remember_rebalance(self, timestamp_ms: int, generation: int, reason: str) -> None:
+        """A rebalance begins."""
+        self.rebalances = (*self.rebalances, Rebalanced(timestamp_ms, generation, reason))[-REBALANCES_KEPT:]
 
     # --- what is asked of every group
 

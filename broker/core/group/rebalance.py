@@ -86,6 +86,7 @@ class Rebalance:
         """Begin the join phase: everybody has to join again."""
         group, config = self.group, self.shard.config
         self.note(f"rebalance after generation {group.generation}: {reason}")
+        group.remember_rebalance(self.now.wall_ms, group.generation + 1, reason)
         if group.state is GroupState.COMPLETING_REBALANCE:
             for member in group.members.values():
                 member.assignment = NO_ASSIGNMENT

@@ -13,17 +13,21 @@ Versions 1-11, flexible from 6.
 9: -5 for the end of tiered storage (KIP-1005).
 10: timeout for remote storage (KIP-1075).
 11: -6 for the first offset not yet tiered (KIP-1023).
+
+raftlog's brokers among themselves: with `consumed_offset`, -1 also gives the last stable offset and the time of the
+batch that holds the first record from that offset on.
 """
 
 from __future__ import annotations
 
-from raftlog.wire.schema import Message, Struct, array, int8, int16, int32, int64, string
+from raftlog.wire.schema import OWN_TAGS_FROM, Message, Struct, array, int8, int16, int32, int64, string
 
 
 class ListOffsetsPartition(Struct):
     partition_index: int = int32()
     current_leader_epoch: int = int32("4+", default=-1, ignorable=True)
     timestamp: int = int64()
+    consumed_offset: int = int64("6+", default=-1, ignorable=True, tag=OWN_TAGS_FROM)
 
 
 class ListOffsetsTopic(Struct):
@@ -44,6 +48,8 @@ class ListOffsetsPartitionResponse(Struct):
     timestamp: int = int64("1+", default=-1)
     offset: int = int64("1+", default=-1)
     leader_epoch: int = int32("4+", default=-1)
+    last_stable_offset: int = int64("6+", default=-1, ignorable=True, tag=OWN_TAGS_FROM)
+    consumed_timestamp: int = int64("6+", default=-1, ignorable=True, tag=OWN_TAGS_FROM + 1)
 
 
 class ListOffsetsTopicResponse(Struct):

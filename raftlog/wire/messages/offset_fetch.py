@@ -12,11 +12,13 @@ Versions 1-10, flexible from 6.
 8: several groups (KIP-709).
 9: member epochs of the consumer protocol (KIP-848).
 10: topic ids in place of names (KIP-848).
+
+raftlog's own client: `with_lag` asks for the lag of each partition and the group's last rebalances.
 """
 
 from __future__ import annotations
 
-from raftlog.wire.schema import Message, Struct, array, boolean, int16, int32, int64, string, uuid
+from raftlog.wire.schema import OWN_TAGS_FROM, Message, Struct, array, boolean, int16, int32, int64, string, uuid
 
 
 class OffsetFetchRequestTopic(Struct):
@@ -42,6 +44,7 @@ class OffsetFetchRequest(Message, api_key=9, versions=(1, 10), flexible=6):
     topics: list[OffsetFetchRequestTopic] | None = array(OffsetFetchRequestTopic, "0-7", nullable="2-7")
     groups: list[OffsetFetchRequestGroup] = array(OffsetFetchRequestGroup, "8+")
     require_stable: bool = boolean("7+")
+    with_lag: bool = boolean("6-7", ignorable=True, tag=OWN_TAGS_FROM)
 
 
 class OffsetFetchResponsePartition(Struct):
@@ -50,6 +53,9 @@ class OffsetFetchResponsePartition(Struct):
     committed_leader_epoch: int = int32("5-7", default=-1, ignorable=True)
     metadata: str | None = string("0-7", nullable="0-7")
     error_code: int = int16("0-7")
+    high_watermark: int = int64("6-7", default=-1, ignorable=True, tag=OWN_TAGS_FROM)
+    last_stable_offset: int = int64("6-7", default=-1, ignorable=True, tag=OWN_TAGS_FROM + 1)
+    lag_ms: int = int64("6-7", default=-1, ignorable=True, tag=OWN_TAGS_FROM + 2)
 
 
 class OffsetFetchResponseTopic(Struct):
@@ -77,8 +83,15 @@ class OffsetFetchResponseGroup(Struct):
     error_code: int = int16("8+")
 
 
+class Rebalance(Struct):
+    timestamp_ms: int = int64("6-7")
+    generation: int = int32("6-7")
+    reason: str = string("6-7")
+
+
 class OffsetFetchResponse(Message, api_key=9, versions=(1, 10), flexible=6):
     throttle_time_ms: int = int32("3+", ignorable=True)
     topics: list[OffsetFetchResponseTopic] = array(OffsetFetchResponseTopic, "0-7")
     error_code: int = int16("2-7", ignorable=True)
+    rebalances: list[Rebalance] = array(Rebalance, "6-7", ignorable=True, tag=OWN_TAGS_FROM)
     groups: list[OffsetFetchResponseGroup] = array(OffsetFetchResponseGroup, "8+")

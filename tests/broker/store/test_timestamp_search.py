@@ -111,3 +111,23 @@ def test_the_log_start_may_lie_behind_all_that_compaction_has_left_of_a_batch() 
     assert [record.offset for record in world.records()][:2] == [0, 3]
     world.log.delete_records_before(1)
     assert world.log.offset_of_max_timestamp() == (3, last, 0)
+
+
+@pytest.mark.parametrize("segment_bytes", [300, 1 << 20])
+def test_the_time_of_an_offset_is_that_of_the_batch_that_holds_the_next_record(segment_bytes: int) -> None:
+    world = CompactedLog(config=replace(CONFIG, segment_bytes=segment_bytes))
+    times = {}
+    for key in "abc":
+        times[world.append((key, "x"), (key, "y"))] = world.clock.now_ms()
+        world.clock.ms += 100
+    marker = world.append(("d", "x"), producer_id=1, transactional=True) + 1
+    world.end_transaction(1, committed=True)
+    world.clock.ms += 100
+    last = world.append(("e", "x"))
+    log = world.log
+    assert [log.timestamp_at(offset) - START_MS for offset in range(6)] == [0, 0, 100, 100, 200, 200]
+    # A marker is nothing that anybody waits for.
+    assert log.timestamp_at(marker) == log.timestamp_at(last) == world.clock.now_ms()
+    assert log.timestamp_at(last + 1) == -1
+    log.delete_records_before(3)
+    assert log.timestamp_at(0) - START_MS == 100

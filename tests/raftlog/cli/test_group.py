@@ -32,11 +32,17 @@ def test_a_group_goes_on_where_it_stopped(on_broker: Run, group: str) -> None:
 def test_a_group_is_listed_and_described_with_its_lag(on_broker: Run, group: str) -> None:
     assert on_broker("produce", group, "-p", "1", stdin="y\ny\n").code == 0
     listed = on_broker("group", "list", "--json").json["groups"]
-    assert {"group": group, "state": "Empty", "type": "classic", "protocol": "consumer"} in listed
+    (here,) = [each for each in listed if each["group"] == group]
+    assert 0 < here.pop("lag_seconds") < 60
+    said = {"state": "Empty", "type": "classic", "protocol": "consumer", "members": 0, "lag": 2}
+    assert here == {"group": group, **said}
     (described,) = on_broker("group", "describe", group, "--json").json["groups"]
     assert described["state"] == "Empty" and described["members"] == []
     lags = {each["partition"]: each["lag"] for each in described["offsets"]}
     assert (lags[0], lags[1]) == (0, 2)
+    assert {each["partition"]: each["stable_lag"] for each in described["offsets"]}[1] == 2
+    waited = {each["partition"]: each["lag_seconds"] for each in described["offsets"]}
+    assert waited[0] == 0 < waited[1] < 60
     assert f"{group}  Empty, 0 members, coordinator 1, lag 2" in on_broker("group", "describe", group).out
 
 

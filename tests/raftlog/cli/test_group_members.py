@@ -82,6 +82,9 @@ def test_members_share_the_partitions_and_hand_them_over(on_broker: Run, topic: 
     assert sorted(printed) == [b"in 0", b"in 1", b"in 2"]
     ended = wait_for(on_broker, topic, 0)
     assert [each["lag"] for each in ended["offsets"]] == [0, 0, 0]
+    reasons = {each["generation"]: each["reason"] for each in ended["rebalances"]}
+    assert "is new" in reasons[1] and "is new" in reasons[2] and reasons[3].startswith("members left: ")
+    assert "LAST REBALANCES" in on_broker("group", "describe", topic).out
 
 
 def lines_of(processes: list[subprocess.Popen[bytes]], count: int) -> list[bytes]:
