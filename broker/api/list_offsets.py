@@ -79,7 +79,7 @@ def _answer(
     try:
         found_offset, found_timestamp, epoch = _find(partition, timestamp, bound)
         is_behind = 0 <= wanted.consumed_offset < found_offset and timestamp == LATEST
-        consumed_timestamp = partition.log.timestamp_at(wanted.consumed_offset) if is_behind else -1
+        consumed_timestamp = partition.timestamp_at(wanted.consumed_offset) if is_behind else -1
     except LogUnavailable as failure:
         return _failed(wanted, failure.error)
     if (

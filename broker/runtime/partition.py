@@ -228,6 +228,13 @@ class Partition:
                 self.advance(committed)
         self.try_complete_delayed(Mark.LOW_WATERMARK)
 
+    def timestamp_at(self, offset: int) -> int:
+        """The largest timestamp of the batch that holds the first record from `offset` on, -1 if there is none: how
+        old that record is, within a batch. Costs the reading of a few headers. Raises LogUnavailable.
+        """
+        with self.log.storage.failing():
+            return self.log.opened.segments.timestamp_at(max(offset, self.log.log_start_offset))
+
     # Roles -------------------------------------------------------------------------------------------
 
     def become_leader(self, state: PartitionState, leadership: Leadership | None) -> None:

@@ -352,13 +352,6 @@ class PartitionLog:
         with self.storage.failing():
             return offset_for_timestamp(self.opened.segments, timestamp, self.log_start_offset)
 
-    def timestamp_at(self, offset: int) -> int:
-        """The largest timestamp of the batch that holds the first record from `offset` on, -1 if there is none: how
-        old that record is, within a batch. Costs the reading of a few headers. Raises LogUnavailable.
-        """
-        with self.storage.failing():
-            return self.opened.segments.timestamp_at(max(offset, self.log_start_offset))
-
     def offset_of_max_timestamp(self) -> FoundOffset | None:
         """The first record with the largest timestamp (KIP-734); None if the log has no timestamps."""
         with self.storage.failing():

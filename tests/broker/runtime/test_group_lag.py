@@ -132,7 +132,7 @@ def test_an_answer_counts_for_a_moment() -> None:
 
 def test_questions_memory_and_requests_are_bounded() -> None:
     leaders = Leaders()
-    found = leaders.find(*[("t", 0, offset) for offset in range(3)], *[("t", i, 0) for i in range(0, 20_000)])
+    found = leaders.find(*[("t", 0, offset) for offset in range(3)], *[("t", i, 0) for i in range(20_000)])
     asked = sum(len(request.topics) for _, request in leaders.sent)
     assert max(len(request.topics) for _, request in leaders.sent) == PARTITIONS_IN_A_REQUEST
     assert asked < POSITIONS_MAX

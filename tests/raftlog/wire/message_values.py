@@ -14,7 +14,7 @@ from raftlog.wire.internal.consumer_protocol import ConsumerProtocolAssignment, 
 from raftlog.wire.internal.group_metadata import GroupMetadataKey, GroupMetadataValue
 from raftlog.wire.internal.offset_commit import OffsetCommitKey, OffsetCommitValue
 from raftlog.wire.internal.transaction_log import TransactionLogKey, TransactionLogValue
-from raftlog.wire.schema import Field, Kind, Message, Struct
+from raftlog.wire.schema import OWN_TAGS_FROM, Field, Kind, Message, Struct
 
 INTERNAL: tuple[type[Message], ...] = (
     ConsumerProtocolAssignment,
@@ -58,7 +58,9 @@ def name_of(case: object) -> str:
 
 
 def present_fields(cls: type[Struct], version: int) -> list[Field]:
-    return [field for field in cls.__fields__ if field.versions.hold(version)]
+    """Those that Kafka defines."""
+    fields = [field for field in cls.__fields__ if field.versions.hold(version)]
+    return [field for field in fields if field.tag is None or field.tag < OWN_TAGS_FROM]
 
 
 @cache

@@ -20,6 +20,7 @@ from raftlog.wire.messages.fetch import (
     ForgottenTopic,
     PartitionData,
 )
+from raftlog.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from raftlog.wire.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -28,6 +29,7 @@ from raftlog.wire.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from raftlog.wire.messages.offset_fetch import OffsetFetchRequest
 from raftlog.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from raftlog.wire.schema import Message
 from tests.raftlog.wire.message_values import API_MESSAGES, INTERNAL, name_of, structs, versions_of
@@ -129,6 +131,20 @@ def test_a_value_that_an_old_version_cannot_carry_is_refused_unless_ignorable() 
     # rack_id is ignorable: the version without it just leaves it out.
     assert decode(FetchRequest, 6, encode(FetchRequest(rack_id="r"), 6)).rack_id == ""
     assert decode(FetchRequest, 11, encode(FetchRequest(rack_id="r"), 11)).rack_id == "r"
+
+
+def test_our_own_tagged_fields_are_on_the_wire_only_when_they_are_set() -> None:
+    group = ListedGroup(group_id="g", members=3, lag=2**40, lag_ms=7)
+    told = encode(ListGroupsResponse(groups=[group]), 5)
+    assert decode(ListGroupsResponse, 5, told).groups == [group]
+    plain = encode(ListGroupsResponse(groups=[ListedGroup(group_id="g")]), 5)
+    # Group and response end with a count of tagged fields, and there are none.
+    assert plain[-2:] == bytes(2) and len(plain) < len(told)
+    for cls, version in ((ListGroupsRequest, 3), (OffsetFetchRequest, 7)):
+        assert decode(cls, version, encode(cls(with_lag=True), version)).with_lag
+        assert not decode(cls, version, encode(cls(), version)).with_lag
+        # Versions without tagged fields, and those that name several groups, leave it out.
+        assert not decode(cls, 2, encode(cls(with_lag=True), 2)).with_lag
 
 
 def test_null_is_refused_where_the_version_has_none() -> None:
