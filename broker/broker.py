@@ -29,6 +29,7 @@ from raftlog.broker.runtime.opening import open_controller, random_id
 from raftlog.broker.runtime.partition_manager import PartitionManager
 from raftlog.broker.runtime.timer_wheel import TimerWheel
 from raftlog.broker.runtime.transaction_coordinator import TransactionCoordinator
+from raftlog.broker.runtime.transaction_verifier import TransactionVerifier
 from raftlog.broker.server.listeners import KafkaListeners, Listeners
 from raftlog.broker.store.log_manager import LogManager, LogManagerSettings
 from raftlog.broker.store.scheduled_tasks import ScheduledTasks
@@ -82,6 +83,8 @@ class Broker:
         self._transactions: TransactionCoordinator | None = None
         self._timers = TimerWheel(self.loop)
         self._requests = BrokerRequests(self.loop, self._timers, config.node_id, self._address_of)
+        self._verifier = TransactionVerifier(self.loop, self._requests, lambda: self.controller.image)
+        self._verifier.reconfigure(config)
         self._health: HealthServer | None = None
         self._suspects = Suspects(self.loop.time, self.controller.log.disconnected_peers)
         self._quorum_watch: QuorumWatch | None = None
@@ -197,6 +200,7 @@ class Broker:
             config,
             lambda values: self.logs.reconfigure(LogManagerSettings.from_config(values)),
             self.listeners.reconfigure,
+            self._verifier.reconfigure,
         )
         self.controller.subscribe(dynamic.publish)
         self.partitions = PartitionManager(config.node_id, self.logs, self.topic_config, replication)
@@ -286,6 +290,7 @@ class Broker:
             lags=GroupLags(
                 lambda: self.controller.image, self._requests.sender("raftlog-lag", LAG_TIMEOUT_SECONDS), self.clock
             ),
+            verifier=self._verifier,
             suspects=self._suspects,
         )
         dispatcher = Dispatcher(services, self.config.advertised)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raftlog.metadata.config_definition import ConfigDefinition, ConfigType, at_least
+from raftlog.metadata.config_definition import ConfigDefinition, ConfigType, UpdateMode, at_least
 
 _INT, _SHORT = ConfigType.INT, ConfigType.SHORT
 
@@ -34,6 +34,31 @@ _ROWS = (
     ("transaction.state.log.segment.bytes", _INT, 104_857_600, "The segment size of __transaction_state."),
 )  # fmt: skip
 
-TRANSACTION_CONFIGS = tuple(
-    ConfigDefinition(name, kind, default, documentation, at_least(1)) for name, kind, default, documentation in _ROWS
+_VERIFICATION = (
+    ConfigDefinition(
+        "transaction.partition.verification.enable",
+        ConfigType.BOOLEAN,
+        True,
+        "Whether a transaction's first batch in a partition is checked with its coordinator.",
+        update_mode=UpdateMode.CLUSTER_WIDE,
+    ),
+    ConfigDefinition(
+        "add.partitions.to.txn.retry.backoff.ms",
+        ConfigType.INT,
+        20,
+        "How long at most to wait before asking again while a producer's transaction before is being ended.",
+        at_least(1),
+    ),
+    ConfigDefinition(
+        "add.partitions.to.txn.retry.backoff.max.ms",
+        ConfigType.INT,
+        100,
+        "How long the coordinator is asked again before the producer is told to try later.",
+        at_least(0),
+    ),
+)
+
+TRANSACTION_CONFIGS = (
+    *(ConfigDefinition(name, kind, default, text, at_least(1)) for name, kind, default, text in _ROWS),
+    *_VERIFICATION,
 )

@@ -195,12 +195,6 @@ _CONSUMER_GROUPS: tuple[_Row, ...] = (
     ("group.coordinator.rebalance.protocols", _LIST, ("classic", "consumer", "streams")),
 )  # fmt: skip
 
-_TRANSACTIONS: tuple[_Row, ...] = (
-    ("add.partitions.to.txn.retry.backoff.max.ms", _INT, 100),
-    ("add.partitions.to.txn.retry.backoff.ms", _INT, 20),
-    ("transaction.partition.verification.enable", _BOOLEAN, True),
-)  # fmt: skip
-
 _TWO_PHASE_COMMIT: tuple[_Row, ...] = (
     ("transaction.two.phase.commit.enable", _BOOLEAN, False),
 )  # fmt: skip
@@ -334,7 +328,6 @@ _REASONS: tuple[tuple[str, tuple[_Row, ...]], ...] = (
     ("it has no share groups yet", _SHARE_GROUPS),
     ("it has no streams groups", _STREAMS_GROUPS),
     ("it has only the classic group protocol yet", _CONSUMER_GROUPS),
-    ("it has no transactions yet", _TRANSACTIONS),
     ("transactions that another system commits (KIP-939) are not stable in Kafka either", _TWO_PHASE_COMMIT),
     ("it has no tiered storage", _TIERED_STORAGE),
     ("it serves all requests on one event loop", _THREADS),
@@ -377,7 +370,6 @@ _CHANGED_AT_RUN_TIME = frozenset(
         "remote.log.manager.follower.thread.pool.size",
         "remote.log.reader.threads",
         "share.coordinator.cached.buffer.max.bytes",
-        "transaction.partition.verification.enable",
     }
 )
 """Settings without effect that Kafka takes while a broker runs, and so does raftlog."""

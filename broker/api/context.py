@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from raftlog.broker.runtime.partition_manager import PartitionManager
     from raftlog.broker.runtime.timer_wheel import TimerWheel
     from raftlog.broker.runtime.transaction_coordinator import TransactionCoordinator
+    from raftlog.broker.runtime.transaction_verifier import TransactionVerifier
     from raftlog.broker.store.log_manager import LogManager
 
 log = logging.getLogger("raftlog.dispatcher")
@@ -60,6 +61,7 @@ class Services:
     timers: TimerWheel
     requests: BrokerRequests
     lags: GroupLags
+    verifier: TransactionVerifier
     suspects: Suspects = field(default_factory=Suspects)
     # Made by the first Produce request, as is its module.
     produce_templates: TemplateCache | None = None

@@ -11,7 +11,7 @@ the compiled codec. Nothing here looks at a record: the log checks each batch's 
 from __future__ import annotations
 
 from struct import error as StructError
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from raftlog.broker.api.context import RawRequest, Services
 from raftlog.broker.api.leader_hints import addresses_of, leader_of
@@ -27,14 +27,15 @@ from raftlog.broker.api.produce_encoding import (
     parse,
 )
 from raftlog.broker.api.produce_templates import ProduceTemplate, TemplateCache
-from raftlog.broker.core.connection.reply import Piece, frame
+from raftlog.broker.core.connection.reply import PendingReply, Piece, frame
 from raftlog.broker.core.connection.transport import Fault
 from raftlog.broker.core.log.results import AppendResult
-from raftlog.broker.core.log.validation import MAX_RECORD_ERRORS, check_api_version, is_transactional
+from raftlog.broker.core.log.validation import MAX_RECORD_ERRORS, check_api_version, is_transactional, producer_of
 from raftlog.broker.runtime.delayed_operation import Mark
 from raftlog.wire.errors import ErrorCode, RemoteProtocolError
 
 if TYPE_CHECKING:
+    from raftlog.broker.core.log.verification import VerificationGuard
     from raftlog.broker.runtime.partition import Partition
 
 _ACKS_ALL = -1
@@ -46,6 +47,27 @@ _NONE = ErrorCode.NONE
 
 Waits: TypeAlias = "list[tuple[Partition, list[tuple[int, AppendResult]], int]]"
 """What was appended, and is not safe enough yet to be acknowledged: the partition, and its result's place in a list."""
+
+Terms: TypeAlias = "tuple[int, int, bytes | None]"
+"""Of a request: acks, its version, the transactional id."""
+
+Appended: TypeAlias = "tuple[ProduceTemplate | None, Outcome, Waits]"
+"""What became of a request so far, and what it is like."""
+
+UNVERIFIED = AppendResult.refused(ErrorCode.INVALID_TXN_STATE)
+
+
+class Unverified(NamedTuple):
+    """A batch that begins a transaction in its partition (KIP-890), and its result's place in a list."""
+
+    partition: Partition
+    results: list[tuple[int, AppendResult]]
+    place: int
+    records: memoryview
+
+
+Begins: TypeAlias = "tuple[bytes, list[Unverified]]"
+"""The transactional id, and what begins its transaction in a partition."""
 
 
 def serve(services: Services, raw: RawRequest) -> None:
@@ -59,15 +81,19 @@ def serve(services: Services, raw: RawRequest) -> None:
         known = templates.find(raw.frame, raw.offset, raw.version)
         if known is not None:
             template, index, records = known
-            acks, timeout_ms, topics = template.acks, template.timeout_ms, [(template.key, [(index, records)])]
+            transactional_id, acks, timeout_ms = template.transactional_id, template.acks, template.timeout_ms
+            topics = [(template.key, [(index, records)])]
         else:
-            acks, timeout_ms, topics = parse(raw.frame, raw.offset, raw.version)
+            transactional_id, acks, timeout_ms, topics = parse(raw.frame, raw.offset, raw.version)
     except (StructError, IndexError) as error:
         raise RemoteProtocolError(f"Produce v{raw.version}: the request ends too early") from error
-    outcome, waits = _append(services, raw.version, acks, topics)
+    outcome, waits, unverified = _append(services, (acks, raw.version, transactional_id), topics)
     if known is None and len(outcome) == 1 and _has_error(outcome) is None:
-        templates.learn(raw.frame, raw.offset, raw.version, (acks, timeout_ms, topics))
-    if waits:
+        templates.learn(raw.frame, raw.offset, raw.version, (transactional_id, acks, timeout_ms, topics))
+    if unverified:
+        assert transactional_id is not None
+        _verify(services, raw, (acks, timeout_ms), (transactional_id, unverified), (template, outcome, waits))
+    elif waits:
         DelayedProduce(services, raw, (acks, timeout_ms), (template, outcome, waits)).begin()
     elif acks == _ACKS_NONE:
         _without_response(raw, outcome)
@@ -78,8 +104,9 @@ def serve(services: Services, raw: RawRequest) -> None:
 # ── appending ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _append(services: Services, version: int, acks: int, topics: Wanted) -> tuple[Outcome, Waits]:
-    """What became of each partition's records, and which of them must wait."""
+def _append(services: Services, terms: Terms, topics: Wanted) -> tuple[Outcome, Waits, list[Unverified]]:
+    """What became of each partition's records, which of them must wait, and which begin a transaction there."""
+    acks, version, _ = terms
     partitions = services.partitions
     find = partitions.find_by_id if version >= IDS_FROM else partitions.find_by_name
     now_ms = services.clock.now_ms()
@@ -87,13 +114,17 @@ def _append(services: Services, version: int, acks: int, topics: Wanted) -> tupl
     record_errors_left = MAX_RECORD_ERRORS
     outcome: Outcome = []
     waits: Waits = []
+    unverified: list[Unverified] = []
     for key, wanted in topics:
         results: list[tuple[int, AppendResult]] = []
         outcome.append((key, results))
         for index, records in wanted:
             partition = find(key, index)
-            result = append_to(partition, records, acks, version, now_ms)
-            if result.record_errors:
+            result = append_to(partition, records, terms, now_ms)
+            if result is UNVERIFIED:
+                assert records is not None and not isinstance(partition, ErrorCode)
+                unverified.append(Unverified(partition, results, len(results), records))
+            elif result.record_errors:
                 result = result._replace(record_errors=result.record_errors[:record_errors_left])
                 record_errors_left -= len(result.record_errors)
             elif (
@@ -104,15 +135,28 @@ def _append(services: Services, version: int, acks: int, topics: Wanted) -> tupl
             ):
                 waits.append((partition, results, len(results)))
             results.append((index, result))
-    return outcome, waits
+    return outcome, waits, unverified
 
 
 def append_to(
-    partition: Partition | ErrorCode, records: memoryview | None, acks: int, version: int, now_ms: int
+    partition: Partition | ErrorCode,
+    records: memoryview | None,
+    terms: Terms,
+    now_ms: int,
+    guard: VerificationGuard | None = None,
 ) -> AppendResult:
-    """Append what one partition gets, if a client may; `partition` may be why there is none."""
+    """Append what one partition gets, if a client may; `partition` may be why there is none. UNVERIFIED: nothing is
+    appended or refused yet; it begins a transaction, and needs a guard.
+    """
     if isinstance(partition, ErrorCode):
         return AppendResult.refused(partition)
+    acks, version, transactional_id = terms
+    if records is not None and is_transactional(records) and guard is None:
+        if transactional_id is None:
+            return AppendResult.refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        producer_id, epoch, _ = producer_of(records)
+        if producer_id >= 0 and not partition.has_open_transaction(producer_id, epoch):
+            return UNVERIFIED
     if acks not in _ACKS:
         return AppendResult.refused(ErrorCode.INVALID_REQUIRED_ACKS)
     if partition.internal:
@@ -121,13 +165,54 @@ def append_to(
         return AppendResult.refused(ErrorCode.NOT_ENOUGH_REPLICAS)
     if records is None:
         return AppendResult.refused(ErrorCode.INVALID_RECORD)
-    if is_transactional(records):
-        # There is no coordinator that could ever end the transaction, and its readers would wait for ever.
-        return AppendResult.refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     refusal = check_api_version(records, version)
     if refusal is not None:
         return AppendResult.refused(refusal.error, refusal.message)
-    return partition.append_from_client(records, now_ms)
+    return partition.append_from_client(records, now_ms, guard)
+
+
+def _verify(services: Services, raw: RawRequest, terms: tuple[int, int], begins: Begins, appended: Appended) -> None:
+    """Append what begins a transaction once the coordinator agrees (KIP-890), and answer then as ever.
+
+    Until that is done nothing more that this client asks is looked at: its batches shall not pass each other.
+    """
+    # Imported here: a broker without transactions starts without it.
+    from raftlog.broker.api.produce_verification import verify
+
+    transactional_id, unverified = begins
+    # What was received into is used again as soon as this request was looked at.
+    batches = [(each.partition, memoryview(bytearray(each.records))) for each in unverified]
+    raw.frame = memoryview(b"")
+    connection, place = raw.connection, raw.connection.park()
+    connection.hold()
+    template, outcome, waits = appended
+    acks = terms[0]
+
+    def verified(guards: list[VerificationGuard | AppendResult]) -> None:
+        now_ms = services.clock.now_ms()
+        for each, (partition, records), guard in zip(unverified, batches, guards, strict=True):
+            if isinstance(guard, AppendResult):
+                result = guard
+            else:
+                current = partition if partition.error is _NONE else partition.error
+                result = append_to(current, records, (acks, raw.version, transactional_id), now_ms, guard)
+            each.results[each.place] = (each.results[each.place][0], result)
+            if result.error is _NONE and _must_wait(partition, result, acks):
+                waits.append((partition, each.results, each.place))
+        if waits:
+            DelayedProduce(services, raw, terms, (template, outcome, waits), place).begin()
+        elif acks == _ACKS_NONE:
+            place.complete([])
+            _without_response(raw, outcome)
+        else:
+            place.complete(_response(services, raw, template, outcome))
+        connection.release()
+
+    verify(services, raw.version, transactional_id, batches, verified)
+
+
+def _must_wait(partition: Partition, result: AppendResult, acks: int) -> bool:
+    return partition.log.high_watermark <= result.last_offset and (acks == _ACKS_ALL or partition.flushing)
 
 
 # ── waiting ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -143,15 +228,17 @@ class DelayedProduce:
         services: Services,
         raw: RawRequest,
         terms: tuple[int, int],
-        appended: tuple[ProduceTemplate | None, Outcome, Waits],
+        appended: Appended,
+        place: PendingReply | None = None,
     ) -> None:
+        """`place`: where the response goes, if that is known already."""
         self._services = services
         self._raw = raw
         raw.frame = memoryview(b"")  # it is valid no longer, and would keep a large request's memory
         self._acks, timeout_ms = terms
         self._template, self._outcome, self._waits = appended
         self._missing = len(self._waits)
-        self._place = raw.connection.park()
+        self._place = place or raw.connection.park()
         self._tick = _NO_TICK
         if timeout_ms > 0:
             self._tick = services.timers.add_after(self, timeout_ms / 1000)

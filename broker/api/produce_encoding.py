@@ -24,8 +24,8 @@ IDS_FROM = 13
 
 # A topic as the request names it (UTF-8 name or 16-byte id), with (partition index, records) for each partition.
 Wanted: TypeAlias = "list[tuple[bytes, list[tuple[int, memoryview | None]]]]"
-# A request: (acks, time-out in ms, topics).
-ParsedProduce: TypeAlias = "tuple[int, int, Wanted]"
+# A request: (transactional id, acks, time-out in ms, topics).
+ParsedProduce: TypeAlias = "tuple[bytes | None, int, int, Wanted]"
 # Topics and partitions with what became of each.
 Outcome: TypeAlias = "list[tuple[bytes, list[tuple[int, AppendResult]]]]"
 # (leader, leader epoch) of partitions that are led elsewhere.
@@ -53,7 +53,9 @@ def parse(request: memoryview, position: int, version: int) -> ParsedProduce:
 def _parse_classic(request: memoryview, position: int, version: int) -> ParsedProduce:
     """v3 to v8."""
     (length,) = _INT16.unpack_from(request, position)
-    position += 2 + max(length, 0)
+    position += 2
+    transactional_id = None if length < 0 else bytes(request[position : position + length])
+    position += max(length, 0)
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(request, position)
     (topic_count,) = _INT32.unpack_from(request, position + 6)
     position += 10
@@ -79,12 +81,13 @@ def _parse_classic(request: memoryview, position: int, version: int) -> ParsedPr
             position += size
         topics.append((name, partitions))
     _check_end(request, position, version)
-    return acks, timeout_ms, topics
+    return transactional_id, acks, timeout_ms, topics
 
 
 def _parse_flexible(request: memoryview, position: int, version: int) -> ParsedProduce:
     """v9 to v13."""
     length, position = read_unsigned_varint(request, position)
+    transactional_id = bytes(request[position : position + length - 1]) if length else None
     position += max(length - 1, 0)
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(request, position)
     topic_count, position = read_unsigned_varint(request, position + 6)
@@ -115,7 +118,7 @@ def _parse_flexible(request: memoryview, position: int, version: int) -> ParsedP
         position = _skip_tags(request, position)
         topics.append((key, partitions))
     _check_end(request, _skip_tags(request, position), version)
-    return acks, timeout_ms, topics
+    return transactional_id, acks, timeout_ms, topics
 
 
 def _skip_tags(request: memoryview, position: int) -> int:

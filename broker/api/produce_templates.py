@@ -42,10 +42,11 @@ _LEARNED_WHEN_FULL = 16
 class ProduceTemplate:
     """What requests with the same beginning, up to the partition's number, share."""
 
-    __slots__ = ("_numbers_at", "_response", "acks", "key", "timeout_ms", "version")
+    __slots__ = ("_numbers_at", "_response", "acks", "key", "timeout_ms", "transactional_id", "version")
 
-    def __init__(self, version: int, acks: int, timeout_ms: int, key: bytes) -> None:
+    def __init__(self, version: int, transactional_id: bytes | None, acks: int, timeout_ms: int, key: bytes) -> None:
         self.version, self.acks, self.timeout_ms, self.key = version, acks, timeout_ms, key
+        self.transactional_id = transactional_id
         done = AppendResult(ErrorCode.NONE, 0, 0, 0, 0)
         flexible = version >= FLEXIBLE_FROM
         (whole,) = frame(0, encode_outcome([(key, [(0, done)])], version), flexible=flexible)
@@ -109,7 +110,7 @@ class TemplateCache:
 
     def learn(self, request: memoryview, offset: int, version: int, parsed: ParsedProduce) -> None:
         """Make a template of a request that was parsed and served, if others may be like it."""
-        acks, timeout_ms, topics = parsed
+        transactional_id, acks, timeout_ms, topics = parsed
         if len(topics) != 1 or len(topics[0][1]) != 1:
             return
         key, [(index, records)] = topics[0]
@@ -121,7 +122,7 @@ class TemplateCache:
         start = bytes(request[offset:start_end])
         if start in self._templates[version]:
             return
-        template = ProduceTemplate(version, acks, timeout_ms, key)
+        template = ProduceTemplate(version, transactional_id, acks, timeout_ms, key)
         self._templates[version][start] = template
         if self.find(request, offset, version) == (template, index, records):
             self._count += 1

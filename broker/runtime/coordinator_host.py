@@ -16,6 +16,7 @@ from raftlog.broker.core.coordinator.loading import CoordinatorLogReader
 from raftlog.broker.core.coordinator.packed_records import PackedRecords
 from raftlog.broker.core.coordinator.shared import NEVER, Now, coordinator_error
 from raftlog.broker.core.log.results import AppendResult
+from raftlog.broker.core.log.verification import VerificationGuard
 from raftlog.broker.runtime.delayed_operation import Mark
 from raftlog.broker.runtime.timer_wheel import TimedWait, TimerWheel
 from raftlog.wire.batch import Record, encode_batch, encode_packed_batch
@@ -58,18 +59,30 @@ class CoordinatorPartition(Protocol):
     @property
     def log(self) -> CoordinatorLog: ...
 
-    def append(self, records: bytes, now_ms: int, *, transaction_version: int = 0) -> AppendResult:
-        """Append one batch as leader; `transaction_version` is that of a transaction marker."""
+    def append(
+        self,
+        records: bytes,
+        now_ms: int,
+        *,
+        guard: VerificationGuard | None = None,
+        transaction_version: int = 0,
+    ) -> AppendResult:
+        """Append one batch as leader; `guard` is what a batch was verified with that begins a transaction here,
+        `transaction_version` that of a transaction marker.
+        """
 
     def wait(self, mark: Mark, offset: int, callback: Callable[[ErrorCode], None]) -> None:
         """Call back once the mark is at least `offset`, or with why it never will be."""
 
 
 class Producer(NamedTuple):
-    """Who writes in a transaction."""
+    """Who writes in a transaction, and with what guard if it may not have begun in the partition (KIP-890): see
+    `Partition.begin_verification`.
+    """
 
     producer_id: ProducerId
     producer_epoch: ProducerEpoch
+    guard: VerificationGuard | None = None
 
 
 Encoded = tuple[bytes, bytes | None] | PackedRecords
@@ -178,7 +191,7 @@ class CoordinatorHost(ABC, Generic[R]):
         first = 0
         for end in _batch_ends(encoded):
             batch = _encode(encoded[first:end], now_ms, producer)
-            result = self.partition.append(batch, now_ms)
+            result = self.partition.append(batch, now_ms, guard=None if producer is None else producer.guard)
             if result.error is not ErrorCode.NONE:
                 self._log_failure(result, records[first])
                 return result.error

@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from raftlog.broker.core.log.results import AppendOrigin, AppendResult
+from raftlog.broker.core.log.producers import TransactionEnd
+from raftlog.broker.core.log.results import AppendOrigin, AppendResult, LogUnavailable
+from raftlog.broker.core.log.verification import VerificationGuard
 from raftlog.broker.runtime.delayed_operation import DelayedOperation, Mark, OffsetWait
 from raftlog.metadata.records import NO_LEADER
+from raftlog.wire.control import TransactionMarker, encode_transaction_marker
 from raftlog.wire.errors import ErrorCode, InvariantViolation
-from raftlog.wire.ids import LeaderEpoch
+from raftlog.wire.ids import LeaderEpoch, ProducerEpoch, ProducerId
 
 if TYPE_CHECKING:
     from raftlog.broker.core.replica.leadership import Follower, Leadership
@@ -97,20 +100,29 @@ class Partition:
 
     # Appending ---------------------------------------------------------------------------------------
 
-    def append_from_client(self, records: memoryview, now_ms: int) -> AppendResult:
-        """Append what a produce request brought; it is readable once it is committed.
+    def append_from_client(
+        self, records: memoryview, now_ms: int, guard: VerificationGuard | None = None
+    ) -> AppendResult:
+        """Append what a produce request brought; it is readable once it is committed. A batch that begins a
+        transaction needs the `guard` that it was verified with.
 
         An I/O error takes the partition offline and is answered with KAFKA_STORAGE_ERROR.
         """
-        result = self.log.append_as_leader(records, self.leader_epoch, now_ms)
+        result = self.log.append_as_leader(records, self.leader_epoch, now_ms, guard=guard)
         if result.error is _NONE:
             self._appended(result)
         return result
 
-    def append(self, records: bytes, now_ms: int, *, transaction_version: int = 0) -> AppendResult:
-        """Append for a coordinator of this broker: as with acks=all, enough replicas must be in sync.
-
-        `transaction_version` is that of a transaction marker (KIP-890).
+    def append(
+        self,
+        records: bytes,
+        now_ms: int,
+        *,
+        guard: VerificationGuard | None = None,
+        transaction_version: int = 0,
+    ) -> AppendResult:
+        """Append for a coordinator of this broker: as with acks=all, enough replicas must be in sync. For `guard` see
+        `append_from_client`; `transaction_version` is that of a transaction marker.
         """
         if self.error is not _NONE or self.isr_size < self.min_isr:
             error = self.error if self.error is not _NONE else ErrorCode.NOT_ENOUGH_REPLICAS
@@ -121,10 +133,36 @@ class Partition:
             now_ms,
             origin=AppendOrigin.COORDINATOR,
             transaction_version=transaction_version,
+            guard=guard,
         )
         if result.error is _NONE:
             self._appended(result)
         return result
+
+    def append_marker(self, end: TransactionEnd, now_ms: int) -> AppendResult:
+        """Append the marker that ends a producer's transaction here; it counts once it is committed."""
+        marker = TransactionMarker(end.committed, end.coordinator_epoch)
+        batch = encode_transaction_marker(
+            marker, producer_id=end.producer_id, producer_epoch=end.producer_epoch, timestamp=now_ms
+        )
+        return self.append(batch, now_ms, transaction_version=end.transaction_version)
+
+    # Verifying -----------------------------------------------------------------------------------------
+
+    def has_open_transaction(self, producer_id: ProducerId, epoch: ProducerEpoch) -> bool:
+        """Whether the producer's batches of this epoch go into a transaction that is open here."""
+        opened = self.log.storage.opened
+        return opened is not None and opened.producers.has_open_transaction(producer_id, epoch)
+
+    def begin_verification(
+        self, producer_id: ProducerId, epoch: ProducerEpoch, sequence: int, now_ms: int, *, bumps_epoch: bool
+    ) -> VerificationGuard | ErrorCode:
+        """See ProducerStates."""
+        try:
+            producers = self.log.opened.producers
+        except LogUnavailable as failure:
+            return failure.error
+        return producers.begin_verification(producer_id, epoch, sequence, now_ms, bumps_epoch=bumps_epoch)
 
     def _appended(self, result: AppendResult) -> None:
         log = self.log

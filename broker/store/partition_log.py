@@ -24,6 +24,7 @@ from raftlog.broker.core.log.results import (
 )
 from raftlog.broker.core.log.transactions import AbortedTransaction
 from raftlog.broker.core.log.validation import BatchRules, Refusal, check_batch
+from raftlog.broker.core.log.verification import NOT_REQUIRED, VerificationGuard
 from raftlog.broker.ports import Buffer
 from raftlog.broker.store.log_storage import LogStorage
 from raftlog.broker.store.open_log import OpenLog
@@ -124,10 +125,8 @@ class PartitionLog:
 
     def open(self) -> OpenLog:
         """Read what is on the disk, and recover it. Raises LogUnavailable, and is offline then."""
-        if self.storage.opened is None:
-            pending = self.begin_open()
-            if pending is not None:
-                self.storage.complete_flush(pending)
+        if self.storage.opened is None and (pending := self.begin_open()) is not None:
+            self.storage.complete_flush(pending)
         opened = self.storage.opened
         if opened is None:
             raise LogUnavailable(self.offline_reason)
@@ -173,17 +172,17 @@ class PartitionLog:
 
     def append_as_leader(
         self,
-        records: memoryview | bytearray | bytes,
+        records: Buffer,
         leader_epoch: LeaderEpoch,
         now_ms: int,
         *,
         origin: AppendOrigin = _CLIENT,
         transaction_version: int = 0,
+        guard: VerificationGuard | None = NOT_REQUIRED,
     ) -> AppendResult:
-        """Check batches, give them offsets and the leader epoch, and append them. Hot path for one batch.
-
-        `records` is changed in place if it is writable, else copied. `transaction_version` is that of a transaction
-        marker (KIP-890). Never raises for what a client or a disk can cause: see AppendResult.error.
+        """Check batches, give them offsets and the leader epoch, and append them. Hot path for one batch. `records` is
+        changed in place if it is writable, else copied. `transaction_version` is that of a transaction marker, `guard`
+        what a batch that begins a transaction was verified with (KIP-890). See AppendResult.error: never raises.
         """
         storage, rules = self.storage, self._rules
         opened = storage.opened
@@ -209,7 +208,7 @@ class PartitionLog:
             if header.attributes & CONTROL_BIT:
                 verdict = producers.check_control(header, batch, origin, transaction_version)
             else:
-                verdict = producers.check(header, origin)
+                verdict = producers.check(header, origin, guard)
             if verdict is not None:
                 return self._answer(verdict, log_append_time_ms)
         config = self.config

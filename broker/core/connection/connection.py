@@ -66,6 +66,7 @@ class Connection:
         "_corked",
         "_paused",
         "_places",
+        "_places_max",
         "_queue",
         "_side",
         "_stash",
@@ -105,6 +106,7 @@ class Connection:
         self._arriving_filled = 0
         # A list: most connections have one place or none, and a deque takes six hundred bytes for that.
         self._places: list[PendingReply] = []
+        self._places_max = INFLIGHT_REQUESTS_PER_CONNECTION_MAX
         self._queue = SendQueue(transport)
         self._corked = False
         self._paused = False
@@ -248,7 +250,7 @@ class Connection:
 
     def _at_limit(self) -> bool:
         return (
-            len(self._places) >= INFLIGHT_REQUESTS_PER_CONNECTION_MAX
+            len(self._places) >= self._places_max
             or self._queue.unsent_bytes > UNSENT_BYTES_PER_CONNECTION_MAX
         )
 
@@ -260,6 +262,18 @@ class Connection:
         if not self._paused and not self.closed:
             self._paused = True
             self._transport.pause_reading()
+
+    def hold(self) -> None:
+        """Look at no further request until `release`: what was asked last must have its effect first. Only while a
+        request is being dispatched.
+        """
+        self._places_max = 0
+
+    def release(self) -> None:
+        """Go on with what was asked meanwhile, in a later turn."""
+        self._places_max = INFLIGHT_REQUESTS_PER_CONNECTION_MAX
+        if self._paused:
+            self._transport.call_soon(self.resume)
 
     def resume(self) -> None:
         """Read again if nothing is in the way, beginning with what was kept.

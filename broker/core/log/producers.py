@@ -10,7 +10,14 @@ from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from raftlog.broker.core.log.results import AppendOrigin
-from raftlog.wire.batch import BatchHeader
+from raftlog.broker.core.log.verification import (
+    NOT_REQUIRED,
+    VERIFICATIONS_MAX,
+    VerificationEntry,
+    VerificationGuard,
+    Verifications,
+)
+from raftlog.wire.batch import TRANSACTIONAL_BIT, BatchHeader
 from raftlog.wire.checksum import Buffer
 from raftlog.wire.control import TransactionMarker, decode_control_batch
 from raftlog.wire.errors import ErrorCode, InvariantViolation
@@ -80,6 +87,16 @@ class Verdict(NamedTuple):
     duplicate: BatchRecord | None = None
 
 
+class TransactionEnd(NamedTuple):
+    """What a transaction coordinator has decided about a producer's transaction (WriteTxnMarkers)."""
+
+    producer_id: ProducerId
+    producer_epoch: ProducerEpoch
+    committed: bool
+    coordinator_epoch: int
+    transaction_version: int = 0
+
+
 class CompletedTransaction(NamedTuple):
     """A transaction whose marker is in the log. `last_offset` is the marker's own."""
 
@@ -98,7 +115,7 @@ class ProducerStates:
     offset. `end_offset` is the log offset up to which this state has seen the batches.
     """
 
-    __slots__ = ("_unreplicated", "end_offset", "entries", "open_transactions")
+    __slots__ = ("_unreplicated", "end_offset", "entries", "open_transactions", "verifications")
 
     def __init__(self, entries: Iterable[ProducerEntry] = (), end_offset: int = 0) -> None:
         self.entries = {entry.producer_id: entry for entry in entries}
@@ -106,10 +123,81 @@ class ProducerStates:
         self.open_transactions = dict(sorted(started))
         self._unreplicated: dict[int, int] = {}
         self.end_offset = end_offset
+        self.verifications: Verifications = {}
 
-    def check(self, header: BatchHeader, origin: AppendOrigin) -> Verdict | None:
-        """Whether a data batch of a producer may be appended; None if so. `header` has a producer id."""
+    # Verifying a transaction's first batch (KIP-890) ---------------------------------------------------
+
+    def has_open_transaction(self, producer_id: ProducerId, epoch: ProducerEpoch) -> bool:
+        """Whether the producer's batches of this epoch go into a transaction that is open here."""
+        entry = self.entries.get(producer_id)
+        return entry is not None and entry.transaction_start >= 0 and entry.epoch == epoch
+
+    def begin_verification(
+        self, producer_id: ProducerId, epoch: ProducerEpoch, sequence: int, now_ms: int, *, bumps_epoch: bool
+    ) -> VerificationGuard | ErrorCode:
+        """What the batch is to be appended with once the coordinator agrees, or why it is refused without asking.
+
+        `sequence` is the batch's first, -1 if it has none.
+        """
+        entry = self.entries.get(producer_id)
+        if entry is not None and epoch < entry.epoch:
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        known = self.verifications.get(producer_id)
+        if known is None:
+            if len(self.verifications) >= VERIFICATIONS_MAX:
+                del self.verifications[next(iter(self.verifications))]
+            known = VerificationEntry(epoch, sequence, now_ms, bumps_epoch=bumps_epoch)
+            self.verifications[producer_id] = known
+        else:
+            known.again(epoch, sequence)
+        return known.guard
+
+    def _check_first(
+        self, entry: ProducerEntry | None, header: BatchHeader, origin: AppendOrigin, guard: VerificationGuard | None
+    ) -> Verdict | None:
+        """As `check`, for a batch that would begin a transaction, as far as it differs from others."""
+        client = origin == AppendOrigin.CLIENT
+        if client and entry is not None and entry.epoch == header.producer_epoch:
+            duplicate = self._duplicate(entry, header)
+            if duplicate is not None:
+                return duplicate
+        known = self.verifications.get(header.producer_id)
+        if guard is not NOT_REQUIRED and (known is None or known.guard is not guard):
+            return Verdict(ErrorCode.INVALID_TXN_STATE, "the batch is not part of a transaction that is open")
+        if known is None or not client:
+            return None
+        sequence = header.base_sequence
+        if entry is not None and header.producer_epoch < entry.epoch:
+            return _fenced(entry, header.producer_epoch)
+        if known.bumps_epoch and sequence != 0 and (entry is None or not entry.batches):
+            return Verdict(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"producer {header.producer_id} begins a transaction with sequence {sequence}, not 0",
+            )
+        if sequence > known.lowest_sequence:
+            return Verdict(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"producer {header.producer_id} sent sequence {sequence}, and {known.lowest_sequence} comes first",
+            )
+        return None
+
+    # Batches of data -----------------------------------------------------------------------------------
+
+    def check(
+        self, header: BatchHeader, origin: AppendOrigin, guard: VerificationGuard | None = NOT_REQUIRED
+    ) -> Verdict | None:
+        """Whether a data batch of a producer may be appended; None if so. `header` has a producer id. `guard` is what
+        `begin_verification` gave, for the batch that begins a transaction.
+        """
         entry = self.entries.get(header.producer_id)
+        if (
+            header.attributes & TRANSACTIONAL_BIT
+            and origin != AppendOrigin.REPLICATION
+            and (entry is None or entry.transaction_start < 0 or entry.epoch != header.producer_epoch)
+        ):
+            verdict = self._check_first(entry, header, origin, guard)
+            if verdict is not None:
+                return verdict
         if entry is None:
             # Nothing is known of the producer, perhaps because retention took its records: any sequence
             # may begin. Kafka has not answered UNKNOWN_PRODUCER_ID here since KIP-360.
@@ -131,12 +219,16 @@ class ProducerStates:
             return _fenced(entry, epoch)
         return self._check_transaction(entry, header)
 
-    def _duplicate_or_gap(self, entry: ProducerEntry, header: BatchHeader) -> Verdict | None:
+    def _duplicate(self, entry: ProducerEntry, header: BatchHeader) -> Verdict | None:
         first, last = header.base_sequence, header.last_sequence
         for batch in entry.batches:
             if batch.last_sequence == last and batch.first_sequence == first:
                 return Verdict(ErrorCode.NONE, duplicate=batch)
-        return Verdict(
+        return None
+
+    def _duplicate_or_gap(self, entry: ProducerEntry, header: BatchHeader) -> Verdict | None:
+        first = header.base_sequence
+        return self._duplicate(entry, header) or Verdict(
             ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
             f"producer {entry.producer_id} sent sequence {first} after {entry.last_sequence}",
         )
@@ -198,9 +290,12 @@ class ProducerStates:
         if len(batches) > BATCHES_REMEMBERED:
             del batches[0]
         entry.last_timestamp = timestamp
-        if entry.transaction_start < 0 and header.is_transactional:
-            entry.transaction_start = base_offset
-            self.open_transactions[base_offset] = producer_id
+        if header.attributes & TRANSACTIONAL_BIT:
+            if self.verifications:
+                self.verifications.pop(producer_id, None)
+            if entry.transaction_start < 0:
+                entry.transaction_start = base_offset
+                self.open_transactions[base_offset] = producer_id
 
     def record_marker(self, header: BatchHeader, marker: TransactionMarker, offset: int) -> CompletedTransaction | None:
         """A transaction marker is in the log at `offset`; the transaction it ended, None if none was open."""
@@ -208,6 +303,7 @@ class ProducerStates:
         entry = self.entries.get(producer_id)
         if entry is None:
             entry = self.entries[producer_id] = ProducerEntry(producer_id, header.producer_epoch)
+        self.verifications.pop(producer_id, None)
         entry.enter_epoch(header.producer_epoch)
         entry.coordinator_epoch = marker.coordinator_epoch
         entry.last_timestamp = header.max_timestamp
@@ -259,6 +355,9 @@ class ProducerStates:
         ]
         for producer_id in idle:
             del self.entries[producer_id]
+        verified = self.verifications
+        for producer_id in [each for each, entry in verified.items() if now_ms - entry.began_ms >= expiration_ms]:
+            del verified[producer_id]
         return idle
 
     def check_invariants(self) -> None:

@@ -42,6 +42,7 @@ from raftlog.wire.batch import (
 from raftlog.wire.checksum import Buffer, crc32c
 from raftlog.wire.compression import MAX_RATIO, Compression, compress
 from raftlog.wire.errors import ErrorCode
+from raftlog.wire.ids import ProducerEpoch, ProducerId
 from raftlog.wire.records import MIN_RECORD_BYTES, RecordScan, RecordSpan
 
 MAX_RECORD_ERRORS: Final = 1000
@@ -67,6 +68,9 @@ _UINT32: Final = Struct(">I")
 _INT64: Final = Struct(">q")
 _ATTRIBUTES_END: Final = ATTRIBUTES_OFFSET + 2
 _MAX_TIMESTAMP_OFFSET: Final = 35
+_PRODUCER_OFFSET: Final = 43
+_PRODUCER: Final = Struct(">qhi")
+_NO_PRODUCER: Final = (ProducerId(-1), ProducerEpoch(-1), -1)
 
 WritableBatch: TypeAlias = "memoryview | bytearray"
 
@@ -184,12 +188,18 @@ def check_api_version(records: Buffer, api_version: int) -> Refusal | None:
 
 
 def is_transactional(records: Buffer) -> bool:
-    """Whether a produce payload says it belongs to a transaction, before anything else of it is checked.
-
-    Kafka answers the whole request with TRANSACTIONAL_ID_AUTHORIZATION_FAILED if one does and there is no
-    transactional id.
-    """
+    """Whether a produce payload says it belongs to a transaction, before anything else of it is checked."""
     return _attributes(records) & TRANSACTIONAL_BIT != 0
+
+
+def producer_of(records: Buffer) -> tuple[ProducerId, ProducerEpoch, int]:
+    """Producer id, epoch and first sequence of a produce payload, before anything else of it is checked; the id is -1
+    where there is none, or no whole header.
+    """
+    if len(records) < HEADER_SIZE:
+        return _NO_PRODUCER
+    found: tuple[ProducerId, ProducerEpoch, int] = _PRODUCER.unpack_from(records, _PRODUCER_OFFSET)
+    return found
 
 
 def _attributes(records: Buffer) -> int:

@@ -54,7 +54,7 @@ def test_the_produce_request_is_parsed_as_the_codec_parses_it(data: st.DataObjec
         )
         for topic in topics
     ]
-    assert parsed == (acks, timeout_ms, expected)
+    assert parsed == (None if name is None else name.encode(), acks, timeout_ms, expected)
 
 
 @given(st.integers(3, 13), st.integers(0, 200), st.integers(0, 255))
@@ -178,4 +178,4 @@ def test_bytes_behind_a_request_are_passed_over_because_librdkafka_sends_some() 
 def test_produce_passes_over_bytes_behind_its_fields() -> None:
     for version in (8, 13):
         body = encode(ProduceRequest(acks=1, timeout_ms=5), version)
-        assert parse(memoryview(body + b"more"), 0, version) == parse(memoryview(body), 0, version) == (1, 5, [])
+        assert parse(memoryview(body + b"more"), 0, version) == parse(memoryview(body), 0, version) == (None, 1, 5, [])

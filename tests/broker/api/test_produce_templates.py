@@ -81,7 +81,8 @@ def test_what_is_found_in_a_damaged_request_is_what_the_parser_finds(data: st.Da
     if found is not None:
         template, *partition = found
         parsed = parse(memoryview(request), HEADER, version)
-        assert parsed == (template.acks, template.timeout_ms, [(template.key, [tuple(partition)])])
+        terms = template.transactional_id, template.acks, template.timeout_ms
+        assert parsed == (*terms, [(template.key, [tuple(partition)])])
 
 
 @pytest.mark.parametrize("version", range(3, 14))
@@ -125,7 +126,7 @@ def test_requests_to_many_topics_in_turn_are_all_known(version: int) -> None:
     for request in requests * 2:
         found = find(templates, request, version)
         assert found is not None
-        assert found[0].key == parse(memoryview(request), HEADER, version)[2][0][0]
+        assert found[0].key == parse(memoryview(request), HEADER, version)[3][0][0]
 
 
 def test_a_client_with_more_topics_than_there_is_room_for_still_finds_most(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,7 +147,7 @@ def test_a_client_with_more_topics_than_there_is_room_for_still_finds_most(monke
 def test_a_templates_response_is_the_one_that_the_general_form_gives(
     version: int, correlation_id: int, index: int, base_offset: int, time: int, start: int
 ) -> None:
-    template = ProduceTemplate(version, -1, 9, b"t" * 16)
+    template = ProduceTemplate(version, None, -1, 9, b"t" * 16)
     done = AppendResult(ErrorCode.NONE, base_offset, base_offset, time, start)
     pieces = frame(correlation_id, encode_outcome([(template.key, [(index, done)])], version), flexible=version >= 9)
     assert [template.response(correlation_id, index, done)] == pieces

@@ -27,6 +27,7 @@ from raftlog.broker.runtime.partition_manager import PartitionManager
 from raftlog.broker.runtime.replication.replication import Replication
 from raftlog.broker.runtime.replication.settings import FetcherSettings, ReplicationSettings
 from raftlog.broker.runtime.timer_wheel import TimerWheel
+from raftlog.broker.runtime.transaction_verifier import TransactionVerifier
 from raftlog.broker.server.limits import ServerLimits
 from raftlog.broker.server.server import Server
 from raftlog.broker.store.log_manager import LogManager
@@ -110,6 +111,7 @@ class Broker:
         self.fetches = FetchService(loop, timers, self.partitions, sessions, 55 << 20)
         controller = SimpleNamespace(image=self.image, controller_id=-1)
         self.controller = controller
+        requests = BrokerRequests(loop, timers, self.node_id, lambda broker: self.image.address_of(broker, "PLAINTEXT"))
         self.services = Services(
             node_id=self.node_id,
             cluster_id="test",
@@ -123,9 +125,8 @@ class Broker:
             groups=cast(Any, None),
             transactions=cast(Any, None),
             timers=timers,
-            requests=BrokerRequests(
-                loop, timers, self.node_id, lambda broker: self.image.address_of(broker, "PLAINTEXT")
-            ),
+            requests=requests,
+            verifier=TransactionVerifier(loop, requests, lambda: self.image),
         )
         self.server = Server(loop, ServerLimits(), Dispatcher(self.services, {}).dispatch)
         self.host, self.port = self.server.listen("127.0.0.1", self.port)

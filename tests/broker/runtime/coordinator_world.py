@@ -18,6 +18,7 @@ from raftlog.broker.core.group.leave import leave
 from raftlog.broker.core.group.records import CommittedOffset, CoordinatorRecord, OffsetRecord
 from raftlog.broker.core.group.sync import heartbeat, sync
 from raftlog.broker.core.log.results import AppendResult
+from raftlog.broker.core.log.verification import VerificationGuard
 from raftlog.broker.runtime.delayed_operation import Mark
 from raftlog.broker.runtime.group_coordinator import GroupCoordinator
 from raftlog.broker.runtime.group_host import GroupHost
@@ -70,7 +71,9 @@ class MemoryPartition:
         self.appends = 0
         self._waiters: list[tuple[int, Callable[[ErrorCode], None]]] = []
 
-    def append(self, records: bytes, now_ms: int, *, transaction_version: int = 0) -> AppendResult:
+    def append(
+        self, records: bytes, now_ms: int, *, guard: VerificationGuard | None = None, transaction_version: int = 0
+    ) -> AppendResult:
         self.appends += 1
         if self.refuses is not ErrorCode.NONE:
             return AppendResult.refused(self.refuses, "as the test wants it", log_start_offset=0)

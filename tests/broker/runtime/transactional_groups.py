@@ -12,6 +12,7 @@ from raftlog.broker.core.group.effects import Decision
 from raftlog.broker.core.group.member import MemoryBudget
 from raftlog.broker.core.group.records import CommittedOffset, OffsetRecord
 from raftlog.broker.core.log.results import AppendOrigin, AppendResult
+from raftlog.broker.core.log.verification import VerificationGuard
 from raftlog.broker.runtime.coordinator_host import Producer
 from raftlog.broker.runtime.delayed_operation import Mark
 from raftlog.broker.runtime.group_host import GroupHost
@@ -33,7 +34,9 @@ class LedPartition:
         self.leader_epoch = LeaderEpoch(0)
         self.log = log
 
-    def append(self, records: bytes, now_ms: int, *, transaction_version: int = 0) -> AppendResult:
+    def append(
+        self, records: bytes, now_ms: int, *, guard: VerificationGuard | None = None, transaction_version: int = 0
+    ) -> AppendResult:
         assert isinstance(self.log, PartitionLog)
         result = self.log.append_as_leader(
             records, LeaderEpoch(0), now_ms, origin=AppendOrigin.COORDINATOR, transaction_version=transaction_version

@@ -17,7 +17,7 @@ from raftlog.broker.core.connection.memory import ReceiveMemory
 from raftlog.broker.core.connection.reply import PendingReply
 from tests.broker.core.connection.fake_transport import FakeTransport, Range
 
-ANSWERED, PARKED, FILE, SILENT = range(4)
+ANSWERED, PARKED, FILE, SILENT, HOLDING = range(5)
 SIZES = (0, 3, 500, OWN_BUFFER_FROM_BYTES + 7, RECEIVE_BUFFER_BYTES + 1, 3 << 20)
 MEMORY_MAX = 1 << 20
 
@@ -48,8 +48,10 @@ class Client:
         self.asked = 0
         self.served = 0
         self.places: list[Place] = []
+        self.held: Place | None = None
 
     def dispatch(self, connection: Connection, frame: memoryview) -> None:
+        assert self.held is None, "served while an earlier request holds the connection"
         kind, number, size = struct.unpack_from(">bii", frame)
         assert number == self.served, "served out of order, or twice"
         assert len(frame) == 9 + size and bytes(frame[9:]) == bytes([number % 256]) * size
@@ -63,6 +65,16 @@ class Client:
             place = Place(connection, [] if kind == SILENT else [head])
             connection.park_in(place)
             self.places.append(place)
+            if kind == HOLDING:
+                self.held = place
+                connection.hold()
+
+    def complete(self, at: int) -> None:
+        place = self.places.pop(at)
+        place.complete(place.reply)  # type: ignore[arg-type]
+        if place is self.held:
+            self.held = None
+            self.connection.release()
 
     def ask(self, kind: int, size: int) -> None:
         body = struct.pack(">bii", kind, self.asked, size) + bytes([self.asked % 256]) * size
@@ -102,13 +114,13 @@ class Connections(RuleBasedStateMachine):
         for client, window in zip(self.clients, windows, strict=True):
             client.transport.window = window
 
-    @rule(who=st.integers(0, 1), kinds=st.lists(st.sampled_from((ANSWERED, PARKED, FILE, SILENT)), max_size=5))
+    @rule(who=st.integers(0, 1), kinds=st.lists(st.sampled_from((ANSWERED, PARKED, FILE, SILENT, HOLDING)), max_size=5))
     def small_requests(self, who: int, kinds: list[int]) -> None:
         for kind in kinds:
             self.clients[who].ask(kind, 0)
         self.clients[who].arrive(4 << 20)
 
-    @rule(who=st.integers(0, 1), kind=st.sampled_from((ANSWERED, PARKED)), size=st.sampled_from(SIZES))
+    @rule(who=st.integers(0, 1), kind=st.sampled_from((ANSWERED, PARKED, HOLDING)), size=st.sampled_from(SIZES))
     def a_request(self, who: int, kind: int, size: int) -> None:
         self.clients[who].ask(kind, size)
 
@@ -125,8 +137,7 @@ class Connections(RuleBasedStateMachine):
     def a_reply_is_known(self, who: int, at: int) -> None:
         places = self.clients[who].places
         if places:
-            place = places.pop(at % len(places))
-            place.complete(place.reply)  # type: ignore[arg-type]
+            self.clients[who].complete(at % len(places))
 
     @rule(who=st.integers(0, 1), window=st.integers(0, 30))
     def the_client_reads_slowly(self, who: int, window: int) -> None:

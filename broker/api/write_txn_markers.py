@@ -1,0 +1,120 @@
+"""WriteTxnMarkers (key 27), v1 and v2: a transaction coordinator, or an operator, ends transactions in the partitions
+that this broker leads (KIP-98).
+
+v2 tells the version of the transaction, by which the marker's epoch is checked (KIP-1228).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TypeAlias
+
+from raftlog.broker.api.context import RequestContext
+from raftlog.broker.api.parts import in_parts
+from raftlog.broker.core.coordinator.shared import GROUP_TOPIC
+from raftlog.broker.core.log.producers import TransactionEnd
+from raftlog.broker.runtime.delayed_operation import Mark
+from raftlog.broker.runtime.timer_wheel import TimedWait
+from raftlog.wire.errors import ErrorCode, RemoteProtocolError
+from raftlog.wire.ids import ProducerEpoch, ProducerId
+from raftlog.wire.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+COMMIT_SECONDS_MAX = 30.0
+"""For how long a marker may wait for its commit: Kafka's request.timeout.ms. The coordinator sends it again."""
+
+# A transaction coordinator knows what may be wrong with logs, and not what may be wrong with coordinators.
+_IN_WORDS_OF_LOGS = {
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.NOT_COORDINATOR: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+}
+
+Part: TypeAlias = tuple[TransactionEnd, str, int]
+"""What has ended, in which partition of which topic."""
+
+
+def handle(context: RequestContext, request: WriteTxnMarkersRequest) -> None:
+    """The answer comes when all markers are committed, or have failed to be."""
+    parts = [part for marker in request.markers for part in _parts(marker)]
+    in_parts(parts, partial(_end, context), lambda errors: context.respond(_response(request, parts, errors)))
+
+
+def _parts(marker: WritableTxnMarker) -> list[Part]:
+    if marker.producer_id < 0 or marker.producer_epoch < 0:
+        raise RemoteProtocolError(f"a marker of producer {marker.producer_id}, epoch {marker.producer_epoch}")
+    end = TransactionEnd(
+        producer_id=ProducerId(marker.producer_id),
+        producer_epoch=ProducerEpoch(marker.producer_epoch),
+        committed=marker.transaction_result,
+        coordinator_epoch=marker.coordinator_epoch,
+        transaction_version=marker.transaction_version,
+    )
+    return [(end, topic.name, index) for topic in marker.topics for index in dict.fromkeys(topic.partition_indexes)]
+
+
+def _end(context: RequestContext, part: Part, respond: Callable[[ErrorCode], None]) -> None:
+    end, topic, index = part
+    services = context.services
+    if topic == GROUP_TOPIC:
+        # Through the coordinator, so that what counts of a group and its log move together.
+        services.groups.run_at(
+            index,
+            lambda host: host.complete_transaction(
+                end.producer_id,
+                end.producer_epoch,
+                committed=end.committed,
+                coordinator_epoch=end.coordinator_epoch,
+                transaction_version=end.transaction_version,
+                respond=lambda error: respond(_IN_WORDS_OF_LOGS.get(error, error)),
+            ),
+            lambda error: respond(_IN_WORDS_OF_LOGS.get(error, error)),
+        )
+        return
+    partition = services.partitions.find(topic, None, index)
+    if isinstance(partition, ErrorCode):
+        respond(partition)
+        return
+    result = partition.append_marker(end, services.clock.now_ms())
+    if result.error is not ErrorCode.NONE:
+        respond(result.error)
+        return
+    if partition.log.high_watermark > result.last_offset:
+        respond(ErrorCode.NONE)
+        return
+    wait = TimedWait(services.timers, COMMIT_SECONDS_MAX, respond)
+    partition.wait(Mark.HIGH_WATERMARK, result.last_offset + 1, wait.done)
+
+
+def _response(request: WriteTxnMarkersRequest, parts: list[Part], errors: list[ErrorCode]) -> WriteTxnMarkersResponse:
+    """By producer, then topic: of a producer that is named twice the later marker counts, as in Kafka."""
+    by_producer: dict[int, dict[str, dict[int, ErrorCode]]] = {}
+    for marker in request.markers:
+        by_producer.setdefault(marker.producer_id, {})
+    for (end, topic, index), error in zip(parts, errors, strict=True):
+        by_producer[end.producer_id].setdefault(topic, {})[index] = error
+    return WriteTxnMarkersResponse(
+        markers=[
+            WritableTxnMarkerResult(
+                producer_id=producer_id,
+                topics=[
+                    WritableTxnMarkerTopicResult(
+                        name=topic,
+                        partitions=[
+                            WritableTxnMarkerPartitionResult(partition_index=index, error_code=error)
+                            for index, error in partitions.items()
+                        ],
+                    )
+                    for topic, partitions in topics.items()
+                ],
+            )
+            for producer_id, topics in by_producer.items()
+        ]
+    )

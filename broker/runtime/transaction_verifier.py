@@ -1,0 +1,270 @@
+"""Asks transaction coordinators whether partitions belong to a transaction, or has them added to it (KIP-890).
+
+Up to REQUESTS_MAX requests are under way to each coordinator; what comes meanwhile goes out together in the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+
+from raftlog.broker.core.coordinator.shared import TRANSACTION_TOPIC, coordinator_partition
+from raftlog.broker.runtime.broker_requests import BrokerRequests, RequestFailure, RequestSender
+from raftlog.wire.errors import ErrorCode
+from raftlog.wire.ids import ProducerEpoch, ProducerId
+from raftlog.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
+
+if TYPE_CHECKING:
+    from raftlog.metadata.image import MetadataImage
+
+log = logging.getLogger("raftlog.transactions")
+
+VERSION: Final = 5
+"""Of AddPartitionsToTxn, between brokers."""
+
+REQUESTS_MAX: Final = 4
+"""Requests under way to one coordinator: the first answers of a busy one must not hold up all others."""
+
+WAITING_MAX: Final = 10_000
+"""Transactions that wait for their turn at one coordinator."""
+
+ANSWER_SECONDS_MAX: Final = 30.0
+"""Kafka's request.timeout.ms: after that time the producer's request fails, and the producer tries again."""
+
+RETRY_SECONDS_MIN: Final = 0.001
+"""How soon a partition is asked for again whose transaction before has not ended yet. Later tries wait longer."""
+
+
+class ClientAbility(Enum):
+    """What a client can make of verification, by the version of its request."""
+
+    OLD = 0
+    """Knows neither what follows."""
+    KNOWS_ABORTABLE = 1
+    """Knows TRANSACTION_ABORTABLE."""
+    ADDS_PARTITIONS = 2
+    """Leaves it to the broker to add partitions to the transaction, and has another epoch in each."""
+
+
+class Transaction(NamedTuple):
+    """Whose transaction it is."""
+
+    transactional_id: str
+    producer_id: ProducerId
+    producer_epoch: ProducerEpoch
+
+
+TopicPartition: TypeAlias = tuple[str, int]
+Answer: TypeAlias = "Mapping[TopicPartition, ErrorCode]"
+OnAnswer: TypeAlias = "Callable[[Answer], None]"
+"""Gets an error for each partition, NONE where it belongs to the transaction."""
+
+
+class TransactionVerifier:
+    """All that this broker asks transaction coordinators, itself perhaps among them."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, requests: BrokerRequests, image: Callable[[], MetadataImage]
+    ) -> None:
+        self._loop = loop
+        self._image = image
+        self._sender = requests.sender("raftlog-transaction-verifier", ANSWER_SECONDS_MAX)
+        self._coordinators: dict[int, _Coordinator] = {}
+        self.is_enabled = True
+        self._retry_seconds_max = 0.02
+        self._retrying_seconds_max = 0.1
+
+    def reconfigure(self, values: Mapping[str, Any]) -> None:
+        """Take the broker's settings, by Kafka's names."""
+        self.is_enabled = values["transaction.partition.verification.enable"]
+        self._retry_seconds_max = values["add.partitions.to.txn.retry.backoff.ms"] / 1000
+        self._retrying_seconds_max = values["add.partitions.to.txn.retry.backoff.max.ms"] / 1000
+
+    def is_needed(self, ability: ClientAbility) -> bool:
+        """Whether the coordinator is asked at all (transaction.partition.verification.enable)."""
+        return self.is_enabled or ability is ClientAbility.ADDS_PARTITIONS
+
+    def verify(
+        self,
+        transaction: Transaction,
+        partitions: Iterable[TopicPartition],
+        ability: ClientAbility,
+        answered: OnAnswer,
+    ) -> None:
+        """Ask for partitions of one transaction. The errors are the coordinator's, in words that a client of this
+        ability knows. `answered` is called once, perhaps at once.
+        """
+        wanted = dict.fromkeys(partitions)
+        leader = self._coordinator_of(transaction.transactional_id)
+        if leader is None:
+            answered(dict.fromkeys(wanted, ErrorCode.COORDINATOR_NOT_AVAILABLE))
+            return
+        coordinator = self._coordinators.get(leader)
+        if coordinator is None:
+            coordinator = self._coordinators[leader] = _Coordinator(leader, self._sender)
+        adds = ability is ClientAbility.ADDS_PARTITIONS
+        coordinator.ask(transaction, wanted, adds=adds, answered=partial(_told, ability, answered))
+
+    def verify_patiently(
+        self,
+        transaction: Transaction,
+        partitions: Iterable[TopicPartition],
+        ability: ClientAbility,
+        answered: OnAnswer,
+    ) -> None:
+        """As `verify`; while the transaction before is still being ended, it asks again for a tenth of a second."""
+        wanted = list(partitions)
+        end = self._loop.time() + self._retrying_seconds_max
+        wait = RETRY_SECONDS_MIN
+
+        def on_answer(answer: Answer) -> None:
+            nonlocal wait
+            if ErrorCode.CONCURRENT_TRANSACTIONS not in answer.values() or self._loop.time() + wait > end:
+                answered(answer)
+                return
+            self._loop.call_later(wait, ask)
+            wait = min(2 * wait, self._retry_seconds_max)
+
+        def ask() -> None:
+            self.verify(transaction, wanted, ability, on_answer)
+
+        ask()
+
+    def _coordinator_of(self, transactional_id: str) -> int | None:
+        """The broker that leads the transaction's partition of `__transaction_state`, if one does."""
+        image = self._image()
+        topic = image.topics.get(TRANSACTION_TOPIC)
+        if topic is None:
+            return None
+        leader = topic.partitions[coordinator_partition(transactional_id, len(topic.partitions))].leader
+        broker = image.brokers.get(leader)
+        return None if broker is None or broker.fenced else leader
+
+
+def _told(ability: ClientAbility, answered: OnAnswer, answer: Answer) -> None:
+    if any(answer.values()):
+        answer = {partition: _error_for(ability, error) for partition, error in answer.items()}
+    answered(answer)
+
+
+def _error_for(ability: ClientAbility, error: ErrorCode) -> ErrorCode:
+    if error is ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if error is ErrorCode.TRANSACTION_ABORTABLE and ability is ClientAbility.OLD:
+        return ErrorCode.INVALID_TXN_STATE
+    return error
+
+
+class _Asked:
+    """One transaction that is asked for, by one or several requests of its producer."""
+
+    __slots__ = ("adds", "transaction", "waiting", "wanted")
+
+    def __init__(self, transaction: Transaction, *, adds: bool) -> None:
+        self.transaction = transaction
+        self.adds = adds
+        self.wanted: dict[TopicPartition, None] = {}
+        self.waiting: list[tuple[dict[TopicPartition, None], OnAnswer]] = []
+
+    def add(self, wanted: dict[TopicPartition, None], answered: OnAnswer) -> None:
+        self.wanted.update(wanted)
+        self.waiting.append((wanted, answered))
+
+    def done(self, errors: Answer, missing: ErrorCode) -> None:
+        """Tell everybody about its partitions."""
+        for wanted, answered in self.waiting:
+            answered({partition: errors.get(partition, missing) for partition in wanted})
+
+    def fail(self, error: ErrorCode) -> None:
+        self.done({}, error)
+
+    def encoded(self) -> AddPartitionsToTxnTransaction:
+        topics: dict[str, list[int]] = {}
+        for topic, index in self.wanted:
+            topics.setdefault(topic, []).append(index)
+        return AddPartitionsToTxnTransaction(
+            transactional_id=self.transaction.transactional_id,
+            producer_id=self.transaction.producer_id,
+            producer_epoch=self.transaction.producer_epoch,
+            verify_only=not self.adds,
+            topics=[AddPartitionsToTxnTopic(name=name, partitions=indexes) for name, indexes in topics.items()],
+        )
+
+
+class _Coordinator:
+    """One broker that is asked. Invariant: of a transactional id there is at most one in `_waiting`."""
+
+    def __init__(self, broker_id: int, sender: RequestSender) -> None:
+        self._broker_id = broker_id
+        self._sender = sender
+        self._under_way = 0
+        self._waiting: dict[str, _Asked] = {}
+
+    def ask(
+        self, transaction: Transaction, wanted: dict[TopicPartition, None], *, adds: bool, answered: OnAnswer
+    ) -> None:
+        """Have it asked for with the next request."""
+        replaced, asked = None, self._waiting.get(transaction.transactional_id)
+        if asked is not None and (asked.transaction, asked.adds) != (transaction, adds):
+            if asked.transaction.producer_epoch > transaction.producer_epoch:
+                answered(dict.fromkeys(wanted, ErrorCode.INVALID_PRODUCER_EPOCH))
+                return
+            # A new instance of the producer has taken over; or it asks in another way, and asks again for these.
+            is_fenced = asked.transaction.producer_epoch < transaction.producer_epoch
+            error = ErrorCode.INVALID_PRODUCER_EPOCH if is_fenced else ErrorCode.NETWORK_EXCEPTION
+            replaced, asked = asked, None
+        if asked is None:
+            if len(self._waiting) >= WAITING_MAX and replaced is None:
+                answered(dict.fromkeys(wanted, ErrorCode.NETWORK_EXCEPTION))
+                return
+            asked = self._waiting[transaction.transactional_id] = _Asked(transaction, adds=adds)
+        asked.add(wanted, answered)
+        if replaced is not None:
+            replaced.fail(error)
+        self._send()
+
+    def _send(self) -> None:
+        if self._under_way >= REQUESTS_MAX or not self._waiting:
+            return
+        asked, self._waiting = self._waiting, {}
+        self._under_way += 1
+        request = AddPartitionsToTxnRequest(transactions=[each.encoded() for each in asked.values()])
+        self._sender.send(self._broker_id, request, VERSION, partial(self._answered, asked))
+
+    def _answered(self, asked: dict[str, _Asked], response: AddPartitionsToTxnResponse | RequestFailure) -> None:
+        self._under_way -= 1
+        self._send()
+        if isinstance(response, RequestFailure):
+            log.warning("broker=%d did not answer as transaction coordinator: %s", self._broker_id, response.value)
+            self._fail(asked, ErrorCode.NETWORK_EXCEPTION)
+        elif response.error_code:
+            error = ErrorCode.of(response.error_code)
+            log.error("broker=%d refuses to say what is part of a transaction: %s", self._broker_id, error.name)
+            # What brokers may do is not the client's business.
+            is_theirs = error is ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+            self._fail(asked, ErrorCode.INVALID_TXN_STATE if is_theirs else error)
+        else:
+            for result in response.results_by_transaction:
+                each = asked.pop(result.transactional_id, None)
+                if each is not None:
+                    errors = {
+                        (topic.name, partition.partition_index): ErrorCode.of(partition.partition_error_code)
+                        for topic in result.topic_results
+                        for partition in topic.results_by_partition
+                    }
+                    each.done(errors, ErrorCode.INVALID_TXN_STATE)
+            self._fail(asked, ErrorCode.INVALID_TXN_STATE)
+
+    @staticmethod
+    def _fail(asked: dict[str, _Asked], error: ErrorCode) -> None:
+        for each in asked.values():
+            each.fail(error)
