@@ -23,7 +23,7 @@ from raftlog.wire.messages.describe_groups import (
 )
 
 # The bits of Kafka's AclOperation READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS and ALTER_CONFIGS.
-_ALL_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
+ALL_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 
 
 def handle(context: RequestContext, request: DescribeGroupsRequest) -> None:
@@ -32,7 +32,7 @@ def handle(context: RequestContext, request: DescribeGroupsRequest) -> None:
     def done(described: list[DescribedGroup]) -> None:
         for group in described:
             if request.include_authorized_operations and group.error_code == ErrorCode.NONE:
-                group.authorized_operations = _ALL_OPERATIONS
+                group.authorized_operations = ALL_OPERATIONS
         context.respond(DescribeGroupsResponse(groups=described))
 
     # One asked for a thousand times is described once.

@@ -10,7 +10,8 @@ import uuid
 from functools import partial
 
 from raftlog.broker.api.context import RequestContext
-from raftlog.broker.core.group.join import Caller, join
+from raftlog.broker.core.group.caller import Caller
+from raftlog.broker.core.group.join import join
 from raftlog.broker.core.group.responses import join_error
 from raftlog.broker.runtime.group_host import GroupHost
 from raftlog.wire.errors import ErrorCode

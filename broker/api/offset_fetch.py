@@ -86,15 +86,20 @@ def _add_lag(context: RequestContext, group_id: str, response: OffsetFetchRespon
 
 
 def _distinct(groups: Sequence[OffsetFetchRequestGroup]) -> list[OffsetFetchRequestGroup]:
-    """Each group once, with all that is asked for of it: a small request must not have a large answer over and over."""
-    asked: dict[str, list[OffsetFetchRequestTopics] | None] = {}
+    """Each group once for each member that asks, with all that is asked for of it: a small request must not have a
+    large answer over and over."""
+    asked: dict[tuple[str, str | None, int], list[OffsetFetchRequestTopics] | None] = {}
     for group in groups:
-        wanted = asked.setdefault(group.group_id, [])
+        sender = (group.group_id, group.member_id, group.member_epoch)
+        wanted = asked.setdefault(sender, [])
         if group.topics is None:
-            asked[group.group_id] = None
+            asked[sender] = None
         elif wanted is not None:
             wanted.extend(group.topics)
-    return [OffsetFetchRequestGroup(group_id=group_id, topics=topics) for group_id, topics in asked.items()]
+    return [
+        OffsetFetchRequestGroup(group_id=group_id, member_id=member_id, member_epoch=member_epoch, topics=topics)
+        for (group_id, member_id, member_epoch), topics in asked.items()
+    ]
 
 
 def _distinct_topics(topics: Sequence[OffsetFetchRequestTopics]) -> list[OffsetFetchRequestTopics]:
@@ -130,6 +135,11 @@ def _fetch(
 
     def fetch(host: GroupHost) -> None:
         image = context.services.controller.image
+        known = host.shard.groups.get(group.group_id)
+        error = ErrorCode.NONE if known is None else known.check_fetch(group.member_id, group.member_epoch)
+        if error is not ErrorCode.NONE:
+            refuse(error)
+            return
         if group.topics is None:
             fetched = fetch_all_offsets(host.shard, group.group_id, image, require_stable=require_stable)
             if by_id:

@@ -117,6 +117,7 @@ class CoordinatorHost(ABC, Generic[R]):
         self.leader_epoch = partition.leader_epoch
         self.now = clock
         self.is_loaded = False
+        self.is_closed = False
         self._timers = timers
         self._next_look_ms = next_look_ms
         self._commit_timeout_ms = commit_timeout_ms
@@ -261,6 +262,7 @@ class CoordinatorHost(ABC, Generic[R]):
             self._timers.remove(self, self._tick)
         # No turn any more, whatever happens: nothing comes before this.
         self._look_ms = -1
+        self.is_closed = True
         self._tell_all(error)
 
     def _tell_all(self, error: ErrorCode) -> None:

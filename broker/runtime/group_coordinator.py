@@ -51,7 +51,19 @@ class GroupCoordinator(CoordinatorRuntime["GroupHost"]):
         # Imported here, with the protocol of groups and its messages: a broker that has no groups starts without them.
         from raftlog.broker.runtime.group_host import GroupHost
 
-        return GroupHost(index, partition, self.now, self._timers, config=self.config, memory=self._memory)
+        return GroupHost(
+            index,
+            partition,
+            self.now,
+            self._timers,
+            config=self.config,
+            memory=self._memory,
+            image=self._metadata.image,
+            in_background=self._in_background,
+        )
+
+    def _in_background(self, steps: Iterator[None]) -> None:
+        self.spawn(self.in_slices(steps))
 
     def after_load(self, host: GroupHost) -> Iterator[None]:
         """See CoordinatorRuntime."""
@@ -59,10 +71,16 @@ class GroupCoordinator(CoordinatorRuntime["GroupHost"]):
 
     def follow(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """See CoordinatorRuntime."""
-        names = [deleted.name for deleted in delta.deleted_topics]
-        for host in list(self.hosts.values()) if names else ():
-            if host.is_loaded:
-                host.forget_topics(names)
+        if not self.hosts:
+            return
+        changes = delta.topic_changes
+        changed = [topic.name for change in changes if (topic := change.after or change.before) is not None]
+        has_new_topics = bool(delta.created_topics)
+        deleted = [topic.name for topic in delta.deleted_topics]
+        for host in list(self.hosts.values()):
+            host.shard.follow(image, changed, has_new_topics=has_new_topics)
+            if deleted and host.is_loaded:
+                host.forget_topics(deleted)
 
     async def _expire_offsets_for_ever(self) -> None:
         while True:
@@ -76,6 +94,7 @@ class GroupCoordinator(CoordinatorRuntime["GroupHost"]):
         used = 0
         for host in self.hosts.values():
             host.check_invariants()
+            used += sum(group.member_bytes for group in host.shard.consumer_groups())
             for group in host.shard.classic_groups():
                 used += sum(size_of(member.protocols) for member in group.members.values())
                 used += MEMBER_BYTES * len(group.pending_joins)

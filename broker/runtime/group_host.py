@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 
 from raftlog.broker.core.coordinator.shared import GROUP_TOPIC, Now
 from raftlog.broker.core.group.config import GroupConfig
-from raftlog.broker.core.group.effects import Continuation, Decision, Effects
+from raftlog.broker.core.group.consumer.regexes import regexes_resolved, resolve
+from raftlog.broker.core.group.effects import Continuation, Decision, Effects, RegexResolution, Write
 from raftlog.broker.core.group.events import complete_write, expire, unload
 from raftlog.broker.core.group.group import Group
 from raftlog.broker.core.group.member import MemoryBudget, Ticket
@@ -58,10 +59,13 @@ class GroupHost(CoordinatorHost[CoordinatorRecord]):
         *,
         config: GroupConfig,
         memory: MemoryBudget,
+        image: MetadataImage,
+        in_background: Callable[[Iterator[None]], None],
     ) -> None:
-        """`memory` counts the members of all hosts of a broker."""
+        """`memory` counts the members of all hosts of a broker; `in_background` takes steps, a few at a time."""
         name = f"{GROUP_TOPIC}-{index}"
-        self.shard = GroupCoordinatorShard(config, memory)
+        self.shard = GroupCoordinatorShard(config, memory, image)
+        self._in_background = in_background
         super().__init__(
             name,
             partition,
@@ -125,9 +129,35 @@ class GroupHost(CoordinatorHost[CoordinatorRecord]):
             log.info("group=%s %s", group_id, what)
         for ticket, response in effects.replies:
             self._unanswered.pop(ticket)(response)
-        for records, then in effects.writes:
-            self.write(records, partial(self._complete, then))
+        for write in effects.writes:
+            self._write(write)
+        self.shard.remember_rebalances(effects.rebalances, self.now())
+        for resolution in effects.resolutions:
+            if self.shard.groups.get(resolution.group_id) is not None:
+                self.shard.resolving[resolution.group_id] = None
+                self._in_background(self._resolve(resolution))
         self.schedule()
+
+    def _write(self, write: Write) -> None:
+        records, then, appended = write
+        if appended is None and then is not None:
+            self.write(records, partial(self._complete, then))
+            return
+        error = self.append(records)
+        if appended is not None:
+            self.execute(appended(error, self.now()))
+        if then is None:
+            return
+        if error is ErrorCode.NONE:
+            self.on_committed(partial(self._complete, then))
+        else:
+            self._complete(then, error)
+
+    def _resolve(self, resolution: RegexResolution) -> Iterator[None]:
+        """Match topics with patterns, and then tell the group."""
+        resolved = yield from resolve(resolution, self.shard.image, self.now())
+        if not self.is_closed:
+            self.execute(regexes_resolved(self.shard, resolution.group_id, resolved, self.now()))
 
     def _complete(self, then: Continuation, error: ErrorCode) -> None:
         self.execute(complete_write(self.shard, then, error, self.now()))

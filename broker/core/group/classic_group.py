@@ -442,6 +442,18 @@ class ClassicGroup(Group):
             self.leader = stored.leader
         self.subscribed = self.compute_subscribed()
 
+    def dissolve(self) -> None:
+        """The group goes over to another protocol: no timer of it runs any more, and its members are not counted here.
+        Requests that are parked are answered by whoever decided that."""
+        for member in self.members.values():
+            member.session.cancel()
+            self._count_protocols(member, -1)
+        self.members.clear()
+        for member_id in list(self.pending_joins):
+            self.forget_pending(member_id)
+        self.join_timer.cancel()
+        self.sync_timer.cancel()
+
     def check_invariants(self) -> None:
         """Raise AssertionError when the group contradicts itself (tests and simulator)."""
         name = f"group {self.group_id} in {self.state.value}"

@@ -2,7 +2,35 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import NamedTuple
+
+
+class MigrationPolicy(Enum):
+    """Which groups may change their protocol while they have members (group.consumer.migration.policy)."""
+
+    DISABLED = "disabled"
+    UPGRADE = "upgrade"
+    DOWNGRADE = "downgrade"
+    BIDIRECTIONAL = "bidirectional"
+
+    @property
+    def may_upgrade(self) -> bool:
+        """Whether a classic group with members may become a consumer group."""
+        return self in (MigrationPolicy.UPGRADE, MigrationPolicy.BIDIRECTIONAL)
+
+    @property
+    def may_downgrade(self) -> bool:
+        """Whether a consumer group with members may become a classic group."""
+        return self in (MigrationPolicy.DOWNGRADE, MigrationPolicy.BIDIRECTIONAL)
+
+
+class ConsumerGroupSettings(NamedTuple):
+    """What can be set for one consumer group; the defaults for all are in `group.consumer.*`."""
+
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 5_000
+    assignment_interval_ms: int = 1_000
 
 
 class GroupConfig(NamedTuple):
@@ -22,3 +50,9 @@ class GroupConfig(NamedTuple):
     offsets_retention_ms: int = 10_080 * 60_000  # offsets.retention.minutes
     offsets_retention_check_interval_ms: int = 600_000  # offsets.retention.check.interval.ms
     commit_timeout_ms: int = 5_000  # offsets.commit.timeout.ms
+    consumer: ConsumerGroupSettings = ConsumerGroupSettings()
+    consumer_max_size: int = 2_147_483_647  # group.consumer.max.size
+    consumer_assignors: tuple[str, ...] = ("uniform", "range")  # group.consumer.assignors
+    migration_policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
+    regex_refresh_interval_ms: int = 600_000
+    """How old what a pattern matches may be, even if no topic was created since."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeVar
 
+from raftlog.broker.core.coordinator.shared import Now
 from raftlog.broker.core.group.member import Protocols, Ticket
 from raftlog.broker.core.group.records import CoordinatorRecord
+from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.leave_group import LeaveGroupResponse
 from raftlog.wire.schema import Message
 
@@ -51,33 +54,58 @@ class MembersLeft(NamedTuple):
     response: LeaveGroupResponse
 
 
-Continuation = GenerationStored | StaticMemberStored | GroupEmptied | MembersLeft
+class Answer(NamedTuple):
+    """A request is answered with `response`, or if the write fails, with the refusal for what went wrong."""
+
+    ticket: Ticket
+    response: Message
+    refusal: Callable[[ErrorCode], Message]
+
+
+Continuation = GenerationStored | StaticMemberStored | GroupEmptied | MembersLeft | Answer
+
+Appended = Callable[[ErrorCode, Now], "Effects"]
+"""What is done as soon as records are in the log and replayed, or could not be put there."""
 
 
 class Write(NamedTuple):
-    """Records that go into the log together, and what follows."""
+    """Records that go into the log together, what follows at once, and what follows when they are committed."""
 
     records: tuple[CoordinatorRecord, ...]
-    then: Continuation
+    then: Continuation | None
+    appended: Appended | None = None
+
+
+class RegexResolution(NamedTuple):
+    """Patterns of a consumer group that topics have to be matched with."""
+
+    group_id: str
+    regexes: tuple[str, ...]
 
 
 class Effects:
-    """What one event leads to, in order. `notes` are for an operator: (group id, what happened to it)."""
+    """What one event leads to, in order. `notes` are for an operator: (group id, what happened to it). `rebalances`
+    are those that begin once all is written: (group id, epoch or generation, why). `resolutions` are begun then, too.
+    """
 
-    __slots__ = ("notes", "replies", "writes")
+    __slots__ = ("notes", "rebalances", "replies", "resolutions", "writes")
 
     def __init__(self) -> None:
         self.replies: list[Reply] = []
         self.writes: list[Write] = []
         self.notes: list[tuple[str, str]] = []
+        self.rebalances: list[tuple[str, int, str]] = []
+        self.resolutions: list[RegexResolution] = []
 
     def reply(self, ticket: Ticket, response: Message) -> None:
         """Answer a parked request now."""
         self.replies.append(Reply(ticket, response))
 
-    def write(self, records: tuple[CoordinatorRecord, ...], then: Continuation) -> None:
-        """Write records; `then` tells how it goes on."""
-        self.writes.append(Write(records, then))
+    def write(
+        self, records: tuple[CoordinatorRecord, ...], then: Continuation | None, appended: Appended | None = None
+    ) -> None:
+        """Write records; `appended` and `then` tell how it goes on."""
+        self.writes.append(Write(records, then, appended))
 
 
 R = TypeVar("R", covariant=True)

@@ -6,7 +6,9 @@ from typing import assert_never
 
 from raftlog.broker.core.coordinator.shared import Now, coordinator_error
 from raftlog.broker.core.group.classic_group import ClassicGroup
+from raftlog.broker.core.group.consumer.fencing import expire_members
 from raftlog.broker.core.group.effects import (
+    Answer,
     Continuation,
     Effects,
     GenerationStored,
@@ -27,10 +29,16 @@ from raftlog.wire.messages.leave_group import LeaveGroupResponse
 def expire(shard: GroupCoordinatorShard, now: Now) -> Effects:
     """Do what is due: every timer whose deadline has come."""
     effects = Effects()
+    # Members of one consumer group go together, or what is written for one would not know of the others.
+    late: dict[str, list[Timer]] = {}
     for timer in shard.timers.expired(now.monotonic_ms):
-        group = shard.classic(timer.group_id)
-        if group is not None:
+        group = shard.groups.get(timer.group_id)
+        if isinstance(group, ClassicGroup):
             _expire_one(Rebalance(shard, group, now, effects), timer)
+        else:
+            late.setdefault(timer.group_id, []).append(timer)
+    for group_id, timers in late.items():
+        expire_members(shard, group_id, timers, now, effects)
     return effects
 
 
@@ -48,6 +56,9 @@ def _expire_one(steps: Rebalance, timer: Timer) -> None:
             member = group.members.get(timer.member_id)
             if member is not None and member.session is timer and not member.is_waiting:
                 _expire_session(steps, member)
+        case TimerKind.MEMBER_SESSION | TimerKind.MEMBER_REBALANCE | TimerKind.MEMBER_JOIN | TimerKind.MEMBER_SYNC:
+            # Of a member of the consumer group that this was before.
+            pass
         case _:
             assert_never(timer.kind)
 
@@ -79,6 +90,10 @@ def complete_write(shard: GroupCoordinatorShard, then: Continuation, error: Erro
         else:
             effects.reply(then.ticket, then.response)
         return effects
+    if isinstance(then, Answer):
+        ok = error is ErrorCode.NONE
+        effects.reply(then.ticket, then.response if ok else then.refusal(coordinator_error(error)))
+        return effects
     group = shard.classic(then.group_id)
     if group is None:
         return effects
@@ -100,6 +115,10 @@ def unload(shard: GroupCoordinatorShard, now: Now) -> Effects:
     effects = Effects()
     for group in shard.classic_groups():
         _unload_group(Rebalance(shard, group, now, effects), group)
+    for consumer_group in shard.consumer_groups():
+        shard.memory.used -= consumer_group.member_bytes
+    for timers in shard.timers_of_members.values():
+        timers.cancel()
     shard.groups.clear()
     return effects
 

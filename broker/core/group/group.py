@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import ClassVar, NamedTuple
 
 from raftlog.broker.core.group.committed_offsets import CommittedOffsets
@@ -18,6 +19,10 @@ class Committer(NamedTuple):
     generation: int
     api_version: int
     is_transactional: bool = False
+
+
+PartitionCheck = Callable[[bytes, int], ErrorCode]
+"""Whether an offset of this partition may be committed, by topic id and index."""
 
 
 class Rebalanced(NamedTuple):
@@ -86,6 +91,10 @@ class Group(ABC):
     @abstractmethod
     def check_commit(self, committer: Committer) -> ErrorCode:
         """Whether this one may commit offsets now."""
+
+    def partition_check(self, committer: Committer) -> PartitionCheck | None:
+        """By what else each partition of a commit is checked that `check_commit` lets pass; None: by nothing."""
+        return None
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
         """Whether this one may fetch offsets (KIP-848); in a classic group everybody may."""

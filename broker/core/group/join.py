@@ -5,10 +5,14 @@ KIP-62, KIP-345, KIP-394, KIP-800, KIP-814.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 from raftlog.broker.core.coordinator.shared import Now, coordinator_error
+from raftlog.broker.core.group.caller import Caller
 from raftlog.broker.core.group.classic_group import ClassicGroup
+from raftlog.broker.core.group.consumer.change import GroupChange
+from raftlog.broker.core.group.consumer.classic_members import join_consumer_group
 from raftlog.broker.core.group.effects import Effects, StaticMemberStored
 from raftlog.broker.core.group.member import MEMBER_BYTES, Member, Protocols, Ticket, size_of
 from raftlog.broker.core.group.rebalance import Rebalance
@@ -26,15 +30,6 @@ SKIP_ASSIGNMENT_FROM = 9
 REASON_CHARACTERS_MAX = 255
 NAME_CHARACTERS_MAX = 255
 """How much of a client's name goes into a member id, which has to fit into a text of 32 KiB with it."""
-
-
-class Caller(NamedTuple):
-    """Who sends the request. `random_id` makes the member id unique, should one be given out."""
-
-    client_id: str
-    client_host: str
-    api_version: int
-    random_id: str
 
 
 class _Join(NamedTuple):
@@ -72,6 +67,16 @@ def join(shard: GroupCoordinatorShard, request: JoinGroupRequest, caller: Caller
     if error is not ErrorCode.NONE:
         effects.reply(ticket, join_error(error, request.member_id))
         return effects
+    consumer_group = shard.consumer(request.group_id)
+    if consumer_group is not None and consumer_group.is_empty:
+        # Nobody speaks its protocol any more: a classic group takes its place.
+        anew = partial(_join_anew, shard, request, caller=caller, ticket=ticket)
+        effects.write(tuple(consumer_group.removals()), None, anew)
+        return effects
+    if consumer_group is not None:
+        change = GroupChange(shard, consumer_group, now, effects)
+        join_consumer_group(change, request, caller, ticket, _protocols(request))
+        return effects
     # Version 0 has no rebalance time-out.
     timeout_ms = request.rebalance_timeout_ms if request.rebalance_timeout_ms >= 0 else request.session_timeout_ms
     attempt = _Join(request, caller, ticket, _protocols(request), timeout_ms)
@@ -89,6 +94,23 @@ def join(shard: GroupCoordinatorShard, request: JoinGroupRequest, caller: Caller
     else:
         _join_new(steps, attempt)
     shard.discard_if_unused(group)
+    return effects
+
+
+def _join_anew(
+    shard: GroupCoordinatorShard,
+    request: JoinGroupRequest,
+    error: ErrorCode,
+    now: Now,
+    *,
+    caller: Caller,
+    ticket: Ticket,
+) -> Effects:
+    """The consumer group that was here is removed, or `error` says why it could not be."""
+    if error is ErrorCode.NONE:
+        return join(shard, request, caller, ticket, now)
+    effects = Effects()
+    effects.reply(ticket, join_error(coordinator_error(error), request.member_id))
     return effects
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from raftlog.broker.core.coordinator.shared import Now
+from raftlog.broker.core.group.consumer.change import GroupChange
+from raftlog.broker.core.group.consumer.classic_members import leave_consumer_group
 from raftlog.broker.core.group.effects import (
     Effects,
     MembersLeft,
-    Write,
 )
 from raftlog.broker.core.group.member import Ticket
 from raftlog.broker.core.group.rebalance import Rebalance, name_some
+from raftlog.broker.core.group.responses import leave_error
 from raftlog.broker.core.group.shard import GroupCoordinatorShard
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.leave_group import LeaveGroupResponse, MemberIdentity, MemberResponse
@@ -22,10 +24,14 @@ def leave(
 ) -> Effects:
     """Take a LeaveGroup; if it empties the group, it is answered when that is stored (KIP-345, KIP-800)."""
     effects = Effects()
-    group = shard.classic(group_id)
     if not group_id:
-        effects.reply(ticket, LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID))
+        effects.reply(ticket, leave_error(ErrorCode.INVALID_GROUP_ID))
         return effects
+    consumer_group = shard.consumer(group_id)
+    if consumer_group is not None:
+        leave_consumer_group(GroupChange(shard, consumer_group, now, effects), members, ticket)
+        return effects
+    group = shard.classic(group_id)
     if group is None:
         answers = [_left(member, ErrorCode.UNKNOWN_MEMBER_ID) for member in members]
         effects.reply(ticket, LeaveGroupResponse(members=answers))
@@ -42,8 +48,8 @@ def leave(
     response = LeaveGroupResponse(members=answers)
     if effects.writes:
         # All that leaving can write is that the group is empty, and this client waits for that.
-        records, _ = effects.writes.pop()
-        effects.writes.append(Write(records, MembersLeft(ticket, response)))
+        write = effects.writes.pop()
+        effects.writes.append(write._replace(then=MembersLeft(ticket, response)))
     else:
         effects.reply(ticket, response)
         shard.discard_if_unused(group)

@@ -63,6 +63,23 @@ def check_commit(group: Group | None, committer: Committer) -> ErrorCode:
     return ErrorCode.GROUP_ID_NOT_FOUND if knows_not_found else ErrorCode.ILLEGAL_GENERATION
 
 
+def check_partitions(group: Group, committer: Committer, partitions: Iterable[tuple[bytes, int]]) -> ErrorCode:
+    """Whether who may commit may do so for all of these partitions, by topic id and index."""
+    check = group.partition_check(committer)
+    if check is None:
+        return ErrorCode.NONE
+    errors = (check(topic_id, index) for topic_id, index in partitions)
+    return next((error for error in errors if error is not ErrorCode.NONE), ErrorCode.NONE)
+
+
+def _partitions_of(request: OffsetCommitRequest, api_version: int, image: MetadataImage) -> Iterator[tuple[bytes, int]]:
+    """Topic id and index of all that is committed, as far as there are such topics."""
+    for topic in request.topics:
+        found, _ = _find_topic(topic, api_version, image)
+        if found is not None:
+            yield from ((found.topic_id, partition.partition_index) for partition in topic.partitions)
+
+
 def commit_offsets(
     shard: GroupCoordinatorShard, request: OffsetCommitRequest, api_version: int, image: MetadataImage, now: Now
 ) -> Decision[OffsetCommitResponse]:
@@ -70,7 +87,10 @@ def commit_offsets(
     group_id = request.group_id
     group = shard.groups.get(group_id)
     generation = request.generation_id_or_member_epoch
-    error = check_commit(group, Committer(request.member_id, request.group_instance_id, generation, api_version))
+    committer = Committer(request.member_id, request.group_instance_id, generation, api_version)
+    error = check_commit(group, committer)
+    if error is ErrorCode.NONE and group is not None:
+        error = check_partitions(group, committer, _partitions_of(request, api_version, image))
     if error is not ErrorCode.NONE:
         return Decision(refuse_commit(request, error), [])
     if isinstance(group, ClassicGroup) and (member := group.members.get(request.member_id)) is not None:

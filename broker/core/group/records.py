@@ -15,6 +15,11 @@ from struct import error as StructError
 from typing import NamedTuple
 
 from raftlog.broker.core.coordinator.loading import UnreadableRecord
+from raftlog.broker.core.group.consumer.records import (
+    ConsumerGroupRecord,
+    decode_consumer_record,
+    encode_consumer_record,
+)
 from raftlog.wire import internal
 from raftlog.wire.errors import RemoteProtocolError
 from raftlog.wire.ids import LeaderEpoch, Offset
@@ -90,7 +95,10 @@ class GroupRecord(NamedTuple):
     value: GroupMetadata | None
 
 
-CoordinatorRecord = OffsetRecord | TopicOffsets | GroupRecord
+StoredRecord = OffsetRecord | GroupRecord | ConsumerGroupRecord
+"""What is one record of the log."""
+
+CoordinatorRecord = StoredRecord | TopicOffsets
 
 
 # The first two bytes of a key say what kind it is, which Kafka calls its version.
@@ -167,21 +175,23 @@ def _encode_group(value: GroupMetadata) -> bytes:
     )
 
 
-def encode_record(record: OffsetRecord | GroupRecord) -> tuple[bytes, bytes | None]:
+def encode_record(record: StoredRecord) -> tuple[bytes, bytes | None]:
     """Key and value; the value of a removal is None."""
     if isinstance(record, OffsetRecord):
         group_id, topic, partition, offset = record
         key = _offset_key_prefix(group_id, topic) + _INT32.pack(partition)
         return key, None if offset is None else _encode_offset(offset)
-    key = internal.encode_internal(GroupMetadataKey(group=record.group_id), _GROUP_KEY)
-    return key, None if record.value is None else _encode_group(record.value)
+    if isinstance(record, GroupRecord):
+        key = internal.encode_internal(GroupMetadataKey(group=record.group_id), _GROUP_KEY)
+        return key, None if record.value is None else _encode_group(record.value)
+    return encode_consumer_record(record)
 
 
 # --- reading
 
 
-def decode_record(key: bytes, value: bytes | None) -> OffsetRecord | GroupRecord | None:
-    """The record, or None when it is of a kind that belongs to other protocols than the classic one.
+def decode_record(key: bytes, value: bytes | None) -> StoredRecord | None:
+    """The record, or None when it is of a kind that belongs to protocols that are not served.
 
     Raises UnreadableRecord.
     """
@@ -193,9 +203,9 @@ def decode_record(key: bytes, value: bytes | None) -> OffsetRecord | GroupRecord
         if kind == _GROUP_KEY:
             group_id = internal.decode_internal(GroupMetadataKey, key).group
             return GroupRecord(group_id, None if value is None else _decode_group(value))
+        return decode_consumer_record(kind, key, value)
     except (StructError, IndexError, UnicodeDecodeError, RemoteProtocolError) as error:
         raise UnreadableRecord(f"key {key[:64]!r}: {error}") from error
-    return None
 
 
 def _decode_offset_key(key: bytes) -> tuple[str, str, int]:

@@ -6,6 +6,7 @@ from raftlog.broker.core.group.classic_group import ClassicGroup
 from raftlog.broker.core.group.member import Member
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
+from raftlog.wire.messages.leave_group import LeaveGroupResponse
 from raftlog.wire.messages.sync_group import SyncGroupResponse
 
 
@@ -36,6 +37,11 @@ def join_answer(group: ClassicGroup, member: Member, *, skip_assignment: bool = 
         member_id=member.member_id,
         members=members,
     )
+
+
+def leave_error(error: ErrorCode) -> LeaveGroupResponse:
+    """A refused LeaveGroup."""
+    return LeaveGroupResponse(error_code=error)
 
 
 def sync_error(error: ErrorCode) -> SyncGroupResponse:

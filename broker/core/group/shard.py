@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import assert_never
+from collections.abc import Iterable, Iterator
 
 from raftlog.broker.core.coordinator.shared import Now
+from raftlog.broker.core.group.assignors.assignor import Assignor
+from raftlog.broker.core.group.assignors.server_side import SERVER_ASSIGNORS
 from raftlog.broker.core.group.classic_group import ClassicGroup
-from raftlog.broker.core.group.config import GroupConfig
+from raftlog.broker.core.group.config import ConsumerGroupSettings, GroupConfig
+from raftlog.broker.core.group.consumer.group import ConsumerGroup
+from raftlog.broker.core.group.consumer.metadata_hash import TopicHashes
+from raftlog.broker.core.group.consumer.records import (
+    ConsumerGroupRecord,
+    GroupEpochRecord,
+    MemberRecord,
+    RegexRecord,
+)
+from raftlog.broker.core.group.consumer.state import MemberState
 from raftlog.broker.core.group.group import Group
 from raftlog.broker.core.group.member import Member, MemoryBudget
 from raftlog.broker.core.group.records import CoordinatorRecord, GroupRecord, OffsetRecord, TopicOffsets
 from raftlog.broker.core.group.state import GroupState
-from raftlog.broker.core.group.timers import TimerQueue
+from raftlog.broker.core.group.timers import MemberTimers, TimerQueue
+from raftlog.metadata.image import MetadataImage
 from raftlog.wire.errors import InvariantViolation
 from raftlog.wire.ids import ProducerId
 
@@ -26,16 +37,38 @@ class GroupCoordinatorShard:
     was committed.
     """
 
-    __slots__ = ("_transactions", "config", "groups", "memory", "timers")
+    __slots__ = (
+        "_transactions",
+        "config",
+        "groups",
+        "image",
+        "memory",
+        "resolving",
+        "subscribers",
+        "timers",
+        "timers_of_members",
+        "topic_hashes",
+        "topics_created_version",
+    )
 
-    def __init__(self, config: GroupConfig, memory: MemoryBudget) -> None:
-        """`memory` counts the members of all shards of a broker."""
+    def __init__(self, config: GroupConfig, memory: MemoryBudget, image: MetadataImage) -> None:
+        """`memory` counts the members of all shards of a broker; `image` is what is known of topics (`follow`)."""
         self.config = config
         self.groups: dict[str, Group] = {}
         self.memory = memory
         self.timers = TimerQueue()
         # The groups in which a producer's open transaction has written.
         self._transactions: dict[ProducerId, dict[str, None]] = {}
+        self.image = image
+        # The version of the metadata with which a topic was created last.
+        self.topics_created_version = image.version
+        self.topic_hashes = TopicHashes()
+        # topic -> consumer groups that consume it; a dict for its order.
+        self.subscribers: dict[str, dict[str, None]] = {}
+        # (group id, member id) of members of consumer groups. A member that is not there any more may have some.
+        self.timers_of_members: dict[tuple[str, str], MemberTimers] = {}
+        # Consumer groups whose patterns are being matched with topics.
+        self.resolving: dict[str, None] = {}
 
     def replay(self, record: CoordinatorRecord) -> None:
         """Apply a record that is in the log."""
@@ -51,8 +84,67 @@ class GroupCoordinatorShard:
                 self._group_of_offsets(group_id).offsets.commit_many(topic, offsets)
             case GroupRecord():
                 self._replay_group(record)
+            case GroupEpochRecord(group_id, None):
+                self._remove_consumer_group(group_id)
+            case MemberRecord() | RegexRecord():
+                self._replay_subscription(record)
             case _:
-                assert_never(record)
+                group = self.consumer(record.group_id) if record.value is None else self._consumer_of_record(record)
+                if group is not None:
+                    group.replay(record)
+
+    def _replay_subscription(self, record: MemberRecord | RegexRecord) -> None:
+        """A record that may change which topics a consumer group consumes."""
+        group_id = record.group_id
+        group = self.consumer(group_id) if record.value is None else self._consumer_of_record(record)
+        if group is None:
+            return
+        before = set(group.topic_subscribers)
+        group.replay(record)
+        after = group.topic_subscribers
+        for topic in before:
+            if topic not in after:
+                self._unsubscribe(group_id, topic)
+        for topic in after:
+            if topic not in before:
+                self.subscribers.setdefault(topic, {})[group_id] = None
+        if isinstance(record, MemberRecord) and record.value is None:
+            timers = self.timers_of_members.pop((group_id, record.member_id), None)
+            if timers is not None:
+                timers.cancel()
+
+    def _unsubscribe(self, group_id: str, topic: str) -> None:
+        groups = self.subscribers[topic]
+        del groups[group_id]
+        if not groups:
+            del self.subscribers[topic]
+            self.topic_hashes.forget(topic)
+
+    def _consumer_of_record(self, record: ConsumerGroupRecord) -> ConsumerGroup:
+        """The consumer group; made if it is not there, or in place of a classic group, with its offsets."""
+        group = self.groups.get(record.group_id)
+        if isinstance(group, ConsumerGroup):
+            return group
+        made = ConsumerGroup(record.group_id, self.memory, None if group is None else group.offsets)
+        if isinstance(group, ClassicGroup):
+            group.dissolve()
+            made.rebalances = group.rebalances
+        self.groups[record.group_id] = made
+        return made
+
+    def _remove_consumer_group(self, group_id: str) -> None:
+        """The group is gone; offsets that are still there belong to a group without a protocol from now on."""
+        group = self.consumer(group_id)
+        if group is None:
+            return
+        for topic in group.topic_subscribers:
+            self._unsubscribe(group_id, topic)
+        for member_id in list(group.members):
+            group.replay(MemberRecord(group_id, member_id, None))
+        del self.groups[group_id]
+        if group.offsets:
+            classic = self.groups[group_id] = ClassicGroup(group_id, self.memory, group.offsets)
+            classic.rebalances = group.rebalances
 
     def replay_pending(self, producer_id: ProducerId, record: CoordinatorRecord) -> None:
         """Apply a record of an open transaction; an offset without a value is one that was overtaken already."""
@@ -70,6 +162,9 @@ class GroupCoordinatorShard:
                 group.offsets.end_transaction(producer_id, committed=committed)
 
     def _replay_group(self, record: GroupRecord) -> None:
+        if self.consumer(record.group_id) is not None:
+            # Kafka removes the records of one protocol in the write that makes those of the other, and so do we.
+            return
         group = self.make_classic(record.group_id)
         group.stored = record.value
         if record.value is None and group.state is GroupState.EMPTY:
@@ -86,6 +181,11 @@ class GroupCoordinatorShard:
         group = self.groups.get(group_id)
         return group if isinstance(group, ClassicGroup) else None
 
+    def consumer(self, group_id: str) -> ConsumerGroup | None:
+        """The group; None when it is not there, or has another protocol."""
+        group = self.groups.get(group_id)
+        return group if isinstance(group, ConsumerGroup) else None
+
     def make_classic(self, group_id: str) -> ClassicGroup:
         """The group; made if it is not there. Raises InvariantViolation when it has another protocol."""
         group = self.groups.get(group_id)
@@ -98,6 +198,47 @@ class GroupCoordinatorShard:
     def classic_groups(self) -> Iterator[ClassicGroup]:
         """All groups of the classic protocol."""
         return (group for group in self.groups.values() if isinstance(group, ClassicGroup))
+
+    def consumer_groups(self) -> Iterator[ConsumerGroup]:
+        """All groups of the consumer protocol."""
+        return (group for group in self.groups.values() if isinstance(group, ConsumerGroup))
+
+    # --- what consumer groups need
+
+    def follow(self, image: MetadataImage, changed: Iterable[str], *, has_new_topics: bool) -> None:
+        """The metadata is another: groups that consume one of the topics look at it with their next heartbeat."""
+        self.image = image
+        if has_new_topics:
+            self.topics_created_version = image.version
+        for topic in changed:
+            for group_id in self.subscribers.get(topic, ()):
+                group = self.consumer(group_id)
+                if group is not None:
+                    group.checked_epoch = None
+
+    def consumer_settings(self, group_id: str) -> ConsumerGroupSettings:
+        """What is set for a consumer group."""
+        return self.config.consumer
+
+    def assignor(self, name: str | None) -> Assignor:
+        """The assignor of this name, or the one for members that name none."""
+        return SERVER_ASSIGNORS[self.config.consumer_assignors[0] if name is None else name]
+
+    def timers_of(self, group_id: str, member_id: str) -> MemberTimers:
+        """The timers of a member of a consumer group, which may be about to come."""
+        timers = self.timers_of_members.get((group_id, member_id))
+        if timers is None:
+            timers = self.timers_of_members[group_id, member_id] = MemberTimers(group_id, member_id)
+        return timers
+
+    # --- soft state
+
+    def remember_rebalances(self, rebalances: Iterable[tuple[str, int, str]], now: Now) -> None:
+        """Keep for operators what has begun: (group id, epoch or generation, why)."""
+        for group_id, epoch, reason in rebalances:
+            group = self.groups.get(group_id)
+            if group is not None:
+                group.remember_rebalance(now.wall_ms, epoch, reason)
 
     def discard_if_unused(self, group: Group) -> None:
         """Forget a group that has neither members nor anything stored."""
@@ -114,7 +255,19 @@ class GroupCoordinatorShard:
             group.restore()
             for member in group.members.values():
                 self.keep_alive(member, now)
+        elif isinstance(group, ConsumerGroup):
+            self._restore_consumer_group(group, now)
         self.discard_if_unused(group)
+
+    def _restore_consumer_group(self, group: ConsumerGroup, now: Now) -> None:
+        session_timeout_ms = self.consumer_settings(group.group_id).session_timeout_ms
+        for member in group.members.values():
+            timers = self.timers_of(group.group_id, member.member_id)
+            self.timers.set(timers.session, now.monotonic_ms + session_timeout_ms)
+            if member.current.state is MemberState.UNREVOKED_PARTITIONS:
+                timers.revoking_epoch = member.epoch
+                deadline_ms = now.monotonic_ms + member.subscription.rebalance_timeout_ms
+                self.timers.set(timers.rebalance, deadline_ms)
 
     def check_invariants(self) -> None:
         """Raise AssertionError when the shard contradicts itself (tests and simulator)."""
@@ -124,6 +277,16 @@ class GroupCoordinatorShard:
             group.check_invariants()
             for producer_id in group.offsets.pending.producers():
                 assert group_id in self._transactions.get(producer_id, ()), f"{group_id}: {producer_id} never ends"
+        topics = {topic: None for group in self.consumer_groups() for topic in group.topic_subscribers}
+        assert self.subscribers == {
+            topic: {group.group_id: None for group in self.consumer_groups() if topic in group.topic_subscribers}
+            for topic in topics
+        }, "topics that consumer groups consume"
+        for consumer_group in self.consumer_groups():
+            for member_id in consumer_group.members:
+                timers = self.timers_of_members.get((consumer_group.group_id, member_id))
+                name = f"group {consumer_group.group_id}"
+                assert timers is not None and timers.session.is_set, f"{name}: {member_id} never expires"
         for group in self.classic_groups():
             group_id = group.group_id
             for member in group.members.values():

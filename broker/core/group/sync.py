@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from raftlog.broker.core.coordinator.shared import Now
 from raftlog.broker.core.group.classic_group import ClassicGroup
+from raftlog.broker.core.group.consumer.classic_members import beat_in_consumer_group, sync_consumer_group
 from raftlog.broker.core.group.effects import Effects
 from raftlog.broker.core.group.member import Ticket
 from raftlog.broker.core.group.rebalance import Rebalance
@@ -25,6 +26,9 @@ def sync(
     effects = Effects()
     group = shard.classic(request.group_id)
     error = _check_sync(group, request, api_version)
+    consumer_group = shard.consumer(request.group_id)
+    if consumer_group is not None and error is ErrorCode.UNKNOWN_MEMBER_ID:
+        return sync_consumer_group(shard, consumer_group, request, ticket, now)
     if group is None or error is not ErrorCode.NONE:
         effects.reply(ticket, sync_error(error))
         return effects
@@ -71,6 +75,9 @@ def _differ(said: str | None, known: str | None) -> bool:
 
 def heartbeat(shard: GroupCoordinatorShard, request: HeartbeatRequest, now: Now) -> ErrorCode:
     """Take a Heartbeat: the member's session begins anew, and it is told whether it has to join again."""
+    consumer_group = shard.consumer(request.group_id)
+    if consumer_group is not None:
+        return beat_in_consumer_group(shard, consumer_group, request, now)
     group = shard.classic(request.group_id)
     if group is None:
         return ErrorCode.UNKNOWN_MEMBER_ID if request.group_id else ErrorCode.INVALID_GROUP_ID

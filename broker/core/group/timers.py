@@ -25,6 +25,14 @@ class TimerKind(Enum):
     """The join phase has lasted as long as it may."""
     SYNC = auto()
     """The sync phase has."""
+    MEMBER_SESSION = auto()
+    """A member of a consumer group sent no heartbeat in time."""
+    MEMBER_REBALANCE = auto()
+    """It did not give up partitions in time."""
+    MEMBER_JOIN = auto()
+    """One that uses the classic protocol there did not join again in time."""
+    MEMBER_SYNC = auto()
+    """It joined, and did not ask for its assignment in time."""
 
 
 class Timer:
@@ -46,6 +54,26 @@ class Timer:
     def cancel(self) -> None:
         """Stop; its place in the queue goes unused when its time comes."""
         self.deadline_ms = NEVER
+
+
+class MemberTimers:
+    """The timers of a member of a consumer group; `revoking_epoch` is the epoch in which it has to give up partitions
+    before `rebalance` expires.
+    """
+
+    __slots__ = ("join", "rebalance", "revoking_epoch", "session", "sync")
+
+    def __init__(self, group_id: str, member_id: str) -> None:
+        self.session = Timer(TimerKind.MEMBER_SESSION, group_id, member_id)
+        self.rebalance = Timer(TimerKind.MEMBER_REBALANCE, group_id, member_id)
+        self.join = Timer(TimerKind.MEMBER_JOIN, group_id, member_id)
+        self.sync = Timer(TimerKind.MEMBER_SYNC, group_id, member_id)
+        self.revoking_epoch = -1
+
+    def cancel(self) -> None:
+        """Stop them all."""
+        for timer in (self.session, self.rebalance, self.join, self.sync):
+            timer.cancel()
 
 
 class TimerQueue:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from raftlog.broker.core.coordinator.shared import Now
 from raftlog.broker.core.group.effects import Decision
 from raftlog.broker.core.group.group import Committer
-from raftlog.broker.core.group.offsets import check_commit, committed_offset
+from raftlog.broker.core.group.offsets import check_commit, check_partitions, committed_offset
 from raftlog.broker.core.group.records import CoordinatorRecord, OffsetRecord
 from raftlog.broker.core.group.shard import GroupCoordinatorShard
 from raftlog.metadata.image import MetadataImage
@@ -29,10 +29,16 @@ def commit_in_transaction(
     committer = Committer(
         request.member_id, request.group_instance_id, request.generation_id, api_version, is_transactional=True
     )
-    error = check_commit(shard.groups.get(request.group_id), committer)
-    if error is ErrorCode.STALE_MEMBER_EPOCH:
-        # Producers do not know of epochs.
-        error = ErrorCode.ILLEGAL_GENERATION
+    group = shard.groups.get(request.group_id)
+    error = check_commit(group, committer)
+    if error is ErrorCode.NONE and group is not None:
+        named = (
+            (known.topic_id, partition.partition_index)
+            for topic in request.topics
+            if (known := image.topics.get(topic.name)) is not None
+            for partition in topic.partitions
+        )
+        error = check_partitions(group, committer, named)
     if error is not ErrorCode.NONE:
         return Decision(refuse_in_transaction(request, error, api_version, image), [])
     metadata_max = shard.config.offset_metadata_max_bytes

@@ -12,8 +12,9 @@ from typing import Any
 from raftlog.broker.api import list_groups
 from raftlog.broker.config import BrokerConfig
 from raftlog.broker.core.coordinator.shared import GROUP_TOPIC, coordinator_partition
+from raftlog.broker.core.group.caller import Caller
 from raftlog.broker.core.group.effects import Decision, Effects
-from raftlog.broker.core.group.join import Caller, join
+from raftlog.broker.core.group.join import join
 from raftlog.broker.core.group.leave import leave
 from raftlog.broker.core.group.records import CommittedOffset, CoordinatorRecord, OffsetRecord
 from raftlog.broker.core.group.sync import heartbeat, sync

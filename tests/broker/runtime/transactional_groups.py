@@ -18,6 +18,7 @@ from raftlog.broker.runtime.delayed_operation import Mark
 from raftlog.broker.runtime.group_host import GroupHost
 from raftlog.broker.runtime.timer_wheel import TimerWheel
 from raftlog.broker.store.partition_log import PartitionLog
+from raftlog.metadata.image import MetadataImage
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.ids import LeaderEpoch, Offset, ProducerEpoch, ProducerId
 from tests.broker.runtime.manual_loop import ManualLoop
@@ -79,6 +80,8 @@ class TransactionalGroups:
             TimerWheel(ManualLoop()),  # type: ignore[arg-type]
             config=GroupConfig(),
             memory=MemoryBudget(),
+            image=MetadataImage(),
+            in_background=list,
         )
 
     def remember(self) -> None:

@@ -10,6 +10,22 @@ from hypothesis import strategies as st
 
 from raftlog.wire.apis import APIS
 from raftlog.wire.errors import ErrorCode
+from raftlog.wire.internal.consumer_group import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupPartitionMetadataKey,
+    ConsumerGroupPartitionMetadataValue,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupRegularExpressionValue,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataValue,
+)
 from raftlog.wire.internal.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from raftlog.wire.internal.group_metadata import GroupMetadataKey, GroupMetadataValue
 from raftlog.wire.internal.offset_commit import OffsetCommitKey, OffsetCommitValue
@@ -17,6 +33,20 @@ from raftlog.wire.internal.transaction_log import TransactionLogKey, Transaction
 from raftlog.wire.schema import OWN_TAGS_FROM, Field, Kind, Message, Struct
 
 INTERNAL: tuple[type[Message], ...] = (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupPartitionMetadataKey,
+    ConsumerGroupPartitionMetadataValue,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupRegularExpressionValue,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataValue,
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
     GroupMetadataKey,

@@ -43,12 +43,12 @@ def snake_case(name: str) -> str:
 
 def expected_default(field: dict[str, Any]) -> object:
     """The default in Kafka's notation, or the one that Kafka implies."""
-    kind, text = field["type"], field.get("default")
-    if text == "null" or kind == "records":
+    kind, text = field["type"], field.get("default", "")
+    if text in ("null", None) or kind == "records":
         return None
     if kind.startswith("[]") or kind[0].isupper():
         return ...
-    if text is None:
+    if "default" not in field:
         return ZEROS.get(kind, 0)
     if kind == "bool":
         return str(text).lower() == "true"

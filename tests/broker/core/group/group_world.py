@@ -9,16 +9,18 @@ from struct import pack
 from typing import Any
 
 from raftlog.broker.core.coordinator.shared import Now
+from raftlog.broker.core.group.caller import Caller
 from raftlog.broker.core.group.config import GroupConfig
 from raftlog.broker.core.group.effects import Continuation, Effects
 from raftlog.broker.core.group.events import complete_write, expire, unload
-from raftlog.broker.core.group.join import Caller, join
+from raftlog.broker.core.group.join import join
 from raftlog.broker.core.group.leave import leave
 from raftlog.broker.core.group.member import MEMBER_BYTES, MemoryBudget, Ticket, size_of
 from raftlog.broker.core.group.records import CoordinatorRecord, decode_record, encode_record
 from raftlog.broker.core.group.shard import GroupCoordinatorShard
 from raftlog.broker.core.group.state import GroupState
 from raftlog.broker.core.group.sync import heartbeat, sync
+from raftlog.metadata.image import MetadataImage
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.ids import ProducerId
 from raftlog.wire.messages.heartbeat import HeartbeatRequest
@@ -43,7 +45,7 @@ class World:
 
     def __init__(self, config: GroupConfig | None = None, *, hold_commits: bool = False) -> None:
         self.config = config or GroupConfig(initial_rebalance_delay_ms=0)
-        self.shard = GroupCoordinatorShard(self.config, MemoryBudget())
+        self.shard = GroupCoordinatorShard(self.config, MemoryBudget(), MetadataImage())
         self.monotonic_ms = 0
         self.log: list[tuple[bytes, bytes | None]] = []
         self.answers: dict[int, Any] = {}
@@ -83,8 +85,12 @@ class World:
         for ticket, response in effects.replies:
             assert ticket not in self.answers, f"ticket {ticket} was answered twice"
             self.answers[ticket] = response
-        for records, then in effects.writes:
+        for records, then, appended in effects.writes:
             error = self.append(records)
+            if appended is not None:
+                self.execute(appended(error, self.now))
+            if then is None:
+                continue
             if error is not ErrorCode.NONE:
                 self.execute(complete_write(self.shard, then, error, self.now))
             elif self.hold_commits:

@@ -118,7 +118,7 @@ def test_what_cannot_be_read_is_refused_and_not_guessed(key: bytes, value: bytes
 
 
 def test_records_of_other_protocols_are_passed_over() -> None:
-    assert decode_record(b"\x00\x03\x00\x01g", b"\x00\x00") is None
+    assert decode_record(b"\x00\x0b\x00\x01g", b"\x00\x00") is None
 
 
 def kafka_records() -> list[Record]:
