@@ -327,7 +327,7 @@ _REASONS: tuple[tuple[str, tuple[_Row, ...]], ...] = (
     ("it has no quotas yet", _QUOTAS),
     ("it has no share groups yet", _SHARE_GROUPS),
     ("it has no streams groups", _STREAMS_GROUPS),
-    ("it has only the classic group protocol yet", _CONSUMER_GROUPS),
+    ("a coordinator writes at once, and serves both group protocols while group.version says so", _CONSUMER_GROUPS),
     ("transactions that another system commits (KIP-939) are not stable in Kafka either", _TWO_PHASE_COMMIT),
     ("it has no tiered storage", _TIERED_STORAGE),
     ("it serves all requests on one event loop", _THREADS),

@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from raftlog.broker.core.coordinator.shared import GROUP_TOPIC
-from raftlog.broker.core.group.config import GroupConfig
+from raftlog.broker.core.group.config import GroupConfig, MigrationPolicy
 from raftlog.broker.core.group.member import MEMBER_BYTES, MemoryBudget, size_of
 from raftlog.broker.runtime.coordinator_runtime import CoordinatorRuntime, Metadata, Partitions
 
 if TYPE_CHECKING:
+    from raftlog.broker.config import BrokerConfig
     from raftlog.broker.ports import Clock
     from raftlog.broker.runtime.coordinator_host import CoordinatorPartition
     from raftlog.broker.runtime.group_host import GroupHost
@@ -25,7 +26,7 @@ class GroupCoordinator(CoordinatorRuntime["GroupHost"]):
 
     def __init__(
         self,
-        config: Mapping[str, Any],
+        config: BrokerConfig,
         *,
         metadata: Metadata,
         partitions: Partitions,
@@ -38,6 +39,7 @@ class GroupCoordinator(CoordinatorRuntime["GroupHost"]):
             GROUP_TOPIC, config["node.id"], metadata=metadata, partitions=partitions, clock=clock, loop=loop
         )
         self.config = group_config(config)
+        self._settings = config.resolver.group_settings
         self._timers = timers
         self._memory = MemoryBudget()
 
@@ -59,6 +61,7 @@ class GroupCoordinator(CoordinatorRuntime["GroupHost"]):
             config=self.config,
             memory=self._memory,
             image=self._metadata.image,
+            settings=self._settings,
             in_background=self._in_background,
         )
 
@@ -112,4 +115,8 @@ def group_config(config: Mapping[str, Any]) -> GroupConfig:
         offsets_retention_ms=config["offsets.retention.minutes"] * 60_000,
         offsets_retention_check_interval_ms=config["offsets.retention.check.interval.ms"],
         commit_timeout_ms=config["offsets.commit.timeout.ms"],
+        consumer_max_size=config["group.consumer.max.size"],
+        consumer_assignors=config["group.consumer.assignors"],
+        migration_policy=MigrationPolicy(config["group.consumer.migration.policy"].lower()),
+        regex_refresh_interval_ms=config["group.consumer.regex.refresh.interval.ms"],
     )

@@ -22,7 +22,7 @@ from raftlog.broker.core.group.records import (
     decode_record,
     encode_record,
 )
-from raftlog.broker.core.group.shard import GroupCoordinatorShard
+from raftlog.broker.core.group.shard import GroupCoordinatorShard, GroupSettings
 from raftlog.broker.core.group.topic_offsets import pack_topic_offsets
 from raftlog.broker.runtime.coordinator_host import (
     REPLAY_SLICE,
@@ -60,11 +60,12 @@ class GroupHost(CoordinatorHost[CoordinatorRecord]):
         config: GroupConfig,
         memory: MemoryBudget,
         image: MetadataImage,
+        settings: GroupSettings,
         in_background: Callable[[Iterator[None]], None],
     ) -> None:
         """`memory` counts the members of all hosts of a broker; `in_background` takes steps, a few at a time."""
         name = f"{GROUP_TOPIC}-{index}"
-        self.shard = GroupCoordinatorShard(config, memory, image)
+        self.shard = GroupCoordinatorShard(config, memory, image, settings)
         self._in_background = in_background
         super().__init__(
             name,

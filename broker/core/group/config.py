@@ -25,14 +25,6 @@ class MigrationPolicy(Enum):
         return self in (MigrationPolicy.DOWNGRADE, MigrationPolicy.BIDIRECTIONAL)
 
 
-class ConsumerGroupSettings(NamedTuple):
-    """What can be set for one consumer group; the defaults for all are in `group.consumer.*`."""
-
-    session_timeout_ms: int = 45_000
-    heartbeat_interval_ms: int = 5_000
-    assignment_interval_ms: int = 1_000
-
-
 class GroupConfig(NamedTuple):
     """Limits and times of the group coordinator; times in ms. The defaults are Kafka's."""
 
@@ -50,7 +42,6 @@ class GroupConfig(NamedTuple):
     offsets_retention_ms: int = 10_080 * 60_000  # offsets.retention.minutes
     offsets_retention_check_interval_ms: int = 600_000  # offsets.retention.check.interval.ms
     commit_timeout_ms: int = 5_000  # offsets.commit.timeout.ms
-    consumer: ConsumerGroupSettings = ConsumerGroupSettings()
     consumer_max_size: int = 2_147_483_647  # group.consumer.max.size
     consumer_assignors: tuple[str, ...] = ("uniform", "range")  # group.consumer.assignors
     migration_policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL

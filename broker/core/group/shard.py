@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from raftlog.broker.core.coordinator.shared import Now
 from raftlog.broker.core.group.assignors.assignor import Assignor
 from raftlog.broker.core.group.assignors.server_side import SERVER_ASSIGNORS
 from raftlog.broker.core.group.classic_group import ClassicGroup
-from raftlog.broker.core.group.config import ConsumerGroupSettings, GroupConfig
+from raftlog.broker.core.group.config import GroupConfig
 from raftlog.broker.core.group.consumer.group import ConsumerGroup
 from raftlog.broker.core.group.consumer.metadata_hash import TopicHashes
 from raftlog.broker.core.group.consumer.records import (
@@ -23,9 +23,13 @@ from raftlog.broker.core.group.member import Member, MemoryBudget
 from raftlog.broker.core.group.records import CoordinatorRecord, GroupRecord, OffsetRecord, TopicOffsets
 from raftlog.broker.core.group.state import GroupState
 from raftlog.broker.core.group.timers import MemberTimers, TimerQueue
+from raftlog.metadata.group_configs import ConsumerGroupSettings
 from raftlog.metadata.image import MetadataImage
 from raftlog.wire.errors import InvariantViolation
 from raftlog.wire.ids import ProducerId
+
+GroupSettings = Callable[[MetadataImage, str], ConsumerGroupSettings]
+"""What is set for a consumer group, by the metadata."""
 
 
 class GroupCoordinatorShard:
@@ -38,6 +42,7 @@ class GroupCoordinatorShard:
     """
 
     __slots__ = (
+        "_settings",
         "_transactions",
         "config",
         "groups",
@@ -51,9 +56,12 @@ class GroupCoordinatorShard:
         "topics_created_version",
     )
 
-    def __init__(self, config: GroupConfig, memory: MemoryBudget, image: MetadataImage) -> None:
+    def __init__(
+        self, config: GroupConfig, memory: MemoryBudget, image: MetadataImage, settings: GroupSettings
+    ) -> None:
         """`memory` counts the members of all shards of a broker; `image` is what is known of topics (`follow`)."""
         self.config = config
+        self._settings = settings
         self.groups: dict[str, Group] = {}
         self.memory = memory
         self.timers = TimerQueue()
@@ -218,7 +226,7 @@ class GroupCoordinatorShard:
 
     def consumer_settings(self, group_id: str) -> ConsumerGroupSettings:
         """What is set for a consumer group."""
-        return self.config.consumer
+        return self._settings(self.image, group_id)
 
     def assignor(self, name: str | None) -> Assignor:
         """The assignor of this name, or the one for members that name none."""

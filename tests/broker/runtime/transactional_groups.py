@@ -18,6 +18,7 @@ from raftlog.broker.runtime.delayed_operation import Mark
 from raftlog.broker.runtime.group_host import GroupHost
 from raftlog.broker.runtime.timer_wheel import TimerWheel
 from raftlog.broker.store.partition_log import PartitionLog
+from raftlog.metadata.group_configs import ConsumerGroupSettings
 from raftlog.metadata.image import MetadataImage
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.ids import LeaderEpoch, Offset, ProducerEpoch, ProducerId
@@ -81,6 +82,7 @@ class TransactionalGroups:
             config=GroupConfig(),
             memory=MemoryBudget(),
             image=MetadataImage(),
+            settings=lambda image, group_id: ConsumerGroupSettings(),
             in_background=list,
         )
 

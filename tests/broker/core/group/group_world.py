@@ -20,6 +20,7 @@ from raftlog.broker.core.group.records import CoordinatorRecord, decode_record, 
 from raftlog.broker.core.group.shard import GroupCoordinatorShard
 from raftlog.broker.core.group.state import GroupState
 from raftlog.broker.core.group.sync import heartbeat, sync
+from raftlog.metadata.group_configs import ConsumerGroupSettings
 from raftlog.metadata.image import MetadataImage
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.ids import ProducerId
@@ -45,7 +46,9 @@ class World:
 
     def __init__(self, config: GroupConfig | None = None, *, hold_commits: bool = False) -> None:
         self.config = config or GroupConfig(initial_rebalance_delay_ms=0)
-        self.shard = GroupCoordinatorShard(self.config, MemoryBudget(), MetadataImage())
+        self.shard = GroupCoordinatorShard(
+            self.config, MemoryBudget(), MetadataImage(), lambda image, group_id: ConsumerGroupSettings()
+        )
         self.monotonic_ms = 0
         self.log: list[tuple[bytes, bytes | None]] = []
         self.answers: dict[int, Any] = {}
