@@ -31,10 +31,10 @@ MAX_WRITE_BYTES = 512 * 1024
 a hundred thousand offsets goes into several."""
 
 LOAD_CHUNK_BYTES = 64 * 1024
-"""How much of the log is read and taken in before the event loop gets its turn again: about a millisecond."""
+"""How much of the log is read at a time."""
 
 REPLAY_SLICE = 500
-"""How many records are replayed before the event loop gets its turn again."""
+"""How many records or groups of unknown size are looked through before the event loop gets its turn again."""
 
 
 class CoordinatorLog(Protocol):
@@ -277,31 +277,29 @@ class CoordinatorHost(ABC, Generic[R]):
         self._wait(seconds, callback)
 
     def load(self) -> Iterator[None]:
-        """Build the state from the log, a slice at each step. Raises ValueError for a log that cannot be understood."""
+        """Build the state from the log in small steps. Raises ValueError for a log that cannot be understood."""
         partition_log = self.partition.log
         reader = CoordinatorLogReader(partition_log.log_start_offset)
         end_offset = partition_log.log_end_offset
         while reader.next_offset < end_offset:
             before = reader.next_offset
-            reader.feed(partition_log.read_bytes(before, LOAD_CHUNK_BYTES, end_offset, min_one=True))
+            yield from reader.read(partition_log.read_bytes(before, LOAD_CHUNK_BYTES, end_offset, min_one=True))
             if reader.next_offset == before:
                 raise ValueError(f"the log ends at {before} and not at {end_offset}")
-            yield
         left_alone = 0
-        for count, (key, value) in enumerate(reader.survivors()):
+        # One record may be a group with thousands of members: each is a step of its own.
+        for key, value in reader.survivors():
             record = self.decode(key, value)
             if record is None:
                 left_alone += 1
             else:
                 self.replay(record)
-            if count % REPLAY_SLICE == REPLAY_SLICE - 1:
-                yield
-        for count, (producer_id, key, value_if_counts) in enumerate(reader.pending()):
+            yield
+        for producer_id, key, value_if_counts in reader.pending():
             record = self.decode(key, value_if_counts)
             if record is not None:
                 self.replay_pending(producer_id, record)
-            if count % REPLAY_SLICE == REPLAY_SLICE - 1:
-                yield
+            yield
         yield from self.restore()
         if left_alone:
             log.warning(

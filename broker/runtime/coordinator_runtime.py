@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from raftlog.broker.core.coordinator.shared import Now, coordinator_error, coordinator_partition
 from raftlog.broker.core.log.results import LogUnavailable
+from raftlog.broker.runtime.loading_pause import collector_paused
 from raftlog.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -29,7 +30,8 @@ LOAD_WAIT_SECONDS = 1.0
 """How long a request waits for its shard to be loaded before its client is told to come again."""
 
 SLICE_SECONDS = 0.002
-"""How long background work may hold the event loop at a time."""
+SLICE_STEPS = 1_000
+"""How long background work may hold the event loop at a time, and how many steps of it at most."""
 
 REMEMBERED_KEYS = 65_536
 """Of how many keys the partition is remembered rather than computed."""
@@ -248,8 +250,8 @@ class CoordinatorRuntime(ABC, Generic[H]):
     async def _load(self, index: int, host: H) -> None:
         began = self._clock.monotonic()
         try:
-            for _ in host.load():
-                await asyncio.sleep(0)
+            with collector_paused():
+                await self.in_slices(host.load())
         except (ValueError, LogUnavailable) as failure:
             log.error(
                 "partition=%s what it holds is not served: %s. Restore this partition's directory from a replica or a"
@@ -277,8 +279,10 @@ class CoordinatorRuntime(ABC, Generic[H]):
 
     async def in_slices(self, steps: Iterator[None]) -> None:
         """Take the steps, giving way to the event loop every now and then."""
-        end = self._clock.monotonic() + SLICE_SECONDS
-        for _ in steps:
-            if self._clock.monotonic() >= end:
+        clock = self._clock.monotonic
+        end = clock() + SLICE_SECONDS
+        for count, _ in enumerate(steps, 1):
+            # By count too: a simulated clock stands still meanwhile.
+            if clock() >= end or count % SLICE_STEPS == 0:
                 await asyncio.sleep(0)
-                end = self._clock.monotonic() + SLICE_SECONDS
+                end = clock() + SLICE_SECONDS

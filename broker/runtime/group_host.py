@@ -25,7 +25,6 @@ from raftlog.broker.core.group.records import (
 from raftlog.broker.core.group.shard import GroupCoordinatorShard, GroupSettings
 from raftlog.broker.core.group.topic_offsets import pack_topic_offsets
 from raftlog.broker.runtime.coordinator_host import (
-    REPLAY_SLICE,
     CoordinatorHost,
     CoordinatorPartition,
     Encoded,
@@ -182,10 +181,9 @@ class GroupHost(CoordinatorHost[CoordinatorRecord]):
     def restore(self) -> Iterator[None]:
         """See CoordinatorHost. Members have a session time-out to be heard."""
         now = self.now()
-        for count, group in enumerate(list(self.shard.groups.values())):
+        for group in list(self.shard.groups.values()):
             self.shard.restore(group, now)
-            if count % REPLAY_SLICE == REPLAY_SLICE - 1:
-                yield
+            yield
 
     def tick(self) -> None:
         """See CoordinatorHost."""

@@ -115,6 +115,8 @@ _INT64 = Struct(">q")
 _VALUE_HEAD = Struct(">hqi")
 _ONE_TAG_TOPIC_ID = b"\x01\x00\x10"
 _NO_TAGS = b"\x00"
+_COMMON_VALUE = Struct(">hqicq3s16s")
+_EMPTY = b"\x01"
 
 
 # --- writing
@@ -209,14 +211,20 @@ def decode_record(key: bytes, value: bytes | None) -> StoredRecord | None:
 
 
 def _decode_offset_key(key: bytes) -> tuple[str, str, int]:
-    (length,) = _INT16.unpack_from(key, 2)
+    group_id, topic = _names(key[:-4])
+    (partition,) = _INT32.unpack_from(key, len(key) - 4)
+    return group_id, topic, partition
+
+
+@lru_cache(maxsize=8192)
+def _names(prefix: bytes) -> tuple[str, str]:
+    """Group and topic, once for all partitions, of a key without its partition."""
+    (length,) = _INT16.unpack_from(prefix, 2)
     topic_at = 6 + length
-    (topic_length,) = _INT16.unpack_from(key, topic_at - 2)
-    partition_at = topic_at + topic_length
-    if length < 0 or topic_length < 0 or partition_at + 4 != len(key):
-        raise UnreadableRecord(f"key {key[:64]!r}: its lengths do not fit")
-    (partition,) = _INT32.unpack_from(key, partition_at)
-    return key[4 : 4 + length].decode(), key[topic_at:partition_at].decode(), partition
+    (topic_length,) = _INT16.unpack_from(prefix, topic_at - 2)
+    if length < 0 or topic_length < 0 or topic_at + topic_length != len(prefix):
+        raise UnreadableRecord(f"key {prefix[:64]!r}: its lengths do not fit")
+    return prefix[4 : 4 + length].decode(), prefix[topic_at:].decode()
 
 
 @lru_cache(maxsize=8192)
@@ -226,8 +234,13 @@ def _shared(topic_id: bytes) -> bytes:
 
 
 def _decode_offset(value: bytes) -> CommittedOffset:
+    if len(value) == _COMMON_VALUE.size:
+        # Nearly all: ours, and Kafka's since 4.1, of a commit without metadata.
+        version, offset, epoch, text, time, tag, topic_id = _COMMON_VALUE.unpack(value)
+        if version == _OFFSET_VALUE and text == _EMPTY and tag == _ONE_TAG_TOPIC_ID:
+            return tuple.__new__(CommittedOffset, (offset, epoch, "", time, NO_EXPIRY, _shared(topic_id)))
     version, offset, leader_epoch = _VALUE_HEAD.unpack_from(value)
-    # Ours, and Kafka's since 4.1: a short compact string, and no tag or one that is the topic id.
+    # With metadata: a short compact string, and no tag or one that is the topic id.
     if version == _OFFSET_VALUE and 1 <= (size := value[14]) < 0x80:
         time_at = 14 + size
         (timestamp,) = _INT64.unpack_from(value, time_at)

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from typing import Any
 
 import pytest
 
 from raftlog.broker.core.coordinator.shared import coordinator_partition
-from raftlog.broker.core.group.records import CommittedOffset, CoordinatorRecord, OffsetRecord, TopicOffsets
+from raftlog.broker.core.group.member import Member
+from raftlog.broker.core.group.records import (
+    CommittedOffset,
+    CoordinatorRecord,
+    GroupMetadata,
+    GroupRecord,
+    MemberMetadata,
+    OffsetRecord,
+    TopicOffsets,
+)
 from raftlog.broker.runtime import coordinator_runtime
 from raftlog.broker.runtime.group_host import GroupHost
 from raftlog.wire.errors import ErrorCode
@@ -203,6 +213,28 @@ async def test_a_commit_of_many_partitions_is_one_batch_and_there_again_after_a_
     assert host.shard.groups["g"].offsets.by_topic["u"] == offsets
     other.check()
     other.coordinator.stop()
+
+
+async def test_a_shard_that_was_loaded_goes_without_the_garbage_collector(machine: Machine) -> None:
+    # While it is loaded the collector rests, and afterwards it never looks at it.
+    def members() -> int:
+        return sum(isinstance(each, Member) for each in gc.get_objects())
+
+    stored = MemberMetadata("m", None, "c", "h", 1_000, 1_000, b"", b"")
+    machine.write([GroupRecord("g", GroupMetadata("consumer", 1, "range", "m", 0, (stored,)))])
+    other = Machine()
+    other.stored = machine.stored
+    other.coordinator.start()
+    await other.offset()
+    gc.collect()
+    gc.disable()
+    try:
+        before = members()
+        other.coordinator.stop()
+        await turns_pass()
+        assert members() == before - 1
+    finally:
+        gc.enable()
 
 
 async def test_what_came_while_the_shard_was_loading_is_answered_when_it_is_committed_and_not_before(

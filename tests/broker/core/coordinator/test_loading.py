@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raftlog.broker.core.coordinator.loading import CoordinatorLogReader, UnreadableRecord
+from raftlog.broker.core.coordinator.loading import RECORDS_A_STEP, CoordinatorLogReader, UnreadableRecord
 from raftlog.broker.core.group.records import (
     CommittedOffset,
     CoordinatorRecord,
@@ -80,3 +80,10 @@ def test_a_log_without_keys_is_refused() -> None:
         CoordinatorLogReader(0).feed(encode_batch([Record(0, 0, None, b"x")]))
     with pytest.raises(CorruptRecord):
         CoordinatorLogReader(0).feed(bytes(100))
+
+
+def test_a_large_batch_is_read_in_small_steps() -> None:
+    written = [OffsetRecord("g", "t", i, CommittedOffset(Offset(i))) for i in range(5 * RECORDS_A_STEP + 1)]
+    reader = CoordinatorLogReader(0)
+    assert sum(1 for _ in reader.read(batches(*written))) == 6
+    assert sorted(survivors(reader)) == written

@@ -1,0 +1,27 @@
+"""The garbage collector rests while something is loaded, in a process whose start is frozen, and only there."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+
+from raftlog.broker.runtime.loading_pause import collector_paused
+
+
+def test_the_collector_rests_until_the_last_one_has_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    frozen: list[bool] = []
+    monkeypatch.setattr(gc, "get_freeze_count", lambda: 1)
+    monkeypatch.setattr(gc, "freeze", lambda: frozen.append(gc.isenabled()))
+    with collector_paused():
+        with collector_paused():
+            assert not gc.isenabled()
+        assert not gc.isenabled() and not frozen
+    assert gc.isenabled() and frozen == [False]
+
+
+def test_elsewhere_nothing_is_frozen() -> None:
+    assert gc.get_freeze_count() == 0
+    with collector_paused():
+        assert gc.isenabled()
+    assert gc.get_freeze_count() == 0
