@@ -68,7 +68,7 @@ test: lint compiled
 UNIT := tests/raftlog/wire tests/raftlog/raft tests/metadata tests/broker tests/client tests/linearizability tests/test_*.py
 
 check: lint
-	RAFTLOG_CORE_SEEDS=6 $(BIN)/pytest -q -m "not slow and not long and not java" -n $(WORKERS) --dist loadfile $(UNIT)
+	RAFTLOG_CORE_SEEDS=6 RAFTLOG_LOG_EXAMPLES=50 $(BIN)/pytest -q -m "not slow and not long and not java" -n $(WORKERS) --dist loadfile $(UNIT)
 
 bench: compiled
 	$(BIN)/python -m benchmarks.table

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 from raftlog.broker.runtime.delayed_operation import Mark
 from raftlog.broker.store.partition_log import PartitionLog
 from raftlog.wire.errors import ErrorCode
-from tests.broker.replication.brokers import Cluster, run
+from tests.broker.replication.brokers import Client, Cluster, run
+from tests.broker.replication.test_protocol import list_offsets, only, produce
 from tests.waiting import until
 
 
@@ -241,3 +243,37 @@ def test_a_proposal_that_finds_no_controller_is_made_again(tmp_path: Path) -> No
             await until(lambda: cluster[1].high_watermark() == offset + 1)
 
     run(story)
+
+
+def test_acks_of_one_with_flush_messages_wait_for_the_leaders_disk_and_for_no_follower(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Cluster(tmp_path, topic={"flush.messages": "1"}) as cluster:
+            cluster.create_topic((1, 2, 3))
+            disk_goes_on = {node_id: stop_disk(cluster, node_id) for node_id in (1, 2, 3)}
+            partition = cluster[1].partition()
+            async with Client(cluster[1]) as client, Client(cluster[1]) as other:
+                answer = asyncio.ensure_future(client.ask(produce(0, "a", acks=1), 11))
+                await until(lambda: [cluster[node_id].end() for node_id in (1, 2, 3)] == [1, 1, 1])
+                assert only(await other.ask(list_offsets(), 7)).error_code == ErrorCode.NONE
+                assert not answer.done() and partition.log.recovery_point == 0
+                disk_goes_on[1].set()
+                assert only(await answer).error_code == ErrorCode.NONE
+            assert (partition.log.recovery_point, partition.log.high_watermark) == (1, 0)
+            disk_goes_on[2].set()
+            disk_goes_on[3].set()
+            await until(cluster.is_replicated)
+
+    run(story)
+
+
+def stop_disk(cluster: Cluster, node_id: int) -> asyncio.Event:
+    """From now on nothing of a broker's work in threads begins until the event is set."""
+    logs, goes_on = cluster[node_id].logs, asyncio.Event()
+    in_thread = logs.in_thread
+
+    async def in_thread_later(work: Any) -> Any:
+        await goes_on.wait()
+        return await in_thread(work)
+
+    logs.in_thread = in_thread_later  # type: ignore[method-assign,assignment]
+    return goes_on

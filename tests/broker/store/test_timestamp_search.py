@@ -10,6 +10,7 @@ from raftlog.broker.core.log.config import LogConfig
 from raftlog.broker.store import timestamp_search
 from raftlog.broker.store.timestamp_search import BATCHES_LOOKED_AT_MAX
 from raftlog.wire.batch import BatchHeader, Record, TimestampType, encode_batch, parse_header
+from raftlog.wire.compression import Compression
 from tests.broker.store.compaction_world import CONFIG, CompactedLog
 from tests.broker.store.log_world import START_MS, LogWorld
 
@@ -67,12 +68,13 @@ def test_what_lies_below_the_log_start_is_not_read_to_find_a_time(monkeypatch: p
     assert len(read) == 1
 
 
-def test_a_batch_that_compaction_has_emptied_has_no_time() -> None:
+@pytest.mark.parametrize("codec", [Compression.NONE, Compression.GZIP])
+def test_a_batch_that_compaction_has_emptied_has_no_time(codec: Compression) -> None:
     world = CompactedLog()
     first = world.clock.ms
     world.append(("a", "1"), ("b", "1"))
     world.clock.ms += 900
-    world.append(("a", "2"), producer_id=7)
+    world.append(("a", "2"), codec=codec, producer_id=7)
     world.clock.ms -= 800
     world.append(("a", "3"))
     world.clock.ms -= 100

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from struct import pack
+
+import pytest
+
 from raftlog.broker.core.log.producer_snapshot import CorruptSnapshot, decode_snapshot, encode_snapshot
 from raftlog.broker.core.log.producers import SEQUENCE_MAX, ProducerStates, Verdict
 from raftlog.broker.core.log.results import AppendOrigin
 from raftlog.wire.batch import BatchHeader, parse_header
+from raftlog.wire.checksum import crc32c
 from raftlog.wire.control import TransactionMarker
 from raftlog.wire.errors import ErrorCode
 from tests.broker.store.log_world import START_MS, LogWorld, batch_of
@@ -208,6 +213,22 @@ def test_a_damaged_snapshot_is_not_believed() -> None:
         except CorruptSnapshot:
             continue
         raise AssertionError(f"{broken!r} was read")
+
+
+def test_a_snapshot_that_contradicts_itself_is_not_believed() -> None:
+    """Its checksum is right, but the earlier batches are of a producer that is not there, or has no last one."""
+    producers = Producers()
+    for number in range(3):
+        producers.send(data(number))
+    body = encode_snapshot(producers.states.entries.values())[6:]
+    last_offset = 4 + 14  # behind the count, and behind id, epoch and last sequence
+    of_a_stranger = body.replace(b"rlb1\0\0\0\2" + pack(">q", 7), b"rlb1\0\0\0\2" + pack(">q", 8))
+    without_last = body[:last_offset] + pack(">q", -1) + body[last_offset + 8 :]
+    assert len(decode_snapshot(pack(">hI", 1, crc32c(body)) + body)[0].batches) == 3
+    for broken in (of_a_stranger, without_last):
+        assert broken != body
+        with pytest.raises(CorruptSnapshot, match="earlier batches of producer"):
+            decode_snapshot(pack(">hI", 1, crc32c(broken)) + broken)
 
 
 def test_a_retry_is_answered_with_the_first_offset_after_every_kind_of_restart() -> None:
