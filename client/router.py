@@ -28,6 +28,8 @@ Result = TypeVar("Result")
 FIRST_BACKOFF_SECONDS = 0.02
 LONGEST_BACKOFF_SECONDS = 1.0
 ANY_BROKER = -1
+GROUP = 0
+"""The type of coordinator."""
 
 
 class Client:
@@ -43,7 +45,7 @@ class Client:
         self._connections: dict[int, Connection] = {}
         self._brokers: dict[int, Address] = {}
         self._leaders: dict[tuple[str, int], int] = {}
-        self._coordinators: dict[str, int] = {}
+        self._coordinators: dict[tuple[int, str], int] = {}
         self._reached = False
 
     def __enter__(self) -> Client:
@@ -124,14 +126,14 @@ class Client:
             raise Rejected(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}[{partition}]")
         return leader
 
-    def coordinator(self, group: str) -> int:
-        """The node id of the broker that looks after a consumer group."""
-        if group not in self._coordinators:
-            answer = self.ask(FindCoordinatorRequest(key=group, key_type=0), FindCoordinatorResponse)
-            check(answer.error_code, f"group {group!r}", answer.error_message)
+    def coordinator(self, key: str, key_type: int = GROUP) -> int:
+        """The node id of the broker that looks after a consumer group, or a transactional id."""
+        if (key_type, key) not in self._coordinators:
+            answer = self.ask(FindCoordinatorRequest(key=key, key_type=key_type), FindCoordinatorResponse)
+            check(answer.error_code, f"group {key!r}" if key_type == GROUP else repr(key), answer.error_message)
             self._brokers[answer.node_id] = Address(answer.host, answer.port)
-            self._coordinators[group] = answer.node_id
-        return self._coordinators[group]
+            self._coordinators[key_type, key] = answer.node_id
+        return self._coordinators[key_type, key]
 
     def connection(self, node: int = ANY_BROKER) -> Connection:
         """The connection to a broker, or to any. Raises BrokerUnreachable, or Rejected for an unknown one."""

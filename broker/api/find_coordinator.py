@@ -1,7 +1,7 @@
-"""FindCoordinator (key 10), v0 to v6: which broker keeps a group.
+"""FindCoordinator (key 10), v0 to v6: which broker keeps a group, or a transactional id.
 
-Several keys at once (KIP-699, v4). Transactions (KIP-98) and share groups (KIP-932, v6) have no coordinator here yet;
-their keys are refused in words. The topic behind the groups is created when it is first asked for.
+Several keys at once (KIP-699, v4). Share groups (KIP-932, v6) have no coordinator here; their keys are refused in
+words. The topic in which a coordinator keeps what it knows is created when it is first asked for.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from raftlog.broker.api.context import RequestContext
 from raftlog.broker.api.metadata import client_brokers
-from raftlog.broker.core.coordinator.shared import GROUP_TOPIC, coordinator_partition
+from raftlog.broker.core.coordinator.shared import GROUP_TOPIC, TRANSACTION_TOPIC, coordinator_partition
 from raftlog.metadata.image import TopicImage
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.find_coordinator import (
@@ -19,7 +19,10 @@ from raftlog.wire.messages.find_coordinator import (
     FindCoordinatorResponse,
 )
 
-_GROUP, _TRANSACTION, _SHARE = 0, 1, 2
+_TOPICS = {0: GROUP_TOPIC, 1: TRANSACTION_TOPIC}
+"""Where the keys of each type are kept."""
+
+_SHARE = 2
 _SEVERAL_KEYS_FROM = 4
 _NO_NODE = -1
 
@@ -35,30 +38,28 @@ class _Place(NamedTuple):
 
 
 def handle(context: RequestContext, request: FindCoordinatorRequest) -> None:
-    """The leader of each group's partition, at the address that this client is to use."""
-    where = _refusal(request.key_type) or context.services.controller.image.topics.get(GROUP_TOPIC)
-    if where is None:
-        context.respond_with(_create_and_answer(context, request))
+    """The leader of each key's partition, at the address that this client is to use."""
+    name = _TOPICS.get(request.key_type)
+    if name is None:
+        context.respond(_answer(context, request, _refused(request.key_type)))
+    elif (topic := context.services.controller.image.topics.get(name)) is not None:
+        context.respond(_answer(context, request, topic))
     else:
-        context.respond(_answer(context, request, where))
+        context.respond_with(_create_and_answer(context, request, name))
 
 
-def _refusal(key_type: int) -> _Place | None:
-    if key_type == _GROUP:
-        return None
-    if key_type == _TRANSACTION:
-        # The one code at which every client stops and says so. librdkafka asks again after any other, for ever.
-        message = "Transactions are not supported by this broker yet."
-        return _Place(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, message)
+def _refused(key_type: int) -> _Place:
     if key_type == _SHARE:
         return _Place(ErrorCode.INVALID_REQUEST, "Share groups are not supported by this broker.")
     return _Place(ErrorCode.INVALID_REQUEST, f"There is no coordinator of type {key_type}.")
 
 
-async def _create_and_answer(context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+async def _create_and_answer(
+    context: RequestContext, request: FindCoordinatorRequest, name: str
+) -> FindCoordinatorResponse:
     controller = context.services.controller
-    result = await controller.ensure_internal_topic(GROUP_TOPIC)
-    topic = controller.image.topics.get(GROUP_TOPIC)
+    result = await controller.ensure_internal_topic(name)
+    topic = controller.image.topics.get(name)
     if topic is None:
         return _answer(context, request, _Place(ErrorCode.COORDINATOR_NOT_AVAILABLE, result.message or ""))
     return _answer(context, request, topic)
@@ -93,10 +94,10 @@ def _answer(
     return FindCoordinatorResponse(coordinators=coordinators)
 
 
-def _locate(context: RequestContext, topic: TopicImage, group_id: str) -> _Place:
-    leader = topic.partitions[coordinator_partition(group_id, len(topic.partitions))].leader
+def _locate(context: RequestContext, topic: TopicImage, key: str) -> _Place:
+    leader = topic.partitions[coordinator_partition(key, len(topic.partitions))].leader
     suspects = context.services.suspects.current()
     for broker_id, host, port, _ in client_brokers(context, context.services.controller.image):
         if broker_id == leader and broker_id not in suspects:
             return _Place(ErrorCode.NONE, "", broker_id, host, port)
-    return _Place(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The group's partition has no leader at the moment.")
+    return _Place(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The partition that keeps this key has no leader at the moment.")

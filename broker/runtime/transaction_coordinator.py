@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("raftlog.transactions")
 
-MARKERS_TIMEOUT_SECONDS = 30.0
-"""How long a broker may take to write markers before they are sent again."""
+MARKERS_TIMEOUT_SECONDS = 40.0
+"""How long a broker may take to write markers before they are sent again: longer than it waits for their commit."""
 
 D = TypeVar("D")
 
