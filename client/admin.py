@@ -1,167 +1,80 @@
-"""Administration: topics, their settings, consumer groups and their offsets, as plain values.
+"""Administration: topics, configs, groups, offsets, brokers, replicas and the metadata quorum, as plain values.
 
-Every function raises ClientError; Rejected carries the broker's error code and message.
+Every call raises KafkaError; Rejected carries the broker's error code and message.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from enum import IntEnum
 
-from raftlog.client.errors import Rejected
-from raftlog.client.router import ANY_BROKER, Client, check
-from raftlog.wire.errors import ErrorCode
-from raftlog.wire.messages.create_partitions import (
-    CreatePartitionsRequest,
-    CreatePartitionsResponse,
-    CreatePartitionsTopic,
+from raftlog.client.cluster import ClusterAdmin
+from raftlog.client.core.errors import check
+from raftlog.client.core.metadata import TopicPartition
+from raftlog.client.groups import GroupAdmin
+from raftlog.client.offsets import by_topic, offsets_at
+from raftlog.client.router import Router
+from raftlog.client.topics import TopicAdmin
+from raftlog.client.transaction_admin import TransactionAdmin
+from raftlog.wire.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
 )
-from raftlog.wire.messages.create_topics import (
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
-from raftlog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
-from raftlog.wire.messages.describe_configs import (
-    DescribeConfigsRequest,
-    DescribeConfigsResource,
-    DescribeConfigsResponse,
-    DescribeConfigsResult,
-)
-from raftlog.wire.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
-)
-
-BROKER_DEFAULT = -1
-"""Leave the number of partitions or replicas to the broker (KIP-464)."""
+from raftlog.wire.messages.metadata import MetadataResponse, MetadataResponseTopic
 
 
-class ResourceType(IntEnum):
-    TOPIC = 2
-    BROKER = 4
-    GROUP = 32
+class Admin(TopicAdmin, GroupAdmin, ClusterAdmin, TransactionAdmin):
+    """Made by `Client.admin`."""
 
+    def __init__(self, router: Router) -> None:
+        self._router = router
 
-class ConfigSource(IntEnum):
-    """Where the value of a config comes from (KIP-226), as DescribeConfigs says."""
+    async def metadata(self, topics: Sequence[str] | None = None) -> MetadataResponse:
+        """Brokers, and these topics or all."""
+        return await self._router.retrying(lambda: self._router.metadata(topics))
 
-    UNKNOWN = 0
-    TOPIC = 1
-    DYNAMIC_BROKER = 2
-    DYNAMIC_DEFAULT_BROKER = 3
-    STATIC_BROKER = 4
-    DEFAULT = 5
-    GROUP = 8
+    async def topic(self, name: str, *, create: bool = False) -> MetadataResponseTopic:
+        """One topic's metadata. Raises Rejected, for example with UNKNOWN_TOPIC_OR_PARTITION."""
+        return await self._router.retrying(lambda: self._router.topic(name, create=create))
 
+    async def coordinator(self, group: str) -> int:
+        """The node id of the broker that looks after a group."""
+        return await self._router.retrying(lambda: self._router.coordinator(group))
 
-SET, DELETE = 0, 1
+    async def offsets_at(
+        self, partitions: Sequence[TopicPartition], timestamp: int, *, read_committed: bool = True
+    ) -> dict[TopicPartition, int]:
+        """The first offset at or after a time (ms since 1970, or LATEST or EARLIEST); the end where there is none."""
+        return await offsets_at(self._router, dict.fromkeys(partitions, timestamp), read_committed=read_committed)
 
+    async def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Delete the records below these offsets (-1: all that are committed). Returns where each log begins then."""
 
-@dataclass(frozen=True, slots=True)
-class CreatedTopic:
-    name: str
-    partitions: int
-    replication_factor: int
+        async def attempt() -> dict[TopicPartition, int]:
+            leaders: dict[int, list[TopicPartition]] = {}
+            for topic, index in before:
+                leaders.setdefault(await self._router.leader(topic, index), []).append((topic, index))
+            starts: dict[TopicPartition, int] = {}
+            for node, theirs in leaders.items():
+                request = DeleteRecordsRequest(
+                    topics=[
+                        DeleteRecordsTopic(
+                            name=name,
+                            partitions=[
+                                DeleteRecordsPartition(partition_index=index, offset=before[name, index])
+                                for index in indexes
+                            ],
+                        )
+                        for name, indexes in by_topic(theirs).items()
+                    ],
+                    timeout_ms=int(self._router.timeout * 1000),
+                )
+                answer = await self._router.ask(request, DeleteRecordsResponse, node=node)
+                for answered in answer.topics:
+                    for each in answered.partitions:
+                        check(each.error_code, f"{answered.name}[{each.partition_index}]")
+                        starts[answered.name, each.partition_index] = each.low_watermark
+            return starts
 
-
-def create_topic(
-    client: Client,
-    name: str,
-    *,
-    partitions: int = BROKER_DEFAULT,
-    replication_factor: int = BROKER_DEFAULT,
-    configs: Mapping[str, str] | None = None,
-    validate_only: bool = False,
-) -> CreatedTopic:
-    """Create a topic, or with `validate_only` only check that it could be; says what it has (or would have)."""
-    settings = [CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()]
-    topic = CreatableTopic(
-        name=name, num_partitions=partitions, replication_factor=replication_factor, configs=settings
-    )
-    request = CreateTopicsRequest(topics=[topic], timeout_ms=int(client.timeout * 1000), validate_only=validate_only)
-
-    def attempt() -> CreatedTopic:
-        (result,) = client.ask(request, CreateTopicsResponse).topics
-        check(result.error_code, f"topic {name!r}", result.error_message)
-        return CreatedTopic(name, result.num_partitions, result.replication_factor)
-
-    return client.retrying(attempt)
-
-
-def delete_topic(client: Client, name: str) -> None:
-    request = DeleteTopicsRequest(topic_names=[name], timeout_ms=int(client.timeout * 1000))
-
-    def attempt() -> None:
-        (result,) = client.ask(request, DeleteTopicsResponse).responses
-        check(result.error_code, f"topic {name!r}", result.error_message)
-
-    client.retrying(attempt)
-
-
-def create_partitions(client: Client, name: str, count: int, *, validate_only: bool = False) -> None:
-    """Give a topic `count` partitions in all; fewer than it has is refused by the broker."""
-    topic = CreatePartitionsTopic(name=name, count=count, assignments=None)
-    timeout_ms = int(client.timeout * 1000)
-    request = CreatePartitionsRequest(topics=[topic], timeout_ms=timeout_ms, validate_only=validate_only)
-
-    def attempt() -> None:
-        (result,) = client.ask(request, CreatePartitionsResponse).results
-        check(result.error_code, f"topic {name!r}", result.error_message)
-
-    client.retrying(attempt)
-
-
-def describe_configs(client: Client, kind: ResourceType, names: Sequence[str]) -> list[DescribeConfigsResult]:
-    """The configs of each resource, in the order of `names`. A broker's are asked from that broker."""
-    resources = [
-        DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None) for name in names
-    ]
-    request = DescribeConfigsRequest(resources=resources, include_documentation=True)
-    node = owner(kind, names[0])
-    results = client.retrying(lambda: client.ask(request, DescribeConfigsResponse, node=node)).results
-    for result in results:
-        check(result.error_code, f"{kind.name.lower()} {result.resource_name!r}", result.error_message)
-    return results
-
-
-def alter_configs(
-    client: Client,
-    kind: ResourceType,
-    name: str,
-    changes: Mapping[str, str | None],
-    *,
-    validate_only: bool = False,
-) -> None:
-    """Set each config, or take it back to its default (None). Those of a broker that is down are waiting for it when it
-    comes back.
-    """
-    configs = [
-        AlterableConfig(name=key, config_operation=DELETE if value is None else SET, value=value)
-        for key, value in changes.items()
-    ]
-    resource = AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
-    request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only)
-
-    def attempt() -> None:
-        try:
-            answer = client.ask(request, IncrementalAlterConfigsResponse, node=owner(kind, name))
-        except Rejected as refused:
-            if refused.code != ErrorCode.BROKER_NOT_AVAILABLE:
-                raise
-            # Kafka's brokers take only their own; ours take them for each other.
-            answer = client.ask(request, IncrementalAlterConfigsResponse)
-        (result,) = answer.responses
-        subject = f"{kind.name.lower()} {name!r}" if name else f"all {kind.name.lower()}s"
-        check(result.error_code, subject, result.error_message)
-
-    client.retrying(attempt)
-
-
-def owner(kind: ResourceType, name: str) -> int:
-    """The broker to ask: a broker's own settings only it knows, anything else all brokers know."""
-    return int(name) if kind is ResourceType.BROKER and name else ANY_BROKER
+        return await self._router.retrying(attempt)

@@ -1,18 +1,21 @@
-"""One blocking connection to one broker: requests out, replies back in the same order.
+"""One connection to one broker on asyncio: requests out, replies back in the same order.
 
 The versions of the requests are agreed on when it is made (KIP-35).
 """
 
 from __future__ import annotations
 
-import socket
-import time
-from typing import TypeVar
+import asyncio
+import os
+import ssl
+from collections import deque
+from struct import error as StructError
+from typing import Any, NamedTuple, TypeVar, cast
 
-from raftlog.client.addresses import Address
-from raftlog.client.errors import BrokerUnreachable, NotKafka, TimedOut
+from raftlog.client.core.addresses import Address
+from raftlog.client.core.errors import BrokerUnreachable, Closed, KafkaError, NotKafka, TimedOut
 from raftlog.wire.apis import APIS, ApiKey
-from raftlog.wire.codec import decode, encode
+from raftlog.wire.codec import decode, encode_parts
 from raftlog.wire.errors import ErrorCode, RemoteProtocolError
 from raftlog.wire.headers import encode_request_header, parse_response_header
 from raftlog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -22,140 +25,255 @@ Reply = TypeVar("Reply", bound=Message)
 
 REPLY_BYTES_MAX = 256 * 1024 * 1024
 """A longer reply is not one: whatever answers is not a Kafka broker (an HTTP server's first bytes read as 1.2 GB)."""
+READ_BYTES = 256 * 1024
+"""Short replies are received into one buffer of this size, longer ones into one of their own."""
+WAITING_MAX = 1000
+"""Requests without a reply on one connection; nobody has so many under way who waits for replies at all."""
 
 # The highest versions this client fills in by itself: later ones name topics by id or ask for several groups at once.
 HIGHEST = {
     ApiKey.PRODUCE: 12,
     ApiKey.FETCH: 12,
-    ApiKey.METADATA: 11,
-    ApiKey.LIST_OFFSETS: 7,
+    ApiKey.METADATA: 12,
     ApiKey.OFFSET_COMMIT: 9,
     ApiKey.OFFSET_FETCH: 7,
     ApiKey.FIND_COORDINATOR: 3,
     ApiKey.DELETE_TOPICS: 5,
-    ApiKey.JOIN_GROUP: 6,
-    ApiKey.SYNC_GROUP: 4,
-    ApiKey.INIT_PRODUCER_ID: 4,
+    ApiKey.ADD_PARTITIONS_TO_TXN: 3,
 }
+LENGTH_SIZE = 4
 CORRELATION_ID_SIZE = 4
 UNSUPPORTED_VERSION = ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
+FIRST_API_VERSIONS = 3
 
 
-class Connection:
-    """Connects when made, and agrees on versions. Raises BrokerUnreachable, TimedOut or NotKafka."""
+class _Waiting(NamedTuple):
+    correlation_id: int
+    key: ApiKey
+    version: int
+    reply: type[Message] | None
+    """None for the first ApiVersions, whose bytes are looked at before they are decoded."""
+    future: asyncio.Future[Any]
 
-    def __init__(self, address: Address, client_id: str, timeout: float) -> None:
+
+class Connection(asyncio.BufferedProtocol):
+    """Made by `open`. A request that was given up on, or cancelled, leaves its place; its late reply is dropped."""
+
+    def __init__(self, address: Address, client_id: str) -> None:
         self.address = address
+        self.features: dict[str, int] = {}
+        """Finalized features of the cluster and their levels (KIP-584)."""
         self._client_id = client_id
         self._correlation_id = 0
-        self._waiting: list[tuple[int, ApiKey, int]] = []
-        self._versions: dict[int, tuple[int, int]] = {ApiKey.API_VERSIONS: (0, 3)}
+        self._waiting: deque[_Waiting] = deque()
+        self._versions: dict[int, tuple[int, int]] = {ApiKey.API_VERSIONS: (0, FIRST_API_VERSIONS)}
+        self._transport: asyncio.Transport | None = None
+        self._failure: KafkaError | None = None
+        self._buffer = memoryview(bytearray(READ_BYTES))
+        self._begun = 0
+        """How many bytes of a frame that is not whole lie at the start of the buffer."""
+        self._frame: bytearray | None = None
+        self._filled = 0
+
+    @classmethod
+    async def open(
+        cls, address: Address, client_id: str, timeout: float, *, tls: ssl.SSLContext | None = None
+    ) -> Connection:
+        """Connect and agree on versions. Raises BrokerUnreachable, TimedOut or NotKafka."""
+        connection = cls(address, client_id)
+        loop = asyncio.get_running_loop()
         try:
-            self._socket = socket.create_connection(address, timeout)
+            async with asyncio.timeout(timeout):
+                await loop.create_connection(lambda: connection, address.host, address.port, ssl=tls)
         except TimeoutError:
             raise BrokerUnreachable([str(address)], "no answer to the connection attempt") from None
         except OSError as error:
-            raise BrokerUnreachable([str(address)], (error.strerror or str(error)).lower()) from error
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            raise BrokerUnreachable([str(address)], _reason(error)) from error
         try:
-            self._negotiate(timeout)
+            await connection._negotiate(timeout)
         except BaseException:
-            self.close()
+            connection.close()
             raise
+        return connection
 
-    def close(self) -> None:
-        self._socket.close()
+    @property
+    def is_open(self) -> bool:
+        return self._failure is None and self._transport is not None
 
-    def call(self, request: Message, reply: type[Reply], timeout: float) -> Reply:
-        """Send one request and wait for its reply, at most `timeout` seconds."""
-        self.send(request, timeout)
-        return self.receive(reply, timeout)
+    @property
+    def in_flight(self) -> int:
+        return len(self._waiting)
 
-    def send(self, request: Message, timeout: float) -> None:
-        """Send without waiting; `receive` takes the replies in the order of the requests."""
-        assert request.api_key is not None, f"{type(request).__name__} is not a request"
-        key = ApiKey(request.api_key)
-        version = self._choose_version(key)
-        self._correlation_id += 1
-        header = encode_request_header(key, version, self._correlation_id, self._client_id)
-        body = encode(request, version)
-        frame = b"".join(((len(header) + len(body)).to_bytes(4, "big"), header, body))
-        self._waiting.append((self._correlation_id, key, version))
-        self._socket.settimeout(timeout)
-        try:
-            self._socket.sendall(frame)
-        except TimeoutError:
-            raise self._too_slow(timeout) from None
-        except OSError as error:
-            raise self._lost(error) from error
+    def close(self, failure: KafkaError | None = None) -> None:
+        """Whoever waits for a reply gets `failure`."""
+        self._fail(failure or Closed(f"the connection to {self.address} was closed"))
+        if self._transport is not None:
+            self._transport.abort()
 
-    def receive(self, reply: type[Reply], timeout: float) -> Reply:
-        """The reply to the oldest request that has none yet."""
-        return self._understand(self._read_frame(timeout), reply)
+    async def request(
+        self, request: Message, reply: type[Reply], timeout: float, *, highest: int | None = None
+    ) -> Reply:
+        """Send one request and wait for its reply, at most `timeout` seconds.
 
-    def _negotiate(self, timeout: float) -> None:
-        from raftlog import __version__
+        `highest` bounds the version. A broker that takes longer loses the connection, as whatever follows would wait
+        behind the reply.
+        """
+        return cast(Reply, await self._ask(request, reply, timeout, highest))
 
-        self.send(ApiVersionsRequest(client_software_name="raftlog", client_software_version=__version__), timeout)
-        frame = self._read_frame(timeout)
-        if frame[CORRELATION_ID_SIZE:][:2] == UNSUPPORTED_VERSION:
-            # A broker that does not know our version answers in the form of version 0 (KIP-511).
-            self._waiting.clear()
-            self._versions = {ApiKey.API_VERSIONS: (0, 0)}
-            answer = self.call(ApiVersionsRequest(), ApiVersionsResponse, timeout)
-        else:
-            answer = self._understand(frame, ApiVersionsResponse)
-        if answer.error_code != ErrorCode.NONE:
-            raise NotKafka(f"{self.address} refuses ApiVersions with error {answer.error_code}")
-        self._versions = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
+    def post(self, request: Message) -> None:
+        """Send a request that has no reply (Produce with acks=0)."""
+        self._write(request)
 
-    def _understand(self, frame: bytearray, reply: type[Reply]) -> Reply:
-        correlation_id, key, version = self._waiting.pop(0)
-        try:
-            answered, offset = parse_response_header(key, version, frame)
-            if answered != correlation_id:
-                raise NotKafka(f"{self.address} answered request {answered} instead of {correlation_id}")
-            return decode(reply, version, frame, offset)
-        except RemoteProtocolError as error:
-            raise NotKafka(f"{self.address} sent a malformed {reply.__name__}: {error}") from error
-
-    def _choose_version(self, key: ApiKey) -> int:
+    def version_of(self, key: ApiKey, highest: int | None = None) -> int:
+        """The version that requests of this API have here. Raises NotKafka where there is none in common."""
         api = APIS[key]
         ours = min(api.max_version, HIGHEST.get(key, api.max_version))
-        lowest, highest = self._versions.get(key, (0, -1))
-        version = min(ours, highest)
+        lowest, newest = self._versions.get(key, (0, -1))
+        version = min(ours, newest if highest is None else min(newest, highest))
         if version < max(lowest, api.min_version):
             raise NotKafka(f"{self.address} does not serve {api.name} in a version that this client speaks")
         return version
 
-    def _read_frame(self, timeout: float) -> bytearray:
-        deadline = time.monotonic() + timeout
-        length = int.from_bytes(self._read(4, deadline, timeout), "big")
-        if not CORRELATION_ID_SIZE <= length <= REPLY_BYTES_MAX:
-            raise NotKafka(f"{self.address} does not answer like a Kafka broker")
-        return self._read(length, deadline, timeout)
+    def serves(self, key: ApiKey, version: int = 0) -> bool:
+        lowest, highest = self._versions.get(key, (0, -1))
+        return lowest <= highest and version <= highest
 
-    def _read(self, size: int, deadline: float, timeout: float) -> bytearray:
-        data = bytearray(size)
-        view = memoryview(data)
-        while view:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise self._too_slow(timeout)
-            self._socket.settimeout(left)
-            try:
-                count = self._socket.recv_into(view)
-            except TimeoutError:
-                raise self._too_slow(timeout) from None
-            except OSError as error:
-                raise self._lost(error) from error
-            if not count:
-                raise BrokerUnreachable([str(self.address)], "it closed the connection")
-            view = view[count:]
-        return data
+    async def _ask(
+        self, request: Message, reply: type[Message] | None, timeout: float, highest: int | None = None
+    ) -> Any:
+        if self._failure is not None:
+            raise self._failure
+        if len(self._waiting) >= WAITING_MAX:
+            raise TimedOut(f"{self.address} owes {WAITING_MAX} replies")
+        correlation_id, key, version = self._write(request, highest)
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Waiting(correlation_id, key, version, reply, future))
+        try:
+            async with asyncio.timeout(timeout):
+                return await future
+        except TimeoutError:
+            slow = TimedOut(f"{self.address} did not answer within {timeout:g} s")
+            slow.broker = str(self.address)
+            self.close(slow)
+            raise slow from None
 
-    def _too_slow(self, timeout: float) -> TimedOut:
-        return TimedOut(f"{self.address} did not answer within {timeout:g} s")
+    def _write(self, request: Message, highest: int | None = None) -> tuple[int, ApiKey, int]:
+        assert request.api_key is not None, f"{type(request).__name__} is not a request"
+        if self._failure is not None:
+            raise self._failure
+        assert self._transport is not None
+        key = ApiKey(request.api_key)
+        version = self.version_of(key, highest)
+        self._correlation_id = self._correlation_id + 1 & 0x7FFFFFFF
+        header = encode_request_header(key, version, self._correlation_id, self._client_id)
+        parts = encode_parts(request, version, bytes(LENGTH_SIZE) + header)
+        parts[0][:LENGTH_SIZE] = (sum(map(len, parts)) - LENGTH_SIZE).to_bytes(LENGTH_SIZE, "big")
+        if len(parts) == 1:
+            self._transport.write(parts[0])
+        else:
+            self._transport.writelines(parts)
+        return self._correlation_id, key, version
 
-    def _lost(self, error: OSError) -> BrokerUnreachable:
-        return BrokerUnreachable([str(self.address)], (error.strerror or str(error)).lower())
+    async def _negotiate(self, timeout: float) -> None:
+        from raftlog import __version__
+
+        hello = ApiVersionsRequest(client_software_name="raftlog", client_software_version=__version__)
+        waiting, frame = await self._ask(hello, None, timeout)
+        if frame[CORRELATION_ID_SIZE:][:2] == UNSUPPORTED_VERSION:
+            # A broker that does not know our version answers in the form of version 0 (KIP-511).
+            self._versions = {ApiKey.API_VERSIONS: (0, 0)}
+            answer = await self.request(ApiVersionsRequest(), ApiVersionsResponse, timeout)
+        else:
+            answer = cast(ApiVersionsResponse, self._understand(waiting._replace(reply=ApiVersionsResponse), frame))
+        if answer.error_code != ErrorCode.NONE:
+            raise NotKafka(f"{self.address} refuses ApiVersions with error {answer.error_code}")
+        self._versions = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
+        self.features = {each.name: each.max_version_level for each in answer.finalized_features}
+
+    # What the transport calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        if self._failure is not None:
+            self._transport.abort()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        reason = "it closed the connection" if error is None else _reason(error)
+        self._fail(BrokerUnreachable([str(self.address)], reason))
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        if self._frame is not None:
+            return memoryview(self._frame)[self._filled :]
+        return self._buffer[self._begun :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._frame is not None:
+            self._filled += nbytes
+            if self._filled == len(self._frame):
+                frame, self._frame = self._frame, None
+                self._deliver(frame)
+            return
+        end, start = self._begun + nbytes, 0
+        while end - start >= LENGTH_SIZE:
+            length = int.from_bytes(self._buffer[start : start + LENGTH_SIZE], "big")
+            if not CORRELATION_ID_SIZE <= length <= REPLY_BYTES_MAX:
+                self.close(NotKafka(f"{self.address} does not answer like a Kafka broker"))
+                return
+            start += LENGTH_SIZE
+            if length > end - start:
+                if length + LENGTH_SIZE > READ_BYTES // 2:
+                    self._frame = bytearray(length)
+                    self._filled = end - start
+                    self._frame[: self._filled] = self._buffer[start:end]
+                    start = end
+                else:
+                    start -= LENGTH_SIZE
+                break
+            self._deliver(bytearray(self._buffer[start : start + length]))
+            start += length
+        self._begun = end - start
+        if start and self._begun:
+            self._buffer[: self._begun] = bytes(self._buffer[start:end])
+
+    def eof_received(self) -> bool:
+        return False
+
+    def _deliver(self, frame: bytearray) -> None:
+        if not self._waiting:
+            self.close(NotKafka(f"{self.address} answered what it was not asked"))
+            return
+        waiting = self._waiting.popleft()
+        if waiting.future.done():
+            return
+        try:
+            result = (waiting, frame) if waiting.reply is None else self._understand(waiting, frame)
+        except NotKafka as error:
+            waiting.future.set_exception(error)
+            self.close(error)
+            return
+        waiting.future.set_result(result)
+
+    def _understand(self, waiting: _Waiting, frame: bytearray) -> Message:
+        assert waiting.reply is not None
+        try:
+            answered, offset = parse_response_header(waiting.key, waiting.version, frame)
+            if answered != waiting.correlation_id:
+                raise NotKafka(f"{self.address} answered request {answered} instead of {waiting.correlation_id}")
+            return decode(waiting.reply, waiting.version, frame, offset)
+        except (RemoteProtocolError, StructError) as error:
+            raise NotKafka(f"{self.address} sent a malformed {waiting.reply.__name__}: {error}") from error
+
+    def _fail(self, failure: KafkaError) -> None:
+        if self._failure is None:
+            self._failure = failure
+        while self._waiting:
+            future = self._waiting.popleft().future
+            if not future.done():
+                future.set_exception(self._failure)
+
+
+def _reason(error: Exception) -> str:
+    # asyncio words these in its own way; a name that is not found has no errno of the system.
+    if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno).lower()
+    return (str(error) or type(error).__name__).lower()

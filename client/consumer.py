@@ -1,178 +1,469 @@
-"""Reading partitions: fetch from each partition's leader, unpack, skip what readers must not see (KIP-98)."""
+"""Reading records: alone or in a group, from a position that can be moved, committing what is done."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+import asyncio
+import inspect
+import re
+import time
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any
 
-from raftlog.client.errors import ClientError
-from raftlog.client.router import Client, check
-from raftlog.wire.batch import BatchHeader, CorruptRecord, Record, TimestampType, decode_batch, iterate_batches
-from raftlog.wire.messages.fetch import (
-    AbortedTransaction,
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
-    FetchTopic,
-    PartitionData,
+from raftlog.client.batch import Batch
+from raftlog.client.core.classic_member import ClassicMember
+from raftlog.client.core.consumer_member import ConsumerMember
+from raftlog.client.core.errors import Closed, KafkaError, NoOffset, Rejected, TimedOut, WrongState
+from raftlog.client.core.fetched import ConsumerRecord, Slice
+from raftlog.client.core.fetching import EARLIEST, LATEST
+from raftlog.client.core.membership import Partitions
+from raftlog.client.core.metadata import TopicPartition
+from raftlog.client.core.progress import Position
+from raftlog.client.core.settings import ConsumerSettings
+from raftlog.client.group_runner import GroupRunner
+from raftlog.client.offsets import commit_offsets, committed_offsets
+from raftlog.client.positions import LOOK_SECONDS, Positions
+from raftlog.client.router import Router
+from raftlog.client.transactions import GroupMember
+from raftlog.wire.errors import ErrorCode
+
+Listener = Callable[[Partitions], Awaitable[None] | None]
+
+NO_MEMBER = (
+    ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.ILLEGAL_GENERATION,
+    ErrorCode.FENCED_MEMBER_EPOCH,
 )
-from raftlog.wire.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopic,
-)
-from raftlog.wire.schema import Bytes
-
-LATEST = -1
-EARLIEST = -2
-FETCH_BYTES_MAX = 16 * 1024 * 1024
-PARTITION_BYTES_MAX = 1024 * 1024
-READ_COMMITTED = 1
-
-TopicPartition = tuple[str, int]
 
 
-class Fetched(NamedTuple):
-    topic: str
-    partition: int
-    record: Record
-    timestamp_type: TimestampType
-    node: int
-    """The broker it came from."""
+class Consumer(Positions):
+    """Made by `Client.consumer`, used as `async with`: leaving the block commits what is done, and leaves the group.
 
-
-class DamagedRecords(ClientError):
-    """A batch came over the wire damaged, or lies damaged in the log."""
-
-
-class Consumer:
-    """Positions of partitions and what to fetch next. `positions` may be read and changed between fetches."""
-
-    def __init__(self, client: Client, *, read_committed: bool = True) -> None:
-        self._client = client
-        self._isolation = READ_COMMITTED if read_committed else 0
-        self.positions: dict[TopicPartition, int] = {}
-
-    def offsets_at(self, partitions: list[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
-        """The first offset at or after `timestamp` (ms, or LATEST or EARLIEST); the end where there is none."""
-        found = self._client.retrying(lambda: self._list_offsets(partitions, timestamp))
-        missing = [partition for partition, offset in found.items() if offset < 0]
-        if missing:
-            found |= self.offsets_at(missing, LATEST)
-        return found
-
-    def fetch(self, wait_ms: int = 500) -> Iterator[Fetched]:
-        """The records at the current positions, which move on as the iterator advances.
-
-        Returns after at most about `wait_ms` milliseconds when there is nothing. Raises Rejected, for example with
-        OFFSET_OUT_OF_RANGE, with the positions as they were.
-        """
-        # One attempt holds no generator open: what was read before an error is given out first.
-        for topic, node, data in self._client.retrying(lambda: self._fetch_all(wait_ms)):
-            try:
-                yield from self._unpack(topic, node, data)
-            except CorruptRecord as error:
-                position = self.positions[topic, data.partition_index]
-                raise DamagedRecords(
-                    f"{topic}[{data.partition_index}]: the batch at offset {position} is damaged: {error}"
-                ) from error
-
-    def _list_offsets(self, partitions: list[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
-        found: dict[TopicPartition, int] = {}
-        for node, theirs in self._by_leader(partitions).items():
-            topics = [
-                ListOffsetsTopic(
-                    name=topic,
-                    partitions=[ListOffsetsPartition(partition_index=index, timestamp=timestamp) for index in indexes],
-                )
-                for topic, indexes in theirs.items()
-            ]
-            request = ListOffsetsRequest(replica_id=-1, isolation_level=self._isolation, topics=topics)
-            answer = self._client.ask(request, ListOffsetsResponse, node=node)
-            for topic_answer in answer.topics:
-                for each in topic_answer.partitions:
-                    check(each.error_code, f"{topic_answer.name}[{each.partition_index}]")
-                    found[topic_answer.name, each.partition_index] = each.offset
-        return found
-
-    def _fetch_all(self, wait_ms: int) -> list[tuple[str, int, PartitionData]]:
-        """One fetch from every leader at the same time."""
-        leaders = self._by_leader(list(self.positions))
-        patience = self._client.timeout + wait_ms / 1000
-        try:
-            for node, topics in leaders.items():
-                request = FetchRequest(
-                    max_wait_ms=wait_ms,
-                    min_bytes=1,
-                    max_bytes=FETCH_BYTES_MAX,
-                    isolation_level=self._isolation,
-                    topics=[self._fetch_topic(topic, indexes) for topic, indexes in topics.items()],
-                )
-                self._client.connection(node).send(request, self._client.timeout)
-            answers = [(node, self._client.connection(node).receive(FetchResponse, patience)) for node in leaders]
-        except BaseException:
-            for node in leaders:  # replies may be left over in any of them, also after a signal
-                self._client.disconnect(node)
-            raise
-        found = []
-        for node, answer in answers:
-            check(answer.error_code, f"fetch from broker {node}")
-            for topic in answer.responses:
-                for data in topic.partitions:
-                    check(data.error_code, f"{topic.topic}[{data.partition_index}]")
-                    found.append((topic.topic, node, data))
-        return found
-
-    def _fetch_topic(self, topic: str, indexes: list[int]) -> FetchTopic:
-        partitions = [
-            FetchPartition(
-                partition=index,
-                fetch_offset=self.positions[topic, index],
-                partition_max_bytes=PARTITION_BYTES_MAX,
-            )
-            for index in indexes
-        ]
-        return FetchTopic(topic=topic, partitions=partitions)
-
-    def _by_leader(self, partitions: list[TopicPartition]) -> dict[int, dict[str, list[int]]]:
-        leaders: dict[int, dict[str, list[int]]] = {}
-        for topic, index in partitions:
-            leaders.setdefault(self._client.leader(topic, index), {}).setdefault(topic, []).append(index)
-        return leaders
-
-    def _unpack(self, topic: str, node: int, data: PartitionData) -> Iterator[Fetched]:
-        """The records from the position on, which moves along. Raises CorruptRecord."""
-        where = (topic, data.partition_index)
-        records = data.records if data.records is not None else b""
-        aborted = Aborted(data.aborted_transactions or [])
-        for at, header in iterate_batches(records):
-            batch = records[at : at + header.size]
-            for record in [] if aborted.hides(header, batch) else decode_batch(batch):
-                if record.offset >= self.positions[where]:
-                    # Before the record is given out: whoever stops here has had it.
-                    self.positions[where] = record.offset + 1
-                    yield Fetched(topic, data.partition_index, record, header.timestamp_type, node)
-            self.positions[where] = max(self.positions[where], header.next_offset)
-
-
-class Aborted:
-    """Which batches of one fetch reply belong to aborted transactions.
-
-    The broker lists (producer, first offset) of each; a transaction is over at its abort marker.
+    `on_assigned`, `on_revoked` (what was read of these can still be committed) and `on_lost` (it cannot) may be set to
+    functions, also async ones, that get a set of (topic, partition).
     """
 
-    def __init__(self, transactions: list[AbortedTransaction]) -> None:
-        self._ahead = sorted((each.first_offset, each.producer_id) for each in transactions)
-        self._open: set[int] = set()
+    def __init__(
+        self, router: Router, settings: ConsumerSettings, topics: Sequence[str], *, pattern: str | None = None
+    ) -> None:
+        super().__init__(router, settings)
+        self.on_assigned: Listener | None = None
+        self.on_revoked: Listener | None = None
+        self.on_lost: Listener | None = None
+        self._topics = frozenset(topics)
+        self._pattern = pattern
+        self._runner: GroupRunner | None = None
+        self._housekeeping: asyncio.Task[None] | None = None
+        self._current: list[tuple[TopicPartition, object]] = []
+        self._polled_at = time.monotonic()
+        self._polling = False
+        self._committing = asyncio.Lock()
+        self._started = False
+        self._assignments = 0
+        self._closed = False
 
-    def hides(self, header: BatchHeader, batch: Bytes) -> bool:
-        """Whether readers must not see this batch: control batches never are for them."""
-        while self._ahead and self._ahead[0][0] <= header.last_offset:
-            self._open.add(self._ahead.pop(0)[1])
-        if header.is_control:
-            (marker, *_) = decode_batch(batch)
-            if marker.key is not None and marker.key[2:4] == b"\x00\x00":
-                self._open.discard(header.producer_id)
-            return True
-        return header.is_transactional and header.producer_id in self._open
+    async def __aenter__(self) -> Consumer:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Begin to read, or to join the group. `async with` does it."""
+        if self._started:
+            return
+        self._started = True
+        await self._find_topics()
+        if self.settings.group is not None and (self._topics or self._pattern):
+            self._join()
+        elif self._topics:
+            self.assign(self._router.known.partitions_of(sorted(self._topics)))
+        self._housekeeping = asyncio.get_running_loop().create_task(self._keep_house())
+
+    async def close(self) -> None:
+        """Commit what is done, leave the group, and stop. Never takes longer than the client's timeout."""
+        if self._closed:
+            return
+        self._closed = True
+        self._fetcher.arrived.set()
+        if self._housekeeping is not None:
+            self._housekeeping.cancel()
+        try:
+            await self._commit_quietly(None)
+        finally:
+            if self._runner is not None:
+                await self._runner.stop()
+            await self._fetcher.stop()
+            await self._router.close()
+
+    # Reading.
+
+    async def poll(self, max_records: int = 500, *, timeout: float | None = None, wait: float = 0.0) -> Batch:
+        """Up to `max_records` as soon as there are any; an empty batch after `timeout` seconds (the client's if None).
+
+        `wait`: seconds to wait for more once some are there. Raises KafkaError, with the position as it was.
+        """
+        if not self._started:
+            raise WrongState("the consumer is not started: use `async with`")
+        seconds = self._router.timeout if timeout is None else timeout
+        deadline = time.monotonic() + seconds
+        self._polled_at = time.monotonic()
+        self._polling = True
+        slices: list[Slice] = []
+        try:
+            self._rejoin_after_pause()
+            slices = await self._take(max_records, deadline)
+            more = time.monotonic() + wait
+            while slices and wait and (count := _count(slices)) < max_records:
+                found = await self._take(max_records - count, more)
+                slices += found
+                wait = wait if found else 0.0
+        except BaseException:
+            self._fetching.give_back(slices)  # nobody was given these
+            raise
+        finally:
+            self._polling = False
+            self._polled_at = time.monotonic()
+        if slices:
+            self._fetcher.wake()
+        return Batch(slices, self._progress)
+
+    async def batches(self, max_records: int = 500, *, wait: float = 0.0) -> AsyncIterator[Batch]:
+        """Batches without end, none of them empty. Call `done()` on each when its work is done."""
+        while not self._closed:
+            batch = await self.poll(max_records, wait=wait)
+            if batch:
+                yield batch
+
+    def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
+        return self
+
+    async def __anext__(self) -> ConsumerRecord:
+        """The next record. To ask for it says that the one before is done."""
+        self._finish_current()
+        while not self._unread:
+            if self._closed:
+                raise StopAsyncIteration
+            batch = await self.poll()
+            # Counted record by record from here on.
+            batch.withdraw()
+            for each in batch.slices:
+                self._unread.append((each, list(each.consumer_records())[::-1]))
+            self._drop_empty()
+        part, records = self._unread[0]
+        record = records.pop()
+        end = part.end if not records else record.offset + 1
+        where = (record.topic, record.partition)
+        self._current = self._progress.hand_out_one(where, Position(end, part.leader_epoch))
+        self._drop_empty()
+        return record
+
+    def _finish_current(self) -> None:
+        if self._current:
+            self._progress.done(self._current)
+            self._current = []
+
+    def _drop_empty(self) -> None:
+        while self._unread and not self._unread[0][1]:
+            self._unread.popleft()
+
+    async def _take(self, limit: int, deadline: float) -> list[Slice]:
+        while True:
+            self._fetcher.arrived.clear()
+            if self._closed:
+                raise Closed("the consumer is closed")
+            if self._fetcher.failure is not None:
+                failure, self._fetcher.failure = self._fetcher.failure, None
+                raise failure
+            slices = self._fetching.take(limit)
+            if slices:
+                return slices
+            self._fetcher.wake()
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return []
+            try:
+                async with asyncio.timeout(left):
+                    await self._fetcher.arrived.wait()
+            except TimeoutError:
+                return self._fetching.take(limit)
+
+    # Which partitions, and where.
+
+    @property
+    def assignments(self) -> int:
+        """How often the group has given this member its partitions."""
+        return self._assignments
+
+    @property
+    def member(self) -> GroupMember:
+        """Who this is in its group, for `Producer.send_offsets`."""
+        if self.settings.group is None or self._runner is None:
+            raise WrongState("this consumer is in no group")
+        member = self._runner.member
+        return GroupMember(
+            self.settings.group, member.generation, member.member_id, self.settings.group_instance_id
+        )
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read these partitions, without dividing them with a group. With a group, its committed offsets count."""
+        if self._runner is not None:
+            raise WrongState("the group divides the partitions of this consumer")
+        wanted = frozenset(partitions)
+        for gone in self.assignment - wanted:
+            self._drop(gone)
+        self._add(wanted - self.assignment, {})
+
+    async def assigned(self, timeout: float | None = None) -> Partitions:
+        """Wait until there are partitions to read. Raises TimedOut."""
+        deadline = time.monotonic() + (self._router.timeout if timeout is None else timeout)
+        while not self._fetching.partitions:
+            if self._fetcher.failure is not None:
+                raise self._fetcher.failure
+            if time.monotonic() > deadline:
+                raise TimedOut("no partitions were assigned in time")
+            await asyncio.sleep(LOOK_SECONDS)
+        return self.assignment
+
+    # Committing.
+
+    async def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
+        """Commit what is done, or these offsets (the next to read). Raises KafkaError, for example when the group has
+        gone on without this member.
+        """
+        if self.settings.group is None:
+            raise WrongState("this consumer is in no group")
+        if offsets is not None:
+            await self._commit({each: Position(offset) for each, offset in offsets.items()})
+            return
+        self._finish_current()
+        await self._commit(self._progress.to_commit())
+
+    async def committed(self, *partitions: TopicPartition) -> dict[TopicPartition, int]:
+        """Where the group stands in these partitions, or in the assigned ones."""
+        if self.settings.group is None:
+            raise WrongState("this consumer is in no group")
+        wanted = partitions or sorted(self.assignment)
+        found = await committed_offsets(self._router, self.settings.group, wanted, require_stable=True)
+        return {each: position.offset for each, position in found.items()}
+
+    async def _commit(self, positions: dict[TopicPartition, Position]) -> None:
+        group = self.settings.group
+        if not positions or group is None:
+            return
+        deadline = time.monotonic() + self._router.timeout
+        async with self._committing:
+            while not await self._commit_as_member(group, positions, deadline):
+                await asyncio.sleep(LOOK_SECONDS)  # a heartbeat is about to bring the new epoch
+            self._progress.committed(positions)
+
+    async def _commit_as_member(
+        self, group: str, positions: dict[TopicPartition, Position], deadline: float
+    ) -> bool:
+        """False if the member's epoch was old, and there is time for another try."""
+        member = self._runner.member if self._runner is not None else None
+        try:
+            await commit_offsets(
+                self._router,
+                group,
+                positions,
+                generation=member.generation if member is not None else -1,
+                member_id=member.member_id if member is not None and member.generation >= 0 else "",
+                group_instance_id=self.settings.group_instance_id if member is not None else None,
+            )
+        except Rejected as error:
+            if error.code == ErrorCode.STALE_MEMBER_EPOCH and time.monotonic() < deadline:
+                return False
+            self._refused(error)
+            raise
+        return True
+
+    def _refused(self, error: Rejected) -> None:
+        if self._runner is None:
+            return
+        if error.code in NO_MEMBER:
+            self._runner.member.fenced()
+        elif error.code == ErrorCode.REBALANCE_IN_PROGRESS:
+            self._runner.member.rejoin("a commit met a rebalance")
+        self._runner.wake()
+
+    async def _commit_quietly(self, partitions: Partitions | None) -> None:
+        """As part of something else that goes on without it: what is not committed is read again."""
+        if not self.settings.enable_auto_commit or self.settings.group is None:
+            return
+        try:
+            async with asyncio.timeout(self._router.timeout):
+                await self._commit(self._progress.to_commit(partitions))
+        except (KafkaError, TimeoutError):
+            pass
+
+    # The group.
+
+    def _join(self) -> None:
+        group = self.settings.group
+        assert group is not None
+        known = self._router.known
+        member: ClassicMember | ConsumerMember
+        if self.settings.protocol == "consumer":
+            ids = _TopicIds(self._router)
+            member = ConsumerMember(
+                group, self.settings, self._topics, member_id=str(uuid.uuid4()), names=known.names, ids=ids
+            )
+            if self._pattern is not None:
+                member.match(self._pattern)
+        else:
+            member = ClassicMember(group, self.settings, self._subscribed())
+        self._runner = GroupRunner(self._router, group, member)
+        self._runner.on_assigned = self._take_up
+        self._runner.on_revoked = self._give_up
+        self._runner.on_lost = self._lose
+        self._runner.on_failure = self._fetcher.fail
+        self._runner.start()
+
+    def _subscribed(self) -> frozenset[str]:
+        if self._pattern is None:
+            return self._topics
+        matching = re.compile(self._pattern)
+        return self._topics | {name for name in self._router.known.topics if matching.fullmatch(name)}
+
+    async def _take_up(self, partitions: Partitions) -> None:
+        group = self.settings.group
+        assert group is not None
+        await self._learn({topic for topic, _ in partitions})
+        positions: dict[TopicPartition, Position] = {}
+        if partitions:
+            positions = await committed_offsets(self._router, group, sorted(partitions), require_stable=True)
+        self._add(partitions, positions)
+        self._assignments += 1
+        self._fetcher.arrived.set()
+        await _call(self.on_assigned, partitions)
+
+    async def _give_up(self, partitions: Partitions) -> None:
+        """Nothing more of them is given out; what is out gets the time to be finished."""
+        deadline = time.monotonic() + self.settings.rebalance_timeout / 2
+        for each in partitions:
+            if each in self._fetching.partitions:
+                self._fetching.partitions[each].paused = True
+        self._forget_unread(partitions)
+        while self._progress.is_busy(partitions) and time.monotonic() < deadline and not self._closed:
+            await asyncio.sleep(LOOK_SECONDS)
+        await _call(self.on_revoked, partitions)
+        await self._commit_quietly(partitions)
+        for each in partitions:
+            self._drop(each)
+
+    async def _lose(self, partitions: Partitions) -> None:
+        self._forget_unread(partitions)
+        for each in partitions:
+            self._drop(each)
+        await _call(self.on_lost, partitions)
+
+    def _add(self, partitions: Partitions, positions: Mapping[TopicPartition, Position]) -> None:
+        missing = []
+        for each in sorted(partitions):
+            position = positions.get(each)
+            self._fetching.assign(each, position.offset if position is not None else None)
+            if position is not None:
+                self._fetching.partitions[each].last_epoch = position.leader_epoch
+            elif self.settings.auto_offset_reset == "none":
+                missing.append(each)
+            else:
+                earliest = self.settings.auto_offset_reset == "earliest"
+                self._fetching.partitions[each].reset_to = EARLIEST if earliest else LATEST
+        for each in missing:
+            self._fetching.partitions[each].failure = NoOffset(missing)
+            self._fetcher.arrived.set()
+        self._fetcher.wake()
+
+    def _drop(self, partition: TopicPartition) -> None:
+        self._fetching.unassign(partition)
+        self._progress.forget(partition)
+
+    # What goes on beside.
+
+    async def _keep_house(self) -> None:
+        """Commit now and then, look for new partitions, and leave the group when nobody asks for records any more."""
+        looked = time.monotonic()
+        committed = looked
+        step = min(self.settings.auto_commit_interval, self.settings.metadata_max_age, self.settings.max_poll_interval)
+        while True:
+            await asyncio.sleep(max(step / 2, LOOK_SECONDS))
+            now = time.monotonic()
+            if now - committed >= self.settings.auto_commit_interval:
+                committed = now
+                await self._commit_quietly(None)
+            if now - looked >= self.settings.metadata_max_age:
+                looked = now
+                await self._look_for_partitions()
+            if not self._polling and now - self._polled_at > self.settings.max_poll_interval and self._runner:
+                runner, self._runner = self._runner, None
+                await self._commit_quietly(None)
+                await runner.stop()
+                await self._lose(self.assignment)
+
+    def _rejoin_after_pause(self) -> None:
+        if self._runner is None and self.settings.group is not None and (self._topics or self._pattern):
+            self._join()
+
+    async def _look_for_partitions(self) -> None:
+        before = {name: self._router.known.partition_count(name) for name in self._topics}
+        try:
+            await self._find_topics()
+        except KafkaError:
+            return
+        known = self._router.known
+        if self._runner is not None:
+            self._runner.member.subscribe(self._subscribed() if self.settings.protocol == "classic" else self._topics)
+            if any(known.partition_count(name) != count for name, count in before.items()):
+                self._runner.member.rejoin("the number of partitions changed")
+            self._runner.wake()
+        elif self._topics:
+            fresh = frozenset(known.partitions_of(sorted(self._topics))) - self.assignment
+            self._add(frozenset(each for each in fresh if each[1] >= before.get(each[0], 0)), {})
+
+    async def _find_topics(self) -> None:
+        wanted = None if self._pattern is not None else sorted(self._topics)
+        if wanted == []:
+            await self._router.retrying(lambda: self._router.metadata([]))
+            return
+        await self._router.retrying(lambda: self._router.metadata(wanted))
+        missing = [name for name in self._topics if name not in self._router.known.topics]
+        if missing and self.settings.group is None:
+            code = self._router.known.errors.get(missing[0], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            raise Rejected(code, f"topic {missing[0]!r}")
+
+    async def _learn(self, topics: set[str]) -> None:
+        unknown = sorted(topic for topic in topics if topic not in self._router.known.topics)
+        if unknown:
+            await self._router.retrying(lambda: self._router.metadata(unknown))
+
+
+class _TopicIds(Mapping[str, bytes]):
+    """Topic ids by name, as they are known at the time."""
+
+    def __init__(self, router: Router) -> None:
+        self._router = router
+
+    def __getitem__(self, name: str) -> bytes:
+        return self._router.known.topics[name].topic_id
+
+    def __iter__(self) -> Any:
+        return iter(self._router.known.topics)
+
+    def __len__(self) -> int:
+        return len(self._router.known.topics)
+
+
+async def _call(listener: Listener | None, partitions: Partitions) -> None:
+    if listener is not None:
+        result = listener(partitions)
+        if inspect.isawaitable(result):
+            await result
+
+
+def _count(slices: Sequence[Slice]) -> int:
+    return sum(piece.header.records_count for each in slices for piece in each.pieces)

@@ -8,86 +8,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from raftlog.client.router import Client, check
+from raftlog.client.core.errors import check
+from raftlog.client.core.metadata import TopicPartition
+from raftlog.client.core.progress import Position
+from raftlog.client.offsets import LATEST, commit_offsets, committed_offsets, offsets_at
+from raftlog.client.router import Router
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from raftlog.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 from raftlog.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
-from raftlog.wire.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetCommitResponse,
-)
 from raftlog.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse, Rebalance
 
 GROUP_TOPIC = "__consumer_offsets"
-TopicPartition = tuple[str, int]
 # A group nobody ever joined or committed for is Dead to older versions, not found to newer ones (KIP-1043).
 DEAD = "Dead"
-
-
-def list_groups(client: Client, states: Sequence[str] = (), *, with_lag: bool = False) -> list[ListedGroup]:
-    """All groups of all brokers, by name; `states` keeps only those. `with_lag`: brokers that can also tell how many
-    members each has and how far it is behind; others leave that at -1.
-    """
-
-    def attempt() -> list[ListedGroup]:
-        found: list[ListedGroup] = []
-        for broker in client.metadata([]).brokers:
-            request = ListGroupsRequest(states_filter=list(states), with_lag=with_lag)
-            answer = client.ask(request, ListGroupsResponse, node=broker.node_id)
-            check(answer.error_code, f"groups of broker {broker.node_id}")
-            found += answer.groups
-        return sorted(found, key=lambda group: group.group_id)
-
-    return client.retrying(attempt)
-
-
-def leaderless_partitions(client: Client) -> list[int]:
-    """Partitions of the topic of groups that have no leader: no broker knows which groups are in them."""
-    (topic,) = client.metadata([GROUP_TOPIC]).topics
-    return [partition.partition_index for partition in topic.partitions if partition.leader_id < 0]
-
-
-def describe_group(client: Client, name: str) -> DescribedGroup:
-    """State and members. Raises Rejected with GROUP_ID_NOT_FOUND when nobody knows the group."""
-
-    def attempt() -> DescribedGroup:
-        request = DescribeGroupsRequest(groups=[name])
-        (group,) = client.ask_coordinator(name, request, DescribeGroupsResponse).groups
-        if group.group_state == DEAD:
-            check(ErrorCode.GROUP_ID_NOT_FOUND, f"group {name!r}", group.error_message)
-        check(group.error_code, f"group {name!r}", group.error_message)
-        return group
-
-    return client.retrying(attempt)
-
-
-def delete_group(client: Client, name: str) -> None:
-    def attempt() -> None:
-        request = DeleteGroupsRequest(groups_names=[name])
-        (result,) = client.ask_coordinator(name, request, DeleteGroupsResponse).results
-        check(result.error_code, f"group {name!r}")
-
-    client.retrying(attempt)
-
-
-def committed_offsets(client: Client, name: str) -> dict[TopicPartition, int]:
-    """Every offset the group has committed."""
-
-    def attempt() -> dict[TopicPartition, int]:
-        request = OffsetFetchRequest(group_id=name, topics=None, require_stable=False)
-        answer = client.ask_coordinator(name, request, OffsetFetchResponse)
-        check(answer.error_code, f"group {name!r}")
-        return {
-            (topic.name, each.partition_index): each.committed_offset
-            for topic in answer.topics
-            for each in topic.partitions
-            if each.error_code == ErrorCode.NONE and each.committed_offset >= 0
-        }
-
-    return client.retrying(attempt)
 
 
 class Progress(NamedTuple):
@@ -102,57 +36,93 @@ class Progress(NamedTuple):
     """How long the oldest record that is not consumed has waited."""
 
 
-def group_progress(client: Client, name: str) -> tuple[dict[TopicPartition, Progress], list[Rebalance]]:
-    """Every offset the group has committed, how far that is behind, and the group's last rebalances."""
-
-    def attempt() -> tuple[dict[TopicPartition, Progress], list[Rebalance]]:
-        request = OffsetFetchRequest(group_id=name, topics=None, require_stable=False, with_lag=True)
-        answer = client.ask_coordinator(name, request, OffsetFetchResponse)
-        check(answer.error_code, f"group {name!r}")
-        found = {
-            (topic.name, each.partition_index): Progress(
-                each.committed_offset,
-                _told(each.high_watermark),
-                _told(each.last_stable_offset),
-                _told(each.lag_ms),
-            )
-            for topic in answer.topics
-            for each in topic.partitions
-            if each.error_code == ErrorCode.NONE and each.committed_offset >= 0
-        }
-        return found, answer.rebalances
-
-    return client.retrying(attempt)
-
-
 def _told(value: int) -> int | None:
     return None if value < 0 else value
 
 
-def commit_offsets(
-    client: Client,
-    name: str,
-    offsets: Mapping[TopicPartition, int],
-    *,
-    generation: int = -1,
-    member_id: str = "",
-) -> None:
-    """Commit for a group: as a member, or from outside when the group has none."""
-    topics: dict[str, list[OffsetCommitRequestPartition]] = {}
-    for (topic, partition), offset in offsets.items():
-        one = OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset, committed_metadata="")
-        topics.setdefault(topic, []).append(one)
-    request = OffsetCommitRequest(
-        group_id=name,
-        generation_id_or_member_epoch=generation,
-        member_id=member_id,
-        topics=[OffsetCommitRequestTopic(name=topic, partitions=each) for topic, each in topics.items()],
-    )
+class GroupAdmin:
+    """Consumer groups from outside."""
 
-    def attempt() -> None:
-        answer = client.ask_coordinator(name, request, OffsetCommitResponse)
-        for topic in answer.topics:
-            for each in topic.partitions:
-                check(each.error_code, f"group {name!r}, {topic.name}[{each.partition_index}]")
+    def __init__(self, router: Router) -> None:
+        self._router = router
 
-    client.retrying(attempt)
+    async def list_groups(self, states: Sequence[str] = (), *, with_lag: bool = False) -> list[ListedGroup]:
+        """All groups of all brokers, by name; `states` keeps only those.
+
+        `with_lag`: brokers that can also tell how many members each has and how far it is behind; others leave that
+        at -1.
+        """
+
+        async def attempt() -> list[ListedGroup]:
+            found: list[ListedGroup] = []
+            for broker in (await self._router.metadata([])).brokers:
+                request = ListGroupsRequest(states_filter=list(states), with_lag=with_lag)
+                answer = await self._router.ask(request, ListGroupsResponse, node=broker.node_id)
+                check(answer.error_code, f"groups of broker {broker.node_id}")
+                found += answer.groups
+            return sorted(found, key=lambda group: group.group_id)
+
+        return await self._router.retrying(attempt)
+
+    async def leaderless_partitions(self) -> list[int]:
+        """Partitions of the topic of groups that have no leader: no broker knows which groups are in them."""
+        (topic,) = (await self._router.metadata([GROUP_TOPIC])).topics
+        return [partition.partition_index for partition in topic.partitions if partition.leader_id < 0]
+
+    async def describe_group(self, name: str) -> DescribedGroup:
+        """State and members. Raises Rejected with GROUP_ID_NOT_FOUND when nobody knows the group."""
+
+        async def attempt() -> DescribedGroup:
+            request = DescribeGroupsRequest(groups=[name])
+            (group,) = (await self._router.ask_coordinator(name, request, DescribeGroupsResponse)).groups
+            if group.group_state == DEAD:
+                check(ErrorCode.GROUP_ID_NOT_FOUND, f"group {name!r}", group.error_message)
+            check(group.error_code, f"group {name!r}", group.error_message)
+            return group
+
+        return await self._router.retrying(attempt)
+
+    async def delete_group(self, name: str) -> None:
+        async def attempt() -> None:
+            request = DeleteGroupsRequest(groups_names=[name])
+            (result,) = (await self._router.ask_coordinator(name, request, DeleteGroupsResponse)).results
+            check(result.error_code, f"group {name!r}")
+
+        await self._router.retrying(attempt)
+
+    async def committed_offsets(self, name: str) -> dict[TopicPartition, int]:
+        """Every offset the group has committed: the next to read of each partition."""
+        found = await committed_offsets(self._router, name)
+        return {partition: position.offset for partition, position in found.items()}
+
+    async def group_progress(self, name: str) -> tuple[dict[TopicPartition, Progress], list[Rebalance]]:
+        """Every offset the group has committed, how far that is behind, and the group's last rebalances."""
+
+        async def attempt() -> tuple[dict[TopicPartition, Progress], list[Rebalance]]:
+            request = OffsetFetchRequest(group_id=name, topics=None, require_stable=False, with_lag=True)
+            answer = await self._router.ask_coordinator(name, request, OffsetFetchResponse)
+            check(answer.error_code, f"group {name!r}")
+            found = {
+                (topic.name, each.partition_index): Progress(
+                    each.committed_offset,
+                    _told(each.high_watermark),
+                    _told(each.last_stable_offset),
+                    _told(each.lag_ms),
+                )
+                for topic in answer.topics
+                for each in topic.partitions
+                if each.error_code == ErrorCode.NONE and each.committed_offset >= 0
+            }
+            return found, answer.rebalances
+
+        return await self._router.retrying(attempt)
+
+    async def commit_offsets(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Set where a group stands. Only for a group without members; they are refused with UNKNOWN_MEMBER_ID."""
+        await commit_offsets(self._router, name, {each: Position(offset) for each, offset in offsets.items()})
+
+    async def lag(self, name: str) -> dict[TopicPartition, int]:
+        """How many offsets the group is behind the end that it may read, in each partition that it committed."""
+        committed = await self.committed_offsets(name)
+        ends = await offsets_at(self._router, dict.fromkeys(committed, LATEST)) if committed else {}
+        return {partition: max(0, ends[partition] - offset) for partition, offset in committed.items()}

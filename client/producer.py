@@ -1,114 +1,335 @@
-"""Writing records: one batch at a time to each partition, each at most once (KIP-98), in order.
-
-Blocking and without linger: the caller decides what makes a batch.
-"""
+"""Writing records: in order, each once, with an outcome for every record, in bounded memory."""
 
 from __future__ import annotations
 
+import asyncio
+import random
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping
+from types import TracebackType
 from typing import NamedTuple
 
-from raftlog.client.core.partitioner import partition_for_key
-from raftlog.client.errors import Rejected
-from raftlog.client.router import Client, check
-from raftlog.wire.batch import Record, encode_batch
-from raftlog.wire.compression import Compression
+from raftlog.client.core.accumulator import Accumulator, Limits
+from raftlog.client.core.errors import BufferFull, Closed, KafkaError, Rejected, TimedOut, TransactionFailed, WrongState
+from raftlog.client.core.metadata import TopicPartition
+from raftlog.client.core.partitioner import StickyPartitioner, partition_for_key
+from raftlog.client.core.producer_batch import HeaderPairs, Placed
+from raftlog.client.core.settings import ProducerSettings
+from raftlog.client.delivery import Delivery
+from raftlog.client.numbering import IdempotentNumbering
+from raftlog.client.router import Router
+from raftlog.client.sender import Sender
+from raftlog.client.transactions import GroupMember, TransactionNumbering
 from raftlog.wire.errors import ErrorCode
-from raftlog.wire.ids import ProducerEpoch, ProducerId
-from raftlog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from raftlog.wire.messages.produce import (
-    PartitionProduceData,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
-)
 
-ALL_REPLICAS = -1
-SEQUENCE_MASK = 0x7FFFFFFF
-EPOCH_MAX = 0x7FFF
+CREATED_ON_FIRST_USE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE)
 
 
-class Placed(NamedTuple):
-    """Where records went: `records` of them from `base_offset` on."""
+class Outgoing(NamedTuple):
+    """A record to send. `timestamp` in ms since 1970, None for now; `partition` None to have it chosen."""
 
-    topic: str
-    partition: int
-    base_offset: int
-    records: int
+    value: bytes | None
+    key: bytes | None = None
+    headers: HeaderPairs = ()
+    partition: int | None = None
+    timestamp: int | None = None
 
 
 class Producer:
-    """Idempotent: a batch that is sent again because the reply was lost is stored once.
+    """Made by `Client.producer`, used as `async with`: leaving the block sends what is buffered.
 
-    A send that failed may have been stored all the same. The records after it get a new producer epoch (KIP-360), and
-    never its sequence numbers: the broker would take them for what it has, and drop them without a word.
+    Records with one key go to one partition, in the order in which they were handed over.
     """
 
-    def __init__(self, client: Client, *, compression: Compression = Compression.NONE) -> None:
-        self._client = client
-        self.compression = compression
-        self._identity: tuple[ProducerId, ProducerEpoch] | None = None
-        self._sequences: dict[tuple[str, int], int] = {}
-
-    def choose(self, key: bytes | None, partitions: int, otherwise: int) -> int:
-        """The partition for a record: by its key, or `otherwise` when it has none."""
-        return otherwise % partitions if key is None else partition_for_key(key, partitions)
-
-    def send(self, topic: str, partition: int, records: list[Record]) -> list[Placed]:
-        """Append the records, in order, and return where they are. Raises ClientError; what came before stays, and
-        unless the broker refused them they may be stored, too.
-
-        When they are too many for one batch of this topic they go as several.
-        """
-        try:
-            return [self._send_batch(topic, partition, records)]
-        except Rejected as error:
-            if error.code != ErrorCode.MESSAGE_TOO_LARGE or len(records) == 1:
-                raise
-        half = len(records) // 2
-        return self.send(topic, partition, records[:half]) + self.send(topic, partition, records[half:])
-
-    def _send_batch(self, topic: str, partition: int, records: list[Record]) -> Placed:
-        if self._identity is None:
-            self._identity = self._client.retrying(self._introduce)
-        producer_id, epoch = self._identity
-        sequence = self._sequences.get((topic, partition), 0)
-        batch = encode_batch(
-            [record._replace(offset=at) for at, record in enumerate(records)],
-            compression=self.compression,
-            producer_id=producer_id,
-            producer_epoch=epoch,
-            base_sequence=sequence,
+    def __init__(self, router: Router, settings: ProducerSettings) -> None:
+        self.settings = settings
+        self._router = router
+        limits = Limits(
+            batch_size=settings.batch_size,
+            linger=settings.linger,
+            buffer_memory=settings.buffer_memory,
+            max_request_size=settings.max_request_size,
+            delivery_timeout=settings.delivery_timeout,
         )
+        self._accumulator = Accumulator(limits, idempotent=settings.is_idempotent)
+        self._sender = Sender(router, self._accumulator, settings)
+        self._sticky = StickyPartitioner(settings.batch_size, random.randrange)
+        self._waiting_for_room: deque[asyncio.Future[None]] = deque()
+        self._closed = False
+        self._sender.on_progress = self._make_room
+        self._transactions: TransactionNumbering | None = None
+        if settings.transactional_id is not None:
+            self._transactions = TransactionNumbering(router, self._accumulator, self._sender, settings)
+            self._sender.numbering = self._transactions
+        elif settings.is_idempotent:
+            self._sender.numbering = IdempotentNumbering(router)
+
+    async def __aenter__(self) -> Producer:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: HeaderPairs = (),
+        partition: int | None = None,
+        timestamp: int | None = None,
+        timeout: float | None = None,
+    ) -> Placed:
+        """Send a record and wait until it is stored, at most `timeout` seconds (the client's if None).
+
+        Raises KafkaError. After TimedOut the record may be stored all the same.
+        """
+        seconds = self._router.timeout if timeout is None else timeout
         try:
-            offset = self._client.retrying(lambda: self._append(topic, partition, batch))
-        except BaseException as error:
-            is_too_large = isinstance(error, Rejected) and error.code == ErrorCode.MESSAGE_TOO_LARGE
-            if not is_too_large:  # no attempt of what is too large was stored
-                self._end_epoch()
-            raise
-        self._sequences[topic, partition] = sequence + len(records) & SEQUENCE_MASK
-        return Placed(topic, partition, offset, len(records))
+            async with asyncio.timeout(seconds):
+                delivery = await self.enqueue(
+                    topic, value, key=key, headers=headers, partition=partition, timestamp=timestamp
+                )
+                return await delivery
+        except TimeoutError:
+            raise self._late(topic, seconds) from None
 
-    def _end_epoch(self) -> None:
-        """What comes next begins at sequence 0 of the next epoch; what is under way of this one comes too late."""
-        assert self._identity is not None
-        producer_id, epoch = self._identity
-        self._identity = (producer_id, ProducerEpoch(epoch + 1)) if epoch < EPOCH_MAX else None
-        self._sequences.clear()
+    async def enqueue(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: HeaderPairs = (),
+        partition: int | None = None,
+        timestamp: int | None = None,
+    ) -> Delivery:
+        """Hand a record over, and wait only for room. `await` the delivery, or `flush`, to learn the outcome.
 
-    def _introduce(self) -> tuple[ProducerId, ProducerEpoch]:
-        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
-        answer = self._client.ask(request, InitProducerIdResponse)
-        check(answer.error_code, "asking for a producer id")
-        return ProducerId(answer.producer_id), ProducerEpoch(answer.producer_epoch)
+        Raises BufferFull when there is no room within the client's timeout.
+        """
+        if self._closed:
+            raise Closed("the producer is closed")
+        self._sender.check_usable()
+        known = self._router.known.topics.get(topic)
+        count = len(known.partitions) if known is not None else await self._partition_count(topic)
+        accumulator = self._accumulator
+        size = accumulator.size_of(topic, key, value, headers)
+        if not accumulator.has_room(size):
+            await self._wait_for_room(size)
+        if partition is None:
+            if key is None:
+                partition = self._sticky.choose(topic, count, size)
+            else:
+                partition = partition_for_key(key, count)
+        elif not 0 <= partition < count:
+            raise Rejected(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"{topic}[{partition}]",
+                f"it has partitions 0 to {count - 1}",
+            )
+        if self._transactions is not None:
+            self._transactions.core.touch((topic, partition))
+        if timestamp is None:
+            timestamp = time.time_ns() // 1_000_000
+        batch, index, is_news = accumulator.append(
+            (topic, partition), key, value, size=size, headers=headers, timestamp=timestamp, now=time.monotonic()
+        )
+        if is_news:
+            self._sender.look(batch)
+        return Delivery(batch, index, timestamp)
 
-    def _append(self, topic: str, partition: int, batch: bytes) -> int:
-        data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=partition, records=batch)])
-        request = ProduceRequest(acks=ALL_REPLICAS, timeout_ms=int(self._client.timeout * 1000), topic_data=[data])
-        node = self._client.leader(topic, partition)
-        answer = self._client.ask(request, ProduceResponse, node=node)
-        (result,) = answer.responses[0].partition_responses
-        if result.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
-            return -1  # stored by an earlier attempt, too long ago for the broker to say where
-        check(result.error_code, f"{topic}[{partition}]", result.error_message)
-        return result.base_offset
+    async def send_batch(
+        self, topic: str, records: Iterable[Outgoing | bytes], *, timeout: float | None = None
+    ) -> list[Placed | KafkaError]:
+        """Send records and wait; one outcome for each, in their order. Raises nothing for a record that failed."""
+        seconds = self._router.timeout if timeout is None else timeout
+        deliveries: list[Delivery | KafkaError] = []
+        try:
+            async with asyncio.timeout(seconds):
+                for record in records:
+                    deliveries.append(await self._hand_over(topic, record))
+                self._sender.flush_begins()
+                for delivery in deliveries:
+                    await _settled(delivery)
+        except TimeoutError:
+            pass
+        late = self._late(topic, seconds)
+        return [
+            each if isinstance(each, KafkaError) else (each.outcome() if each.done else late) for each in deliveries
+        ]
+
+    def _late(self, topic: str, seconds: float) -> TimedOut:
+        trouble = self._sender.trouble
+        why = f": {trouble}" if trouble is not None else ""
+        return TimedOut(f"topic {topic!r} did not take the record within {seconds:g} s, but may still{why}")
+
+    async def _hand_over(self, topic: str, record: Outgoing | bytes) -> Delivery | KafkaError:
+        one = record if isinstance(record, Outgoing) else Outgoing(record)
+        try:
+            return await self.enqueue(
+                topic, one.value, key=one.key, headers=one.headers, partition=one.partition, timestamp=one.timestamp
+            )
+        except KafkaError as error:
+            return error
+
+    async def flush(self, timeout: float | None = None) -> None:
+        """Wait until every record that was handed over has an outcome. Raises TimedOut; what is left goes on."""
+        seconds = self._router.timeout if timeout is None else timeout
+        try:
+            async with asyncio.timeout(seconds):
+                await self._sender.drained()
+        except TimeoutError:
+            raise TimedOut(f"not all records were taken within {seconds:g} s") from None
+
+    def transaction(self) -> TransactionBlock:
+        """`async with producer.transaction() as tx:` commits at the end of the block, and aborts on an exception."""
+        if self._transactions is None:
+            raise WrongState("a producer with transactions is made with transactional_id=…")
+        return TransactionBlock(self, self._transactions)
+
+    async def begin(self) -> None:
+        """Begin a transaction. Raises ProducerFenced when another producer has this transactional id."""
+        await self._transactional().begin()
+
+    async def commit(self) -> None:
+        """Commit it: all of its records, in all partitions, and its offsets. Raises TransactionFailed, ProducerFenced.
+
+        After TimedOut the outcome is not known; call it again to learn it.
+        """
+        await self._transactional().commit()
+
+    async def abort(self) -> None:
+        """Abort it: readers of committed records see none of it."""
+        await self._transactional().abort()
+
+    async def send_offsets(self, offsets: Mapping[TopicPartition, int], member: GroupMember | str) -> None:
+        """Commit where a group stands, the next offset to read of each partition, as part of the transaction.
+
+        `member` is `Consumer.member` (KIP-447), or only the name of a group that has no members.
+        """
+        who = GroupMember(member) if isinstance(member, str) else member
+        await self._transactional().send_offsets(offsets, who)
+
+    def _transactional(self) -> TransactionNumbering:
+        if self._transactions is None:
+            raise WrongState("a producer with transactions is made with transactional_id=…")
+        return self._transactions
+
+    async def close(self, timeout: float | None = None) -> None:
+        """Send what is buffered, at most for `timeout` seconds, and stop. What has no outcome then fails with Closed.
+
+        Does not raise for records that failed: their deliveries do.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            if self._transactions is not None and self._transactions.core.is_open:
+                await self._transactions.abort()
+            await self.flush(timeout)
+        except KafkaError:
+            pass  # who waits for a delivery is told; an open transaction is aborted by the coordinator
+        finally:
+            self._sender.stop(Closed("the producer was closed before the record was stored; it may be all the same"))
+            await self._router.close()
+
+    async def partitions(self, topic: str) -> list[int]:
+        """The partitions of a topic."""
+        return list(range(await self._partition_count(topic)))
+
+    async def _partition_count(self, topic: str) -> int:
+        await self._router.retrying(lambda: self._router.topic(topic, create=True), also=CREATED_ON_FIRST_USE)
+        return self._router.known.partition_count(topic)
+
+    async def _wait_for_room(self, size: int) -> None:
+        deadline = time.monotonic() + self._router.timeout
+        self._sender.flush_begins()
+        while not self._accumulator.has_room(size) or self._waiting_for_room:
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting_for_room.append(waiter)
+            try:
+                async with asyncio.timeout(deadline - time.monotonic()):
+                    await waiter
+            except TimeoutError:
+                limit = self._accumulator.limits.buffer_memory
+                raise BufferFull(f"{limit} bytes wait to be sent, and no room came free in time") from None
+            finally:
+                if waiter in self._waiting_for_room:
+                    self._waiting_for_room.remove(waiter)
+            if self._accumulator.has_room(size):
+                break
+        self._make_room()
+
+    def _make_room(self) -> None:
+        """Let the first of those go on who wait for room; it calls the next."""
+        if self._waiting_for_room and self._accumulator.has_room(0):
+            waiter = self._waiting_for_room.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+
+
+class TransactionBlock:
+    """One transaction of a producer, as `async with`.
+
+    An exception in the block aborts it, and goes on. So does TransactionFailed, the failure of a record: the records of
+    a block are stored all or not at all.
+    """
+
+    def __init__(self, producer: Producer, numbering: TransactionNumbering) -> None:
+        self._producer = producer
+        self._numbering = numbering
+
+    async def __aenter__(self) -> TransactionBlock:
+        await self._numbering.begin()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        if error is None:
+            try:
+                await self._numbering.commit()
+            except TransactionFailed:
+                await self._numbering.abort()
+                raise
+            return
+        if isinstance(error, KafkaError) and error.fatal:
+            return
+        try:
+            await self._numbering.abort()
+        except KafkaError:
+            # The coordinator aborts it after transaction_timeout, or when the next transaction begins.
+            pass
+
+    async def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: HeaderPairs = (),
+        partition: int | None = None,
+        timestamp: int | None = None,
+    ) -> Delivery:
+        """Hand a record over. That it is stored is seen to at the end of the block."""
+        return await self._producer.enqueue(
+            topic, value, key=key, headers=headers, partition=partition, timestamp=timestamp
+        )
+
+    async def send_offsets(self, offsets: Mapping[TopicPartition, int], member: GroupMember | str) -> None:
+        """See `Producer.send_offsets`."""
+        await self._producer.send_offsets(offsets, member)
+
+
+async def _settled(delivery: Delivery | KafkaError) -> None:
+    if isinstance(delivery, KafkaError) or delivery.done:
+        return
+    try:
+        await delivery
+    except KafkaError:
+        pass

@@ -1,18 +1,16 @@
-"""The blocking client: finds the broker that can answer, asks it, and asks again when that may help.
-
-It is small on purpose: it serves the command line until the real client exists.
-"""
+"""Finds the broker that can answer, asks it, and asks again when that may help."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Sequence
-from types import TracebackType
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 
-from raftlog.client.addresses import Address
 from raftlog.client.connection import Connection, Reply
-from raftlog.client.errors import BrokerUnreachable, Rejected, TimedOut
+from raftlog.client.core.addresses import Address
+from raftlog.client.core.errors import BrokerUnreachable, Closed, KafkaError, Rejected, TimedOut, check
+from raftlog.client.core.metadata import NO_LEADER, ClusterMetadata, Node
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from raftlog.wire.messages.metadata import (
@@ -28,152 +26,226 @@ Result = TypeVar("Result")
 FIRST_BACKOFF_SECONDS = 0.02
 LONGEST_BACKOFF_SECONDS = 1.0
 ANY_BROKER = -1
-GROUP = 0
-"""The type of coordinator."""
+GROUP, TRANSACTION = 0, 1
+"""What a coordinator coordinates (FindCoordinator)."""
 
 
-class Client:
-    """A connection per broker, opened when needed, and what was learned about the cluster.
+class Router:
+    """A connection per broker and lane, opened when needed, and what was learned about the cluster.
 
-    `timeout` (seconds) bounds one call with all its retries. Not for several threads at once.
+    `timeout` (seconds) bounds one call with all its retries. A lane is a connection of its own: requests that the
+    broker keeps waiting on purpose (a fetch, a join) would hold up whatever comes behind them.
     """
 
-    def __init__(self, bootstrap: Sequence[Address], *, client_id: str = "raftlog", timeout: float = 15.0) -> None:
+    def __init__(
+        self,
+        bootstrap: Sequence[Address],
+        *,
+        client_id: str = "raftlog",
+        timeout: float = 15.0,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self.timeout = timeout
+        self.known = ClusterMetadata()
         self._bootstrap = list(bootstrap)
         self._client_id = client_id
-        self._connections: dict[int, Connection] = {}
-        self._brokers: dict[int, Address] = {}
-        self._leaders: dict[tuple[str, int], int] = {}
-        self._coordinators: dict[tuple[int, str], int] = {}
+        self._tls = tls
+        self._connections: dict[tuple[int, str], Connection] = {}
+        self._opening: dict[tuple[int, str], asyncio.Task[Connection]] = {}
+        self._coordinators: dict[tuple[str, int], int] = {}
+        self._first_address = 0
         self._reached = False
+        self._closed = False
 
-    def __enter__(self) -> Client:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
-
-    def close(self) -> None:
+    async def close(self) -> None:
+        self._closed = True
+        opening = list(self._opening.values())
+        for task in opening:
+            task.cancel()
+        await asyncio.gather(*opening, return_exceptions=True)
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
 
-    def ask(self, request: Message, reply: type[Reply], *, node: int = ANY_BROKER, wait: float = 0.0) -> Reply:
-        """One request to one broker, not retried. `wait`: seconds the broker may take on purpose."""
-        try:
-            return self.connection(node).call(request, reply, self.timeout + wait)
-        except BaseException:
-            # Also when a signal interrupts it: a reply left over would be taken for that to the next request.
-            self.disconnect(node)
-            raise
+    async def ask(
+        self,
+        request: Message,
+        reply: type[Reply],
+        *,
+        node: int = ANY_BROKER,
+        lane: str = "",
+        timeout: float | None = None,
+    ) -> Reply:
+        """One request to one broker, not retried; `timeout` seconds in place of the router's."""
+        seconds = self.timeout if timeout is None else timeout
+        connection = await self.connection(node, lane=lane)
+        return await connection.request(request, reply, seconds)
 
-    def ask_coordinator(self, group: str, request: Message, reply: type[Reply], *, wait: float = 0.0) -> Reply:
-        """One request to the coordinator of a consumer group, not retried."""
-        return self.ask(request, reply, node=self.coordinator(group), wait=wait)
+    async def ask_coordinator(
+        self,
+        key: str,
+        request: Message,
+        reply: type[Reply],
+        *,
+        kind: int = GROUP,
+        lane: str = "",
+        timeout: float | None = None,
+    ) -> Reply:
+        """One request to the coordinator of a consumer group or a transactional id, not retried."""
+        node = await self.coordinator(key, kind)
+        return await self.ask(request, reply, node=node, lane=lane, timeout=timeout)
 
-    def retrying(self, attempt: Callable[[], Result], *, also: Iterable[ErrorCode] = ()) -> Result:
+    async def retrying(
+        self,
+        attempt: Callable[[], Awaitable[Result]],
+        *,
+        also: Iterable[ErrorCode] = (),
+        timeout: float | None = None,
+    ) -> Result:
         """Call `attempt` until it succeeds, fails for good, or `timeout` seconds have passed.
 
         Worth another try are lost connections to a cluster that was reached before, retriable error codes and the
         codes in `also`. What was learned about the cluster is forgotten first, for it may be the cause.
         UNKNOWN_TOPIC_OR_PARTITION is retriable by Kafka's book, but people mistype: it is only retried when in `also`.
         """
-        deadline = time.monotonic() + self.timeout
+        seconds = self.timeout if timeout is None else timeout
+        failures: list[KafkaError] = []
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._try_on(attempt, set(also), failures)
+        except TimeoutError:
+            if failures:
+                raise failures[-1] from None
+            raise TimedOut(f"the brokers did not answer within {seconds:g} s") from None
+
+    async def _try_on(
+        self, attempt: Callable[[], Awaitable[Result]], wanted: set[ErrorCode], failures: list[KafkaError]
+    ) -> Result:
         backoff = FIRST_BACKOFF_SECONDS
-        wanted = set(also)
         while True:
             try:
-                return attempt()
-            except (BrokerUnreachable, TimedOut):
-                if not self._reached or time.monotonic() + backoff >= deadline:
+                return await attempt()
+            except KafkaError as error:
+                if not self._worth_another_try(error, wanted):
                     raise
-            except Rejected as error:
-                hopeless = not error.code.retriable or error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                if (hopeless and error.code not in wanted) or time.monotonic() + backoff >= deadline:
-                    raise
-            self._leaders.clear()
-            self._coordinators.clear()
-            time.sleep(backoff)
+                failures[:] = [error]
+            self.forget()
+            await asyncio.sleep(backoff)
             backoff = min(backoff * 2, LONGEST_BACKOFF_SECONDS)
 
-    def metadata(self, topics: Sequence[str] | None = None, *, create: bool = False) -> MetadataResponse:
+    def forget(self) -> None:
+        """Ask anew who coordinates what and who leads."""
+        self._coordinators.clear()
+        self.known.topics = {
+            name: topic._replace(
+                partitions={index: each._replace(leader=NO_LEADER) for index, each in topic.partitions.items()}
+            )
+            for name, topic in self.known.topics.items()
+        }
+
+    def forget_coordinator(self, key: str, kind: int = GROUP) -> None:
+        self._coordinators.pop((key, kind), None)
+
+    def _worth_another_try(self, error: KafkaError, wanted: set[ErrorCode]) -> bool:
+        if isinstance(error, Closed) and not self._closed:
+            return True
+        if isinstance(error, BrokerUnreachable | TimedOut):
+            return self._reached
+        if not isinstance(error, Rejected):
+            return False
+        return error.code in wanted or (error.retriable and error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    async def metadata(self, topics: Sequence[str] | None = None, *, create: bool = False) -> MetadataResponse:
         """What any broker knows about `topics` (None: all). `create` lets the broker create missing ones."""
         wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=create)
-        answer = self.ask(request, MetadataResponse)
-        self._brokers = {broker.node_id: Address(broker.host, broker.port) for broker in answer.brokers}
-        for topic in answer.topics:
-            for partition in topic.partitions:
-                self._leaders[topic.name or "", partition.partition_index] = partition.leader_id
+        answer = await self.ask(request, MetadataResponse)
+        check(answer.error_code, "metadata")
+        self.known.update(answer)
         return answer
 
-    def topic(self, name: str, *, create: bool = False) -> MetadataResponseTopic:
+    async def topic(self, name: str, *, create: bool = False) -> MetadataResponseTopic:
         """One topic's metadata. Raises Rejected, for example with UNKNOWN_TOPIC_OR_PARTITION."""
-        (topic,) = self.metadata([name], create=create).topics
+        (topic,) = (await self.metadata([name], create=create)).topics
         check(topic.error_code, f"topic {name!r}")
         return topic
 
-    def leader(self, topic: str, partition: int) -> int:
+    async def leader(self, topic: str, partition: int) -> int:
         """The node id of a partition's leader. Raises Rejected when the partition is unknown or has none."""
-        if (topic, partition) not in self._leaders:
-            self.topic(topic)
-        leader = self._leaders.get((topic, partition))
-        if leader is None:
+        if self.known.leader((topic, partition)) == NO_LEADER:
+            await self.topic(topic)
+        if partition not in self.known.topics[topic].partitions:
             raise Rejected(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}[{partition}]", "there is no such partition")
-        if leader < 0:
-            del self._leaders[topic, partition]
+        leader = self.known.leader((topic, partition))
+        if leader == NO_LEADER:
             raise Rejected(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}[{partition}]")
         return leader
 
-    def coordinator(self, key: str, key_type: int = GROUP) -> int:
-        """The node id of the broker that looks after a consumer group, or a transactional id."""
-        if (key_type, key) not in self._coordinators:
-            answer = self.ask(FindCoordinatorRequest(key=key, key_type=key_type), FindCoordinatorResponse)
-            check(answer.error_code, f"group {key!r}" if key_type == GROUP else repr(key), answer.error_message)
-            self._brokers[answer.node_id] = Address(answer.host, answer.port)
-            self._coordinators[key_type, key] = answer.node_id
-        return self._coordinators[key_type, key]
+    async def coordinator(self, key: str, kind: int = GROUP) -> int:
+        """The node id of the broker that looks after a consumer group or a transactional id."""
+        if (key, kind) not in self._coordinators:
+            answer = await self.ask(FindCoordinatorRequest(key=key, key_type=kind), FindCoordinatorResponse)
+            subject = f"{'group' if kind == GROUP else 'transactional id'} {key!r}"
+            check(answer.error_code, subject, answer.error_message)
+            node = Node(answer.node_id, Address(answer.host, answer.port))
+            self.known.nodes.setdefault(answer.node_id, node)
+            self._coordinators[key, kind] = answer.node_id
+        return self._coordinators[key, kind]
 
-    def connection(self, node: int = ANY_BROKER) -> Connection:
+    async def connection(self, node: int = ANY_BROKER, *, lane: str = "") -> Connection:
         """The connection to a broker, or to any. Raises BrokerUnreachable, or Rejected for an unknown one."""
-        if node in self._connections:
-            return self._connections[node]
-        if node == ANY_BROKER:
-            return self._any_connection()
-        if node not in self._brokers:
-            self.metadata([])
-        if node not in self._brokers:
-            known = ", ".join(str(each) for each in sorted(self._brokers))
-            raise Rejected(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {node}", f"the cluster only has broker {known}")
-        connection = Connection(self._brokers[node], self._client_id, self.timeout)
-        self._connections[node] = connection
-        return connection
+        if self._closed:
+            raise Closed("the client is closed")
+        found = self._connections.get((node, lane))
+        if found is not None and found.is_open:
+            return found
+        task = self._opening.get((node, lane))
+        if task is None:
+            task = asyncio.get_running_loop().create_task(self._open(node, lane))
+            self._opening[node, lane] = task
+            task.add_done_callback(lambda done: self._opened((node, lane), done))
+        # Several may wait for it: one who is cancelled takes nobody's connection away.
+        return await asyncio.shield(task)
 
-    def disconnect(self, node: int) -> None:
+    def disconnect(self, node: int, *, lane: str = "") -> None:
         """Drop the connection to a broker; the next request makes a new one."""
-        connection = self._connections.pop(node, None)
+        connection = self._connections.pop((node, lane), None)
         if connection is not None:
             connection.close()
 
-    def _any_connection(self) -> Connection:
+    def _opened(self, key: tuple[int, str], task: asyncio.Task[Connection]) -> None:
+        self._opening.pop(key, None)
+        if task.cancelled() or task.exception() is not None:
+            return
+        if self._closed:
+            task.result().close()
+        else:
+            self._connections[key] = task.result()
+
+    async def _open(self, node: int, lane: str) -> Connection:
+        if node == ANY_BROKER:
+            return await self._open_any()
+        if node not in self.known.nodes:
+            await self.metadata([])
+        if node not in self.known.nodes:
+            known = ", ".join(str(each) for each in sorted(self.known.nodes))
+            raise Rejected(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {node}", f"the cluster only has broker {known}")
+        address = self.known.nodes[node].address
+        return await Connection.open(address, self._client_id, self.timeout, tls=self._tls)
+
+    async def _open_any(self) -> Connection:
         reasons: list[str] = []
-        addresses = list(dict.fromkeys([*self._bootstrap, *self._brokers.values()]))
+        addresses = list(dict.fromkeys([*self._bootstrap, *(each.address for each in self.known.nodes.values())]))
         # One that stands still takes connections and answers nothing: the others have to get their turn.
         patience = self.timeout / len(addresses) if len(addresses) > 1 else self.timeout
-        for address in addresses:
+        first = self._first_address % len(addresses)
+        for address in addresses[first:] + addresses[:first]:
+            self._first_address += 1
             try:
-                connection = Connection(address, self._client_id, patience)
+                connection = await Connection.open(address, self._client_id, patience, tls=self._tls)
             except (BrokerUnreachable, TimedOut) as error:
                 reasons.append(error.reason if isinstance(error, BrokerUnreachable) else str(error))
                 continue
             self._reached = True
-            self._connections[ANY_BROKER] = connection
             return connection
         raise BrokerUnreachable([str(each) for each in addresses], ", ".join(dict.fromkeys(reasons)))
-
-
-def check(code: int, subject: str, detail: str | None = None) -> None:
-    """Raise Rejected for any error code but NONE."""
-    if code != ErrorCode.NONE:
-        raise Rejected(ErrorCode.of(code), subject, detail)

@@ -1,217 +1,276 @@
-"""Transactions seen from outside: which there are, how far they are, which ones nobody will end, and how to end them.
-
-Every function raises ClientError; Rejected carries the broker's error code and message.
-"""
+"""Transactions on the wire: asks the coordinator what the transaction's state machine wants to know from it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
+from typing import Any, NamedTuple, TypeVar
 
-from raftlog.client.errors import Rejected
-from raftlog.client.router import Client, check
+from raftlog.client.core.accumulator import Accumulator
+from raftlog.client.core.errors import KafkaError, Rejected, TimedOut, check
+from raftlog.client.core.metadata import TopicPartition
+from raftlog.client.core.producer_batch import ProducerIdentity
+from raftlog.client.core.settings import ProducerSettings
+from raftlog.client.core.transaction import State, Step, Transaction
+from raftlog.client.router import GROUP, TRANSACTION, Router
+from raftlog.client.sender import Sender
+from raftlog.wire.apis import ApiKey
 from raftlog.wire.errors import ErrorCode
-from raftlog.wire.messages.describe_producers import (
-    DescribeProducersRequest,
-    DescribeProducersResponse,
-    ProducerState,
-    TopicRequest,
+from raftlog.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from raftlog.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
 )
-from raftlog.wire.messages.describe_transactions import (
-    DescribeTransactionsRequest,
-    DescribeTransactionsResponse,
-    TransactionState,
-)
+from raftlog.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from raftlog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from raftlog.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
-from raftlog.wire.messages.write_txn_markers import (
-    WritableTxnMarker,
-    WritableTxnMarkerTopic,
-    WriteTxnMarkersRequest,
-    WriteTxnMarkersResponse,
+from raftlog.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
 )
 
-TRANSACTION = 1
-"""The type of coordinator."""
-
-ONGOING = "Ongoing"
-NO_TIME = -1
-TopicPartition = tuple[str, int]
-
-
-class ListedTransaction(NamedTuple):
-    """A transactional id, and the broker that coordinates it."""
-
-    transactional_id: str
-    state: str
-    producer_id: int
-    coordinator: int
+T = TypeVar("T")
+LANE = "transaction"
+FEATURE = "transaction.version"
+# The newest versions of each API with which a client does not say that it speaks transactions version 2.
+PRODUCE_V1, END_TXN_V1, OFFSET_COMMIT_V1 = 11, 4, 4
+AGAIN = frozenset({ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
 
 
-class OpenTransaction(NamedTuple):
-    """A transaction as a partition sees it: it has written from `start_offset` on, and no marker has come."""
+class GroupMember(NamedTuple):
+    """Who commits offsets in a transaction (KIP-447): the coordinator refuses a member that was replaced."""
 
-    topic: str
-    partition: int
-    producer_id: int
-    producer_epoch: int
-    coordinator_epoch: int
-    start_offset: int
-    last_timestamp_ms: int
+    group: str
+    generation: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None
 
 
-def list_transactions(
-    client: Client,
-    *,
-    states: Sequence[str] = (),
-    producer_ids: Iterable[int] = (),
-    longer_than_ms: int = -1,
-    pattern: str | None = None,
-) -> list[ListedTransaction]:
-    """Transactional ids of all brokers, by id, that pass all filters. Raises Rejected for a state that there is not."""
-    request = ListTransactionsRequest(
-        state_filters=list(states),
-        producer_id_filters=list(producer_ids),
-        duration_filter=longer_than_ms,
-        transactional_id_pattern=pattern,
-    )
+class TransactionNumbering:
+    """The producer's side of its transactions, and `Sender`'s Numbering."""
 
-    def attempt() -> list[ListedTransaction]:
-        found = []
-        for broker in client.metadata([]).brokers:
-            answer = client.ask(request, ListTransactionsResponse, node=broker.node_id)
-            check(answer.error_code, f"transactions of broker {broker.node_id}")
-            if answer.unknown_state_filters:
-                unknown = ", ".join(answer.unknown_state_filters)
-                raise Rejected(ErrorCode.INVALID_REQUEST, f"state {unknown}", "there is no such state")
-            found += [
-                ListedTransaction(each.transactional_id, each.transaction_state, each.producer_id, broker.node_id)
-                for each in answer.transaction_states
-            ]
-        return sorted(found)
+    def __init__(self, router: Router, accumulator: Accumulator, sender: Sender, settings: ProducerSettings) -> None:
+        assert settings.transactional_id is not None
+        self.transactional_id: str | None = settings.transactional_id
+        self.core = Transaction(settings.transactional_id)
+        self._id = settings.transactional_id
+        self._router = router
+        self._accumulator = accumulator
+        self._sender = sender
+        self._settings = settings
+        accumulator.transactional = True
 
-    return client.retrying(attempt)
+    # What the sender asks.
 
+    @property
+    def identity(self) -> ProducerIdentity | None:
+        return self.core.identity
 
-def describe_transaction(client: Client, transactional_id: str) -> tuple[TransactionState, int]:
-    """The state of an id and its coordinator. Raises Rejected with TRANSACTIONAL_ID_NOT_FOUND."""
+    @property
+    def held(self) -> Collection[TopicPartition]:
+        return self.core.to_add
 
-    def attempt() -> tuple[TransactionState, int]:
-        coordinator = client.coordinator(transactional_id, TRANSACTION)
-        request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
-        (found,) = client.ask(request, DescribeTransactionsResponse, node=coordinator).transaction_states
-        check(found.error_code, f"transactional id {transactional_id!r}")
-        return found, coordinator
+    @property
+    def produce_version_max(self) -> int | None:
+        return PRODUCE_V1 if self.core.version < 2 else None
 
-    return client.retrying(attempt)
+    def check_usable(self) -> None:
+        self.core.check_can_send()
 
+    def prepare(self) -> Coroutine[Any, Any, None] | None:
+        return self._add_partitions() if self.core.to_add and self.core.state is State.OPEN else None
 
-def open_transactions(client: Client, topics: Sequence[str] | None = None) -> list[OpenTransaction]:
-    """The transactions that have written to partitions of these topics (None: of all) and have not ended there."""
+    def lost(self, partition: TopicPartition, failure: KafkaError, gap: bool) -> None:
+        broken = self.core.failed(failure, Step.PRODUCE, gap=gap)
+        self._accumulator.fail_unsent(broken)
 
-    def attempt() -> list[OpenTransaction]:
-        led: dict[int, dict[str, list[int]]] = {}
-        for topic in client.metadata(topics).topics:
-            check(topic.error_code, f"topic {topic.name!r}")
-            for partition in topic.partitions:
-                by_topic = led.setdefault(partition.leader_id, {})
-                by_topic.setdefault(topic.name or "", []).append(partition.partition_index)
-        led.pop(-1, None)
-        found = []
-        for leader, asked in sorted(led.items()):
-            found += _open_at(client, leader, asked)
-        return sorted(found)
+    # What the user asks.
 
-    return client.retrying(attempt)
+    async def initialize(self) -> None:
+        """Get an id and an epoch; whatever an earlier producer with this transactional id left open is aborted."""
+        if self.core.state is not State.NEW:
+            self.core.check_usable()
+            return
+        identity = self.core.identity or ProducerIdentity(-1, -1)
+        request = InitProducerIdRequest(
+            transactional_id=self._id,
+            transaction_timeout_ms=int(self._settings.transaction_timeout * 1000),
+            producer_id=identity.producer_id,
+            producer_epoch=identity.epoch,
+        )
 
+        async def attempt() -> InitProducerIdResponse:
+            answer = await self._ask(request, InitProducerIdResponse)
+            check(answer.error_code, f"transactional id {self._id!r}")
+            return answer
 
-def _open_at(client: Client, leader: int, partitions: dict[str, list[int]]) -> list[OpenTransaction]:
-    request = DescribeProducersRequest(
-        topics=[TopicRequest(name=name, partition_indexes=indexes) for name, indexes in partitions.items()]
-    )
-    found = []
-    for topic in client.ask(request, DescribeProducersResponse, node=leader).topics:
-        for partition in topic.partitions:
-            check(partition.error_code, f"{topic.name}[{partition.partition_index}]", partition.error_message)
-            found += [
-                _opened(topic.name, partition.partition_index, producer)
-                for producer in partition.active_producers
-                if producer.current_txn_start_offset >= 0
-            ]
-    return found
+        answer = await self._retrying(attempt, Step.INITIALIZE)
+        given = ProducerIdentity(answer.producer_id, answer.producer_epoch)
+        self.core.initialized(given, await self._version())
+        self._accumulator.reset()
 
+    async def begin(self) -> None:
+        await self.initialize()
+        self.core.begin()
 
-def _opened(topic: str, partition: int, producer: ProducerState) -> OpenTransaction:
-    return OpenTransaction(
-        topic,
-        partition,
-        producer.producer_id,
-        producer.producer_epoch,
-        producer.coordinator_epoch,
-        producer.current_txn_start_offset,
-        producer.last_timestamp,
-    )
+    async def commit(self) -> None:
+        """Raises TransactionFailed when it has to be aborted, TimedOut when the outcome is not known yet.
 
+        After TimedOut, `commit` may be called again to learn it.
+        """
+        if self.core.state is not State.COMMITTING:
+            self.core.check_can_send()
+            await self._bounded(self._sender.drained())
+            tell = self.core.end(committed=True)
+        else:
+            tell = self.core.is_begun
+        await self._finish(committed=True, tell=tell)
 
-def hanging_transactions(
-    client: Client, topics: Sequence[str] | None, *, now_ms: int, longer_than_ms: int
-) -> list[OpenTransaction]:
-    """Open transactions that nobody will end: no coordinator has them among the partitions of a transaction of that
-    producer. `longer_than_ms` is the longest that a transaction may take: younger ones may not be known yet.
-    """
-    old = [each for each in open_transactions(client, topics) if now_ms - each.last_timestamp_ms > longer_than_ms]
-    if not old:
-        return []
-    producer_ids = sorted({each.producer_id for each in old})
-    known: set[tuple[int, TopicPartition]] = set()
-    for listed in list_transactions(client, producer_ids=producer_ids):
-        described, _ = describe_transaction(client, listed.transactional_id)
-        known |= {(described.producer_id, (topic.topic, p)) for topic in described.topics for p in topic.partitions}
-    return [each for each in old if (each.producer_id, (each.topic, each.partition)) not in known]
+    async def abort(self) -> None:
+        """What was not sent yet fails; what was sent is never seen by a reader of committed records."""
+        if self.core.state is not State.ABORTING:
+            self.core.check_usable()
+            self._accumulator.fail_unsent(self.core.failure or KafkaError("the transaction was aborted"))
+            await self._bounded(self._sender.drained())
+            tell = self.core.end(committed=False)
+        else:
+            tell = self.core.is_begun
+        await self._finish(committed=False, tell=tell)
 
+    async def send_offsets(self, offsets: Mapping[TopicPartition, int], member: GroupMember) -> None:
+        """Commit where a group stands as part of the transaction."""
+        self.core.check_can_send()
+        group = member.group
+        if self.core.version < 2 and not self.core.has_group(group):
+            await self._retrying(lambda: self._add_group(group), Step.COORDINATE)
+        self.core.group_added(group)
+        await self._retrying(lambda: self._commit_offsets(offsets, member), Step.COORDINATE)
 
-def abort_transaction(client: Client, transactional_id: str) -> bool:
-    """Abort an id's transaction, and fence its producer; False if there is none. As Kafka's fenceProducers does it.
+    async def _finish(self, *, committed: bool, tell: bool) -> None:
+        given: ProducerIdentity | None = None
+        if tell:
+            answer = await self._retrying(lambda: self._end(committed), Step.COORDINATE)
+            if self.core.version >= 2 and answer.producer_id >= 0:
+                given = ProducerIdentity(answer.producer_id, answer.producer_epoch)
+        before = self.core.identity
+        needs_epoch = self.core.ended(given)
+        if needs_epoch:
+            await self.initialize()
+        elif self.core.identity != before:
+            self._accumulator.reset()
 
-    Raises Rejected with TRANSACTIONAL_ID_NOT_FOUND.
-    """
-    described, _ = describe_transaction(client, transactional_id)
-    if described.transaction_state != ONGOING:
-        return False
-    request = InitProducerIdRequest(
-        transactional_id=transactional_id, transaction_timeout_ms=described.transaction_timeout_ms
-    )
+    async def _end(self, committed: bool) -> EndTxnResponse:
+        assert self.core.identity is not None
+        request = EndTxnRequest(
+            transactional_id=self._id,
+            producer_id=self.core.identity.producer_id,
+            producer_epoch=self.core.identity.epoch,
+            committed=committed,
+        )
+        answer = await self._ask(request, EndTxnResponse, highest=END_TXN_V1 if self.core.version < 2 else None)
+        check(answer.error_code, f"transactional id {self._id!r}")
+        return answer
 
-    def attempt() -> None:
-        coordinator = client.coordinator(transactional_id, TRANSACTION)
-        answer = client.ask(request, InitProducerIdResponse, node=coordinator)
-        check(answer.error_code, f"transactional id {transactional_id!r}")
+    async def _add_partitions(self) -> None:
+        wanted = set(self.core.to_add)
+        topics: dict[str, list[int]] = {}
+        for topic, index in sorted(wanted):
+            topics.setdefault(topic, []).append(index)
+        assert self.core.identity is not None
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self._id,
+            v3_and_below_producer_id=self.core.identity.producer_id,
+            v3_and_below_producer_epoch=self.core.identity.epoch,
+            v3_and_below_topics=[AddPartitionsToTxnTopic(name=name, partitions=each) for name, each in topics.items()],
+        )
+        self.core.maybe_added(wanted)
 
-    # It is being aborted until this id can be given to somebody else.
-    client.retrying(attempt, also=[ErrorCode.CONCURRENT_TRANSACTIONS])
-    return True
+        async def attempt() -> None:
+            answer = await self._ask(request, AddPartitionsToTxnResponse)
+            for topic in answer.results_by_topic_v3_and_below:
+                for each in topic.results_by_partition:
+                    if each.partition_error_code != ErrorCode.OPERATION_NOT_ATTEMPTED:
+                        check(each.partition_error_code, f"{topic.name}[{each.partition_index}]")
 
+        try:
+            await self._retrying(attempt, Step.COORDINATE)
+        except KafkaError as error:
+            self.core.to_add -= wanted
+            self._accumulator.fail_unsent(self.core.failed(error, Step.COORDINATE))
+            raise
+        self.core.added(wanted)
 
-def abort_in_partition(client: Client, transaction: OpenTransaction) -> None:
-    """Write the marker of an abort into one partition, whatever a coordinator thinks of it."""
-    subject = f"{transaction.topic}[{transaction.partition}]"
-    request = WriteTxnMarkersRequest(
-        markers=[
-            WritableTxnMarker(
-                producer_id=transaction.producer_id,
-                producer_epoch=transaction.producer_epoch,
-                transaction_result=False,
-                topics=[WritableTxnMarkerTopic(name=transaction.topic, partition_indexes=[transaction.partition])],
-                coordinator_epoch=max(transaction.coordinator_epoch, 0),
-            )
-        ]
-    )
+    async def _add_group(self, group: str) -> None:
+        assert self.core.identity is not None
+        request = AddOffsetsToTxnRequest(
+            transactional_id=self._id,
+            producer_id=self.core.identity.producer_id,
+            producer_epoch=self.core.identity.epoch,
+            group_id=group,
+        )
+        self.core.group_added(group)
+        answer = await self._ask(request, AddOffsetsToTxnResponse)
+        check(answer.error_code, f"group {group!r}")
 
-    def attempt() -> None:
-        leader = client.leader(transaction.topic, transaction.partition)
-        (marker,) = client.ask(request, WriteTxnMarkersResponse, node=leader).markers
-        for topic in marker.topics:
-            for partition in topic.partitions:
-                check(partition.error_code, subject)
+    async def _commit_offsets(self, offsets: Mapping[TopicPartition, int], member: GroupMember) -> None:
+        assert self.core.identity is not None
+        topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
+        for (topic, index), offset in offsets.items():
+            one = TxnOffsetCommitRequestPartition(partition_index=index, committed_offset=offset, committed_metadata="")
+            topics.setdefault(topic, []).append(one)
+        request = TxnOffsetCommitRequest(
+            transactional_id=self._id,
+            group_id=member.group,
+            producer_id=self.core.identity.producer_id,
+            producer_epoch=self.core.identity.epoch,
+            generation_id=member.generation,
+            member_id=member.member_id,
+            group_instance_id=member.group_instance_id,
+            topics=[TxnOffsetCommitRequestTopic(name=name, partitions=each) for name, each in topics.items()],
+        )
+        node = await self._router.coordinator(member.group, GROUP)
+        connection = await self._router.connection(node, lane=LANE)
+        highest = OFFSET_COMMIT_V1 if self.core.version < 2 else None
+        answer = await connection.request(
+            request, TxnOffsetCommitResponse, self._settings.request_timeout, highest=highest
+        )
+        for answered in answer.topics:
+            for each in answered.partitions:
+                check(each.error_code, f"group {member.group!r}, {answered.name}[{each.partition_index}]")
 
-    client.retrying(attempt)
+    async def _ask(self, request: Any, reply: type[T], *, highest: int | None = None) -> T:
+        node = await self._router.coordinator(self._id, TRANSACTION)
+        connection = await self._router.connection(node, lane=LANE)
+        answer: T = await connection.request(
+            request,
+            reply,  # type: ignore[type-var]
+            self._settings.request_timeout,
+            highest=highest,
+        )
+        return answer
+
+    async def _version(self) -> int:
+        """The version of transactions that cluster and client have in common."""
+        node = await self._router.coordinator(self._id, TRANSACTION)
+        connection = await self._router.connection(node, lane=LANE)
+        can = connection.serves(ApiKey.END_TXN, END_TXN_V1 + 1) and connection.serves(ApiKey.PRODUCE, PRODUCE_V1 + 1)
+        return 2 if can and connection.features.get(FEATURE, 0) >= 2 else 1
+
+    async def _retrying(self, attempt: Callable[[], Awaitable[T]], step: Step) -> T:
+        """What cannot be mended by trying again becomes the transaction's failure."""
+        try:
+            return await self._router.retrying(attempt, also=AGAIN)
+        except Rejected as error:
+            if error.retriable or error.code in AGAIN:
+                raise
+            raise self.core.failed(error, step) from error
+
+    async def _bounded(self, work: Awaitable[None]) -> None:
+        seconds = self._router.timeout
+        try:
+            async with asyncio.timeout(seconds):
+                await work
+        except TimeoutError:
+            raise TimedOut(f"the records of the transaction were not taken within {seconds:g} s") from None

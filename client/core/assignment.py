@@ -1,14 +1,15 @@
-"""Dividing partitions among the members of a group: the range assignor, and assignments as plain values."""
+"""Subscriptions and assignments of a classic group as plain values and bytes, and the range assignor."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from raftlog.wire.internal import encode_internal
 from raftlog.wire.internal.consumer_protocol import (
     AssignmentTopicPartition,
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
+    SubscriptionTopicPartition,
     decode_assignment,
 )
 from raftlog.wire.schema import Bytes
@@ -17,11 +18,27 @@ Assignment = dict[str, list[int]]
 """Topic to partitions."""
 
 VERSION = 0
-"""Of what is written: later ones tell the assignor what a member owned before, which the range assignor ignores."""
+"""Of assignments: later ones differ in nothing."""
+SUBSCRIPTION_VERSION = 3
+"""Of subscriptions: with what a member owns, since when (KIP-429, KIP-792), and its rack (KIP-881)."""
 
 
-def write_subscription(topics: Sequence[str]) -> bytes:
-    return encode_internal(ConsumerProtocolSubscription(topics=list(topics)), VERSION)
+def write_subscription(
+    topics: Sequence[str],
+    owned: Iterable[tuple[str, int]] = (),
+    generation: int = -1,
+    rack: str | None = None,
+) -> bytes:
+    shares: Assignment = {}
+    for topic, index in sorted(owned):
+        shares.setdefault(topic, []).append(index)
+    subscription = ConsumerProtocolSubscription(
+        topics=sorted(topics),
+        owned_partitions=[SubscriptionTopicPartition(topic=name, partitions=each) for name, each in shares.items()],
+        generation_id=generation,
+        rack_id=rack,
+    )
+    return encode_internal(subscription, SUBSCRIPTION_VERSION)
 
 
 def write_assignment(assignment: Assignment) -> bytes:

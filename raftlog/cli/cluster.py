@@ -8,8 +8,7 @@ from typing import Any
 from raftlog.cli.arguments import Parser, Verbs, add_connection, add_json, not_negative
 from raftlog.cli.connected import connected
 from raftlog.cli.output import plural, print_json, table
-from raftlog.client import cluster
-from raftlog.client.router import Client
+from raftlog.client.sync import SyncClient
 from raftlog.wire.messages.describe_cluster import DescribeClusterBroker
 from raftlog.wire.messages.metadata import MetadataResponse
 
@@ -47,11 +46,11 @@ def status(arguments: list[str]) -> int:
     return 0
 
 
-def describe(client: Client) -> dict[str, Any]:
+def describe(client: SyncClient) -> dict[str, Any]:
     """All that `status` says, as one document."""
-    brokers = cluster.describe_cluster(client)
-    quorum = cluster.describe_quorum(client)
-    metadata = client.retrying(client.metadata)
+    brokers = client.admin.describe_cluster()
+    quorum = client.admin.describe_quorum()
+    metadata = client.admin.metadata()
     members = {member.node_id: member for member in quorum.members}
     led, held, in_sync = counts(metadata)
 
@@ -166,7 +165,7 @@ def unregister(arguments: list[str]) -> int:
     parser.add_argument("broker", type=not_negative, metavar="ID", help="its number")
     options = parser.parse(arguments)
     with connected(options) as client:
-        cluster.unregister(client, options.broker)
+        client.admin.unregister(options.broker)
     if options.json:
         print_json({"unregistered": options.broker})
     else:

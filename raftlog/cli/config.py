@@ -8,8 +8,8 @@ from raftlog.cli.arguments import Parser, Verbs, add_connection, add_json, key_v
 from raftlog.cli.connected import connected, find_topic
 from raftlog.cli.failure import CommandFailed, UsageError, nearest
 from raftlog.cli.output import notice, print_json, table
-from raftlog.client import admin
-from raftlog.client.router import Client
+from raftlog.client.sync import SyncClient
+from raftlog.client.topics import ConfigSource, ResourceType
 from raftlog.wire.errors import ErrorCode
 
 VERBS = Verbs("config", "Settings of topics, groups and brokers.")
@@ -34,19 +34,19 @@ def verb_parser(verb: str, description: str, epilog: str) -> Parser:
     return parser
 
 
-def resource(client: Client, options: argparse.Namespace) -> tuple[admin.ResourceType, str]:
+def resource(client: SyncClient, options: argparse.Namespace) -> tuple[ResourceType, str]:
     if options.topic is not None:
         find_topic(client, options.topic)
-        return admin.ResourceType.TOPIC, options.topic
+        return ResourceType.TOPIC, options.topic
     if options.group is not None:
-        return admin.ResourceType.GROUP, options.group
+        return ResourceType.GROUP, options.group
     if options.broker == "default":
-        return admin.ResourceType.BROKER, ""
+        return ResourceType.BROKER, ""
     if not options.broker.isdecimal():
         raise UsageError(
             f"--broker {options.broker!r} is not a broker's number", "write --broker 1 or --broker default"
         )
-    return admin.ResourceType.BROKER, options.broker
+    return ResourceType.BROKER, options.broker
 
 
 def list_(arguments: list[str]) -> int:
@@ -55,7 +55,7 @@ def list_(arguments: list[str]) -> int:
     parser.add_argument("--docs", action="store_true", help="say what each is for")
     options = parser.parse(arguments)
     with connected(options) as client:
-        (result,) = admin.describe_configs(client, *one(resource(client, options)))
+        (result,) = client.admin.describe_configs(*one(resource(client, options)))
     shown = [
         {
             "name": each.name,
@@ -65,7 +65,7 @@ def list_(arguments: list[str]) -> int:
             "documentation": each.documentation,
         }
         for each in sorted(result.configs, key=lambda each: each.name)
-        if options.all or each.config_source != admin.ConfigSource.DEFAULT
+        if options.all or each.config_source != ConfigSource.DEFAULT
     ]
     if options.json:
         print_json({"configs": shown})
@@ -83,24 +83,24 @@ def list_(arguments: list[str]) -> int:
     return 0
 
 
-def one(kind_and_name: tuple[admin.ResourceType, str]) -> tuple[admin.ResourceType, list[str]]:
+def one(kind_and_name: tuple[ResourceType, str]) -> tuple[ResourceType, list[str]]:
     return kind_and_name[0], [kind_and_name[1]]
 
 
 def source_name(number: int) -> str:
     try:
-        return admin.ConfigSource(number).name.lower().replace("_", " ")
+        return ConfigSource(number).name.lower().replace("_", " ")
     except ValueError:
         return f"source {number}"
 
 
-def refuse_unknown(client: Client, kind: admin.ResourceType, name: str, keys: list[str]) -> None:
+def refuse_unknown(client: SyncClient, kind: ResourceType, name: str, keys: list[str]) -> None:
     """Brokers, Kafka's too, take back the value of a setting that does not exist without a word; it was a slip."""
     if not keys:
         return
     # All brokers together tell what was set on them, and any of them what can be.
-    asked = name or str(client.metadata().brokers[0].node_id)
-    (result,) = admin.describe_configs(client, kind, [asked])
+    asked = name or str(client.admin.metadata().brokers[0].node_id)
+    (result,) = client.admin.describe_configs(kind, [asked])
     known = [each.name for each in result.configs]
     for key in keys:
         if key not in known:
@@ -124,7 +124,7 @@ def change(verb: str, arguments: list[str]) -> int:
     with connected(options) as client:
         kind, name = resource(client, options)
         refuse_unknown(client, kind, name, [key for key, value in changes.items() if value is None])
-        admin.alter_configs(client, kind, name, changes, validate_only=options.dry_run)
+        client.admin.alter_configs(kind, name, changes, validate_only=options.dry_run)
     if options.json:
         print_json({"changed": changes, "dry_run": options.dry_run})
         return 0

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from raftlog.cli.failure import CommandFailed, UsageError, nearest
-from raftlog.client.addresses import parse_addresses
-from raftlog.client.errors import BrokerUnreachable, ClientError, NotKafka, Rejected, TimedOut
-from raftlog.client.router import Client
+from raftlog.client.core.addresses import parse_addresses
+from raftlog.client.core.errors import BrokerUnreachable, KafkaError, NotKafka, Rejected, TimedOut
+from raftlog.client.sync import SyncClient
 from raftlog.wire.errors import ErrorCode, NotEncodable
 from raftlog.wire.messages.metadata import MetadataResponseTopic
 
@@ -41,23 +41,23 @@ HINTS: dict[ErrorCode, str] = {
 
 
 @contextmanager
-def connected(options: argparse.Namespace) -> Iterator[Client]:
+def connected(options: argparse.Namespace) -> Iterator[SyncClient]:
     """A client for the brokers that the options name; its failures leave the block as CommandFailed."""
     try:
         addresses = parse_addresses(options.bootstrap_servers)
     except ValueError as error:
         raise UsageError(f"bad address: {error}", "write -b HOST:PORT") from error
     try:
-        with Client(addresses, client_id="raftlog-cli", timeout=options.timeout) as client:
+        with SyncClient(addresses, client_id="raftlog-cli", timeout=options.timeout) as client:
             yield client
-    except ClientError as error:
+    except KafkaError as error:
         raise worded(error, options) from error
     except NotEncodable as error:
         hint = "a number or a name in it is too large, or is no text"
         raise UsageError(f"no broker can be asked that: {error}", hint) from error
 
 
-def worded(error: ClientError, options: argparse.Namespace) -> CommandFailed:
+def worded(error: KafkaError, options: argparse.Namespace) -> CommandFailed:
     """The failure as a sentence with advice."""
     match error:
         case Rejected():
@@ -72,18 +72,18 @@ def worded(error: ClientError, options: argparse.Namespace) -> CommandFailed:
     return CommandFailed(str(error))
 
 
-def find_topic(client: Client, name: str) -> MetadataResponseTopic:
+def find_topic(client: SyncClient, name: str) -> MetadataResponseTopic:
     """A topic's metadata; for a name nobody knows the failure offers the nearest one."""
     try:
-        return client.retrying(lambda: client.topic(name))
+        return client.admin.topic(name)
     except Rejected as error:
         if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise
     raise no_such_topic(client, name)
 
 
-def no_such_topic(client: Client, name: str) -> CommandFailed:
-    names = [topic.name or "" for topic in client.metadata().topics]
+def no_such_topic(client: SyncClient, name: str) -> CommandFailed:
+    names = [topic.name or "" for topic in client.admin.metadata().topics]
     close = nearest(name, names)
     hint = f"did you mean {close!r}?" if close else f"`raftlog topic create {name}` makes it"
     return CommandFailed(f"there is no topic {name!r}", hint, code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name)

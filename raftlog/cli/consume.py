@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from raftlog.cli.arguments import Parser, add_connection, not_negative, partition_list, positive_count
 from raftlog.cli.connected import connected, find_topic
@@ -14,11 +14,13 @@ from raftlog.cli.output import notice
 from raftlog.cli.positions import OFFSETS_HELP, Range, Start, parse_offsets, resolve
 from raftlog.cli.record_format import DIRECTIVES_HELP, compile_format, to_json, unescape
 from raftlog.cli.signals import StopRequested, StopSignals, stop_signals_raise
-from raftlog.client.consumer import EARLIEST, LATEST, Consumer, Fetched, TopicPartition
-from raftlog.client.errors import Rejected
-from raftlog.client.groups import committed_offsets
-from raftlog.client.membership import Membership
-from raftlog.client.router import Client
+from raftlog.client.core.errors import KafkaError, NoOffset, Rejected
+from raftlog.client.core.fetched import ConsumerRecord
+from raftlog.client.core.membership import Partitions
+from raftlog.client.core.metadata import TopicPartition
+from raftlog.client.core.settings import ConsumerOptions
+from raftlog.client.offsets import EARLIEST, LATEST
+from raftlog.client.sync import SyncClient, SyncConsumer
 from raftlog.wire.errors import ErrorCode
 
 EPILOG = f"""\
@@ -34,8 +36,10 @@ examples:
 FOREVER = 1 << 63
 LINES_MAX = 1000
 """So many records are written out together."""
-IDLE_SECONDS = 0.2
-"""How often a member that was given no partition looks whether that has changed."""
+RECORDS_MAX = 5000
+HEARTBEAT_SECONDS = 1.0
+GROUP_MOVED_ON = {ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION}
+"""A commit that comes too late: whoever has the partitions now prints these records again."""
 
 
 def build_parser() -> Parser:
@@ -85,20 +89,28 @@ def run(arguments: list[str]) -> int:
         raise UsageError("-o stored needs a group", "name it with -G GROUP")
     with stop_signals_raise() as stops, connected(options) as client:
         printer = Printer(choose_format(options), options.unbuffered, stops)
-        consumer = Consumer(client, read_committed=options.isolation_level == "read_committed")
-        reading = Reading(consumer, printer, options, wanted)
         try:
-            if options.group:
-                read_in_group(client, reading, topics)
-            else:
-                read_partitions(client, reading, topics)
+            read(client, printer, options, topics, wanted)
         except StopRequested:
             pass  # the ordinary end of following a topic
         printer.flush()
     return 0
 
 
-def choose_format(options: argparse.Namespace) -> Callable[[Fetched], bytes]:
+def read(
+    client: SyncClient, printer: Printer, options: argparse.Namespace, topics: list[str], wanted: Range
+) -> None:
+    for name in topics:
+        find_topic(client, name)
+    with make_consumer(client, options, topics) as consumer:
+        reading = Reading(client, consumer, printer, options, wanted)
+        if options.group:
+            read_in_group(reading)
+        else:
+            read_partitions(reading, topics)
+
+
+def choose_format(options: argparse.Namespace) -> Callable[[ConsumerRecord], bytes]:
     if options.json:
         return to_json
     null = b"NULL" if options.null else b""
@@ -106,11 +118,11 @@ def choose_format(options: argparse.Namespace) -> Callable[[Fetched], bytes]:
         return compile_format(options.format, null=null)
     end = unescape(options.delimiter)
     if options.key_delimiter is None:
-        return lambda it: (null if it.record.value is None else it.record.value) + end
+        return lambda it: (null if it.value is None else it.value) + end
     between = unescape(options.key_delimiter)
 
-    def with_key(it: Fetched) -> bytes:
-        key, value = it.record.key, it.record.value
+    def with_key(it: ConsumerRecord) -> bytes:
+        key, value = it.key, it.value
         return (null if key is None else key) + between + (null if value is None else value) + end
 
     return with_key
@@ -119,7 +131,7 @@ def choose_format(options: argparse.Namespace) -> Callable[[Fetched], bytes]:
 class Printer:
     """Standard output as bytes, and what has gone to it: the next offset after the last printed record."""
 
-    def __init__(self, shown: Callable[[Fetched], bytes], unbuffered: bool, stops: StopSignals) -> None:
+    def __init__(self, shown: Callable[[ConsumerRecord], bytes], unbuffered: bool, stops: StopSignals) -> None:
         self._shown = shown
         self._lines_max = 1 if unbuffered else LINES_MAX
         self._stops = stops
@@ -128,8 +140,8 @@ class Printer:
         self.printed: dict[TopicPartition, int] = {}
         self.count = 0
 
-    def write(self, fetched: Fetched) -> None:
-        where, position = (fetched.topic, fetched.partition), fetched.record.offset + 1
+    def write(self, fetched: ConsumerRecord) -> None:
+        where, position = (fetched.topic, fetched.partition), fetched.offset + 1
         self._lines.append((where, position, self._shown(fetched)))
         self.count += 1
         if len(self._lines) >= self._lines_max:
@@ -144,77 +156,101 @@ class Printer:
             self.printed.update((where, position) for where, position, _ in lines)
 
 
-class Reading:
-    """One run: positions, where each partition ends for us, and whether all is done."""
+def make_consumer(client: SyncClient, options: argparse.Namespace, topics: list[str]) -> SyncConsumer:
+    """It never chooses where to begin by itself, nor what to commit: that is done here."""
+    settings: ConsumerOptions = {
+        "isolation_level": options.isolation_level,
+        "auto_offset_reset": "none",
+        "enable_auto_commit": False,
+        "fetch_max_wait": options.wait_ms / 1000,
+    }
+    if not options.group:
+        return client.consumer(**settings)
+    settings |= {"group": options.group, "heartbeat_interval": HEARTBEAT_SECONDS}
+    return client.consumer(*topics, **settings)
 
-    def __init__(self, consumer: Consumer, printer: Printer, options: argparse.Namespace, wanted: Range) -> None:
+
+class Reading:
+    """One run: where each partition ends for us, and whether all is done."""
+
+    def __init__(
+        self,
+        client: SyncClient,
+        consumer: SyncConsumer,
+        printer: Printer,
+        options: argparse.Namespace,
+        wanted: Range,
+    ) -> None:
         self.consumer = consumer
         self.printer = printer
+        self.client = client
         self._wanted = wanted
         self._exit = options.exit or wanted.stop_ms is not None
         self._count = options.count or FOREVER
         self._quiet = options.quiet
-        self._wait_ms = options.wait_ms
-        self.group: str | None = options.group
+        self._wait = options.wait_ms / 1000
         self.chosen: list[int] | None = options.partition
         self._ends: dict[TopicPartition, int] = {}
         self._begun = False
 
-    def begin(self, partitions: list[TopicPartition], committed: dict[TopicPartition, int]) -> None:
-        """Take up these partitions, each where it stands or where the options say."""
-        start = self._wanted.start or Start("beginning")
-        unknown = [each for each in partitions if each not in committed]
-        positions = {each: committed[each] for each in partitions if each in committed}
-        if unknown:
-            positions |= resolve(self.consumer, unknown, start)
+    def begin(self, partitions: list[TopicPartition]) -> None:
+        """Take up these partitions, which a group has given or which are read without one."""
         self._ends = dict.fromkeys(partitions, FOREVER)
         if self._exit and partitions:
             at = LATEST if self._wanted.stop_ms is None else self._wanted.stop_ms
-            self._ends = self.consumer.offsets_at(partitions, at)
+            self._ends = self.client.admin.offsets_at(partitions, at)
         self._begun = True
-        self.consumer.positions = {each: at for each, at in positions.items() if at < self._ends[each]}
+
+    def start_at(self, partitions: list[TopicPartition]) -> None:
+        """Where nothing is committed reading begins where the options say."""
+        start = self._wanted.start or Start("beginning")
+        for (topic, index), offset in resolve(self.client.admin, partitions, start).items():
+            self.consumer.seek(topic, index, offset)
 
     @property
     def finished(self) -> bool:
-        at_the_end = self._exit and self._begun and not self.consumer.positions
-        return at_the_end or self.printer.count >= self._count
+        return self.printer.count >= self._count or (self._exit and self._begun and self._is_at_the_end())
+
+    def _is_at_the_end(self) -> bool:
+        positions = self.consumer.positions
+        return all(positions.get(partition, -1) >= end for partition, end in self._ends.items())
 
     def step(self) -> None:
-        """Fetch once and print what came."""
+        """Wait for records once, and print what came."""
         try:
-            for fetched in self.consumer.fetch(self._wait_ms):
-                if fetched.record.offset < self._ends[fetched.topic, fetched.partition]:
-                    self.printer.write(fetched)
-                if self.printer.count >= self._count:
-                    break
+            batch = self.consumer.poll(min(self._count - self.printer.count, RECORDS_MAX), timeout=self._wait)
+        except NoOffset as missing:
+            self.start_at(missing.partitions)
+            return
         except Rejected as error:
             if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
                 raise
             self._back_into_range()
+            return
+        for fetched in batch:
+            if fetched.offset < self._ends.get((fetched.topic, fetched.partition), FOREVER):
+                self.printer.write(fetched)
         self.printer.flush()
-        if self._exit:
-            for partition, position in list(self.consumer.positions.items()):
-                if position >= self._ends[partition]:
-                    del self.consumer.positions[partition]
+        self.consumer.done(batch)
 
     def _back_into_range(self) -> None:
-        partitions = list(self.consumer.positions)
-        first = self.consumer.offsets_at(partitions, EARLIEST)
-        last = self.consumer.offsets_at(partitions, LATEST)
-        for partition, position in list(self.consumer.positions.items()):
+        positions = self.consumer.positions
+        first = self.client.admin.offsets_at(list(positions), EARLIEST)
+        last = self.client.admin.offsets_at(list(positions), LATEST)
+        for partition, position in positions.items():
             nearest = min(max(position, first[partition]), last[partition])
             if nearest != position:
-                self.consumer.positions[partition] = nearest
+                self.consumer.seek(*partition, nearest)
                 if not self._quiet:
                     name = f"{partition[0]}[{partition[1]}]"
                     notice(f"raftlog: {name} has no offset {position} (any more); going on at {nearest}")
 
 
-def read_partitions(client: Client, reading: Reading, topics: list[str]) -> None:
+def read_partitions(reading: Reading, topics: list[str]) -> None:
     partitions: list[TopicPartition] = []
     chosen = reading.chosen
     for name in topics:
-        known = sorted(each.partition_index for each in find_topic(client, name).partitions)
+        known = sorted(each.partition_index for each in find_topic(reading.client, name).partitions)
         missing = [index for index in chosen or [] if index not in known]
         if missing:
             raise CommandFailed(
@@ -223,35 +259,42 @@ def read_partitions(client: Client, reading: Reading, topics: list[str]) -> None
                 code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name,
             )
         partitions += [(name, index) for index in (known if chosen is None else chosen)]
-    reading.begin(partitions, {})
+    reading.consumer.assign(partitions)
+    reading.start_at(partitions)
+    reading.begin(partitions)
     while not reading.finished:
         reading.step()
 
 
-def read_in_group(client: Client, reading: Reading, topics: list[str]) -> None:
-    assert reading.group is not None
-    for name in topics:
-        find_topic(client, name)
-    member = Membership(client, reading.group, topics)
+def read_in_group(reading: Reading) -> None:
+    consumer, printer = reading.consumer, reading.printer
+
+    async def commit_before_giving_up(partitions: Partitions) -> None:
+        mine = {each: offset for each, offset in printer.printed.items() if each in partitions}
+        with suppress(KafkaError):  # whoever has them next prints these again
+            await consumer.inner.commit(mine)
+
+    consumer.listen(revoked=commit_before_giving_up)
+    seen = 0
     try:
         while not reading.finished:
-            if member.poll():
-                assigned = [(topic, each) for topic, indexes in member.assignment.items() for each in indexes]
-                reading.begin(assigned, committed_offsets(client, reading.group))
-            elif reading.consumer.positions:
-                reading.step()
-                commit_printed(member, reading.printer)
+            if consumer.assignments != seen:
+                seen = consumer.assignments
+                reading.begin(sorted(consumer.assignment))
             else:
-                time.sleep(IDLE_SECONDS)
+                reading.step()
+                commit_printed(consumer, printer)
     except StopRequested:
-        reading.printer.flush()
-        commit_printed(member, reading.printer)
+        printer.flush()
+        commit_printed(consumer, printer)
         raise
-    finally:
-        member.leave()
 
 
-def commit_printed(member: Membership, printer: Printer) -> None:
+def commit_printed(consumer: SyncConsumer, printer: Printer) -> None:
     if printer.printed:
-        member.commit(printer.printed)
-        printer.printed = {}
+        printed, printer.printed = printer.printed, {}
+        try:
+            consumer.commit(printed)
+        except Rejected as error:
+            if error.code not in GROUP_MOVED_ON:
+                raise

@@ -9,10 +9,11 @@ from raftlog.cli.connected import connected, no_such_group
 from raftlog.cli.failure import CommandFailed
 from raftlog.cli.output import notice, plural, print_json, table, utc
 from raftlog.client import groups
-from raftlog.client.consumer import LATEST, Consumer, TopicPartition
 from raftlog.client.core.assignment import Assignment, read_assignment
-from raftlog.client.errors import Rejected
-from raftlog.client.router import Client
+from raftlog.client.core.errors import Rejected
+from raftlog.client.core.metadata import TopicPartition
+from raftlog.client.offsets import LATEST
+from raftlog.client.sync import SyncClient
 from raftlog.wire.errors import ErrorCode, RemoteProtocolError
 from raftlog.wire.messages.describe_groups import DescribedGroup, DescribedGroupMember
 
@@ -48,8 +49,8 @@ def list_(arguments: list[str]) -> int:
     )
     options = parser.parse(arguments)
     with connected(options) as client:
-        found = groups.list_groups(client, options.state, with_lag=True)
-        leaderless = groups.leaderless_partitions(client)
+        found = client.admin.list_groups(options.state, with_lag=True)
+        leaderless = client.admin.leaderless_partitions()
     shown = [
         {
             "group": each.group_id,
@@ -92,17 +93,17 @@ def describe(arguments: list[str]) -> int:
     return 0
 
 
-def find_group(client: Client, name: str) -> DescribedGroup:
+def find_group(client: SyncClient, name: str) -> DescribedGroup:
     """State and members of a group; for a name nobody knows the failure offers the nearest one."""
     try:
-        return groups.describe_group(client, name)
+        return client.admin.describe_group(name)
     except Rejected as error:
         if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
             raise
-    raise no_such_group([each.group_id for each in groups.list_groups(client)], name)
+    raise no_such_group([each.group_id for each in client.admin.list_groups()], name)
 
 
-def describe_group(client: Client, name: str) -> dict[str, Any]:
+def describe_group(client: SyncClient, name: str) -> dict[str, Any]:
     group = find_group(client, name)
     members = [(member, assignment_of(group, member)) for member in group.members]
     owners = {
@@ -111,7 +112,7 @@ def describe_group(client: Client, name: str) -> dict[str, Any]:
         for topic, indexes in assigned.items()
         for index in indexes
     }
-    known, rebalances = groups.group_progress(client, name)
+    known, rebalances = client.admin.group_progress(name)
     partitions = sorted({*known, *owners})
     # A broker that is not ours, or a leader that is away: the ends are asked for one by one.
     ends = end_offsets(client, [each for each in partitions if each not in known or known[each].end_offset is None])
@@ -120,7 +121,7 @@ def describe_group(client: Client, name: str) -> dict[str, Any]:
         "state": group.group_state,
         "protocol": group.protocol_type,
         "assignor": group.protocol_data,
-        "coordinator": client.coordinator(name),
+        "coordinator": client.admin.coordinator(name),
         "members": [
             {
                 "member_id": member.member_id,
@@ -177,13 +178,13 @@ def assignment_of(group: DescribedGroup, member: DescribedGroupMember) -> Assign
         return {}
 
 
-def end_offsets(client: Client, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+def end_offsets(client: SyncClient, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
     """Of those partitions that still are there."""
-    topics = client.retrying(lambda: client.metadata(sorted({topic for topic, _ in partitions}))).topics
+    topics = client.admin.metadata(sorted({topic for topic, _ in partitions})).topics
     led = {
         (topic.name or "", each.partition_index) for topic in topics for each in topic.partitions if each.leader_id >= 0
     }
-    return Consumer(client).offsets_at([each for each in partitions if each in led], LATEST)
+    return client.admin.offsets_at([each for each in partitions if each in led], LATEST)
 
 
 def lag(committed: int | None, end: int | None) -> int | None:
@@ -246,11 +247,11 @@ def delete(arguments: list[str]) -> int:
     with connected(options) as client:
         for name in options.names:
             group = find_group(client, name)
-            offsets = len(groups.committed_offsets(client, name))
+            offsets = len(client.admin.committed_offsets(name))
             shown.append({"group": name, "state": group.group_state, "offsets": offsets})
         if not options.dry_run:
             for name in options.names:
-                groups.delete_group(client, name)
+                client.admin.delete_group(name)
     if options.json:
         print_json({"would_delete" if options.dry_run else "deleted": shown})
         return 0

@@ -11,10 +11,10 @@ from raftlog.cli.connected import connected, find_topic, no_such_group
 from raftlog.cli.failure import CommandFailed, UsageError
 from raftlog.cli.output import notice, print_json, table
 from raftlog.cli.positions import parse_duration, parse_time
-from raftlog.client import groups
-from raftlog.client.consumer import EARLIEST, LATEST, Consumer, TopicPartition
-from raftlog.client.errors import Rejected
-from raftlog.client.router import Client
+from raftlog.client.core.errors import Rejected
+from raftlog.client.core.metadata import TopicPartition
+from raftlog.client.offsets import EARLIEST, LATEST
+from raftlog.client.sync import SyncClient
 from raftlog.wire.errors import ErrorCode
 
 EPILOG = """\
@@ -79,34 +79,34 @@ def run(arguments: list[str]) -> int:
         moves = plan(client, options)
         if options.execute:
             offsets = {move.partition: move.then for move in moves if move.then is not None}
-            groups.commit_offsets(client, options.name, offsets)
+            client.admin.commit_offsets(options.name, offsets)
     show(options, moves)
     if active:
         notice(f"raftlog: --execute would be refused now: the group is active ({state}); stop its consumers first")
     return 0
 
 
-def state_of(client: Client, name: str) -> str:
+def state_of(client: SyncClient, name: str) -> str:
     """The group's state, `none` when nobody knows it: offsets may be set before its first start."""
     try:
-        return groups.describe_group(client, name).group_state
+        return client.admin.describe_group(name).group_state
     except Rejected as error:
         if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
             raise
         return "none"
 
 
-def plan(client: Client, options: argparse.Namespace) -> list[Move]:
-    committed = groups.committed_offsets(client, options.name)
+def plan(client: SyncClient, options: argparse.Namespace) -> list[Move]:
+    committed = client.admin.committed_offsets(options.name)
     if options.all_topics:
         if not committed:
-            raise no_such_group([each.group_id for each in groups.list_groups(client)], options.name)
+            raise no_such_group([each.group_id for each in client.admin.list_groups()], options.name)
         partitions = sorted(committed)
     else:
         partitions = [each for text in options.topic for each in chosen(client, text)]
-    reader = Consumer(client)
-    first, last = reader.offsets_at(partitions, EARLIEST), reader.offsets_at(partitions, LATEST)
-    wanted = targets(reader, options, partitions, committed)
+    first = client.admin.offsets_at(partitions, EARLIEST)
+    last = client.admin.offsets_at(partitions, LATEST)
+    wanted = targets(client, options, partitions, committed)
     moves = []
     for each in partitions:
         target = wanted[each]
@@ -119,7 +119,7 @@ def plan(client: Client, options: argparse.Namespace) -> list[Move]:
     return moves
 
 
-def chosen(client: Client, text: str) -> list[TopicPartition]:
+def chosen(client: SyncClient, text: str) -> list[TopicPartition]:
     name, colon, indexes = text.partition(":")
     known = sorted(each.partition_index for each in find_topic(client, name).partitions)
     if not colon:
@@ -132,7 +132,7 @@ def chosen(client: Client, text: str) -> list[TopicPartition]:
 
 
 def targets(
-    reader: Consumer,
+    client: SyncClient,
     options: argparse.Namespace,
     partitions: list[TopicPartition],
     committed: dict[TopicPartition, int],
@@ -149,7 +149,7 @@ def targets(
         timestamp = parse_time(options.to_datetime)
     else:
         timestamp = max(0, time.time_ns() // 1_000_000 - parse_duration(options.by_duration))
-    return dict(reader.offsets_at(partitions, timestamp))
+    return dict(client.admin.offsets_at(partitions, timestamp))
 
 
 def show(options: argparse.Namespace, moves: list[Move]) -> None:

@@ -12,11 +12,12 @@ from raftlog.cli.arguments import Parser, Verbs, add_connection, add_json, parti
 from raftlog.cli.connected import connected, find_topic
 from raftlog.cli.failure import CommandFailed, UsageError
 from raftlog.cli.output import notice, plural, print_json, table
-from raftlog.client import admin, cluster
+from raftlog.client import cluster
 from raftlog.client.cluster import Outcome, Partition, Reassignment
+from raftlog.client.core.errors import KafkaError
 from raftlog.client.core.reassignment import ImpossiblePlan, plan
-from raftlog.client.errors import ClientError
-from raftlog.client.router import Client
+from raftlog.client.sync import SyncClient
+from raftlog.client.topics import ConfigSource, ResourceType
 from raftlog.wire.errors import ErrorCode
 
 VERBS = Verbs("partition", "Where partitions lie and who leads them.")
@@ -81,10 +82,10 @@ def reassign_parser() -> Parser:
     return parser
 
 
-def make_plan(client: Client, options: argparse.Namespace) -> int:
+def make_plan(client: SyncClient, options: argparse.Namespace) -> int:
     names = None if options.topics is None else [name.strip() for name in options.topics.split(",")]
     current = present_state(client, names)
-    known = {each.broker_id: each for each in cluster.describe_cluster(client).brokers}
+    known = {each.broker_id: each for each in client.admin.describe_cluster().brokers}
     chosen = options.brokers or [number for number, each in known.items() if not each.is_fenced]
     for number in chosen:
         if number not in known:
@@ -103,9 +104,9 @@ def make_plan(client: Client, options: argparse.Namespace) -> int:
     return 0
 
 
-def present_state(client: Client, names: Sequence[str] | None) -> dict[Partition, list[int]]:
+def present_state(client: SyncClient, names: Sequence[str] | None) -> dict[Partition, list[int]]:
     if names is None:
-        topics = [topic for topic in client.retrying(client.metadata).topics if not topic.is_internal]
+        topics = [topic for topic in client.admin.metadata().topics if not topic.is_internal]
     else:
         topics = [find_topic(client, name) for name in names]
     return {
@@ -149,7 +150,7 @@ def read_plan(path: str) -> dict[Partition, list[int]]:
     return found
 
 
-def execute(client: Client, options: argparse.Namespace) -> int:
+def execute(client: SyncClient, options: argparse.Namespace) -> int:
     wanted = read_plan(options.execute)
     current = present_state(client, sorted({topic for topic, _ in wanted}))
     for topic, index in wanted:
@@ -159,7 +160,7 @@ def execute(client: Client, options: argparse.Namespace) -> int:
     if options.throttle is not None:
         brokers = {broker for replicas in (*before.values(), *wanted.values()) for broker in replicas}
         set_throttle(client, sorted({topic for topic, _ in wanted}), sorted(brokers), options.throttle)
-    outcomes = cluster.reassign(client, wanted)
+    outcomes = client.admin.reassign(wanted)
     if options.json:
         print_json({"results": [result(each) for each in outcomes], "before": document(before)})
     else:
@@ -169,25 +170,23 @@ def execute(client: Client, options: argparse.Namespace) -> int:
     return 0
 
 
-def set_throttle(client: Client, topics: Sequence[str], brokers: Sequence[int], rate: int | None) -> None:
+def set_throttle(client: SyncClient, topics: Sequence[str], brokers: Sequence[int], rate: int | None) -> None:
     """Slow the copying down to `rate` bytes per second and broker; None lifts it (KIP-73)."""
     value = None if rate is None else str(rate)
     for broker in brokers:
-        admin.alter_configs(
-            client, admin.ResourceType.BROKER, str(broker), {LEADER_THROTTLE: value, FOLLOWER_THROTTLE: value}
+        client.admin.alter_configs(ResourceType.BROKER, str(broker), {LEADER_THROTTLE: value, FOLLOWER_THROTTLE: value}
         )
     replicas = None if rate is None else EVERY_REPLICA
     for topic in topics:
-        admin.alter_configs(
-            client, admin.ResourceType.TOPIC, topic, {LEADER_REPLICAS: replicas, FOLLOWER_REPLICAS: replicas}
+        client.admin.alter_configs(ResourceType.TOPIC, topic, {LEADER_REPLICAS: replicas, FOLLOWER_REPLICAS: replicas}
         )
 
 
-def cancel(client: Client, options: argparse.Namespace) -> int:
-    under_way = cluster.reassignments(client)
+def cancel(client: SyncClient, options: argparse.Namespace) -> int:
+    under_way = client.admin.reassignments()
     named = read_plan(options.cancel) if options.cancel else under_way
     called_off = dict.fromkeys(each for each in named if each in under_way)
-    outcomes = cluster.reassign(client, called_off) if called_off else []
+    outcomes = client.admin.reassign(called_off) if called_off else []
     if options.json:
         print_json({"results": [result(each) for each in outcomes]})
     elif outcomes:
@@ -198,8 +197,8 @@ def cancel(client: Client, options: argparse.Namespace) -> int:
     return 0
 
 
-def status(client: Client, options: argparse.Namespace) -> int:
-    under_way = cluster.reassignments(client)
+def status(client: SyncClient, options: argparse.Namespace) -> int:
+    under_way = client.admin.reassignments()
     if not under_way:
         lifted = lift_throttles(client)
         if options.json:
@@ -227,14 +226,14 @@ def status(client: Client, options: argparse.Namespace) -> int:
 
 
 def progress(
-    client: Client, under_way: Mapping[Partition, Reassignment]
+    client: SyncClient, under_way: Mapping[Partition, Reassignment]
 ) -> tuple[list[tuple[Partition, Reassignment]], list[float | None]]:
     """How much of each moving partition its new replicas have: bytes there ÷ bytes at the fullest replica."""
     sizes: dict[int, dict[Partition, int]] = {}
     for broker in sorted({broker for move in under_way.values() for broker in move.replicas}):
         try:
-            sizes[broker] = cluster.replica_sizes(client, broker)
-        except ClientError:
+            sizes[broker] = client.admin.replica_sizes(broker)
+        except KafkaError:
             sizes[broker] = {}  # a broker that is down: its share is not known
 
     def share(partition: Partition, move: Reassignment) -> float | None:
@@ -258,24 +257,24 @@ def described(partition: Partition, move: Reassignment, share: float | None) -> 
     }
 
 
-def lift_throttles(client: Client) -> bool:
+def lift_throttles(client: SyncClient) -> bool:
     """Take the throttles of `execute` away; whether there were any."""
-    brokers = cluster.describe_cluster(client).brokers
-    kind = admin.ResourceType.BROKER
+    brokers = client.admin.describe_cluster().brokers
+    kind = ResourceType.BROKER
     up = [each.broker_id for each in brokers if not each.is_fenced]
     throttled = [broker for broker in up if is_set(client, kind, str(broker), LEADER_THROTTLE)]
     if not throttled:
         return False
-    topics = [topic.name or "" for topic in client.retrying(client.metadata).topics]
-    slowed = [name for name in topics if is_set(client, admin.ResourceType.TOPIC, name, LEADER_REPLICAS)]
+    topics = [topic.name or "" for topic in client.admin.metadata().topics]
+    slowed = [name for name in topics if is_set(client, ResourceType.TOPIC, name, LEADER_REPLICAS)]
     # A broker that is down cannot be asked.
     set_throttle(client, slowed, [*throttled, *(each.broker_id for each in brokers if each.is_fenced)], None)
     return True
 
 
-def is_set(client: Client, kind: admin.ResourceType, name: str, setting: str) -> bool:
-    (resource,) = admin.describe_configs(client, kind, [name])
-    sources = (admin.ConfigSource.TOPIC, admin.ConfigSource.DYNAMIC_BROKER)
+def is_set(client: SyncClient, kind: ResourceType, name: str, setting: str) -> bool:
+    (resource,) = client.admin.describe_configs(kind, [name])
+    sources = (ConfigSource.TOPIC, ConfigSource.DYNAMIC_BROKER)
     return any(each.name == setting and each.config_source in sources for each in resource.configs)
 
 
@@ -309,7 +308,7 @@ def elect(arguments: list[str]) -> int:
         raise UsageError("--unclean needs --topic", "it can lose records: say whose")
     with connected(options) as client:
         wanted = None if options.topic is None else chosen(client, options.topic, options.partitions)
-        outcomes = cluster.elect(client, wanted, cluster.UNCLEAN if options.unclean else cluster.PREFERRED)
+        outcomes = client.admin.elect(wanted, cluster.UNCLEAN if options.unclean else cluster.PREFERRED)
         elected = [each for each in outcomes if each.error == ErrorCode.NONE]
         if options.json:
             print_json({"results": [result(each) for each in outcomes]})
@@ -321,6 +320,6 @@ def elect(arguments: list[str]) -> int:
     return 0
 
 
-def chosen(client: Client, topic: str, indexes: Iterable[int] | None) -> list[Partition]:
+def chosen(client: SyncClient, topic: str, indexes: Iterable[int] | None) -> list[Partition]:
     found = sorted(each.partition_index for each in find_topic(client, topic).partitions)
     return [(topic, index) for index in (found if indexes is None else indexes)]

@@ -7,7 +7,9 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from raftlog.cli.failure import UsageError
-from raftlog.client.consumer import EARLIEST, LATEST, Consumer, TopicPartition
+from raftlog.client.core.metadata import TopicPartition
+from raftlog.client.offsets import EARLIEST, LATEST
+from raftlog.client.sync import SyncAdmin
 
 OFFSETS_HELP = """\
 offsets (-o), repeat to give both a start and a stop:
@@ -90,18 +92,18 @@ def parse_duration(text: str) -> int:
     return (((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000
 
 
-def resolve(consumer: Consumer, partitions: list[TopicPartition], start: Start) -> dict[TopicPartition, int]:
+def resolve(admin: SyncAdmin, partitions: list[TopicPartition], start: Start) -> dict[TopicPartition, int]:
     """The first offset to read in each partition; a number outside the log means its nearest end.
 
     `stored` is where nothing is stored, that is the beginning.
     """
     match start.kind:
         case "beginning" | "stored":
-            return consumer.offsets_at(partitions, EARLIEST)
+            return admin.offsets_at(partitions, EARLIEST)
         case "end":
-            return consumer.offsets_at(partitions, LATEST)
+            return admin.offsets_at(partitions, LATEST)
         case "time":
-            return consumer.offsets_at(partitions, start.number)
-    first, last = consumer.offsets_at(partitions, EARLIEST), consumer.offsets_at(partitions, LATEST)
+            return admin.offsets_at(partitions, start.number)
+    first, last = admin.offsets_at(partitions, EARLIEST), admin.offsets_at(partitions, LATEST)
     wanted = {each: last[each] - start.number if start.kind == "tail" else start.number for each in partitions}
     return {each: min(max(wanted[each], first[each]), last[each]) for each in partitions}

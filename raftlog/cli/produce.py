@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import argparse
 import os
-import random
 import sys
 import time
 from collections.abc import Callable, Iterator
+from types import TracebackType
 
 from raftlog.cli.arguments import Parser, add_connection, add_json, not_negative
 from raftlog.cli.connected import connected, no_such_topic
 from raftlog.cli.failure import CommandFailed, UsageError, nearest
 from raftlog.cli.output import notice, plural, print_json
 from raftlog.cli.record_format import from_json, typed, unescape
-from raftlog.client.errors import Rejected
-from raftlog.client.producer import Placed, Producer
-from raftlog.client.router import Client
+from raftlog.client.core.errors import KafkaError, Rejected
+from raftlog.client.core.producer_batch import Placed
+from raftlog.client.producer import Outgoing
+from raftlog.client.sync import SyncClient
+from raftlog.client.topics import ResourceType
 from raftlog.wire.batch import MAX_DECOMPRESSED_BYTES, Record
 from raftlog.wire.compression import Compression
 from raftlog.wire.errors import ErrorCode
@@ -32,6 +34,7 @@ A line is sent as soon as it is read. Records with one key go to one partition, 
 without a key are spread. Each record is stored once, also when the broker is lost and comes back meanwhile.
 """
 READ_BYTES = 512 * 1024
+BATCH_BYTES = 512 * 1024
 CREATION_SECONDS = 5.0
 """How long a topic that the broker creates on first use may take to appear."""
 CODECS = [codec.name.lower() for codec in Compression]
@@ -74,14 +77,19 @@ def run(arguments: list[str]) -> int:
     source = open_source(options.file)
     try:
         with connected(options) as client:
-            sender = Sender(client, options)
-            for pieces in split(source, unescape(options.delimiter), sender.record_bytes_max):
-                sender.send([reader.record(piece) for piece in pieces if piece or not options.json_in])
+            sender = send_all(client, options, reader, source)
     finally:
         if source != sys.stdin.fileno():
             os.close(source)
     sender.summary(as_json=options.json)
     return 0
+
+
+def send_all(client: SyncClient, options: argparse.Namespace, reader: Reader, source: int) -> Sender:
+    with Sender(client, options) as sender:
+        for pieces in split(source, unescape(options.delimiter), sender.record_bytes_max):
+            sender.send([reader.record(piece) for piece in pieces if piece or not options.json_in])
+    return sender
 
 
 def open_source(path: str | None) -> int:
@@ -179,19 +187,31 @@ def header(text: str) -> tuple[str, bytes | None]:
 class Sender:
     """Divides records among partitions and keeps count of where they went."""
 
-    def __init__(self, client: Client, options: argparse.Namespace) -> None:
+    def __init__(self, client: SyncClient, options: argparse.Namespace) -> None:
         self._client = client
         self._topic: str = options.topic
         self._fixed: int | None = options.partition
-        self._producer = Producer(client, compression=Compression.parse(options.compression))
-        self._partitions = self._count_partitions()
-        self._spread = random.randrange(self._partitions)
+        self._check_partition()
+        self._producer = client.producer(
+            compression=options.compression,
+            linger=0.0,
+            batch_size=BATCH_BYTES,
+            max_request_size=MAX_DECOMPRESSED_BYTES,
+            buffer_memory=MAX_DECOMPRESSED_BYTES,
+            delivery_timeout=options.timeout,
+        )
         self._placed: dict[int, list[int]] = {}
         # What is packed, or JSON, may be longer than what is stored in the end.
-        is_stored_as_read = self._producer.compression is Compression.NONE and not options.json_in
+        is_stored_as_read = options.compression == "none" and not options.json_in
         self._record_bytes_max = 0 if is_stored_as_read else MAX_DECOMPRESSED_BYTES
 
-    def _count_partitions(self) -> int:
+    def __enter__(self) -> Sender:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._producer.close()
+
+    def _check_partition(self) -> None:
         count = len(find_or_create(self._client, self._topic))
         if self._fixed is not None and self._fixed >= count:
             raise CommandFailed(
@@ -199,16 +219,14 @@ class Sender:
                 f"it has 0 to {count - 1}",
                 code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name,
             )
-        return count
 
     def record_bytes_max(self) -> int:
         """How long a record of the input may become: what the topic takes, or what readers unpack."""
         if not self._record_bytes_max:
             # Imported here: few records are so long that this matters.
-            from raftlog.client import admin
 
             try:
-                (found,) = admin.describe_configs(self._client, admin.ResourceType.TOPIC, [self._topic])
+                (found,) = self._client.admin.describe_configs(ResourceType.TOPIC, [self._topic])
                 values = {each.name: each.value for each in found.configs}
             except Rejected:  # who may write need not be allowed to see settings
                 values = {}
@@ -216,21 +234,26 @@ class Sender:
         return self._record_bytes_max
 
     def send(self, records: list[tuple[Record, int | None]]) -> None:
-        batches: dict[int, list[Record]] = {}
-        for record, wanted in records:
-            partition = self._fixed if self._fixed is not None else wanted
-            if partition is None:
-                partition = self._producer.choose(record.key, self._partitions, self._spread)
-            batches.setdefault(partition, []).append(record)
-        self._spread += 1
-        for partition, batch in batches.items():
-            for placed in self._producer.send(self._topic, partition, batch):
-                self._note(placed)
+        """Raises KafkaError for the first record that failed; what came before it is stored."""
+        outgoing = [
+            Outgoing(
+                record.value,
+                key=record.key,
+                headers=record.headers,
+                partition=self._fixed if self._fixed is not None else wanted,
+                timestamp=record.timestamp,
+            )
+            for record, wanted in records
+        ]
+        for outcome in self._producer.send_batch(self._topic, outgoing):
+            if isinstance(outcome, KafkaError):
+                raise outcome
+            self._note(outcome)
 
     def _note(self, placed: Placed) -> None:
-        seen = self._placed.setdefault(placed.partition, [0, placed.base_offset, placed.base_offset])
-        seen[0] += placed.records
-        seen[2] = placed.base_offset + placed.records - 1
+        seen = self._placed.setdefault(placed.partition, [0, placed.offset, placed.offset])
+        seen[0] += 1
+        seen[2] = placed.offset
 
     def summary(self, *, as_json: bool) -> None:
         total = sum(count for count, _, _ in self._placed.values())
@@ -244,20 +267,20 @@ class Sender:
             notice(f"{plural(total, 'record')} sent to {self._topic}")
 
 
-def find_or_create(client: Client, name: str) -> list[int]:
+def find_or_create(client: SyncClient, name: str) -> list[int]:
     """The topic's partitions; a missing topic is created if the broker does that, and the user is told."""
     try:
-        topic = client.retrying(lambda: client.topic(name))
+        topic = client.admin.topic(name)
     except Rejected as error:
         if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise
     else:
         return [each.partition_index for each in topic.partitions]
-    known = [each.name or "" for each in client.metadata().topics]
+    known = [each.name or "" for each in client.admin.metadata().topics]
     deadline = time.monotonic() + CREATION_SECONDS
     while True:
         try:
-            topic = client.retrying(lambda: client.topic(name, create=True))
+            topic = client.admin.topic(name, create=True)
         except Rejected as error:
             if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise

@@ -6,11 +6,10 @@ from raftlog.cli.arguments import Parser, Verbs, add_connection, add_json, not_n
 from raftlog.cli.connected import connected
 from raftlog.cli.failure import CommandFailed, UsageError
 from raftlog.cli.output import print_json, table
-from raftlog.client import cluster
-from raftlog.client.addresses import Address, parse_address
 from raftlog.client.cluster import Member, Quorum
-from raftlog.client.errors import Rejected
-from raftlog.client.router import Client
+from raftlog.client.core.addresses import Address, parse_address
+from raftlog.client.core.errors import Rejected
+from raftlog.client.sync import SyncClient
 from raftlog.wire.errors import ErrorCode
 
 VERBS = Verbs("quorum", "The brokers that vote on the cluster's metadata.")
@@ -35,7 +34,7 @@ def verb_parser(verb: str, description: str, epilog: str) -> Parser:
 def status(arguments: list[str]) -> int:
     options = verb_parser("status", "Show leader, term and members.", "raftlog quorum status --json").parse(arguments)
     with connected(options) as client:
-        quorum = cluster.describe_quorum(client)
+        quorum = client.admin.describe_quorum()
     if options.json:
         print_json(document(quorum))
         return 0
@@ -106,14 +105,14 @@ def add(arguments: list[str]) -> int:
         raise UsageError(f"bad address: {error}", "write it like 4@127.0.0.1:9492") from error
     with connected(options) as client:
         address = given or address_of(client, int(number))
-        cluster.add_voter(client, int(number), address)
-        quorum = cluster.describe_quorum(client)
+        client.admin.add_voter(int(number), address)
+        quorum = client.admin.describe_quorum()
     return changed(options.json, quorum, f"broker {number} votes now")
 
 
-def address_of(client: Client, node_id: int) -> Address:
+def address_of(client: SyncClient, node_id: int) -> Address:
     """Where the quorum itself knows an observer."""
-    members = {member.node_id: member for member in cluster.describe_quorum(client).members}
+    members = {member.node_id: member for member in client.admin.describe_quorum().members}
     member = members.get(node_id)
     if member is None:
         raise CommandFailed(
@@ -133,8 +132,8 @@ def remove(arguments: list[str]) -> int:
     parser.add_argument("voter", type=not_negative, metavar="ID", help="its number")
     options = parser.parse(arguments)
     with connected(options) as client:
-        cluster.remove_voter(client, options.voter)
-        quorum = cluster.describe_quorum(client)
+        client.admin.remove_voter(options.voter)
+        quorum = client.admin.describe_quorum()
     return changed(options.json, quorum, f"broker {options.voter} votes no more")
 
 
@@ -145,7 +144,7 @@ def transfer(arguments: list[str]) -> int:
     parser.add_argument("--to", type=not_negative, metavar="ID", help="which (default: the voter that is furthest)")
     options = parser.parse(arguments)
     with connected(options) as client:
-        before = cluster.describe_quorum(client)
+        before = client.admin.describe_quorum()
         to = options.to if options.to is not None else furthest(before)
         if to == before.leader:
             return changed(options.json, before, f"broker {to} leads the quorum already")
@@ -153,11 +152,11 @@ def transfer(arguments: list[str]) -> int:
             voters = ", ".join(str(member.node_id) for member in before.voters)
             raise CommandFailed(f"broker {to} does not vote", f"the voters are {voters}", code="VOTER_NOT_FOUND")
         try:
-            cluster.take_over_quorum(client, to)
+            client.admin.take_over_quorum(to)
         except Rejected as error:
             if error.code != ErrorCode.ELECTION_NOT_NEEDED:
                 raise
-        quorum = cluster.describe_quorum(client)
+        quorum = client.admin.describe_quorum()
     return changed(options.json, quorum, f"broker {quorum.leader} leads the quorum, term {quorum.term}")
 
 

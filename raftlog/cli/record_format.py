@@ -11,10 +11,10 @@ from collections.abc import Callable
 from typing import Any
 
 from raftlog.cli.failure import UsageError
-from raftlog.client.consumer import Fetched
+from raftlog.client.core.fetched import ConsumerRecord
 from raftlog.wire.batch import NO_TIMESTAMP, Headers, Record, TimestampType
 
-Part = Callable[[Fetched], bytes]
+Part = Callable[[ConsumerRecord], bytes]
 
 DIRECTIVES_HELP = """\
 format string (kcat's):
@@ -77,16 +77,16 @@ def constant(text: bytes) -> Part:
 
 def directives_table(null: bytes) -> dict[str, Part]:
     return {
-        "s": lambda it: null if it.record.value is None else it.record.value,
-        "S": lambda it: b"%d" % length_of(it.record.value),
-        "R": lambda it: length_of(it.record.value).to_bytes(4, "big", signed=True),
-        "k": lambda it: null if it.record.key is None else it.record.key,
-        "K": lambda it: b"%d" % length_of(it.record.key),
-        "T": lambda it: b"%d" % it.record.timestamp,
-        "h": lambda it: headers_text(it.record.headers),
+        "s": lambda it: null if it.value is None else it.value,
+        "S": lambda it: b"%d" % length_of(it.value),
+        "R": lambda it: length_of(it.value).to_bytes(4, "big", signed=True),
+        "k": lambda it: null if it.key is None else it.key,
+        "K": lambda it: b"%d" % length_of(it.key),
+        "T": lambda it: b"%d" % it.timestamp,
+        "h": lambda it: headers_text(it.headers),
         "t": lambda it: it.topic.encode(),
         "p": lambda it: b"%d" % it.partition,
-        "o": lambda it: b"%d" % it.record.offset,
+        "o": lambda it: b"%d" % it.offset,
         "%": constant(b"%"),
     }
 
@@ -101,17 +101,16 @@ def headers_text(headers: Headers) -> bytes:
     return b",".join(name + b"=" + (b"NULL" if value is None else value) for name, value in named)
 
 
-def to_json(fetched: Fetched) -> bytes:
+def to_json(record: ConsumerRecord) -> bytes:
     """One line; bytes that are not text appear as {"base64": ...}."""
     import json
 
-    record = fetched.record
     document = {
-        "topic": fetched.topic,
-        "partition": fetched.partition,
+        "topic": record.topic,
+        "partition": record.partition,
         "offset": record.offset,
         "timestamp": record.timestamp,
-        "timestamp_type": "log_append" if fetched.timestamp_type is TimestampType.LOG_APPEND_TIME else "create",
+        "timestamp_type": "log_append" if record.timestamp_type is TimestampType.LOG_APPEND_TIME else "create",
         "key": readable(record.key),
         "value": readable(record.value),
         "headers": [[name, readable(value)] for name, value in record.headers],

@@ -9,10 +9,10 @@ from raftlog.cli.config import refuse_unknown
 from raftlog.cli.connected import connected, find_topic
 from raftlog.cli.failure import CommandFailed, UsageError
 from raftlog.cli.output import notice, plural, print_json, table
-from raftlog.client import admin
-from raftlog.client.consumer import EARLIEST, LATEST, Consumer
-from raftlog.client.errors import Rejected
-from raftlog.client.router import Client
+from raftlog.client.core.errors import Rejected
+from raftlog.client.offsets import EARLIEST, LATEST
+from raftlog.client.sync import SyncClient
+from raftlog.client.topics import ConfigSource, ResourceType
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
 from raftlog.wire.uuids import uuid_to_text
@@ -66,8 +66,7 @@ def create(arguments: list[str]) -> int:
     with connected(options) as client:
         for name in options.names:
             try:
-                topic = admin.create_topic(
-                    client,
+                topic = client.admin.create_topic(
                     name,
                     partitions=options.partitions,
                     replication_factor=options.replication_factor,
@@ -121,8 +120,8 @@ def list_(arguments: list[str]) -> int:
     return 0
 
 
-def all_topics(client: Client, *, internal: bool) -> list[MetadataResponseTopic]:
-    topics = client.retrying(client.metadata).topics
+def all_topics(client: SyncClient, *, internal: bool) -> list[MetadataResponseTopic]:
+    topics = client.admin.metadata().topics
     return sorted((each for each in topics if internal or not each.is_internal), key=lambda each: each.name or "")
 
 
@@ -153,24 +152,24 @@ def describe(arguments: list[str]) -> int:
     return 0
 
 
-def overrides(client: Client, names: list[str]) -> dict[str, dict[str, str | None]]:
+def overrides(client: SyncClient, names: list[str]) -> dict[str, dict[str, str | None]]:
     """The configs that were set on the topics themselves."""
     if not names:
         return {}
-    results = admin.describe_configs(client, admin.ResourceType.TOPIC, names)
+    results = client.admin.describe_configs(ResourceType.TOPIC, names)
     return {
         result.resource_name: {
-            each.name: each.value for each in result.configs if each.config_source == admin.ConfigSource.TOPIC
+            each.name: each.value for each in result.configs if each.config_source == ConfigSource.TOPIC
         }
         for result in results
     }
 
 
-def describe_topic(client: Client, topic: MetadataResponseTopic, configs: dict[str, str | None]) -> dict[str, Any]:
+def describe_topic(client: SyncClient, topic: MetadataResponseTopic, configs: dict[str, str | None]) -> dict[str, Any]:
     name = topic.name or ""
     led = [(name, each.partition_index) for each in topic.partitions if each.leader_id >= 0]
-    reader = Consumer(client, read_committed=False)
-    starts, ends = reader.offsets_at(led, EARLIEST), reader.offsets_at(led, LATEST)
+    starts = client.admin.offsets_at(led, EARLIEST, read_committed=False)
+    ends = client.admin.offsets_at(led, LATEST, read_committed=False)
 
     def partition(each: MetadataResponsePartition) -> dict[str, Any]:
         start, end = starts.get((name, each.partition_index)), ends.get((name, each.partition_index))
@@ -239,15 +238,14 @@ def alter(arguments: list[str]) -> int:
         raise UsageError("there is nothing to alter", "give --partitions, --config or --delete-config")
     with connected(options) as client:
         find_topic(client, options.name)
-        refuse_unknown(client, admin.ResourceType.TOPIC, options.name, options.delete_config)
+        refuse_unknown(client, ResourceType.TOPIC, options.name, options.delete_config)
         # Check all of it before any of it is done.
         passes = (True,) if options.dry_run else (True, False)
         for validate_only in passes:
             if options.partitions is not None:
-                admin.create_partitions(client, options.name, options.partitions, validate_only=validate_only)
+                client.admin.create_partitions(options.name, options.partitions, validate_only=validate_only)
             if changes:
-                admin.alter_configs(
-                    client, admin.ResourceType.TOPIC, options.name, changes, validate_only=validate_only
+                client.admin.alter_configs(ResourceType.TOPIC, options.name, changes, validate_only=validate_only
                 )
     if options.json:
         done = {"name": options.name, "partitions": options.partitions, "configs": changes, "dry_run": options.dry_run}
@@ -275,7 +273,7 @@ def delete(arguments: list[str]) -> int:
             gone.append(describe_topic(client, topic, {}))
         if not options.dry_run:
             for each in gone:
-                admin.delete_topic(client, each["name"])
+                client.admin.delete_topic(each["name"])
     shown = [{"name": each["name"], "records": records_in(each)} for each in gone]
     if options.json:
         print_json({"deleted" if not options.dry_run else "would_delete": shown})

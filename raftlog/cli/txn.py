@@ -11,10 +11,9 @@ from raftlog.cli.connected import connected
 from raftlog.cli.failure import CommandFailed, UsageError, nearest
 from raftlog.cli.output import Cell, notice, plural, print_json, table
 from raftlog.cli.positions import parse_duration
-from raftlog.client import transactions
-from raftlog.client.errors import Rejected
-from raftlog.client.router import Client
-from raftlog.client.transactions import OpenTransaction
+from raftlog.client.core.errors import Rejected
+from raftlog.client.sync import SyncClient
+from raftlog.client.transaction_admin import NO_TIME, ONGOING, OpenTransaction
 from raftlog.wire.errors import ErrorCode
 
 VERBS = Verbs("txn", "Transactions: which there are, how far they are, and how to end those that block readers.")
@@ -82,8 +81,7 @@ def list_ids(options: argparse.Namespace) -> int:
         raise UsageError("--topic goes with --hanging", "an id has partitions: `raftlog txn describe ID` shows them")
     longer_than_ms = parse_duration(options.longer_than) if options.longer_than else -1
     with connected(options) as client:
-        found = transactions.list_transactions(
-            client,
+        found = client.admin.list_transactions(
             states=options.state,
             producer_ids=options.producer_id,
             longer_than_ms=longer_than_ms,
@@ -105,8 +103,7 @@ def list_hanging(options: argparse.Namespace) -> int:
     longer_than_ms = parse_duration(options.longer_than or LONGEST_TRANSACTION)
     now = now_ms()
     with connected(options) as client:
-        found = transactions.hanging_transactions(
-            client, options.topic or None, now_ms=now, longer_than_ms=longer_than_ms
+        found = client.admin.hanging_transactions(options.topic or None, now_ms=now, longer_than_ms=longer_than_ms
         )
     if options.json:
         print_json({"hanging": [each._asdict() for each in found]})
@@ -157,15 +154,15 @@ def describe(arguments: list[str]) -> int:
     return 0
 
 
-def describe_id(client: Client, transactional_id: str) -> dict[str, Any]:
+def describe_id(client: SyncClient, transactional_id: str) -> dict[str, Any]:
     try:
-        found, coordinator = transactions.describe_transaction(client, transactional_id)
+        found, coordinator = client.admin.describe_transaction(transactional_id)
     except Rejected as error:
         if error.code != ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
             raise
         raise no_such_id(client, transactional_id) from error
     began = found.transaction_start_time_ms
-    is_open = found.transaction_state in (transactions.ONGOING, "PrepareCommit", "PrepareAbort")
+    is_open = found.transaction_state in (ONGOING, "PrepareCommit", "PrepareAbort")
     return {
         "transactional_id": transactional_id,
         "state": found.transaction_state,
@@ -173,7 +170,7 @@ def describe_id(client: Client, transactional_id: str) -> dict[str, Any]:
         "producer_id": found.producer_id,
         "producer_epoch": found.producer_epoch,
         "timeout_ms": found.transaction_timeout_ms,
-        "start_ms": began if began != transactions.NO_TIME else None,
+        "start_ms": began if began != NO_TIME else None,
         "open_for_ms": max(0, now_ms() - began) if is_open else None,
         "partitions": [
             {"topic": topic.topic, "partition": partition} for topic in found.topics for partition in topic.partitions
@@ -181,8 +178,8 @@ def describe_id(client: Client, transactional_id: str) -> dict[str, Any]:
     }
 
 
-def no_such_id(client: Client, transactional_id: str) -> CommandFailed:
-    close = nearest(transactional_id, [each.transactional_id for each in transactions.list_transactions(client)])
+def no_such_id(client: SyncClient, transactional_id: str) -> CommandFailed:
+    close = nearest(transactional_id, [each.transactional_id for each in client.admin.list_transactions()])
     return CommandFailed(
         f"there is no transactional id {transactional_id!r}",
         f"did you mean {close!r}?" if close else "`raftlog txn list` shows the ids there are",
@@ -234,8 +231,8 @@ def abort(arguments: list[str]) -> int:
 def abort_id(options: argparse.Namespace) -> int:
     with connected(options) as client:
         found = describe_id(client, options.id)
-        is_ongoing = found["state"] == transactions.ONGOING
-        aborted = is_ongoing and not options.dry_run and transactions.abort_transaction(client, options.id)
+        is_ongoing = found["state"] == ONGOING
+        aborted = is_ongoing and not options.dry_run and client.admin.abort_transaction(options.id)
     if options.json:
         print_json({"would_abort" if options.dry_run else "aborted": found if is_ongoing else None})
     elif not is_ongoing:
@@ -250,7 +247,7 @@ def abort_at(options: argparse.Namespace) -> int:
     with connected(options) as client:
         found = open_at(client, options)
         if not options.dry_run:
-            transactions.abort_in_partition(client, found)
+            client.admin.abort_in_partition(found)
     if options.json:
         print_json({"would_abort" if options.dry_run else "aborted": found._asdict()})
     else:
@@ -259,8 +256,8 @@ def abort_at(options: argparse.Namespace) -> int:
     return 0
 
 
-def open_at(client: Client, options: argparse.Namespace) -> OpenTransaction:
-    found = transactions.open_transactions(client, [options.topic])
+def open_at(client: SyncClient, options: argparse.Namespace) -> OpenTransaction:
+    found = client.admin.open_transactions([options.topic])
     for each in found:
         if (each.partition, each.start_offset) == (options.partition, options.start_offset):
             return each

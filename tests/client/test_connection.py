@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 
 import pytest
 
-from raftlog.client.addresses import Address
 from raftlog.client.connection import Connection
-from raftlog.client.errors import BrokerUnreachable, NotKafka, Rejected, TimedOut
-from raftlog.client.router import Client
+from raftlog.client.core.addresses import Address
+from raftlog.client.core.errors import BrokerUnreachable, NotKafka, Rejected, TimedOut
+from raftlog.client.router import Router
 from raftlog.wire.apis import ApiKey
 from raftlog.wire.codec import encode
 from raftlog.wire.errors import ErrorCode
@@ -66,6 +67,15 @@ def peer() -> Iterator[Callable[[Behaviour], Peer]]:
         each.close()
 
 
+@asynccontextmanager
+async def routed(*addresses: Address) -> AsyncIterator[Router]:
+    router = Router(addresses, timeout=5)
+    try:
+        yield router
+    finally:
+        await router.close()
+
+
 def read_frame(connection: socket.socket) -> bytes:
     with connection.makefile("rb") as file:
         return file.read(int.from_bytes(file.read(4), "big"))
@@ -85,35 +95,35 @@ def speak_versions(connection: socket.socket, apis: dict[ApiKey, tuple[int, int]
     )
 
 
-def test_a_port_where_nothing_listens_is_told_with_the_reason() -> None:
+async def test_a_port_where_nothing_listens_is_told_with_the_reason() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = Address(*listener.getsockname())
     with pytest.raises(BrokerUnreachable, match="connection refused"):
-        Connection(address, "test", 5)
+        await Connection.open(address, "test", 5)
 
 
-def test_something_else_than_kafka_is_recognised(peer: Callable[[Behaviour], Peer]) -> None:
+async def test_something_else_than_kafka_is_recognised(peer: Callable[[Behaviour], Peer]) -> None:
     web = peer(lambda connection: connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n"))
     with pytest.raises(NotKafka, match="does not answer like a Kafka broker"):
-        Connection(web.address, "test", 5)
+        await Connection.open(web.address, "test", 5)
 
 
-def test_a_peer_that_never_answers_is_given_up_in_time(peer: Callable[[Behaviour], Peer]) -> None:
+async def test_a_peer_that_never_answers_is_given_up_in_time(peer: Callable[[Behaviour], Peer]) -> None:
     silent = peer(lambda connection: connection.recv(1) and connection.recv(1 << 20) and connection.recv(1))
     with pytest.raises(TimedOut, match=r"within 0\.2 s"):
-        Connection(silent.address, "test", 0.2)
+        await Connection.open(silent.address, "test", 0.2)
 
 
-def test_a_peer_that_closes_is_told_as_such(peer: Callable[[Behaviour], Peer]) -> None:
+async def test_a_peer_that_closes_is_told_as_such(peer: Callable[[Behaviour], Peer]) -> None:
     def close_after_reading(connection: socket.socket) -> None:
         read_frame(connection)
 
     rude = peer(close_after_reading)
     with pytest.raises(BrokerUnreachable, match="closed the connection"):
-        Connection(rude.address, "test", 5)
+        await Connection.open(rude.address, "test", 5)
 
 
-def test_a_reply_to_another_request_is_refused(peer: Callable[[Behaviour], Peer]) -> None:
+async def test_a_reply_to_another_request_is_refused(peer: Callable[[Behaviour], Peer]) -> None:
     def answer_wrongly(connection: socket.socket) -> None:
         header = parse_request_header(read_frame(connection))
         body = encode(ApiVersionsResponse(), header.api_version)
@@ -123,20 +133,21 @@ def test_a_reply_to_another_request_is_refused(peer: Callable[[Behaviour], Peer]
 
     confused = peer(answer_wrongly)
     with pytest.raises(NotKafka, match="instead of"):
-        Connection(confused.address, "test", 5)
+        await Connection.open(confused.address, "test", 5)
 
 
-def test_a_broker_that_knows_no_version_of_ours_is_told_by_request(peer: Callable[[Behaviour], Peer]) -> None:
+async def test_a_broker_that_knows_no_version_of_ours_is_told_by_request(peer: Callable[[Behaviour], Peer]) -> None:
     def too_new(connection: socket.socket) -> None:
         speak_versions(connection, {ApiKey.METADATA: (99, 100)})
         connection.recv(1)
 
     future = peer(too_new)
-    with Client([future.address], timeout=5) as client, pytest.raises(NotKafka, match="Metadata"):
-        client.metadata([])
+    async with routed(future.address) as router:
+        with pytest.raises(NotKafka, match="Metadata"):
+            await router.metadata([])
 
 
-def test_an_older_broker_answers_api_versions_in_version_0(peer: Callable[[Behaviour], Peer]) -> None:
+async def test_an_older_broker_answers_api_versions_in_version_0(peer: Callable[[Behaviour], Peer]) -> None:
     def old(connection: socket.socket) -> None:
         header = parse_request_header(read_frame(connection))
         assert header.api_version == 3
@@ -146,19 +157,19 @@ def test_an_older_broker_answers_api_versions_in_version_0(peer: Callable[[Behav
         connection.recv(1)
 
     aged = peer(old)
-    Connection(aged.address, "test", 5).close()
+    (await Connection.open(aged.address, "test", 5)).close()
     assert aged.connections == 1
 
 
-def test_the_next_bootstrap_address_is_tried_when_one_is_dead(broker: Broker) -> None:
+async def test_the_next_bootstrap_address_is_tried_when_one_is_dead(broker: Broker) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         dead = Address(*listener.getsockname())
     host, _, port = broker.bootstrap_servers.rpartition(":")
-    with Client([dead, Address(host, int(port))], timeout=5) as client:
-        assert client.metadata([]).brokers
+    async with routed(dead, Address(host, int(port))) as router:
+        assert (await router.metadata([])).brokers
 
 
-def test_a_lost_connection_is_made_again_within_a_retried_call(peer: Callable[[Behaviour], Peer]) -> None:
+async def test_a_lost_connection_is_made_again_within_a_retried_call(peer: Callable[[Behaviour], Peer]) -> None:
     answers = iter([False, False, True])
 
     def flaky(connection: socket.socket) -> None:
@@ -174,34 +185,34 @@ def test_a_lost_connection_is_made_again_within_a_retried_call(peer: Callable[[B
         )
 
     unsteady = peer(flaky)
-    with Client([unsteady.address], timeout=10) as client:
-        (found,) = client.retrying(lambda: client.metadata([])).brokers
+    async with routed(unsteady.address) as router:
+        (found,) = (await router.retrying(lambda: router.metadata([]))).brokers
     assert found.node_id == 7 and unsteady.connections == 3
 
 
-def test_retriable_codes_are_retried_and_others_are_not() -> None:
-    client = Client([Address("127.0.0.1", 1)], timeout=5)
+async def test_retriable_codes_are_retried_and_others_are_not() -> None:
+    router = Router([Address("127.0.0.1", 1)], timeout=5)
     codes = iter([ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR, ErrorCode.TOPIC_ALREADY_EXISTS])
 
-    def attempt() -> None:
+    async def attempt() -> None:
         raise Rejected(next(codes), "something")
 
     with pytest.raises(Rejected) as refused:
-        client.retrying(attempt)
+        await router.retrying(attempt)
     assert refused.value.code == ErrorCode.TOPIC_ALREADY_EXISTS
 
 
-def test_a_topic_nobody_knows_is_not_waited_for_unless_wanted() -> None:
-    client = Client([Address("127.0.0.1", 1)], timeout=5)
+async def test_a_topic_nobody_knows_is_not_waited_for_unless_wanted() -> None:
+    router = Router([Address("127.0.0.1", 1)], timeout=5)
     calls: list[int] = []
 
-    def attempt() -> MetadataResponseTopic:
+    async def attempt() -> MetadataResponseTopic:
         calls.append(1)
         if len(calls) < 3:
             raise Rejected(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "topic 't'")
         return MetadataResponseTopic(name="t")
 
     with pytest.raises(Rejected):
-        client.retrying(attempt)
+        await router.retrying(attempt)
     assert len(calls) == 1
-    assert client.retrying(attempt, also=[ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]).name == "t"
+    assert (await router.retrying(attempt, also=[ErrorCode.UNKNOWN_TOPIC_OR_PARTITION])).name == "t"

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from raftlog.cli import produce
-from raftlog.cli.consume import Printer, Reading, build_parser
+from raftlog.cli.consume import Printer, Reading, build_parser, make_consumer
 from raftlog.cli.positions import Range
 from raftlog.cli.record_format import to_json
 from raftlog.cli.signals import StopSignals
-from raftlog.client.addresses import parse_addresses
-from raftlog.client.consumer import Consumer
-from raftlog.client.router import Client
+from raftlog.client.core.addresses import parse_addresses
+from raftlog.client.sync import SyncClient
 from tests.conftest import Broker
 from tests.raftlog.cli.conftest import Run
+from tests.waiting import wait_until
 
 
 def test_an_empty_group_is_not_taken_for_none_at_all(run: Run) -> None:
@@ -254,10 +254,12 @@ def test_a_position_that_is_not_in_the_log_any_more_is_moved_and_told(
 ) -> None:
     assert on_broker("produce", topic, "-p", "0", stdin="1\n2\n3\n").code == 0
     options = build_parser().parse([topic])
-    with Client(parse_addresses(broker.bootstrap_servers)) as client:
-        reading = Reading(Consumer(client), Printer(to_json, False, StopSignals()), options, Range(None, None))
-        reading.begin([(topic, 0)], {})
-        reading.consumer.positions[topic, 0] = 99
-        reading.step()
-        assert reading.consumer.positions == {(topic, 0): 3}
+    with (
+        SyncClient(parse_addresses(broker.bootstrap_servers)) as client,
+        make_consumer(client, options, [topic]) as consumer,
+    ):
+        reading = Reading(client, consumer, Printer(to_json, False, StopSignals()), options, Range(None, None))
+        consumer.assign([(topic, 0)])
+        consumer.seek(topic, 0, 99)
+        wait_until(lambda: reading.step() or consumer.positions == {(topic, 0): 3})
     assert "has no offset 99 (any more); going on at 3" in capfd.readouterr().err

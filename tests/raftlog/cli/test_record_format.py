@@ -8,13 +8,12 @@ from hypothesis import strategies as st
 
 from raftlog.cli.failure import UsageError
 from raftlog.cli.record_format import compile_format, from_json, to_json, unescape
-from raftlog.client.consumer import Fetched
-from raftlog.wire.batch import Headers, Record, TimestampType
+from raftlog.client.core.fetched import ConsumerRecord
+from raftlog.wire.batch import Headers, Record
 
 
-def fetched(key: bytes | None = b"k", value: bytes | None = b"v", headers: Headers = ()) -> Fetched:
-    record = Record(offset=7, timestamp=1700000000123, key=key, value=value, headers=headers)
-    return Fetched("orders", 2, record, TimestampType.CREATE_TIME, 1)
+def fetched(key: bytes | None = b"k", value: bytes | None = b"v", headers: Headers = ()) -> ConsumerRecord:
+    return ConsumerRecord("orders", 2, 7, 1700000000123, key, value, headers)
 
 
 @pytest.mark.parametrize(
@@ -48,7 +47,7 @@ def test_a_header_whose_name_is_no_text_is_printed_as_it_is() -> None:
     assert compile_format("%h")(record) == b"\xffn=1"
     line = to_json(record)
     assert '"\\udcffn"' in line.decode()
-    assert from_json(line, 0)[0].headers == record.record.headers
+    assert from_json(line, 0)[0].headers == record.headers
 
 
 def test_bytes_that_are_no_text_are_printed_as_they_were_typed() -> None:
@@ -86,7 +85,7 @@ def test_what_consume_prints_as_json_produce_reads_back_unchanged(
     key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]], timestamp: int
 ) -> None:
     record = Record(offset=0, timestamp=timestamp, key=key, value=value, headers=tuple(headers))
-    line = to_json(Fetched("t", 5, record, TimestampType.CREATE_TIME, 1))
+    line = to_json(ConsumerRecord("t", 5, *record))
     assert line.count(b"\n") == 1 and line.endswith(b"\n")
     assert from_json(line, now_ms=1) == (record, 5)
 

@@ -11,8 +11,7 @@ import pytest
 
 from raftlog.cli.consume import Printer
 from raftlog.cli.signals import StopRequested, StopSignals, stop_signals_raise
-from raftlog.client.consumer import Fetched
-from raftlog.wire.batch import Record, TimestampType
+from raftlog.client.core.fetched import ConsumerRecord
 
 
 @pytest.fixture
@@ -63,8 +62,8 @@ def test_who_sees_a_line_and_stops_the_process_at_once_finds_it_known_as_printed
         buffer = Seen()
 
     monkeypatch.setattr("sys.stdout", Output())
-    printer = Printer(lambda fetched: fetched.record.value or b"", False, stops)
-    printer.write(Fetched("t", 2, Record(offset=7, timestamp=0, key=None, value=b"in 2"), TimestampType.CREATE_TIME, 1))
+    printer = Printer(lambda fetched: fetched.value or b"", False, stops)
+    printer.write(ConsumerRecord("t", 2, 7, 0, None, b"in 2"))
     with pytest.raises(StopRequested):
         printer.flush()
     assert printer.printed == {("t", 2): 8}

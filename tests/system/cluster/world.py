@@ -17,9 +17,9 @@ from typing import Any
 from confluent_kafka import KafkaException, Message
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from raftlog.client.addresses import parse_addresses
-from raftlog.client.cluster import Quorum, describe_quorum
-from raftlog.client.router import Client
+from raftlog.client.cluster import Quorum
+from raftlog.client.core.addresses import parse_addresses
+from raftlog.client.sync import SyncClient
 from raftlog.testing import BrokerProcess, Cluster
 from tests.system.clients.confluent import Deliveries, producer, read_all
 from tests.waiting import wait_until
@@ -95,13 +95,13 @@ class World:
         return next(each for each in self.cluster.brokers if each.node_id != leader)
 
     @contextmanager
-    def client(self) -> Iterator[Client]:
-        with Client(parse_addresses(self.bootstrap), timeout=DEADLINE_SECONDS) as client:
+    def client(self) -> Iterator[SyncClient]:
+        with SyncClient(parse_addresses(self.bootstrap), timeout=DEADLINE_SECONDS) as client:
             yield client
 
     def quorum(self) -> Quorum:
         with self.client() as client:
-            return describe_quorum(client)
+            return client.admin.describe_quorum()
 
     def raft_leader(self) -> BrokerProcess:
         return self.cluster.broker(self.quorum().leader)
@@ -151,10 +151,10 @@ class World:
     def read(self, topic: str, partitions: int = 1) -> list[Message]:
         """All that is in the topic."""
         with self.client() as client:
-            from raftlog.client.consumer import LATEST, Consumer
+            from raftlog.client.offsets import LATEST
 
             wanted = [(topic, index) for index in range(partitions)]
-            ends = client.retrying(lambda: Consumer(client, read_committed=False).offsets_at(wanted, LATEST))
+            ends = client.admin.offsets_at(wanted, LATEST, read_committed=False)
         count = sum(ends.values())
         return read_all(self.bootstrap, topic, count, partitions=partitions) if count else []
 

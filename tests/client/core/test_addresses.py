@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from raftlog.client.addresses import Address, parse_address, parse_addresses
+from raftlog.client.core.addresses import Address, parse_address, parse_addresses
 
 
 @pytest.mark.parametrize(

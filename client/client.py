@@ -1,0 +1,72 @@
+"""The asyncio client: where producers, consumers and administration are made."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Unpack
+
+from raftlog.client.admin import Admin
+from raftlog.client.consumer import Consumer
+from raftlog.client.core.addresses import Address, parse_addresses
+from raftlog.client.core.settings import (
+    ConsumerOptions,
+    ConsumerSettings,
+    ProducerOptions,
+    ProducerSettings,
+    make_settings,
+)
+from raftlog.client.producer import Producer
+from raftlog.client.router import Router
+
+
+class Client:
+    """Of one cluster. `timeout` (seconds) bounds each call, with all its retries, that has none of its own.
+
+        async with Client("host:9092") as client, client.producer() as producer:
+            await producer.send("orders", b"value", key=b"key")
+
+    Nothing is connected before it is needed. Producers and consumers have connections of their own, and live no longer
+    than their own blocks.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str | Sequence[Address],
+        *,
+        client_id: str = "raftlog",
+        timeout: float = 15.0,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._bootstrap = parse_addresses(bootstrap) if isinstance(bootstrap, str) else list(bootstrap)
+        self._client_id = client_id
+        self._tls = tls
+        self.timeout = timeout
+        self.router = self._new_router()
+        self.admin = Admin(self.router)
+
+    async def __aenter__(self) -> Client:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        await self.router.close()
+
+    def producer(self, **options: Unpack[ProducerOptions]) -> Producer:
+        """To be used as `async with`. Raises BadSetting."""
+        return Producer(self._new_router(), make_settings(ProducerSettings, options))
+
+    def consumer(self, *topics: str, pattern: str | None = None, **options: Unpack[ConsumerOptions]) -> Consumer:
+        """To be used as `async with`. Reads `topics`, and those whose whole names match `pattern`; raises BadSetting.
+
+        With `group` the partitions are divided among the group's members, otherwise all are read.
+        """
+        return Consumer(self._new_router(), make_settings(ConsumerSettings, options), topics, pattern=pattern)
+
+    def _new_router(self) -> Router:
+        return Router(self._bootstrap, client_id=self._client_id, timeout=self.timeout, tls=self._tls)

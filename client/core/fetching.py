@@ -1,0 +1,280 @@
+"""Where a consumer stands in each partition, what to fetch next, and what came (KIP-227, 320, 392)."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from enum import Enum
+
+from raftlog.client.core.errors import DamagedRecords, Rejected
+from raftlog.client.core.fetch_session import Wanted
+from raftlog.client.core.fetched import Piece, Slice, cut, verify
+from raftlog.client.core.isolation import AbortedFilter
+from raftlog.client.core.metadata import NO_LEADER, ClusterMetadata, TopicPartition
+from raftlog.client.core.partition_queue import LEADER_UNKNOWN
+from raftlog.client.core.settings import ConsumerSettings
+from raftlog.wire.batch import CorruptRecord, iterate_batches
+from raftlog.wire.errors import ErrorCode
+from raftlog.wire.messages.fetch import PartitionData
+
+LATEST, EARLIEST = -1, -2
+"""Timestamps that stand for the end of a log and for its start (ListOffsets)."""
+REPLICA_SECONDS = 300.0
+"""So long is a replica that the leader preferred read from, before the leader is asked again (KIP-392)."""
+RETRY_SECONDS = 0.1
+
+
+class News(Enum):
+    """What a partition's part of a reply was."""
+
+    RECORDS = "records"
+    NOTHING = "nothing"
+    MOVED = "another leader or replica"
+    RESET = "the position is to be found anew"
+
+
+class PartitionState:
+    """`position`: the next record to hand out, None until that is known. `fetched_to`: the next one to fetch."""
+
+    __slots__ = (
+        "buffered",
+        "epoch",
+        "failure",
+        "fetched_to",
+        "high_watermark",
+        "last_epoch",
+        "last_stable_offset",
+        "log_start_offset",
+        "node",
+        "paused",
+        "pieces",
+        "position",
+        "replica",
+        "replica_until",
+        "reset_to",
+        "retry_at",
+        "seeks",
+    )
+
+    def __init__(self, position: int | None) -> None:
+        self.position = position
+        self.fetched_to = position if position is not None else -1
+        self.epoch = -1
+        """Leader epoch of the last record handed out."""
+        self.last_epoch = -1
+        """Leader epoch of the last record fetched."""
+        self.pieces: deque[Piece] = deque()
+        self.buffered = 0
+        self.paused = False
+        self.high_watermark = -1
+        self.last_stable_offset = -1
+        self.log_start_offset = -1
+        self.reset_to: int | None = None
+        """The timestamp, LATEST or EARLIEST to look a position up by."""
+        self.replica = -1
+        self.replica_until = 0.0
+        self.retry_at = 0.0
+        self.seeks = 0
+        """Counts changes of the position from outside: what was asked for before is not taken."""
+        self.node = -1
+        """Who was asked last."""
+        self.failure: Exception | None = None
+
+    def move(self, position: int | None) -> None:
+        self.position = position
+        self.fetched_to = position if position is not None else -1
+        self.epoch = self.last_epoch = -1
+        self.pieces.clear()
+        self.buffered = 0
+        self.seeks += 1
+        self.failure = None
+        self.reset_to = None
+
+
+class Fetching:
+    """All partitions that are read. Times are seconds of any one clock."""
+
+    def __init__(self, settings: ConsumerSettings) -> None:
+        self.partitions: dict[TopicPartition, PartitionState] = {}
+        self._settings = settings
+
+    def assign(self, partition: TopicPartition, position: int | None) -> None:
+        self.partitions[partition] = PartitionState(position)
+
+    def unassign(self, partition: TopicPartition) -> None:
+        self.partitions.pop(partition, None)
+
+    def wanted(
+        self, now: float, known: ClusterMetadata
+    ) -> tuple[dict[int, dict[TopicPartition, Wanted]], list[TopicPartition]]:
+        """What to fetch from which broker, and the partitions whose leader is not known."""
+        found: dict[int, dict[TopicPartition, Wanted]] = {}
+        unled: list[TopicPartition] = []
+        limit = self._settings.max_partition_fetch_bytes
+        for partition, state in self.partitions.items():
+            if state.paused or state.position is None or state.buffered >= limit or state.retry_at > now:
+                continue
+            if state.failure is not None:
+                continue
+            node = state.replica if state.replica >= 0 and now < state.replica_until else known.leader(partition)
+            if node == NO_LEADER or node not in known.nodes:
+                unled.append(partition)
+                continue
+            state.node = node
+            wanted = Wanted(state.fetched_to, known.leader_epoch(partition), state.last_epoch, limit)
+            found.setdefault(node, {})[partition] = wanted
+        return found, unled
+
+    def retry_at(self, now: float) -> float | None:
+        """When something may be fetched again that failed before."""
+        later = [state.retry_at for state in self.partitions.values() if state.retry_at > now]
+        return min(later, default=None)
+
+    def received(self, partition: TopicPartition, sent: Wanted, data: PartitionData, now: float) -> News:
+        """Take in what a broker answered. What it refuses for good is kept for `take` to raise."""
+        state = self.partitions.get(partition)
+        if state is None or state.fetched_to != sent.offset or state.position is None:
+            return News.NOTHING
+        code = ErrorCode.of(data.error_code)
+        if code != ErrorCode.NONE:
+            return self._refused(partition, state, code, now)
+        if data.diverging_epoch.end_offset >= 0:
+            return self._diverged(state, data.diverging_epoch.end_offset)
+        if data.preferred_read_replica >= 0:
+            state.replica, state.replica_until = data.preferred_read_replica, now + REPLICA_SECONDS
+            return News.MOVED
+        state.high_watermark = data.high_watermark
+        state.last_stable_offset = data.last_stable_offset
+        state.log_start_offset = data.log_start_offset
+        if data.records is None or not len(data.records):
+            return News.NOTHING
+        return self._unpack(partition, state, data)
+
+    def _unpack(self, partition: TopicPartition, state: PartitionState, data: PartitionData) -> News:
+        records = memoryview(data.records or b"")
+        committed = self._settings.is_read_committed
+        hidden = AbortedFilter((data.aborted_transactions or ()) if committed else ())
+        taken = 0
+        try:
+            for at, header in iterate_batches(records):
+                if header.next_offset <= state.fetched_to:
+                    continue
+                batch = records[at : at + header.size]
+                taken += 1
+                if not hidden.hides(header, batch) and header.records_count:
+                    state.pieces.append(Piece(header, batch, state.fetched_to, header.next_offset))
+                    state.buffered += header.size
+                state.fetched_to = header.next_offset
+                state.last_epoch = header.partition_leader_epoch
+        except CorruptRecord as error:
+            state.failure = DamagedRecords(*partition, state.fetched_to, str(error))
+            return News.RECORDS
+        if not taken:
+            reason = f"a batch is larger than the {len(records)} bytes that came"
+            state.failure = DamagedRecords(*partition, state.fetched_to, reason)
+        if not state.pieces:
+            state.position = state.fetched_to
+        return News.RECORDS
+
+    def _refused(self, partition: TopicPartition, state: PartitionState, code: ErrorCode, now: float) -> News:
+        if code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            if state.replica >= 0:
+                state.replica = -1  # a follower may lag: the leader knows
+                return News.MOVED
+            if state.pieces:
+                return News.NOTHING  # hand out first what is there
+            return self._reset(partition, state, Rejected(code, f"{partition[0]}[{partition[1]}]"))
+        if code.retriable or code in LEADER_UNKNOWN:
+            state.replica = -1
+            state.retry_at = now + RETRY_SECONDS
+            return News.MOVED
+        state.failure = Rejected(code, f"{partition[0]}[{partition[1]}]")
+        return News.NOTHING
+
+    def _reset(self, partition: TopicPartition, state: PartitionState, error: Exception) -> News:
+        policy = self._settings.auto_offset_reset
+        if policy == "none":
+            state.failure = error
+            return News.NOTHING
+        state.move(None)
+        state.reset_to = EARLIEST if policy == "earliest" else LATEST
+        return News.RESET
+
+    @staticmethod
+    def _diverged(state: PartitionState, end_offset: int) -> News:
+        """The log was cut after an unclean election: what was read is gone, and reading goes on where logs part."""
+        state.move(min(end_offset, state.fetched_to))
+        return News.RECORDS
+
+    def has_records(self) -> bool:
+        return any(
+            (state.pieces or state.failure is not None) and not state.paused for state in self.partitions.values()
+        )
+
+    def take(self, limit: int) -> list[Slice]:
+        """At most `limit` records, of one partition after the other. Positions move past them.
+
+        Raises the error that a partition cannot go on for, when there is nothing else of it to hand out.
+        """
+        slices: list[Slice] = []
+        for partition in list(self.partitions):
+            state = self.partitions[partition]
+            if limit <= 0 or state.paused:
+                continue
+            if state.failure is not None and not state.pieces:
+                if slices:
+                    break  # the next call raises it
+                failure = state.failure
+                raise failure
+            if state.pieces:
+                found = self._take_from(partition, state, limit, is_first=not slices)
+                if found is None:
+                    break
+                slices.append(found)
+                limit -= sum(piece.header.records_count for piece in found.pieces)
+                # Whoever was served goes to the end of the line.
+                self.partitions[partition] = self.partitions.pop(partition)
+        return slices
+
+    def _take_from(
+        self, partition: TopicPartition, state: PartitionState, limit: int, *, is_first: bool
+    ) -> Slice | None:
+        taken: list[Piece] = []
+        while state.pieces and limit > 0:
+            piece = state.pieces[0]
+            try:
+                if self._settings.check_crcs and piece.first <= piece.header.base_offset:
+                    verify(*partition, piece)
+                rest = None
+                if piece.header.records_count > limit:
+                    piece, rest = cut(*partition, piece, limit)
+            except DamagedRecords:
+                if taken or not is_first:
+                    break  # the next call raises it
+                raise
+            state.pieces.popleft()
+            state.buffered -= 0 if rest is not None else piece.header.size
+            if rest is not None:
+                state.pieces.appendleft(rest)
+            limit -= piece.header.records_count
+            taken.append(piece)
+        if not taken:
+            return None
+        last = taken[-1]
+        end = last.end if state.pieces else state.fetched_to
+        state.position = end
+        state.epoch = last.header.partition_leader_epoch
+        return Slice(*partition, taken, end, state.epoch)
+
+    def give_back(self, slices: Sequence[Slice]) -> None:
+        """What was taken, and not handed out after all, comes first again."""
+        for each in reversed(slices):
+            state = self.partitions.get((each.topic, each.partition))
+            if state is not None and state.position == each.end:
+                state.pieces.extendleft(reversed(each.pieces))
+                state.buffered += sum(piece.header.size for piece in each.pieces)
+                state.position = each.pieces[0].first
+
+    def to_reset(self) -> Mapping[TopicPartition, int]:
+        """Partitions whose position is to be looked up, and by which timestamp."""
+        return {each: state.reset_to for each, state in self.partitions.items() if state.reset_to is not None}

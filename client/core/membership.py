@@ -1,0 +1,98 @@
+"""What both group protocols have in common: the next thing to do, as a value, and what became of it.
+
+A member is asked `next(now)` what is to be done, and told how it went. It never waits: it says until when to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol, TypeAlias
+
+from raftlog.client.core.errors import KafkaError
+from raftlog.client.core.metadata import TopicPartition
+from raftlog.wire.schema import Message
+
+Partitions: TypeAlias = frozenset[TopicPartition]
+
+
+class Send(NamedTuple):
+    """Ask the coordinator; then `answered` or `unanswered`. `patience`: seconds it may take on purpose."""
+
+    request: Message
+    reply: type[Message]
+    patience: float = 0.0
+
+
+class Wait(NamedTuple):
+    """Nothing to do before `until`, unless something happens."""
+
+    until: float
+
+
+class Learn(NamedTuple):
+    """The group's leader has to know how many partitions these topics have; then `learned`."""
+
+    topics: tuple[str, ...]
+
+
+class Revoke(NamedTuple):
+    """Finish and commit what was read of these, then `revoked`. Heartbeats go on meanwhile: ask `next` again."""
+
+    partitions: Partitions
+
+
+class Assign(NamedTuple):
+    """These are new: read on where the group stands. `partitions` may be empty (a rebalance that changed nothing)."""
+
+    partitions: Partitions
+
+
+class Lose(NamedTuple):
+    """These belong to somebody else already; nothing can be committed for them."""
+
+    partitions: Partitions
+
+
+class Fail(NamedTuple):
+    """The member is out for good."""
+
+    error: KafkaError
+
+
+Action: TypeAlias = Send | Wait | Learn | Revoke | Assign | Lose | Fail
+
+
+class Member(Protocol):
+    """A member of a group, of either protocol. Times are seconds of any one clock."""
+
+    @property
+    def owned(self) -> Partitions: ...
+
+    @property
+    def member_id(self) -> str: ...
+
+    @property
+    def generation(self) -> int:
+        """Or member epoch; -1 for not being one."""
+
+    def next(self, now: float) -> Action: ...
+
+    def answered(self, answer: Message, now: float) -> None: ...
+
+    def unanswered(self, error: KafkaError, now: float) -> None: ...
+
+    def learned(self, partitions: Mapping[str, int]) -> None: ...
+
+    def revoked(self) -> None: ...
+
+    def subscribe(self, topics: frozenset[str]) -> None:
+        """Other topics from now on."""
+
+    def rejoin(self, reason: str) -> None:
+        """What the assignment rests on has changed, or a commit was refused."""
+
+    def fenced(self) -> None:
+        """The coordinator does not know this member any more (a commit said so)."""
+
+    def leave(self) -> Send | None:
+        """How to leave; the last thing that is asked."""

@@ -1,0 +1,97 @@
+"""How far a consumer's work is done: what may be committed, whatever order batches are finished in."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from raftlog.client.core.fetched import Slice
+from raftlog.client.core.metadata import TopicPartition
+from raftlog.wire.errors import InvariantViolation
+
+
+class Position(NamedTuple):
+    """The next offset to read, and the leader epoch of the record before it (KIP-320), -1 if unknown."""
+
+    offset: int
+    leader_epoch: int = -1
+
+
+class _Handed:
+    __slots__ = ("is_done", "position")
+
+    def __init__(self, position: Position) -> None:
+        self.position = position
+        self.is_done = False
+
+
+class Progress:
+    """A partition's offset moves when all that was handed out before it is done."""
+
+    def __init__(self) -> None:
+        self._outstanding: dict[TopicPartition, deque[_Handed]] = {}
+        self._done: dict[TopicPartition, Position] = {}
+        self._committed: dict[TopicPartition, Position] = {}
+
+    def hand_out(self, slices: Iterable[Slice]) -> list[tuple[TopicPartition, object]]:
+        """Tickets for `done`."""
+        tickets: list[tuple[TopicPartition, object]] = []
+        for each in slices:
+            handed = _Handed(Position(each.end, each.leader_epoch))
+            self._outstanding.setdefault((each.topic, each.partition), deque()).append(handed)
+            tickets.append(((each.topic, each.partition), handed))
+        return tickets
+
+    def hand_out_one(self, partition: TopicPartition, position: Position) -> list[tuple[TopicPartition, object]]:
+        """The same for one record, after which reading goes on at `position`."""
+        handed = _Handed(position)
+        self._outstanding.setdefault(partition, deque()).append(handed)
+        return [(partition, handed)]
+
+    def done(self, tickets: Iterable[tuple[TopicPartition, object]]) -> bool:
+        """False if some of it belongs to a partition that was taken away meanwhile, or was sought away from."""
+        all_counted = True
+        for partition, handed in tickets:
+            waiting = self._outstanding.get(partition)
+            if waiting is None or handed not in waiting:
+                all_counted = all_counted and isinstance(handed, _Handed) and handed.is_done
+                continue
+            assert isinstance(handed, _Handed)
+            handed.is_done = True
+            while waiting and waiting[0].is_done:
+                self._done[partition] = waiting.popleft().position
+        return all_counted
+
+    def withdraw(self, tickets: Iterable[tuple[TopicPartition, object]]) -> None:
+        """These were not handed out after all: their parts are, each by itself."""
+        for partition, handed in tickets:
+            waiting = self._outstanding.get(partition)
+            if waiting is not None and handed in waiting:
+                assert isinstance(handed, _Handed)
+                waiting.remove(handed)
+
+    def is_busy(self, partitions: Iterable[TopicPartition]) -> bool:
+        """Whether anything of these is handed out and not done."""
+        return any(self._outstanding.get(partition) for partition in partitions)
+
+    def to_commit(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, Position]:
+        wanted = self._done if partitions is None else [each for each in partitions if each in self._done]
+        return {each: self._done[each] for each in wanted if self._committed.get(each) != self._done[each]}
+
+    def committed(self, positions: dict[TopicPartition, Position]) -> None:
+        self._committed.update(positions)
+
+    def forget(self, partition: TopicPartition) -> None:
+        """It was taken away, or the position was changed: what is out does not count any more."""
+        self._outstanding.pop(partition, None)
+        self._done.pop(partition, None)
+        self._committed.pop(partition, None)
+
+    def check_invariants(self) -> None:
+        for partition, waiting in self._outstanding.items():
+            if waiting and waiting[0].is_done:
+                raise InvariantViolation(f"{partition} does not move though its oldest batch is done")
+            offsets = [handed.position.offset for handed in waiting]
+            if offsets != sorted(offsets):
+                raise InvariantViolation(f"{partition} was handed out backwards")

@@ -1,0 +1,224 @@
+"""Fetches ahead for a consumer: one request at a time to each broker, in a session (KIP-227)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+
+from raftlog.client.core.errors import KafkaError, TimedOut
+from raftlog.client.core.fetch_session import FetchSession, SessionRequest, Wanted
+from raftlog.client.core.fetching import Fetching, News
+from raftlog.client.core.metadata import TopicPartition
+from raftlog.client.core.settings import ConsumerSettings
+from raftlog.client.offsets import READ_COMMITTED, by_topic, offsets_at
+from raftlog.client.router import Router
+from raftlog.wire.errors import ErrorCode
+from raftlog.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
+
+LANE = "fetch"
+RETRY_SECONDS = 0.1
+METADATA_SECONDS = 3.0
+SLOW_SECONDS = 3.0
+"""A broker silent for so long beyond what it was allowed may have been replaced."""
+HURRY_SECONDS = 0.1
+"""How long a fetch may wait at the broker while other partitions are full: they are not in it."""
+
+
+class Fetcher:
+    """`wake` after anything changed; `arrived` is set when there is something to take."""
+
+    def __init__(self, router: Router, fetching: Fetching, settings: ConsumerSettings) -> None:
+        self.arrived = asyncio.Event()
+        self.failure: KafkaError | None = None
+        self._router = router
+        self._fetching = fetching
+        self._settings = settings
+        self._sessions: dict[int, FetchSession] = {}
+        self._under_way: dict[int, tuple[asyncio.Task[None], float]] = {}
+        self._looking_up: asyncio.Task[None] | None = None
+        self._refreshing: asyncio.Task[None] | None = None
+        self._timer: asyncio.Handle | None = None
+        self._stopped = False
+        self._trouble_since: float | None = None
+
+    def wake(self) -> None:
+        if self._stopped:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_soon(self._step)
+
+    async def stop(self) -> None:
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+        tasks = [task for task, _ in self._under_way.values()]
+        tasks += [task for task in (self._looking_up, self._refreshing) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _step(self) -> None:
+        self._timer = None
+        if self._stopped:
+            return
+        now = time.monotonic()
+        loop = asyncio.get_running_loop()
+        if self._fetching.to_reset() and self._looking_up is None:
+            self._looking_up = loop.create_task(self._look_up())
+            self._looking_up.add_done_callback(self._ended)
+        wanted, unled = self._fetching.wanted(now, self._router.known)
+        for node, partitions in wanted.items():
+            if node not in self._under_way:
+                task = loop.create_task(self._fetch(node, partitions))
+                self._under_way[node] = (task, now)
+                task.add_done_callback(self._ended)
+        patience = self._settings.fetch_max_wait + SLOW_SECONDS
+        is_slow = any(now - since > patience for _, since in self._under_way.values())
+        if (unled or is_slow) and self._refreshing is None:
+            self._refreshing = loop.create_task(self._learn_leaders())
+            self._refreshing.add_done_callback(self._ended)
+        later = self._fetching.retry_at(now)
+        delay = min(patience, later - now) if later is not None else patience
+        self._timer = loop.call_later(max(delay, 0.001), self._step)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._under_way = {node: each for node, each in self._under_way.items() if each[0] is not task}
+        self._looking_up = None if self._looking_up is task else self._looking_up
+        self._refreshing = None if self._refreshing is task else self._refreshing
+        if not task.cancelled() and (error := task.exception()) is not None:
+            failure = KafkaError(f"the fetcher failed: {error!r}")
+            failure.__cause__ = error
+            self.fail(failure)
+        self.wake()
+
+    def fail(self, error: KafkaError) -> None:
+        self.failure = error
+        self.arrived.set()
+
+    async def _fetch(self, node: int, wanted: Mapping[TopicPartition, Wanted]) -> None:
+        session = self._sessions.setdefault(node, FetchSession())
+        request = self._request(session.request(wanted))
+        settings = self._settings
+        try:
+            reply = await self._router.ask(
+                request, FetchResponse, node=node, lane=LANE, timeout=settings.request_timeout
+            )
+        except KafkaError as error:
+            session.lost()
+            self._in_trouble(error)
+            now = time.monotonic()
+            for partition in wanted:
+                state = self._fetching.partitions.get(partition)
+                if state is not None:
+                    state.retry_at, state.replica = now + RETRY_SECONDS, -1
+                    self._router.known.forget_leader(partition)
+            return
+        except BaseException:
+            session.lost()
+            raise
+        self._trouble_since = None
+        code = ErrorCode.of(reply.error_code)
+        session.answered(code, reply.session_id)
+        if code == ErrorCode.NONE:
+            self._take_in(wanted, reply)
+
+    def _take_in(self, wanted: Mapping[TopicPartition, Wanted], reply: FetchResponse) -> None:
+        now = time.monotonic()
+        answers = [((each.topic, data.partition_index), data) for each in reply.responses for data in each.partitions]
+        for partition, data in answers:
+            if partition not in wanted:
+                continue
+            news = self._fetching.received(partition, wanted[partition], data, now)
+            if news is News.MOVED and data.preferred_read_replica < 0:
+                hint = data.current_leader
+                if not self._router.known.leader_moved(partition, hint.leader_id, hint.leader_epoch):
+                    self._router.known.forget_leader(partition)
+        if self._fetching.has_records():
+            self.arrived.set()
+
+    def _request(self, asked: SessionRequest) -> FetchRequest:
+        settings = self._settings
+        is_crowded = any(
+            state.buffered >= settings.max_partition_fetch_bytes for state in self._fetching.partitions.values()
+        )
+        wait = min(settings.fetch_max_wait, HURRY_SECONDS) if is_crowded else settings.fetch_max_wait
+        topics = []
+        for name, indexes in by_topic(asked.partitions).items():
+            partitions = []
+            for index in indexes:
+                each = asked.partitions[name, index]
+                partitions.append(
+                    FetchPartition(
+                        partition=index,
+                        current_leader_epoch=each.leader_epoch,
+                        fetch_offset=each.offset,
+                        last_fetched_epoch=each.last_epoch,
+                        partition_max_bytes=each.max_bytes,
+                    )
+                )
+            topics.append(FetchTopic(topic=name, partitions=partitions))
+        return FetchRequest(
+            max_wait_ms=int(wait * 1000),
+            min_bytes=settings.fetch_min_bytes,
+            max_bytes=settings.fetch_max_bytes,
+            isolation_level=READ_COMMITTED if settings.is_read_committed else 0,
+            session_id=asked.session_id,
+            session_epoch=asked.epoch,
+            topics=topics,
+            forgotten_topics_data=[
+                ForgottenTopic(topic=name, partitions=indexes) for name, indexes in by_topic(asked.forgotten).items()
+            ],
+            rack_id=settings.client_rack or "",
+        )
+
+    async def _look_up(self) -> None:
+        """Find positions by time, for partitions that have none."""
+        asked = dict(self._fetching.to_reset())
+        seeks = {each: self._fetching.partitions[each].seeks for each in asked}
+        try:
+            found = await offsets_at(self._router, asked, read_committed=self._settings.is_read_committed)
+        except KafkaError as error:
+            if not error.retriable:
+                self.fail(error)
+            await asyncio.sleep(RETRY_SECONDS)
+            return
+        for partition, offset in found.items():
+            state = self._fetching.partitions.get(partition)
+            if state is not None and state.seeks == seeks[partition]:
+                state.move(offset)
+        self.arrived.set()  # who waits for positions
+
+    async def _learn_leaders(self) -> None:
+        topics = sorted({topic for topic, _ in self._fetching.partitions})
+        try:
+            async with asyncio.timeout(METADATA_SECONDS):
+                await self._router.metadata(topics)
+        except TimeoutError:
+            self._router.disconnect(-1)
+            self._in_trouble(TimedOut(f"no broker told who leads within {METADATA_SECONDS:g} s"))
+        except KafkaError as error:
+            self._in_trouble(error)
+        else:
+            self._leave_replaced()
+        await asyncio.sleep(RETRY_SECONDS)
+
+    def _in_trouble(self, error: KafkaError) -> None:
+        """Brokers come back; but who reads is told when none has answered for the client's timeout."""
+        now = time.monotonic()
+        if self._trouble_since is None:
+            self._trouble_since = now
+        elif now - self._trouble_since >= self._router.timeout:
+            self._trouble_since = None
+            self.fail(error)
+
+    def _leave_replaced(self) -> None:
+        """A silent broker that leads nothing any more of what it was asked for is not waited for."""
+        now = time.monotonic()
+        patience = self._settings.fetch_max_wait + SLOW_SECONDS
+        for node, (_, since) in self._under_way.items():
+            states = self._fetching.partitions.items()
+            asked = [partition for partition, state in states if state.node == node]
+            if now - since > patience and all(self._router.known.leader(each) != node for each in asked):
+                self._router.disconnect(node, lane=LANE)

@@ -1,0 +1,146 @@
+"""Keeps a consumer in its group: does what the member's state machine says is next."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+from raftlog.client.core.errors import KafkaError
+from raftlog.client.core.membership import Assign, Fail, Learn, Lose, Member, Partitions, Revoke, Send, Wait
+from raftlog.client.router import Router
+from raftlog.wire.errors import ErrorCode
+
+LANE = "group"
+ASK_AGAIN = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+LEAVE_SECONDS = 3.0
+
+Handler = Callable[[Partitions], Awaitable[None]]
+
+
+class GroupRunner:
+    """`on_assigned`, `on_revoked` and `on_lost` are awaited one after the other; heartbeats go on meanwhile."""
+
+    def __init__(self, router: Router, group: str, member: Member) -> None:
+        self.member = member
+        self.on_assigned: Handler = _nothing
+        self.on_revoked: Handler = _nothing
+        self.on_lost: Handler = _nothing
+        self.on_failure: Callable[[KafkaError], None] = lambda error: None
+        self._router = router
+        self._group = group
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._handlers: asyncio.Queue[Coroutine[Any, Any, None]] = asyncio.Queue()
+        self._handling: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._task = loop.create_task(self._run())
+        self._handling = loop.create_task(self._handle())
+        for task in (self._task, self._handling):
+            task.add_done_callback(self._ended)
+
+    def wake(self) -> None:
+        self._wake.set()
+
+    async def stop(self, *, leave: bool = True) -> None:
+        """End, and tell the coordinator, so that the others need not wait for the session to run out."""
+        tasks = [task for task in (self._task, self._handling) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        while not self._handlers.empty():
+            self._handlers.get_nowait().close()
+        farewell = self.member.leave() if leave else None
+        if farewell is None:
+            return
+        try:
+            async with asyncio.timeout(LEAVE_SECONDS):
+                await self._router.ask_coordinator(self._group, farewell.request, farewell.reply, lane=LANE)
+        except (KafkaError, TimeoutError):
+            pass  # the session runs out by itself
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            failure = error if isinstance(error, KafkaError) else KafkaError(f"the group member failed: {error!r}")
+            if failure is not error:
+                failure.__cause__ = error
+            self.on_failure(failure)
+
+    async def _run(self) -> None:
+        while True:
+            action = self.member.next(time.monotonic())
+            match action:
+                case Send():
+                    await self._send(action)
+                case Wait():
+                    await self._sleep(action.until - time.monotonic())
+                case Learn():
+                    await self._learn(action)
+                case Assign():
+                    self._handlers.put_nowait(self._assign(action.partitions))
+                case Revoke():
+                    self._handlers.put_nowait(self._revoke(action.partitions))
+                case Lose():
+                    self._handlers.put_nowait(self._lose(action.partitions))
+                case Fail():
+                    self.on_failure(action.error)
+                    return
+
+    async def _handle(self) -> None:
+        while True:
+            await (await self._handlers.get())
+
+    async def _assign(self, partitions: Partitions) -> None:
+        await self.on_assigned(partitions)
+
+    async def _revoke(self, partitions: Partitions) -> None:
+        await self.on_revoked(partitions)
+        self.member.revoked()
+        self._wake.set()
+
+    async def _lose(self, partitions: Partitions) -> None:
+        await self.on_lost(partitions)
+
+    async def _send(self, action: Send) -> None:
+        try:
+            answer = await self._router.ask_coordinator(
+                self._group,
+                action.request,
+                action.reply,
+                lane=LANE,
+                timeout=self._router.timeout + action.patience,
+            )
+        except KafkaError as error:
+            self._router.forget_coordinator(self._group)
+            self.member.unanswered(error, time.monotonic())
+            return
+        if getattr(answer, "error_code", 0) in ASK_AGAIN:
+            self._router.forget_coordinator(self._group)
+        self.member.answered(answer, time.monotonic())
+
+    async def _learn(self, action: Learn) -> None:
+        try:
+            await self._router.retrying(lambda: self._router.metadata(list(action.topics) or None))
+        except KafkaError as error:
+            self.member.unanswered(error, time.monotonic())
+            return
+        known = self._router.known
+        counts = {name: known.partition_count(name) for name in action.topics or known.topics}
+        self.member.learned({name: count for name, count in counts.items() if count})
+
+    async def _sleep(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(max(seconds, 0.001)):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+        self._wake.clear()
+
+
+async def _nothing(partitions: Partitions) -> None:
+    return
+
+

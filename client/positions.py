@@ -1,0 +1,125 @@
+"""A consumer's partitions: where reading stands in each, and moving it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from raftlog.client.core.errors import TimedOut, WrongState
+from raftlog.client.core.fetched import ConsumerRecord, Slice
+from raftlog.client.core.fetching import EARLIEST, LATEST, Fetching, PartitionState
+from raftlog.client.core.membership import Partitions
+from raftlog.client.core.metadata import TopicPartition
+from raftlog.client.core.progress import Progress
+from raftlog.client.core.settings import ConsumerSettings
+from raftlog.client.fetcher import Fetcher
+from raftlog.client.offsets import offsets_at
+from raftlog.client.router import Router
+
+LOOK_SECONDS = 0.05
+
+
+class Positions:
+    """The part of `Consumer` that knows of offsets and nothing of groups."""
+
+    def __init__(self, router: Router, settings: ConsumerSettings) -> None:
+        self.settings = settings
+        self._router = router
+        self._fetching = Fetching(settings)
+        self._fetcher = Fetcher(router, self._fetching, settings)
+        self._progress = Progress()
+        self._unread: deque[tuple[Slice, list[ConsumerRecord]]] = deque()
+        """What record-wise iteration took and has not given out yet; the records are in reverse order."""
+
+    @property
+    def assignment(self) -> Partitions:
+        return frozenset(self._fetching.partitions)
+
+    async def position(self, topic: str, partition: int, *, timeout: float | None = None) -> int:
+        """The next offset that is read there."""
+        deadline = time.monotonic() + (self._router.timeout if timeout is None else timeout)
+        while (position := self._state((topic, partition)).position) is None:
+            if time.monotonic() > deadline:
+                raise TimedOut(f"{topic}[{partition}]: the position could not be found in time")
+            await asyncio.sleep(LOOK_SECONDS)
+        return position
+
+    @property
+    def positions(self) -> dict[TopicPartition, int]:
+        """The next offset to read of each assigned partition, as far as known without asking anybody."""
+        states = self._fetching.partitions.items()
+        return {each: state.position for each, state in states if state.position is not None}
+
+    def seek(self, topic: str, partition: int, offset: int) -> None:
+        """Read on from `offset`."""
+        if offset < 0:
+            raise ValueError(f"{offset} is no offset")
+        self._move((topic, partition), offset)
+
+    async def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        await self._seek_to(partitions, EARLIEST)
+
+    async def seek_to_end(self, *partitions: TopicPartition) -> None:
+        await self._seek_to(partitions, LATEST)
+
+    async def seek_to_time(self, moment: datetime | int, *partitions: TopicPartition) -> None:
+        """The first record at or after a moment (a number: ms since 1970), in these partitions or in all."""
+        at = moment if isinstance(moment, int) else round(moment.timestamp() * 1000)
+        await self._seek_to(partitions, at)
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Give out no records of these until `resume`; the group is not left."""
+        for each in partitions or self.assignment:
+            self._state(each).paused = True
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        for each in partitions or self.assignment:
+            self._state(each).paused = False
+        self._fetcher.arrived.set()
+        self._fetcher.wake()
+
+    @property
+    def paused(self) -> Partitions:
+        return frozenset(each for each, state in self._fetching.partitions.items() if state.paused)
+
+    async def lag(self) -> dict[TopicPartition, int]:
+        """How many offsets each partition's position is behind the end that readers may see."""
+        ends = await offsets_at(
+            self._router, dict.fromkeys(self.assignment, LATEST), read_committed=self.settings.is_read_committed
+        )
+        found = {}
+        for partition, end in ends.items():
+            state = self._fetching.partitions.get(partition)
+            if state is not None and state.position is not None:
+                found[partition] = max(0, end - state.position)
+        return found
+
+    def _state(self, partition: TopicPartition) -> PartitionState:
+        if partition not in self._fetching.partitions:
+            raise WrongState(f"{partition[0]}[{partition[1]}] is not assigned to this consumer")
+        return self._fetching.partitions[partition]
+
+    def _move(self, partition: TopicPartition, offset: int | None, reset_to: int | None = None) -> None:
+        state = self._state(partition)
+        self._forget_unread([partition])
+        self._progress.forget(partition)
+        state.move(offset)
+        state.reset_to = reset_to
+        self._fetcher.wake()
+
+    async def _seek_to(self, partitions: Sequence[TopicPartition], timestamp: int) -> None:
+        wanted = partitions or sorted(self.assignment)
+        for each in wanted:
+            self._state(each)
+        found = await offsets_at(
+            self._router, dict.fromkeys(wanted, timestamp), read_committed=self.settings.is_read_committed
+        )
+        for each, offset in found.items():
+            self._move(each, offset)
+
+    def _forget_unread(self, partitions: Iterable[TopicPartition]) -> None:
+        gone = set(partitions)
+        self._unread = deque(each for each in self._unread if (each[0].topic, each[0].partition) not in gone)

@@ -1,0 +1,324 @@
+"""The client for code without asyncio: the same names, each call waits for its result.
+
+One thread runs the event loop; heartbeats and sending go on there while the caller does something else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack
+
+import uvloop
+
+from raftlog.client.admin import Admin
+from raftlog.client.batch import Batch
+from raftlog.client.client import Client
+from raftlog.client.consumer import Consumer, Listener
+from raftlog.client.core.addresses import Address
+from raftlog.client.core.fetched import ConsumerRecord
+from raftlog.client.core.membership import Partitions
+from raftlog.client.core.metadata import TopicPartition
+from raftlog.client.core.producer_batch import HeaderPairs
+from raftlog.client.core.settings import ConsumerOptions, ProducerOptions
+from raftlog.client.delivery import Delivery
+from raftlog.client.producer import Producer
+from raftlog.client.transactions import GroupMember
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+class LoopThread:
+    """An event loop in a thread of its own, and the way to run coroutines there."""
+
+    def __init__(self) -> None:
+        self._loop = uvloop.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="raftlog-client", daemon=True)
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of a coroutine. When the caller is interrupted, the coroutine is cancelled."""
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise RuntimeError("a blocking call from the event loop's own thread would wait for itself")
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def call(self, function: Callable[[], T]) -> T:
+        """The result of a function that has to run in the loop's thread."""
+
+        async def run() -> T:
+            return function()
+
+        return self.run(run())
+
+    def close(self) -> None:
+        if self._loop.is_running():
+            self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+        finally:
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            self._loop.close()
+
+
+def _blocking(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Any, P], T]:
+    """The same method, with the same parameters, that waits for its result."""
+
+    @functools.wraps(method)
+    def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        result: T = self._thread.run(method(self.inner, *args, **kwargs))
+        return result
+
+    return call
+
+
+class SyncAdmin:
+    """See `Admin`."""
+
+    def __init__(self, inner: Admin, thread: LoopThread) -> None:
+        self.inner = inner
+        self._thread = thread
+
+    metadata = _blocking(Admin.metadata)
+    topic = _blocking(Admin.topic)
+    create_topic = _blocking(Admin.create_topic)
+    delete_topic = _blocking(Admin.delete_topic)
+    create_partitions = _blocking(Admin.create_partitions)
+    describe_configs = _blocking(Admin.describe_configs)
+    alter_configs = _blocking(Admin.alter_configs)
+    delete_records = _blocking(Admin.delete_records)
+    offsets_at = _blocking(Admin.offsets_at)
+    coordinator = _blocking(Admin.coordinator)
+    list_groups = _blocking(Admin.list_groups)
+    leaderless_partitions = _blocking(Admin.leaderless_partitions)
+    describe_group = _blocking(Admin.describe_group)
+    delete_group = _blocking(Admin.delete_group)
+    committed_offsets = _blocking(Admin.committed_offsets)
+    commit_offsets = _blocking(Admin.commit_offsets)
+    lag = _blocking(Admin.lag)
+    group_progress = _blocking(Admin.group_progress)
+    list_transactions = _blocking(Admin.list_transactions)
+    describe_transaction = _blocking(Admin.describe_transaction)
+    open_transactions = _blocking(Admin.open_transactions)
+    hanging_transactions = _blocking(Admin.hanging_transactions)
+    abort_transaction = _blocking(Admin.abort_transaction)
+    abort_in_partition = _blocking(Admin.abort_in_partition)
+    describe_cluster = _blocking(Admin.describe_cluster)
+    describe_quorum = _blocking(Admin.describe_quorum)
+    add_voter = _blocking(Admin.add_voter)
+    remove_voter = _blocking(Admin.remove_voter)
+    take_over_quorum = _blocking(Admin.take_over_quorum)
+    elect = _blocking(Admin.elect)
+    reassign = _blocking(Admin.reassign)
+    reassignments = _blocking(Admin.reassignments)
+    replica_sizes = _blocking(Admin.replica_sizes)
+    unregister = _blocking(Admin.unregister)
+
+
+class SyncProducer:
+    """See `Producer`."""
+
+    def __init__(self, inner: Producer, thread: LoopThread) -> None:
+        self.inner = inner
+        self._thread = thread
+
+    def __enter__(self) -> SyncProducer:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    send = _blocking(Producer.send)
+    enqueue = _blocking(Producer.enqueue)
+    send_batch = _blocking(Producer.send_batch)
+    flush = _blocking(Producer.flush)
+    partitions = _blocking(Producer.partitions)
+    begin = _blocking(Producer.begin)
+    commit = _blocking(Producer.commit)
+    abort = _blocking(Producer.abort)
+    send_offsets = _blocking(Producer.send_offsets)
+    close = _blocking(Producer.close)
+
+    def transaction(self) -> SyncTransaction:
+        """`with producer.transaction() as tx:` commits at the end of the block, and aborts on an exception."""
+        return SyncTransaction(self, self._thread)
+
+
+class SyncTransaction:
+    """See `TransactionBlock`."""
+
+    def __init__(self, producer: SyncProducer, thread: LoopThread) -> None:
+        self._producer = producer
+        self._block = producer.inner.transaction()
+        self._thread = thread
+
+    def __enter__(self) -> SyncTransaction:
+        self._thread.run(self._block.__aenter__())
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._thread.run(self._block.__aexit__(kind, error, at))
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: HeaderPairs = (),
+        partition: int | None = None,
+        timestamp: int | None = None,
+    ) -> Delivery:
+        """Hand a record over. That it is stored is seen to at the end of the block."""
+        return self._thread.run(
+            self._block.send(topic, value, key=key, headers=headers, partition=partition, timestamp=timestamp)
+        )
+
+    def send_offsets(self, offsets: Mapping[TopicPartition, int], member: GroupMember | str) -> None:
+        """See `Producer.send_offsets`."""
+        self._thread.run(self._block.send_offsets(offsets, member))
+
+
+class SyncConsumer:
+    """See `Consumer`. Its listeners are called in the event loop's thread, and must not call back."""
+
+    def __init__(self, inner: Consumer, thread: LoopThread) -> None:
+        self.inner = inner
+        self._thread = thread
+
+    def __enter__(self) -> SyncConsumer:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    start = _blocking(Consumer.start)
+    close = _blocking(Consumer.close)
+    poll = _blocking(Consumer.poll)
+    assigned = _blocking(Consumer.assigned)
+    position = _blocking(Consumer.position)
+    lag = _blocking(Consumer.lag)
+    commit = _blocking(Consumer.commit)
+
+    def batches(self, max_records: int = 500, *, wait: float = 0.0) -> Iterator[Batch]:
+        """Batches without end, none of them empty. Call `done()` on each when its work is done."""
+        while True:
+            batch = self.poll(max_records, wait=wait)
+            if batch:
+                yield batch
+
+    def __iter__(self) -> Iterator[ConsumerRecord]:
+        """Record after record, without end. To ask for the next one says that the one before is done."""
+        for batch in self.batches():
+            yield from batch
+            self.done(batch)
+
+    def done(self, batch: Batch) -> bool:
+        """`batch.done()`, which may be called here too."""
+        return self._thread.call(batch.done)
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        wanted = list(partitions)
+        self._thread.call(lambda: self.inner.assign(wanted))
+
+    def seek(self, topic: str, partition: int, offset: int) -> None:
+        self._thread.call(lambda: self.inner.seek(topic, partition, offset))
+
+    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        self._thread.run(self.inner.seek_to_beginning(*partitions))
+
+    def seek_to_end(self, *partitions: TopicPartition) -> None:
+        self._thread.run(self.inner.seek_to_end(*partitions))
+
+    def seek_to_time(self, moment: datetime | int, *partitions: TopicPartition) -> None:
+        self._thread.run(self.inner.seek_to_time(moment, *partitions))
+
+    def committed(self, *partitions: TopicPartition) -> dict[TopicPartition, int]:
+        return self._thread.run(self.inner.committed(*partitions))
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        self._thread.call(lambda: self.inner.pause(*partitions))
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        self._thread.call(lambda: self.inner.resume(*partitions))
+
+    @property
+    def assignment(self) -> Partitions:
+        return self._thread.call(lambda: self.inner.assignment)
+
+    @property
+    def positions(self) -> dict[TopicPartition, int]:
+        return self._thread.call(lambda: self.inner.positions)
+
+    @property
+    def assignments(self) -> int:
+        return self.inner.assignments
+
+    @property
+    def paused(self) -> Partitions:
+        return self._thread.call(lambda: self.inner.paused)
+
+    @property
+    def member(self) -> GroupMember:
+        return self._thread.call(lambda: self.inner.member)
+
+    def listen(
+        self,
+        *,
+        assigned: Listener | None = None,
+        revoked: Listener | None = None,
+        lost: Listener | None = None,
+    ) -> None:
+        """Set `on_assigned`, `on_revoked` and `on_lost` of the consumer."""
+        self.inner.on_assigned, self.inner.on_revoked, self.inner.on_lost = assigned, revoked, lost
+
+
+class SyncClient:
+    """See `Client`. For one thread or several."""
+
+    def __init__(
+        self, bootstrap: str | Sequence[Address], *, client_id: str = "raftlog", timeout: float = 15.0
+    ) -> None:
+        self._thread = LoopThread()
+        self.inner = Client(bootstrap, client_id=client_id, timeout=timeout)
+        self.admin = SyncAdmin(self.inner.admin, self._thread)
+
+    def __enter__(self) -> SyncClient:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        try:
+            self._thread.run(self.inner.close())
+        finally:
+            self._thread.close()
+
+    @property
+    def timeout(self) -> float:
+        return self.inner.timeout
+
+    def producer(self, **options: Unpack[ProducerOptions]) -> SyncProducer:
+        """To be used as `with`."""
+        return SyncProducer(self._thread.call(lambda: self.inner.producer(**options)), self._thread)
+
+    def consumer(self, *topics: str, pattern: str | None = None, **options: Unpack[ConsumerOptions]) -> SyncConsumer:
+        """To be used as `with`."""
+        inner = self._thread.call(lambda: self.inner.consumer(*topics, pattern=pattern, **options))
+        return SyncConsumer(inner, self._thread)

@@ -1,0 +1,107 @@
+"""The same tests against raftlog and against Apache Kafka, and names that no other test uses."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from raftlog.client import Client
+from raftlog.testing.ports import ReservedPort
+from raftlog.wire.apis import ApiKey
+from tests.conftest import Broker
+from tests.paths import KAFKA
+
+_numbers = itertools.count()
+START_SECONDS = 180
+
+
+class Servers(NamedTuple):
+    """`brand` is raftlog or kafka."""
+
+    brand: str
+    bootstrap: str
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """One Kafka for the session, with transactions of version 2."""
+    directory = tmp_path_factory.mktemp("kafka")
+    port = ReservedPort()
+    try:
+        yield start_kafka(directory, port.number)
+    finally:
+        subprocess.run([str(KAFKA), "stop", "--dir", str(directory)], capture_output=True, timeout=60, check=False)
+        port.release()
+
+
+def start_kafka(directory: Path, port: int) -> str:
+    command = [str(KAFKA), "start", "--dir", str(directory), "--nodes", "1", "--port", str(port)]
+    command += ["--set", "group.initial.rebalance.delay.ms=0"]
+    started = subprocess.run(command, capture_output=True, text=True, timeout=START_SECONDS, check=False)
+    if started.returncode and "--cluster-id" in started.stderr:
+        # It draws a cluster id, and takes one that begins with a dash, one of 64, for an option.
+        started = subprocess.run(command, capture_output=True, text=True, timeout=START_SECONDS, check=False)
+    assert started.returncode == 0, started.stdout[-1000:] + started.stderr[-1000:]
+    bootstrap = started.stdout.strip()
+    upgrade = ["features", "--bootstrap-server", bootstrap, "upgrade", "--feature", "transaction.version=2"]
+    subprocess.run([str(KAFKA), "tool", *upgrade], capture_output=True, timeout=60, check=True)
+    return bootstrap
+
+
+on_kafka = pytest.param(
+    "kafka",
+    marks=[
+        pytest.mark.java,
+        pytest.mark.skipif(
+            not KAFKA.exists() or shutil.which("java") is None,
+            reason="needs Java 17 and Kafka's jars in ../shared/peers",
+        ),
+    ],
+)
+
+
+@pytest.fixture(params=["raftlog", on_kafka])
+def servers(request: pytest.FixtureRequest) -> Servers:
+    if request.param == "kafka":
+        return Servers("kafka", request.getfixturevalue("kafka"))
+    broker: Broker = request.getfixturevalue("broker")
+    return Servers("raftlog", broker.bootstrap_servers)
+
+
+@pytest.fixture
+async def client(servers: Servers) -> AsyncIterator[Client]:
+    async with Client(servers.bootstrap) as made:
+        yield made
+
+
+async def skip_without(client: Client, api: ApiKey) -> None:
+    """Skip the test where brokers do not serve an API."""
+    if not (await client.router.connection()).serves(api):
+        pytest.skip(f"these brokers do not serve {api.name}")
+
+
+@pytest.fixture
+def name() -> str:
+    """A name for topics and groups."""
+    return f"client-{os.getpid()}-{next(_numbers)}"
+
+
+@pytest.fixture
+async def topic(client: Client, name: str) -> str:
+    """A topic with one partition."""
+    await client.admin.create_topic(name, partitions=1)
+    return name
+
+
+@pytest.fixture
+async def three_partitions(client: Client, name: str) -> str:
+    """A topic with three partitions."""
+    await client.admin.create_topic(name, partitions=3)
+    return name

@@ -1,0 +1,282 @@
+"""Groups of both protocols against raftlog and Kafka: what is divided, committed, given up, and read again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+from raftlog.client import Client, Consumer, KafkaError, Outgoing
+from raftlog.client.core.errors import Rejected, WrongState
+from raftlog.testing import cluster
+from raftlog.wire.apis import ApiKey
+from tests.client.conftest import skip_without
+from tests.waiting import until
+
+QUICK = {"heartbeat_interval": 0.1, "session_timeout": 10.0, "auto_offset_reset": "earliest"}
+PROTOCOLS = [
+    pytest.param({"assignors": ("range",)}, id="range"),
+    pytest.param({"assignors": ("roundrobin",)}, id="roundrobin"),
+    pytest.param({"assignors": ("sticky",)}, id="sticky"),
+    pytest.param({"assignors": ("cooperative-sticky",)}, id="cooperative"),
+    pytest.param({"protocol": "consumer"}, id="consumer"),
+]
+
+
+@pytest.fixture(params=PROTOCOLS)
+async def protocol(request: pytest.FixtureRequest, client: Client) -> dict[str, object]:
+    options: dict[str, object] = QUICK | request.param
+    if "protocol" in options:
+        await skip_without(client, ApiKey.CONSUMER_GROUP_HEARTBEAT)
+    return options
+
+
+async def fill(client: Client, topic: str, count: int) -> None:
+    async with client.producer() as producer:
+        records = [Outgoing(b"%d" % number, partition=number % 3) for number in range(count)]
+        for outcome in await producer.send_batch(topic, records):
+            assert not isinstance(outcome, KafkaError), outcome
+
+
+def member(client: Client, topic: str, options: dict[str, object]) -> Consumer:
+    return client.consumer(topic, group=topic, **options)  # type: ignore[arg-type]
+
+
+async def test_two_members_divide_the_partitions_and_miss_nothing(
+    client: Client, three_partitions: str, protocol: dict[str, object]
+) -> None:
+    await fill(client, three_partitions, 300)
+    seen: Counter[bytes | None] = Counter()
+
+    async def read(consumer: Consumer) -> None:
+        while len(seen) < 300:
+            batch = await consumer.poll(20, timeout=0.2)
+            seen.update(record.value for record in batch)
+            batch.done()
+
+    async with member(client, three_partitions, protocol) as first:
+        async with member(client, three_partitions, protocol) as second:
+            both = [asyncio.create_task(read(each)) for each in (first, second)]
+            await until(
+                lambda: bool(first.assignment and second.assignment)
+                and len(first.assignment | second.assignment) == 3
+                and not first.assignment & second.assignment,
+                "both have partitions",
+            )
+            await asyncio.gather(*both)
+        # The second has left: the first gets all.
+        await until(lambda: len(first.assignment) == 3, "the first has all")
+        await first.commit()
+        assert sum((await first.committed()).values()) == 300
+    assert set(seen) == {b"%d" % number for number in range(300)}
+
+
+async def test_a_new_member_goes_on_where_the_last_one_was_done(
+    client: Client, three_partitions: str, protocol: dict[str, object]
+) -> None:
+    await fill(client, three_partitions, 60)
+    async with member(client, three_partitions, protocol) as consumer:
+        done, undone = await consumer.poll(7, timeout=20), await consumer.poll(7, timeout=20)
+        assert done.done() and len(undone) == 7
+    async with member(client, three_partitions, protocol) as consumer:
+        rest: list[bytes | None] = []
+        while len(rest) < 53:
+            batch = await consumer.poll(timeout=20)
+            assert batch
+            rest += [record.value for record in batch]
+            batch.done()
+    assert len(set(rest)) == 53 and not {record.value for record in done} & set(rest)
+
+
+async def test_record_by_record_the_one_at_hand_is_not_done(
+    client: Client, three_partitions: str, protocol: dict[str, object]
+) -> None:
+    await fill(client, three_partitions, 30)
+    given = []
+    async with member(client, three_partitions, protocol) as consumer:
+        async for record in consumer:
+            given.append((record.partition, record.offset))
+            if len(given) == 5:
+                break
+    async with member(client, three_partitions, protocol) as consumer:
+        await consumer.assigned()
+        again = await consumer.poll(30, timeout=20)
+        while len(again) < 26:
+            again = again if len(again) == 26 else await _more(consumer, again)
+    found = {(record.partition, record.offset) for record in again}
+    assert given[-1] in found and not set(given[:-1]) & found
+
+
+async def _more(consumer: Consumer, so_far: object) -> list[object]:
+    return [*so_far, *await consumer.poll(30, timeout=20)]  # type: ignore[misc]
+
+
+async def test_batches_done_out_of_order_are_committed_in_order(client: Client, topic: str) -> None:
+    async with client.producer() as producer:
+        await producer.send_batch(topic, [b"x"] * 30)
+    async with member(client, topic, QUICK) as consumer:
+        first, second, third = [await consumer.poll(10, timeout=20) for _ in range(3)]
+        third.done()
+        second.done()
+        await consumer.commit()
+        assert await consumer.committed() == {}
+        first.done()
+        await consumer.commit()
+        assert await consumer.committed() == {(topic, 0): 30}
+        consumer.seek(topic, 0, 5)
+        again = await consumer.poll(10, timeout=20)
+        assert not first.done() or again.done()
+        await consumer.commit({(topic, 0): 3})
+        assert await consumer.committed((topic, 0)) == {(topic, 0): 3}
+    assert (await client.admin.lag(topic))[topic, 0] in (15, 27)
+
+
+async def test_what_is_given_up_is_finished_and_committed_first(
+    client: Client, three_partitions: str, protocol: dict[str, object]
+) -> None:
+    await fill(client, three_partitions, 30)
+    told: list[tuple[str, int]] = []
+    async with member(client, three_partitions, protocol) as first:
+        first.on_assigned = lambda partitions: told.append(("assigned", len(partitions)))
+        first.on_revoked = lambda partitions: told.append(("revoked", len(partitions)))
+        batch = await first.poll(30, timeout=20)
+        while len({record.partition for record in batch}) < 3:
+            batch.done()
+            batch = await first.poll(30, timeout=20)
+            if not batch:
+                break
+        async with member(client, three_partitions, protocol) as second:
+            await asyncio.sleep(0)
+            await until(lambda: (first._runner is not None and len(first.paused) > 0) or not batch, "giving up")
+            assert not second.assignment & first.assignment
+            batch.done()
+            await until(lambda: bool(second.assignment), "the second has some")
+            rest = await second.poll(30, timeout=0.5)
+            assert not {record.value for record in rest} & {record.value for record in batch}
+    assert ("assigned", 3) in told and any(kind == "revoked" for kind, _ in told)
+
+
+@pytest.mark.long
+async def test_a_commit_of_a_member_that_was_replaced_is_refused(client: Client, three_partitions: str) -> None:
+    await fill(client, three_partitions, 30)
+    options = QUICK | {"enable_auto_commit": False}
+    async with member(client, three_partitions, options) as consumer:
+        await consumer.assigned()
+        assert consumer._runner is not None
+        (await consumer.poll(30, timeout=20)).done()
+        inner = consumer._runner.member
+        inner.generation = inner.generation + 5  # type: ignore[misc]
+        with pytest.raises(Rejected, match="generation") as refused:
+            await consumer.commit()
+        assert not refused.value.retriable and "moved on" in refused.value.advice
+        # It joins again, and reads again.
+        await until(lambda: not consumer.assignment or consumer.assignments > 1, "lost")
+        await consumer.assigned()
+
+
+async def test_a_static_member_keeps_its_partitions_over_a_restart(client: Client, three_partitions: str) -> None:
+    await fill(client, three_partitions, 30)
+    static = QUICK | {"group_instance_id": "one"}
+    async with member(client, three_partitions, QUICK) as other:
+        await other.assigned()
+        consumer = member(client, three_partitions, static)
+        await consumer.start()
+        await until(lambda: bool(consumer.assignment) and len(other.assignment | consumer.assignment) == 3, "divided")
+        before, generations = consumer.assignment, other.assignments
+        await consumer.close()
+        async with member(client, three_partitions, static) as restarted:
+            await restarted.assigned()
+            assert restarted.assignment == before and other.assignments == generations
+
+
+async def test_topics_can_be_named_by_a_pattern(client: Client, name: str, protocol: dict[str, object]) -> None:
+    for suffix in ("a", "b", "other"):
+        await client.admin.create_topic(f"{name}.{suffix}", partitions=1)
+    pattern = name.replace("-", "[-]") + r"[.][ab]"
+    options: dict[str, object] = protocol | {"metadata_max_age": 0.5}
+    async with client.consumer(pattern=pattern, group=name, **options) as consumer:  # type: ignore[arg-type]
+        await until(lambda: {topic for topic, _ in consumer.assignment} == {f"{name}.a", f"{name}.b"}, "two topics")
+
+
+async def test_without_a_group_nothing_can_be_committed(client: Client, topic: str) -> None:
+    async with client.consumer(topic) as consumer:
+        with pytest.raises(WrongState):
+            await consumer.commit()
+
+
+async def test_who_asks_for_nothing_leaves_and_comes_back(client: Client, three_partitions: str) -> None:
+    await fill(client, three_partitions, 9)
+    async with member(client, three_partitions, QUICK | {"max_poll_interval": 0.5}) as consumer:
+        await consumer.assigned()
+        await until(lambda: not consumer.assignment, "left")
+        found: set[bytes | None] = set()
+        while len(found) < 9:
+            found |= {record.value for record in await consumer.poll(timeout=20)}
+
+
+async def test_members_that_come_and_go_read_everything(
+    client: Client, three_partitions: str, protocol: dict[str, object]
+) -> None:
+    """A storm of rebalances: nothing is missed, and the group comes to rest."""
+    await fill(client, three_partitions, 600)
+    seen: Counter[bytes | None] = Counter()
+
+    async def live(batches: int) -> None:
+        async with member(client, three_partitions, protocol) as consumer:
+            for _ in range(batches):
+                batch = await consumer.poll(10, timeout=0.1)
+                seen.update(record.value for record in batch)
+                batch.done()
+
+    async with member(client, three_partitions, protocol) as stays:
+
+        async def read() -> None:
+            while len(seen) < 600:
+                batch = await stays.poll(10, timeout=0.2)
+                seen.update(record.value for record in batch)
+                batch.done()
+
+        reading = asyncio.create_task(read())
+        for round in range(3):
+            await asyncio.gather(*(live(3 + round) for _ in range(3)))
+        await reading
+        await until(lambda: len(stays.assignment) == 3, "one member is left")
+
+
+@pytest.mark.long
+async def test_a_coordinator_that_is_killed_is_found_again() -> None:
+    with cluster(brokers=3) as brokers:
+        async with Client(brokers.bootstrap_servers, timeout=60) as client:
+            await client.admin.create_topic("t", partitions=3, replication_factor=3)
+            await fill(client, "t", 300)
+            async with member(client, "t", QUICK) as consumer:
+                await consumer.assigned()
+                brokers.broker(await client.admin.coordinator("t")).kill()
+                found: set[bytes | None] = set()
+                while len(found) < 300:
+                    batch = await consumer.poll(50, timeout=20)
+                    found |= {record.value for record in batch}
+                    batch.done()
+                await consumer.commit()
+                assert sum((await consumer.committed()).values()) == 300
+
+
+@pytest.mark.long
+async def test_a_leader_that_is_stopped_is_left_and_all_is_stored_once() -> None:
+    with cluster(brokers=3) as brokers:
+        async with Client(brokers.bootstrap_servers, timeout=60) as client:
+            await client.admin.create_topic("t", partitions=1, replication_factor=3)
+            async with client.producer(request_timeout=30) as producer, member(client, "t", QUICK) as consumer:
+                leader = brokers.broker(await client.router.leader("t", 0))
+                found: list[bytes | None] = []
+                for number in range(60):
+                    if number == 20:
+                        leader.pause()
+                    await producer.enqueue("t", b"%d" % number)
+                    if number % 10 == 9 and number != 19:
+                        await producer.flush(60)
+                leader.resume()
+                while len(found) < 60:
+                    found += [record.value for record in await consumer.poll(timeout=30)]
+            assert found == [b"%d" % number for number in range(60)]
