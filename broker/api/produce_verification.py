@@ -18,7 +18,7 @@ from raftlog.wire.errors import ErrorCode, RemoteProtocolError
 if TYPE_CHECKING:
     from raftlog.broker.api.context import Services
     from raftlog.broker.runtime.partition import Partition
-    from raftlog.broker.runtime.transaction_verifier import Answer
+    from raftlog.broker.runtime.transaction_verifier import Guards as GuardsByPartition
 
 _ADDS_PARTITIONS_FROM = 12
 _KNOWS_ABORTABLE_FROM = 11
@@ -56,30 +56,23 @@ def verify(
     if not services.verifier.is_needed(ability):
         verified([NOT_REQUIRED for _ in batches])
         return
-    now_ms = services.clock.now_ms()
     adds = ability is ClientAbility.ADDS_PARTITIONS
-    guards: Guards = []
-    asked = []
-    for (partition, _), (producer_id, epoch, sequence) in zip(batches, producers, strict=True):
-        guard = partition.begin_verification(producer_id, epoch, sequence, now_ms, bumps_epoch=adds)
-        if isinstance(guard, ErrorCode):
-            guards.append(AppendResult.refused(guard))
-        else:
-            guards.append(guard)
-            asked.append((partition.topic, partition.index))
-    if not asked:
-        verified(guards)
-        return
 
-    def answered(answer: Answer) -> None:
-        for place, (partition, _) in enumerate(batches):
-            error = answer.get((partition.topic, partition.index), ErrorCode.NONE)
-            if error is not ErrorCode.NONE and not isinstance(guards[place], AppendResult):
-                guards[place] = _refused(error, ability)
-        verified(guards)
+    def begin() -> GuardsByPartition:
+        now_ms = services.clock.now_ms()
+        return {
+            (partition.topic, partition.index): partition.begin_verification(
+                producer_id, epoch, sequence, now_ms, bumps_epoch=adds
+            )
+            for (partition, _), (producer_id, epoch, sequence) in zip(batches, producers, strict=True)
+        }
+
+    def answered(guards: GuardsByPartition) -> None:
+        found = [guards[partition.topic, partition.index] for partition, _ in batches]
+        verified([_refused(guard, ability) if isinstance(guard, ErrorCode) else guard for guard in found])
 
     producer_id, epoch, _ = producers[0]
-    services.verifier.verify_patiently(Transaction(name, producer_id, epoch), asked, ability, answered)
+    services.verifier.verify_patiently(Transaction(name, producer_id, epoch), begin, ability, answered)
 
 
 def _ability(version: int) -> ClientAbility:

@@ -91,7 +91,11 @@ class FetchService:
         if ends or urgent or total >= params.bytes_min:
             self.complete(session, reads, respond)
             return None
-        return DelayedFetch(self, session, params, respond)
+        delayed = DelayedFetch(self, session, params, respond)
+        if session.ready and session.is_follower:
+            # Its position let a commit come about, and who waited for that has appended to another of its partitions.
+            delayed.wake()
+        return delayed
 
     def complete(self, session: FetchSession, reads: list[PartitionRead], respond: Respond) -> None:
         """These reads are the answer."""

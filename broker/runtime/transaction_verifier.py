@@ -24,6 +24,7 @@ from raftlog.wire.messages.add_partitions_to_txn import (
 )
 
 if TYPE_CHECKING:
+    from raftlog.broker.core.log.verification import VerificationGuard
     from raftlog.metadata.image import MetadataImage
 
 log = logging.getLogger("raftlog.transactions")
@@ -65,6 +66,8 @@ class Transaction(NamedTuple):
 
 TopicPartition: TypeAlias = tuple[str, int]
 Answer: TypeAlias = "Mapping[TopicPartition, ErrorCode]"
+Guards: TypeAlias = "dict[TopicPartition, VerificationGuard | ErrorCode]"
+"""For each partition what a batch is to be appended with, or why it is refused."""
 OnAnswer: TypeAlias = "Callable[[Answer], None]"
 """Gets an error for each partition, NONE where it belongs to the transaction."""
 
@@ -117,25 +120,39 @@ class TransactionVerifier:
     def verify_patiently(
         self,
         transaction: Transaction,
-        partitions: Iterable[TopicPartition],
+        begin: Callable[[], Guards],
         ability: ClientAbility,
-        answered: OnAnswer,
+        verified: Callable[[Guards], None],
     ) -> None:
-        """As `verify`; while the transaction before is still being ended, it asks again for a tenth of a second."""
-        wanted = list(partitions)
+        """Ask with guards, which `begin` makes for each partition, or says why not. `verified` gets those with which
+        the batches may be appended, or why not, once, perhaps at once.
+
+        While the transaction before is still being ended, it asks again for a tenth of a second. The guards are then
+        new ones: the marker of the transaction before has taken the old ones with it.
+        """
         end = self._loop.time() + self._retrying_seconds_max
         wait = RETRY_SECONDS_MIN
+        guards: Guards = {}
 
         def on_answer(answer: Answer) -> None:
             nonlocal wait
-            if ErrorCode.CONCURRENT_TRANSACTIONS not in answer.values() or self._loop.time() + wait > end:
-                answered(answer)
-                return
-            self._loop.call_later(wait, ask)
-            wait = min(2 * wait, self._retry_seconds_max)
+            errors = {partition: error for partition, error in answer.items() if error is not ErrorCode.NONE}
+            # If the marker came after the guards were made, the word is about this transaction, but they are gone.
+            is_early = ErrorCode.CONCURRENT_TRANSACTIONS in errors.values() or (not errors and begin() != guards)
+            if is_early and self._loop.time() + wait <= end:
+                self._loop.call_later(wait, ask)
+                wait = min(2 * wait, self._retry_seconds_max)
+            else:
+                verified({**guards, **errors})
 
         def ask() -> None:
-            self.verify(transaction, wanted, ability, on_answer)
+            nonlocal guards
+            guards = begin()
+            asked = [partition for partition, guard in guards.items() if not isinstance(guard, ErrorCode)]
+            if asked:
+                self.verify(transaction, asked, ability, on_answer)
+            else:
+                verified(guards)
 
         ask()
 

@@ -126,6 +126,7 @@ class Broker:
             transactions=cast(Any, None),
             timers=timers,
             requests=requests,
+            lags=cast(Any, None),
             verifier=TransactionVerifier(loop, requests, lambda: self.image),
         )
         self.server = Server(loop, ServerLimits(), Dispatcher(self.services, {}).dispatch)

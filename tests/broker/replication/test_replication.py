@@ -165,3 +165,17 @@ def test_a_change_of_one_partition_does_not_touch_the_others_of_its_topic(
             assert cluster[1].partition(3).isr == (1, 2)
 
     run(story)
+
+
+def test_who_hears_of_a_commit_may_append_to_another_partition_that_the_same_followers_fetch(tmp_path: Path) -> None:
+    async def story() -> None:
+        # Long enough that nothing goes on by itself.
+        async with Cluster(tmp_path, fetcher=FetcherSettings(fetch_wait_max_ms=20_000)) as cluster:
+            cluster.create_topic((1, 2, 3), (1, 2, 3))
+            leader = cluster[1]
+            for number in range(5):
+                end = leader.append("a") + 1
+                leader.partition(0).wait(Mark.HIGH_WATERMARK, end, lambda error: leader.append("b", index=1) and None)
+                await until(lambda number=number: leader.high_watermark(1) > number, seconds=10)  # type: ignore[misc]
+
+    run(story)
