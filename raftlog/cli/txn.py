@@ -55,7 +55,7 @@ def list_(arguments: list[str]) -> int:
         "--state", action="append", default=[], metavar="STATE", help="only ids that are Ongoing, CompleteCommit, ..."
     )
     parser.add_argument(
-        "--producer-id", action="append", default=[], type=not_negative_id, metavar="N", help="only of this producer id"
+        "--producer-id", action="append", default=[], type=whole_number, metavar="N", help="only of this producer id"
     )
     parser.add_argument(
         "--longer-than", metavar="TIME", help="only transactions that began longer ago, like 90s or 5m; with --hanging"
@@ -70,9 +70,9 @@ def list_(arguments: list[str]) -> int:
     return list_hanging(options) if options.hanging else list_ids(options)
 
 
-def not_negative_id(text: str) -> int:
+def whole_number(text: str) -> int:
     if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is no producer id")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
     return int(text)
 
 
@@ -215,16 +215,16 @@ def abort(arguments: list[str]) -> int:
     parser.add_argument("id", nargs="?", metavar="ID", help="a transactional id")
     parser.add_argument("--topic", metavar="TOPIC")
     parser.add_argument("--partition", type=not_negative, metavar="N")
-    parser.add_argument("--start-offset", type=not_negative_id, metavar="OFFSET")
+    parser.add_argument("--start-offset", type=whole_number, metavar="OFFSET")
     parser.add_argument("--dry-run", action="store_true", help="say what would be ended, and leave it")
     options = parser.parse(arguments)
     place = (options.topic, options.partition, options.start_offset)
-    if (options.id is None) == all(each is None for each in place):
+    if options.id is not None and any(each is not None for each in place):
+        raise UsageError("an id, or a place in a partition", "`raftlog txn describe ID` shows the partitions of an id")
+    if options.id is None and all(each is None for each in place):
         raise UsageError("which transaction?", "name an id, or --topic, --partition and --start-offset")
     if options.id is None and any(each is None for each in place):
         raise UsageError("--topic, --partition and --start-offset go together")
-    if options.id is not None and any(each is not None for each in place):
-        raise UsageError("an id, or a place in a partition", "`raftlog txn describe ID` shows the partitions of an id")
     return abort_id(options) if options.id is not None else abort_at(options)
 
 
