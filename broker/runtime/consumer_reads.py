@@ -46,12 +46,15 @@ class ConsumerReads:
             return PartitionRead(entry, ErrorCode.UNKNOWN_SERVER_ERROR)
         if read.more and (bytes_max > 0 or min_one):
             try:
-                read.add(log.read(start, bytes_max, bound, min_one=min_one))
+                found = log.read(start, bytes_max, bound, min_one=min_one)
+                read.add(found)
+                if params.read_committed and found is not None:
+                    read.aborted = log.aborted_transactions(start, bound, found)
             except LogUnavailable as failure:
                 self._partitions.storage_failed(partition, failure)
                 return PartitionRead(entry, ErrorCode.KAFKA_STORAGE_ERROR)
-        if params.read_committed:
-            read.aborted = log.aborted_transactions(start, bound) if read.records is not None else ()
+        if params.read_committed and read.aborted is None:
+            read.aborted = ()
         return read
 
     @staticmethod

@@ -132,6 +132,17 @@ class IndexFile:
         block = self._read(low, high - low) if high > low else b""
         return low + floor_entry(block, layout, key) + 1
 
+    def first_reaching(self, value: int) -> Entry | None:
+        """The first entry whose value is `value` or more, where values rise; None if there is none. Raises OSError."""
+        low, high = 0, self.count
+        while low < high:
+            middle = (low + high) >> 1
+            if self.entry(middle)[1] < value:
+                low = middle + 1
+            else:
+                high = middle
+        return self.entry(low) if low < self.count else None
+
     def keep(self, count: int) -> None:
         """Drop all entries behind the first `count`; in the file at once. Raises OSError."""
         self.load()

@@ -46,6 +46,7 @@ def load_log(
     *,
     log_start_offset: int,
     recovery_point: int,
+    high_watermark: int = 0,
     clean: bool,
     new: bool = False,
 ) -> LoadedLog:
@@ -57,6 +58,7 @@ def load_log(
     loader = _Loader(
         store, directory, config, log_start_offset=log_start_offset, recovery_point=recovery_point, clean=clean
     )
+    loader.high_watermark = high_watermark
     return loader.begin() if new else loader.run()
 
 
@@ -79,6 +81,7 @@ class _Loader:
         self.config = config
         self.log_start_offset = log_start_offset
         self.recovery_point = recovery_point
+        self.high_watermark = 0
         self.clean = clean
         self.segments: list[Segment] = []
         self.snapshots = ProducerSnapshots(self.disk, directory)
@@ -251,12 +254,28 @@ class _Loader:
             if offset < first:
                 break
             if offset <= self.recovery_point:
+                if self._hides_a_marker(offset):
+                    continue
                 try:
                     return self.snapshots.read(offset)
                 except CorruptSnapshot as error:
                     logger.warning("log=%s passing over %s: %s", self.directory, self.snapshots.path(offset), error)
             self.snapshots.remove(offset.__eq__)
         return ProducerStates(end_offset=first)
+
+    def _hides_a_marker(self, offset: int) -> bool:
+        """Whether a snapshot has seen a transaction marker that is not known to be committed: the transaction must not
+        be stable before that, and the snapshot does not tell of it. Looked for in one segment.
+        """
+        if offset <= self.high_watermark:
+            return False
+        segment = next((each for each in reversed(self.segments) if each.base_offset < offset), self.segments[0])
+        for _, header in segment.headers(segment.position_of(max(self.high_watermark, segment.base_offset))):
+            if header.base_offset >= offset:
+                break
+            if header.is_control and header.producer_id >= 0:
+                return True
+        return False
 
     # Afterwards ------------------------------------------------------------------------------------------------
 

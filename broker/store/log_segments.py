@@ -20,6 +20,8 @@ RECENT_BATCHES: Final = 64
 # FileRange(...) without the function that NamedTuple puts around this: a tenth of a read.
 _new: Final = tuple.__new__
 
+OFFSET_MAX: Final = 2**63 - 1
+
 READ_ENDS: Final = 32
 """Positions where the latest reads ended that are remembered: each is where its reader goes on."""
 
@@ -149,6 +151,20 @@ class LogSegments(Sequence[Segment]):
         file = log.descriptor or log.open()
         log.used = True
         return _new(FileRange, (file, position, available))
+
+    def bound_of(self, offset: int, read: FileRange) -> int:
+        """An offset that is not below what was read from `offset` on ends, by the offset index: not far above it.
+
+        Raises OSError.
+        """
+        number = self.number_of(offset)
+        while number + 1 < len(self._segments) and self._segments[number].log.descriptor is not read.file:
+            number += 1
+        segment = self._segments[number]
+        entry = segment.offsets.first_reaching(read.position + read.length)
+        if entry is not None:
+            return segment.base_offset + entry[0] + 1
+        return self._bases[number + 1] if number + 1 < len(self._bases) else OFFSET_MAX
 
     def _remember_end(self, offset: int, segment: Segment, position: int) -> None:
         """A read ended before `offset`, which begins at `position`."""

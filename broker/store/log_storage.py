@@ -90,7 +90,9 @@ class LogStorage:
 
     # Opening and closing -----------------------------------------------------------------------------
 
-    def open(self, config: LogConfig, log_start_offset: int) -> tuple[LoadedLog, PendingFlush | None]:
+    def open(
+        self, config: LogConfig, log_start_offset: int, high_watermark: int
+    ) -> tuple[LoadedLog, PendingFlush | None]:
         """Read what is on the disk, and recover it; None if all of it is safe. Else that is to be synced, and
         `end_flush` called, before anybody is served. Raises LogUnavailable, and is offline then.
         """
@@ -102,6 +104,7 @@ class LogStorage:
                 self.directory,
                 config,
                 log_start_offset=log_start_offset,
+                high_watermark=high_watermark,
                 recovery_point=self.recovery_point,
                 clean=self.clean,
                 new=self.is_new,

@@ -14,6 +14,7 @@ from raftlog.broker.core.log.config import LogConfig
 from raftlog.broker.core.log.index import RELATIVE_OFFSET_MAX
 from raftlog.broker.core.log.leader_epochs import LeaderEpochs
 from raftlog.broker.core.log.producers import ProducerStates
+from raftlog.broker.core.log.results import FileRange
 from raftlog.broker.core.log.retention import Removal, SegmentFacts, segments_to_remove
 from raftlog.broker.core.log.transactions import AbortedTransaction, collect
 from raftlog.broker.ports import Buffer
@@ -203,11 +204,16 @@ class OpenLog:
         self._unsynced[path] = None
         self._unsynced_directories[self.directory] = None
 
-    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
-        """Aborted transactions that overlap [start_offset, end_offset). Raises OSError."""
+    def aborted_transactions(self, start: int, end: int, read: FileRange | None = None) -> list[AbortedTransaction]:
+        """Aborted transactions that overlap [start, end), and not many that `read` does not hold, if that is what was
+        read from `start` on. Raises OSError.
+        """
         found: list[AbortedTransaction] = []
-        for segment in self.segments[self.segments.number_of(start_offset) :]:
-            if collect(segment.transactions.entries, start_offset, end_offset, found):
+        segments = [each for each in self.segments[self.segments.number_of(start) :] if each.transactions.entries]
+        if segments and read is not None:
+            end = min(end, self.segments.bound_of(start, read))
+        for segment in segments:
+            if collect(segment.transactions.entries, start, end, found):
                 break
         return found
 

@@ -134,7 +134,7 @@ class PartitionLog:
 
     def begin_open(self) -> PendingFlush | None:
         """As `open`, but what was recovered is not synced: see LogStorage.open. Raises LogUnavailable."""
-        loaded, pending = self.storage.open(self.config, self.log_start_offset)
+        loaded, pending = self.storage.open(self.config, self.log_start_offset, self.high_watermark)
         self.log_start_offset, self.log_end_offset = loaded.log_start_offset, loaded.opened.end_offset
         if self.cleaned_offset > self.log_end_offset:
             # What was truncated was clean; what will be appended in its place is not.
@@ -335,13 +335,13 @@ class PartitionLog:
         with self.storage.failing():
             return b"" if found is None else found.read()
 
-    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
-        """Aborted transactions that overlap [start_offset, end_offset), for readers of committed records. Raises
-        LogUnavailable.
+    def aborted_transactions(self, start: int, end: int, found: FileRange | None = None) -> list[AbortedTransaction]:
+        """Aborted transactions that overlap [start, end), for readers of committed records; few that `found` does not
+        hold, if that is what was read from `start` on. Raises LogUnavailable.
         """
         opened = self.opened
         with self.storage.failing():
-            return opened.aborted_transactions(start_offset, end_offset)
+            return opened.aborted_transactions(start, end, found)
 
     def offset_for_timestamp(self, timestamp: int) -> FoundOffset | None:
         """The first record at or above the log start whose timestamp is `timestamp` or later; None if none is.
@@ -412,7 +412,8 @@ class PartitionLog:
         """
         opened = self.opened
         with self.storage.failing():
-            return TruncationPlan.of(opened, self.log_start_offset, self.recovery_point, end_offset)
+            marks = self.log_start_offset, self.recovery_point, self.high_watermark
+            return TruncationPlan.of(opened, marks, end_offset)
 
     def truncate_to(self, end_offset: int, producers: ProducerStates | None = None) -> None:
         """Drop every batch that does not end below `end_offset` (a follower that diverged from its leader).
@@ -430,7 +431,7 @@ class PartitionLog:
             self.truncate_fully_and_start_at(min(end_offset, self.log_start_offset))
             return
         end_offset, storage = plan.end_offset, self.storage
-        with self.storage.failing():
+        with storage.failing():
             producers = producers or plan.run()
             storage.recovery_point = min(storage.recovery_point, end_offset)
             self.cleaned_offset = min(self.cleaned_offset, end_offset)

@@ -8,7 +8,7 @@ the log is looked up before, and files are opened anew.
 from __future__ import annotations
 
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from raftlog.broker.core.log.producer_snapshot import CorruptSnapshot
 from raftlog.broker.core.log.producers import ProducerStates
@@ -27,6 +27,10 @@ class _Piece(NamedTuple):
     end: int
 
 
+Marks: TypeAlias = tuple[int, int, int]
+"""Log start, recovery point, high watermark."""
+
+
 class TruncationPlan:
     """`size` is how many bytes it is about: batches of which the headers are read, and what may have to be synced."""
 
@@ -43,8 +47,9 @@ class TruncationPlan:
         "size",
     )
 
-    def __init__(self, opened: OpenLog, log_start_offset: int, recovery_point: int, end_offset: int) -> None:
+    def __init__(self, opened: OpenLog, marks: Marks, end_offset: int) -> None:
         """`end_offset` is where a batch of the log ends. Raises OSError, LogDamaged."""
+        log_start_offset, recovery_point, high_watermark = marks
         self._opened = opened
         self._generation = opened.generation
         self._segments = list(opened.segments)
@@ -54,6 +59,12 @@ class TruncationPlan:
         self.end_offset = end_offset
         first = max(opened.segments[0].base_offset, log_start_offset)
         usable = [offset for offset in opened.snapshots.offsets if first <= offset <= end_offset]
+        # A snapshot does not tell of markers that it has seen and that are not committed yet. (A high watermark at the
+        # very start of a log is one that is not known.)
+        if first < high_watermark < self._segments[min(1, len(self._segments) - 1)].base_offset:
+            usable = [offset for offset in usable if offset <= high_watermark]
+        else:
+            usable = [offset for offset in usable if offset <= high_watermark] or usable
         self._snapshot = usable[-1] if usable else None
         self._start_offset = usable[-1] if usable else first
         # A log without producers had none before, or they have expired.
@@ -63,14 +74,14 @@ class TruncationPlan:
             self.size += truncated.size
 
     @classmethod
-    def of(cls, opened: OpenLog, log_start_offset: int, recovery_point: int, offset: int) -> TruncationPlan | None:
+    def of(cls, opened: OpenLog, marks: Marks, offset: int) -> TruncationPlan | None:
         """To drop every batch that does not end below `offset`; None if nothing would be left. Raises OSError,
         LogDamaged.
         """
         if offset <= opened.segments[0].base_offset:
             return None
         end_offset = opened.segments.end_below(offset)
-        return None if end_offset < log_start_offset else cls(opened, log_start_offset, recovery_point, end_offset)
+        return None if end_offset < marks[0] else cls(opened, marks, end_offset)
 
     def _find_pieces(self) -> list[_Piece]:
         first, last = (self._opened.segments.number_of(offset) for offset in (self._start_offset, self.end_offset))

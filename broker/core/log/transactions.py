@@ -6,7 +6,10 @@ all int64. It is kept in the segment that holds the marker.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import bisect_left
+from collections.abc import Sequence
+from itertools import islice
+from operator import attrgetter
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -15,6 +18,7 @@ from raftlog.wire.ids import ProducerId
 
 ENTRY: Final = Struct(">hqqqq")
 VERSION: Final = 0
+_LAST_OFFSET: Final = attrgetter("last_offset")
 
 
 class AbortedTransaction(NamedTuple):
@@ -46,14 +50,16 @@ def decode_entries(data: bytes) -> list[AbortedTransaction]:
 
 
 def collect(
-    entries: Iterable[AbortedTransaction], start_offset: int, end_offset: int, found: list[AbortedTransaction]
+    entries: Sequence[AbortedTransaction], start_offset: int, end_offset: int, found: list[AbortedTransaction]
 ) -> bool:
     """Add to `found` those that overlap [start_offset, end_offset); True if later segments can have no more.
 
     Once an entry's last stable offset reaches the end, every transaction that ends behind it began behind it.
     """
-    for entry in entries:
-        if entry.last_offset >= start_offset and entry.first_offset < end_offset:
+    # In order of their markers: all before this one end below.
+    first = bisect_left(entries, start_offset, key=_LAST_OFFSET)
+    for entry in islice(entries, first, None):
+        if entry.first_offset < end_offset:
             found.append(entry)
         if entry.last_stable_offset >= end_offset:
             return True

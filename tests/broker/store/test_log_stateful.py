@@ -104,12 +104,12 @@ class PartitionLogMachine(RuleBasedStateMachine):
         return sorted(found, key=lambda transaction: transaction[1])
 
     def last_stable(self, *, forgetful: bool) -> int:
-        """Where the last stable offset is. A `forgetful` log was opened from a snapshot, which as in Kafka does not
-        say which markers were not replicated, or from records of which the log start has taken some.
+        """Where the last stable offset is. A `forgetful` log was opened from records of which the log start has taken
+        some.
         """
         marks = [self.high_watermark]
         for producer_id, first, marker, _ in self.transactions():
-            if marker is not None and (forgetful or marker < self.high_watermark):
+            if marker is not None and marker < self.high_watermark:
                 continue
             records = [b.base_offset for b in self.batches if b.producer_id == producer_id and b.base_offset >= first]
             kept = [offset for offset in records if offset >= self.start]
@@ -361,6 +361,18 @@ class PartitionLogMachine(RuleBasedStateMachine):
         }
         found = {(a.producer_id, a.first_offset, a.last_offset) for a in log.aborted_transactions(self.start, self.end)}
         assert kept <= found
+        self.a_piece_comes_with_the_aborted_transactions_in_it({each for each in kept if each[2] < self.high_watermark})
+
+    def a_piece_comes_with_the_aborted_transactions_in_it(self, aborted: set[tuple[int, int, int]]) -> None:
+        log, bound = self.log, self.log.last_stable_offset
+        middle = (self.start + bound) // 2
+        piece = log.read(middle, 300, bound, min_one=True)
+        if piece is None:
+            return
+        end = [header.next_offset for _, header in iterate_batches(piece.read())][-1]
+        overlapping = {each for each in aborted if each[1] < end and each[2] >= middle}
+        found = {(a.producer_id, a.first_offset, a.last_offset) for a in log.aborted_transactions(middle, bound, piece)}
+        assert overlapping <= found
 
 
 PartitionLogMachine.TestCase.settings = settings(
