@@ -12,7 +12,7 @@ from collections.abc import Callable
 from enum import Enum, auto
 from typing import Any
 
-from raftlog.client.addresses import parse_addresses
+from raftlog.client.core.addresses import parse_addresses
 from raftlog.wire.batch import Record, decode_batch, encode_batch, iterate_batches
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -157,7 +157,7 @@ class Wire:
             require_stable=True,
         )
         answer = self.until_answered(lambda: self.coordinator(group, GROUP_KEY), request, 7)
-        return max(answer.topics[0].partitions[0].committed_offset, 0)
+        return int(max(answer.topics[0].partitions[0].committed_offset, 0))
 
     def visible(self, topic: str, index: int) -> list[int]:
         """The numbers that a reader of committed records sees, once no transaction is open."""
@@ -212,7 +212,7 @@ def first_error(answer: Any) -> ErrorCode:
     for field in answer.__fields__:
         value = getattr(answer, field.name)
         if field.name.endswith("error_code") and value:
-            return ErrorCode(value)
+            return ErrorCode.of(value)
         for inner in value if isinstance(value, list) else []:
             if hasattr(inner, "__fields__") and (error := first_error(inner)) is not ErrorCode.NONE:
                 return error

@@ -1,0 +1,113 @@
+"""Transactional clients, unmodified and in processes of their own, while they are stopped and brokers are killed."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from raftlog.testing import cluster
+from tests.system.clients import java
+from tests.system.cluster.transactions import Copier, Wire
+from tests.system.cluster.world import World
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.long
+
+SETTINGS = {
+    "offsets.topic.num.partitions": "3",
+    "transaction.state.log.num.partitions": "3",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
+}
+DEADLINE_SECONDS = 60.0
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[World]:
+    with cluster(3, settings=SETTINGS) as running:
+        yield World(running)
+
+
+def test_a_client_stopped_past_its_time_out_is_fenced_and_nothing_of_it_is_seen(world: World, name: str) -> None:
+    world.create(name, 2)
+    wire = Wire(world.bootstrap)
+    Copier(wire, name, version=2).copy()
+    command = [sys.executable, str(Path(__file__).with_name("slow_producer.py")), world.bootstrap, name, "1"]
+    client = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert client.stdin is not None and client.stdout is not None
+        assert client.stdout.readline() == "open\n"
+        client.send_signal(signal.SIGSTOP)
+        # Its transaction is over when these are stable.
+        assert [wire.visible(name, index) for index in (0, 1)] == [[0], [0]]
+        assert wire.committed(name, name) == 1
+        client.send_signal(signal.SIGCONT)
+        said, _ = client.communicate("\n", DEADLINE_SECONDS)
+        assert said.startswith("refused"), said
+    finally:
+        client.kill()
+        client.wait()
+    # Nobody has to come after it: what it still sent is not in any transaction.
+    assert [wire.visible(name, index) for index in (0, 1)] == [[0], [0]]
+    heir = Copier(wire, name, version=2)
+    assert heir.copy() == 1
+    assert [wire.visible(name, index) for index in (0, 1)] == [[0, 1], [0, 1]]
+    wire.close()
+
+
+class TestJavaCopier:
+    """Kafka's own transactional-message-copier, while each broker is killed in turn."""
+
+    pytestmark = [*java.marks, pytest.mark.slow]
+
+    MESSAGES = 20_000
+
+    @pytest.mark.parametrize("options", [(), ("--group-mode", "--use-group-metadata", "--enable-random-aborts")])
+    def test_copies_exactly_once(self, world: World, name: str, options: tuple[str, ...]) -> None:
+        source, target = world.create(f"{name}-in"), world.create(f"{name}-out")
+        wire = Wire(world.bootstrap)
+        numbers = [b"%d" % number for number in range(self.MESSAGES)]
+        fill(world, source, numbers)
+        copied = -1
+
+        def copier() -> java.Tool:
+            return java.Tool(
+                "transactional-message-copier",
+                *("--input-topic", source, "--input-partition", "0", "--output-topic", target),
+                *("--broker-list", world.bootstrap, "--consumer-group", name, "--transactional-id", name),
+                *("--transaction-size", "100", "--max-messages", "-1", *options),
+            )
+
+        tool = copier()
+        for broker in world.cluster.brokers:
+            before = copied
+            wait_until(
+                lambda before=before: wire.committed(name, source) > before,  # type: ignore[misc]
+                "the copier goes on",
+                DEADLINE_SECONDS,
+            )
+            copied = wire.committed(name, source)
+            broker.kill()
+            broker.start()
+        tool.finish()
+        assert wire.committed(name, source) == self.MESSAGES
+        assert wire.visible(target, 0) == list(range(self.MESSAGES))
+        wire.close()
+
+
+def fill(world: World, topic: str, values: list[bytes]) -> None:
+    """One partition with these values."""
+    from tests.system.clients.confluent import producer
+
+    client = producer(world.bootstrap, linger_ms=5)
+    began = time.monotonic()
+    for value in values:
+        client.produce(topic, value, partition=0)
+        client.poll(0)
+    client.flush(DEADLINE_SECONDS)
+    assert time.monotonic() - began < DEADLINE_SECONDS
