@@ -234,7 +234,7 @@ class _Loader:
 
     def _load_producers(self, number: int, position: int) -> ProducerStates:
         """The producers at the recovery point: the newest usable snapshot, and the headers of what follows it."""
-        states = self._newest_snapshot()
+        states = self._newest_snapshot(number, position)
         states.expire(self.store.clock.now_ms(), self.store.producer_expiration_ms)
         for each, segment in enumerate(self.segments[: number + 1]):
             end = position if each == number else segment.size
@@ -245,7 +245,7 @@ class _Loader:
                 states.replay(header, partial(segment.read_batch, at, header.size))
         return states
 
-    def _newest_snapshot(self) -> ProducerStates:
+    def _newest_snapshot(self, number: int, position: int) -> ProducerStates:
         """The producers of the newest snapshot that can be read and is of the log below the recovery point; those that
         are not go.
         """
@@ -254,7 +254,7 @@ class _Loader:
             if offset < first:
                 break
             if offset <= self.recovery_point:
-                if self._hides_a_marker(offset):
+                if offset > self.high_watermark and self._hides_a_marker(offset, number, position):
                     continue
                 try:
                     return self.snapshots.read(offset)
@@ -263,19 +263,18 @@ class _Loader:
             self.snapshots.remove(offset.__eq__)
         return ProducerStates(end_offset=first)
 
-    def _hides_a_marker(self, offset: int) -> bool:
+    def _hides_a_marker(self, offset: int, number: int, position: int) -> bool:
         """Whether a snapshot has seen a transaction marker that is not known to be committed: the transaction must not
         be stable before that, and the snapshot does not tell of it. Looked for in one segment.
         """
-        if offset <= self.high_watermark:
-            return False
-        segment = next((each for each in reversed(self.segments) if each.base_offset < offset), self.segments[0])
-        for _, header in segment.headers(segment.position_of(max(self.high_watermark, segment.base_offset))):
-            if header.base_offset >= offset:
-                break
-            if header.is_control and header.producer_id >= 0:
-                return True
-        return False
+        each = max((n for n in range(number + 1) if self.segments[n].base_offset < offset), default=0)
+        segment = self.segments[each]
+        start = segment.position_of(max(self.high_watermark, segment.base_offset))
+        # Behind the recovery point nothing is known to be whole.
+        headers = segment.headers(start, position if each == number else segment.size)
+        return any(
+            header.is_control and header.producer_id >= 0 and header.base_offset < offset for _, header in headers
+        )
 
     # Afterwards ------------------------------------------------------------------------------------------------
 
