@@ -39,12 +39,13 @@ from raftlog.wire.errors import ErrorCode
 
 
 class Refused(Exception):
-    """The request is not carried out, and nothing is written."""
+    """The request is not carried out, and nothing is written. `note` is for an operator, who has to do something."""
 
-    def __init__(self, error: ErrorCode, message: str) -> None:
+    def __init__(self, error: ErrorCode, message: str, note: str | None = None) -> None:
         super().__init__(message)
         self.error = error
         self.message = message
+        self.note = note
 
 
 class GroupChange:

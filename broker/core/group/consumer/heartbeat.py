@@ -61,6 +61,8 @@ def consumer_heartbeat(
     except Refused as refusal:
         # What was noted on the way has not come to be.
         effects = Effects()
+        if refusal.note is not None:
+            effects.notes.append((request.group_id, refusal.note))
         effects.reply(ticket, heartbeat_error(refusal.error, refusal.message))
         return effects
     effects.write(tuple(change.records), Answer(ticket, response, heartbeat_error), change.appended)

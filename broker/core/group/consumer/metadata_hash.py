@@ -56,7 +56,7 @@ def _hash_topic(topic: TopicImage, image: MetadataImage) -> bytes:
     parts = [topic.topic_id, topic.name.encode(), _COUNT.pack(len(topic.partitions))]
     racks_of = {broker_id: broker.rack for broker_id, broker in image.brokers.items() if broker.rack is not None}
     for partition in topic.partitions if racks_of else ():
-        parts.append(_COUNT.pack(partition.index))
+        parts.append(_COUNT.pack(partition.partition_id))
         for rack in sorted(racks_of[node] for node in partition.replicas if node in racks_of):
             # With its length: "ab" and "c" are not "a" and "bc".
             parts.append(_COUNT.pack(len(rack)) + rack.encode())

@@ -46,6 +46,7 @@ from raftlog.wire.internal import encode_internal, internal_version
 from raftlog.wire.internal.consumer_protocol import (
     AssignmentTopicPartition,
     ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
     decode_assignment,
     decode_subscription,
 )
@@ -80,12 +81,11 @@ def _upgrade(shard: GroupCoordinatorShard, classic: ClassicGroup, now: Now, effe
     if problem is None:
         try:
             records = _as_consumer_group(classic, shard)
-        except RemoteProtocolError:
-            problem = "the embedded consumer protocol is malformed"
+        except RemoteProtocolError as error:
+            problem = f"the embedded consumer protocol is malformed ({error})"
     if problem is not None:
-        effects.notes.append((group_id, f"does not become a consumer group: {problem}"))
         text = f"Cannot upgrade classic group {group_id} to consumer group because {problem}."
-        raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, text)
+        raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, text, f"does not become a consumer group: {problem}")
     group = ConsumerGroup(group_id, MemoryBudget())
     for record in records:
         group.replay(record)
@@ -131,11 +131,13 @@ def _as_consumer_group(classic: ClassicGroup, shard: GroupCoordinatorShard) -> l
     """The records that make up the same group in the consumer protocol. Raises RemoteProtocolError."""
     group_id, epoch, image = classic.group_id, classic.generation, shard.image
     members: list[ConsumerMember] = []
-    targets: dict[str, Target] = {}
+    said_by = {
+        member.member_id: decode_subscription(_subscription_bytes(classic, member))
+        for member in classic.members.values()
+    }
+    targets = _held(classic, said_by, image)
     for member in classic.members.values():
-        said = decode_subscription(_subscription_bytes(classic, member))
-        target = _assigned(member, image)
-        targets[member.member_id] = target
+        said = said_by[member.member_id]
         subscription = Subscription(
             instance_id=member.group_instance_id,
             rack_id=said.rack_id or None,
@@ -145,9 +147,8 @@ def _as_consumer_group(classic: ClassicGroup, shard: GroupCoordinatorShard) -> l
             rebalance_timeout_ms=member.rebalance_timeout_ms,
             classic=ClassicMetadata(member.session_timeout_ms, member.protocols),
         )
-        current = CurrentAssignment(epoch, epoch, assigned=with_epoch(target, epoch))
+        current = CurrentAssignment(epoch, epoch, assigned=with_epoch(targets[member.member_id], epoch))
         members.append(ConsumerMember(member.member_id, subscription, current))
-    _check_owners(targets)
     topics = {topic for member in members for topic in member.subscription.topics}
     group_epoch = GroupEpoch(epoch, shard.topic_hashes.of_topics(topics, image))
     return [
@@ -159,15 +160,35 @@ def _as_consumer_group(classic: ClassicGroup, shard: GroupCoordinatorShard) -> l
     ]
 
 
-def _assigned(member: Member, image: MetadataImage) -> Target:
-    """What the member has been assigned. Raises RemoteProtocolError."""
-    if member.assignment == NO_ASSIGNMENT:
-        return {}
-    named = decode_assignment(member.assignment).assigned_partitions
+def _held(
+    classic: ClassicGroup, said_by: Mapping[str, ConsumerProtocolSubscription], image: MetadataImage
+) -> dict[str, Target]:
+    """What each member may be using: its assignment, or while that is being settled, what it said to have when it
+    joined. Raises RemoteProtocolError, also when clients have assigned a partition twice."""
+    held: dict[str, Target] = {}
+    for member_id, member in classic.members.items():
+        if member.assignment != NO_ASSIGNMENT:
+            named = decode_assignment(member.assignment).assigned_partitions
+            held[member_id] = _as_target(((each.topic, each.partitions) for each in named), image)
+    taken = [(t, index) for target in held.values() for t, indexes in target.items() for index in indexes]
+    seen = set(taken)
+    if len(taken) != len(seen):
+        raise RemoteProtocolError("a partition is assigned twice")
+    for member_id, said in said_by.items():
+        if member_id in held:
+            continue
+        claimed = _as_target(((each.topic, each.partitions) for each in said.owned_partitions), image)
+        free = {t: tuple(index for index in indexes if (t, index) not in seen) for t, indexes in claimed.items()}
+        held[member_id] = {t: indexes for t, indexes in free.items() if indexes}
+        seen.update((t, index) for t, indexes in free.items() for index in indexes)
+    return held
+
+
+def _as_target(named: Iterable[tuple[str, Sequence[int]]], image: MetadataImage) -> Target:
     return {
-        topic.topic_id: tuple(sorted(set(assigned.partitions)))
-        for assigned in named
-        if assigned.partitions and (topic := image.topics.get(assigned.topic)) is not None
+        topic.topic_id: tuple(sorted(set(partitions)))
+        for name, partitions in named
+        if partitions and (topic := image.topics.get(name)) is not None
     }
 
 
@@ -176,13 +197,6 @@ def _subscription_bytes(classic: ClassicGroup, member: Member) -> bytes:
     protocols = dict(member.protocols)
     favourite = member.protocols[0][1] if member.protocols else b""
     return protocols.get(classic.protocol or "", favourite)
-
-
-def _check_owners(targets: Mapping[str, Target]) -> None:
-    """Clients assign among themselves what they like. Raises RemoteProtocolError if a partition has two owners."""
-    given = [(t, index) for target in targets.values() for t, indexes in target.items() for index in indexes]
-    if len(given) != len(set(given)):
-        raise RemoteProtocolError("a partition is assigned twice")
 
 
 def _upgraded(
@@ -247,14 +261,12 @@ def downgrade(
     shard, group = change.shard, change.group
     gone = {member.member_id: None for member in leaving}
     members = [member for member in group.members.values() if member.member_id not in gone]
-    targets = {member.member_id: group.target_of(member.member_id) for member in members}
     if joining is not None:
         replaced = group.static_member(joining.instance_id)
         assert replaced is not None
         members = [joining if member is replaced else member for member in members]
-        targets[joining.member_id] = targets.pop(replaced.member_id)
     # Whatever was to be changed in the consumer group does not come to be.
-    change.records = [*group.removals(), _as_classic_group(change, members, targets)]
+    change.records = [*group.removals(), _as_classic_group(change, members)]
     change.effects.rebalances.clear()
     protocols = {member.member_id: _classic(member).protocols for member in members}
     change.appended = partial(
@@ -270,10 +282,9 @@ def _classic(member: ConsumerMember) -> ClassicMetadata:
     return metadata
 
 
-def _as_classic_group(
-    change: GroupChange, members: Sequence[ConsumerMember], targets: Mapping[str, Target]
-) -> GroupRecord:
-    """The record of a stable classic group, in which each member has what it was to have."""
+def _as_classic_group(change: GroupChange, members: Sequence[ConsumerMember]) -> GroupRecord:
+    """The record of a stable classic group, in which each member has what it may be using. Kafka gives it what it was
+    to have; who is not there yet learns nothing of that, and others could be given what it still has."""
     group_id = change.group.group_id
     classic = ClassicGroup(group_id, MemoryBudget())
     for member in members:
@@ -295,10 +306,20 @@ def _as_classic_group(
     classic.protocol = protocol = classic.select_protocol()
     classic.state_timestamp_ms = change.now.wall_ms
     assignments = {
-        member_id: encode_assignment(targets[member_id], member.metadata(protocol), change.shard.image)
-        for member_id, member in classic.members.items()
+        member.member_id: encode_assignment(
+            _all_of(member.current), classic.members[member.member_id].metadata(protocol), change.shard.image
+        )
+        for member in members
     }
     return GroupRecord(group_id, classic.metadata(assignments))
+
+
+def _all_of(current: CurrentAssignment) -> dict[bytes, list[int]]:
+    held: dict[bytes, list[int]] = {}
+    for owned in (current.assigned, current.revoking):
+        for topic_id, partitions in owned.items():
+            held.setdefault(topic_id, []).extend(partitions)
+    return held
 
 
 def encode_assignment(partitions: Mapping[bytes, Iterable[int]], subscription: bytes, image: MetadataImage) -> bytes:

@@ -11,7 +11,7 @@ from typing import Any
 from raftlog.broker.core.coordinator.shared import Now
 from raftlog.broker.core.group.caller import Caller
 from raftlog.broker.core.group.config import GroupConfig
-from raftlog.broker.core.group.effects import Continuation, Effects
+from raftlog.broker.core.group.effects import Continuation, Effects, RegexResolution
 from raftlog.broker.core.group.events import complete_write, expire, unload
 from raftlog.broker.core.group.join import join
 from raftlog.broker.core.group.leave import leave
@@ -44,10 +44,18 @@ def subscription(*topics: str, version: int = 0) -> bytes:
 class World:
     """One shard, its log, its clock, and all answers by ticket."""
 
-    def __init__(self, config: GroupConfig | None = None, *, hold_commits: bool = False) -> None:
+    def __init__(
+        self,
+        config: GroupConfig | None = None,
+        *,
+        hold_commits: bool = False,
+        image: MetadataImage | None = None,
+        settings: ConsumerGroupSettings | None = None,
+    ) -> None:
         self.config = config or GroupConfig(initial_rebalance_delay_ms=0)
+        self.settings = settings or ConsumerGroupSettings()
         self.shard = GroupCoordinatorShard(
-            self.config, MemoryBudget(), MetadataImage(), lambda image, group_id: ConsumerGroupSettings()
+            self.config, MemoryBudget(), image or MetadataImage(), lambda image, group_id: self.settings
         )
         self.monotonic_ms = 0
         self.log: list[tuple[bytes, bytes | None]] = []
@@ -58,6 +66,8 @@ class World:
         self.uncommitted: list[Continuation] = []
         # What the next appends are to fail with.
         self.append_error = ErrorCode.NONE
+        # Patterns that are to be matched with topics.
+        self.resolutions: list[RegexResolution] = []
         # What an operator reads.
         self.notes: list[str] = []
 
@@ -100,13 +110,18 @@ class World:
                 self.uncommitted.append(then)
             else:
                 self.execute(complete_write(self.shard, then, ErrorCode.NONE, self.now))
+        self.shard.remember_rebalances(effects.rebalances, self.now)
+        for resolution in effects.resolutions:
+            self.shard.resolving[resolution.group_id] = None
+            self.resolutions.append(resolution)
         self.shard.check_invariants()
 
     def check(self) -> None:
         """What must always hold, and that members are counted while they are there and no longer."""
         self.shard.check_invariants()
-        groups = self.shard.groups.values()
+        groups = list(self.shard.classic_groups())
         members = sum(size_of(member.protocols) for group in groups for member in group.members.values())
+        members += sum(group.member_bytes for group in self.shard.consumer_groups())
         assert self.shard.memory.used == members + MEMBER_BYTES * sum(len(group.pending_joins) for group in groups)
 
     def commit(self, error: ErrorCode = ErrorCode.NONE) -> None:
@@ -125,7 +140,9 @@ class World:
 
     def restarted(self) -> World:
         """What another broker makes of the log."""
-        other = World(self.config, hold_commits=self.hold_commits)
+        other = type(self)(
+            self.config, hold_commits=self.hold_commits, image=self.shard.image, settings=self.settings
+        )
         other.monotonic_ms = self.monotonic_ms
         other.log = list(self.log)
         for key, value in self.log:
