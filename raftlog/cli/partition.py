@@ -87,9 +87,7 @@ def make_plan(client: SyncClient, options: argparse.Namespace) -> int:
     current = present_state(client, names)
     known = {each.broker_id: each for each in client.admin.describe_cluster().brokers}
     chosen = options.brokers or [number for number, each in known.items() if not each.is_fenced]
-    for number in chosen:
-        if number not in known:
-            raise CommandFailed(f"there is no broker {number}", "`raftlog cluster status` shows the brokers there are")
+    refuse_unknown(client, chosen)
     try:
         wanted = plan(
             current,
@@ -102,6 +100,14 @@ def make_plan(client: SyncClient, options: argparse.Namespace) -> int:
     print_json(document(moved))
     notice(f"{plural(len(moved), 'partition')} of {len(current):,} would change; --execute FILE begins it")
     return 0
+
+
+def refuse_unknown(client: SyncClient, brokers: Sequence[int]) -> None:
+    """Raises CommandFailed for the first broker that the cluster has not: before anything is changed."""
+    known = {each.broker_id for each in client.admin.describe_cluster().brokers}
+    for number in brokers:
+        if number not in known:
+            raise CommandFailed(f"there is no broker {number}", "`raftlog cluster status` shows the brokers there are")
 
 
 def present_state(client: SyncClient, names: Sequence[str] | None) -> dict[Partition, list[int]]:
@@ -157,15 +163,17 @@ def execute(client: SyncClient, options: argparse.Namespace) -> int:
         if (topic, index) not in current:
             raise CommandFailed(f"{topic} has no partition {index}", f"`raftlog topic describe {topic}` shows it")
     before = {each: current[each] for each in wanted}
+    refuse_unknown(client, [broker for replicas in wanted.values() for broker in replicas])
     if options.throttle is not None:
         brokers = {broker for replicas in (*before.values(), *wanted.values()) for broker in replicas}
         set_throttle(client, sorted({topic for topic, _ in wanted}), sorted(brokers), options.throttle)
     outcomes = client.admin.reassign(wanted)
+    begun = {each.partition: before[each.partition] for each in outcomes if each.error is ErrorCode.NONE}
     if options.json:
         print_json({"results": [result(each) for each in outcomes], "before": document(before)})
-    else:
-        print(json.dumps(document(before)))
-        notice(f"{plural(len(outcomes), 'partition')} on the way; printed is the state before: a plan that undoes it")
+    elif begun:
+        print(json.dumps(document(begun)))
+        notice(f"{plural(len(begun), 'partition')} on the way; printed is the state before: a plan that undoes it")
     cluster.raise_first_failure(outcomes)
     return 0
 

@@ -25,6 +25,15 @@ class BrokerDied(Exception):
     """A broker ended, or did not start to serve, when it should have; the message ends with its last words."""
 
 
+def safe_path() -> list[str]:
+    """What keeps Python from importing a `queue.py` or a folder `raftlog` that happens to lie where the caller is.
+
+    Nothing, when we ourselves come from there: out of a checkout that is not installed.
+    """
+    own = Path("raftlog", "testing", "process.py")
+    return [] if own.exists() and own.samefile(__file__) else ["-P"]
+
+
 class BrokerProcess:
     """A broker with a fixed node id and data directory, running or not.
 
@@ -90,7 +99,7 @@ class BrokerProcess:
     @property
     def command(self) -> list[str]:
         """What to type to run the same broker by hand."""
-        command = [*self._python, "-m", "raftlog", "broker", "--node-id", str(self.node_id)]
+        command = [*self._python, *safe_path(), "-m", "raftlog", "broker", "--node-id", str(self.node_id)]
         command += ["--data-dir", str(self.data_dir), "--listen", self.address]
         for key, value in self.settings.items():
             command += ["--set", f"{key}={value}"]

@@ -88,6 +88,17 @@ def test_a_plan_that_cannot_be_is_refused(on_broker: Run, topic: str, tmp_path: 
     (tmp_path / "plan.json").write_text(text.replace("{topic}", topic))
     refused = on_broker("partition", "reassign", "--execute", str(tmp_path / "plan.json"))
     assert refused.code == 1 and said in refused.err
+    assert refused.out == "" and "on the way" not in refused.err
+
+
+def test_a_plan_with_a_broker_that_is_not_there_changes_nothing(on_broker: Run, topic: str, tmp_path: Path) -> None:
+    plan = tmp_path / "plan.json"
+    moves = [{"topic": topic, "partition": 0, "replicas": [1, 4711]}]
+    plan.write_text(json.dumps({"partitions": moves}))
+    refused = on_broker("partition", "reassign", "--execute", str(plan), "--throttle", "1000")
+    assert (refused.code, refused.out) == (1, "")
+    assert refused.err.startswith("raftlog: there is no broker 4711\n")
+    assert "throttle" not in on_broker("config", "list", "--topic", topic).out
 
 
 @pytest.mark.parametrize(

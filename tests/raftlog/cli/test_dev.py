@@ -95,6 +95,19 @@ def test_one_line_of_json_when_it_serves_and_a_signal_stops_everything(dev: Any,
     assert not directory.parent.exists()
 
 
+def test_what_lies_in_the_current_folder_is_not_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    here = tmp_path / "here"
+    (here / "raftlog").mkdir(parents=True)
+    (here / "raftlog" / "__init__.py").write_text("")
+    (here / "queue.py").write_text("raise SystemExit('not the queue of Python')")
+    monkeypatch.chdir(here)
+    with cluster(directory=tmp_path / "data") as running:
+        assert running.brokers[0].running and running.brokers[0].command[1:4] == ["-P", "-m", "raftlog"]
+    assert "not the queue" not in capfd.readouterr().err
+
+
 def test_the_command_that_is_told_runs_the_same_broker(dev: Any, tmp_path: Path) -> None:
     running = dev("--json", "--data-dir", str(tmp_path), "--set", "num.partitions=2")
     (broker,) = json.loads(running.first_line())["brokers"]
