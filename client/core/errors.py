@@ -138,13 +138,17 @@ class WrongState(KafkaError):
 
 
 class DamagedRecords(KafkaError):
-    """A batch came over the wire damaged, or lies damaged in the log: `topic`, `partition` and its `offset`."""
+    """A batch came over the wire damaged, or lies damaged in the log: `topic`, `partition` and its `offset`.
 
-    def __init__(self, topic: str, partition: int, offset: int, reason: str) -> None:
+    `next_offset`: where to seek to read on behind it; the next one, when its header is damaged too.
+    """
+
+    def __init__(self, topic: str, partition: int, offset: int, reason: str, next_offset: int | None = None) -> None:
         super().__init__(f"{topic}[{partition}]: the batch at offset {offset} is damaged: {reason}")
         self.topic = topic
         self.partition = partition
         self.offset = offset
+        self.next_offset = offset + 1 if next_offset is None else next_offset
 
 
 class NoOffset(KafkaError):

@@ -67,7 +67,8 @@ def decode_piece(topic: str, partition: int, piece: Piece) -> list[Record]:
     try:
         records = decode_batch(piece.data, verify_crc=False)
     except CorruptRecord as error:
-        raise DamagedRecords(topic, partition, piece.header.base_offset, str(error)) from error
+        header = piece.header
+        raise DamagedRecords(topic, partition, header.base_offset, str(error), header.next_offset) from error
     if piece.is_whole:
         return records
     return [record for record in records if piece.first <= record.offset < piece.end]
@@ -76,7 +77,9 @@ def decode_piece(topic: str, partition: int, piece: Piece) -> list[Record]:
 def verify(topic: str, partition: int, piece: Piece) -> None:
     """Raises DamagedRecords if the batch has not the checksum that it states."""
     if not check_crc(piece.data, 0, piece.header.size):
-        raise DamagedRecords(topic, partition, piece.header.base_offset, "the checksum does not match")
+        header = piece.header
+        reason = "the checksum does not match"
+        raise DamagedRecords(topic, partition, header.base_offset, reason, header.next_offset)
 
 
 def cut(topic: str, partition: int, piece: Piece, count: int) -> tuple[Piece, Piece | None]:

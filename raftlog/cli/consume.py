@@ -14,8 +14,8 @@ from raftlog.cli.output import notice
 from raftlog.cli.positions import OFFSETS_HELP, Range, Start, parse_offsets, resolve
 from raftlog.cli.record_format import DIRECTIVES_HELP, compile_format, to_json, unescape
 from raftlog.cli.signals import StopRequested, StopSignals, stop_signals_raise
-from raftlog.client.core.errors import KafkaError, NoOffset, Rejected
-from raftlog.client.core.fetched import ConsumerRecord
+from raftlog.client.core.errors import DamagedRecords, KafkaError, NoOffset, Rejected
+from raftlog.client.core.fetched import ConsumerRecord, Slice
 from raftlog.client.core.membership import Partitions
 from raftlog.client.core.metadata import TopicPartition
 from raftlog.client.core.settings import ConsumerOptions
@@ -63,6 +63,7 @@ def build_parser() -> Parser:
     )
     parser.add_argument("-Z", "--null", action="store_true", help="print NULL for a key or value that is not there")
     parser.add_argument("-u", "--unbuffered", action="store_true", help="write out each record at once")
+    parser.add_argument("--skip-damaged", action="store_true", help="pass over batches that cannot be read")
     parser.add_argument("-q", "--quiet", action="store_true", help="no notices on standard error")
     parser.add_argument(
         "--isolation-level",
@@ -188,6 +189,8 @@ class Reading:
         self._exit = options.exit or wanted.stop_ms is not None
         self._count = options.count or FOREVER
         self._quiet = options.quiet
+        self._skips_damaged = options.skip_damaged
+        self._in_group = bool(options.group)
         self._wait = options.wait_ms / 1000
         self.chosen: list[int] | None = options.partition
         self._ends: dict[TopicPartition, int] = {}
@@ -201,11 +204,21 @@ class Reading:
             self._ends = self.client.admin.offsets_at(partitions, at)
         self._begun = True
 
+    def _tell_nearest(self, partition: TopicPartition, wanted: int, nearest: int) -> None:
+        if nearest != wanted:
+            self._notice(f"{name_of(partition)} has no offset {wanted} (any more); going on at {nearest}")
+
+    def _notice(self, text: str) -> None:
+        if not self._quiet:
+            notice(f"raftlog: {text}")
+
     def start_at(self, partitions: list[TopicPartition]) -> None:
         """Where nothing is committed reading begins where the options say."""
         start = self._wanted.start or Start("beginning")
-        for (topic, index), offset in resolve(self.client.admin, partitions, start).items():
-            self.consumer.seek(topic, index, offset)
+        for partition, offset in resolve(self.client.admin, partitions, start).items():
+            self.consumer.seek(*partition, offset)
+            if start.kind == "offset":
+                self._tell_nearest(partition, start.number, offset)
 
     @property
     def finished(self) -> bool:
@@ -227,11 +240,31 @@ class Reading:
                 raise
             self._back_into_range()
             return
-        for fetched in batch:
-            if fetched.offset < self._ends.get((fetched.topic, fetched.partition), FOREVER):
-                self.printer.write(fetched)
+        except DamagedRecords as damaged:
+            self._pass_over(damaged)
+            return
+        for each in batch.slices:
+            try:
+                self._print(each)
+            except DamagedRecords as damaged:
+                self._pass_over(damaged)
         self.printer.flush()
         self.consumer.done(batch)
+
+    def _print(self, records: Slice) -> None:
+        end = self._ends.get((records.topic, records.partition), FOREVER)
+        for fetched in records.consumer_records():
+            if fetched.offset < end:
+                self.printer.write(fetched)
+
+    def _pass_over(self, damaged: DamagedRecords) -> None:
+        self.printer.flush()
+        partition, following = (damaged.topic, damaged.partition), damaged.next_offset
+        if not self._skips_damaged:
+            by_hand = "" if self._in_group else f", or begin behind it: -p {damaged.partition} -o {following}"
+            raise CommandFailed(str(damaged), f"--skip-damaged passes over such batches and says so{by_hand}")
+        self.consumer.seek(*partition, following)
+        self._notice(f"{damaged}; going on at {following}")
 
     def _back_into_range(self) -> None:
         positions = self.consumer.positions
@@ -241,9 +274,11 @@ class Reading:
             nearest = min(max(position, first[partition]), last[partition])
             if nearest != position:
                 self.consumer.seek(*partition, nearest)
-                if not self._quiet:
-                    name = f"{partition[0]}[{partition[1]}]"
-                    notice(f"raftlog: {name} has no offset {position} (any more); going on at {nearest}")
+                self._tell_nearest(partition, position, nearest)
+
+
+def name_of(partition: TopicPartition) -> str:
+    return f"{partition[0]}[{partition[1]}]"
 
 
 def read_partitions(reading: Reading, topics: list[str]) -> None:

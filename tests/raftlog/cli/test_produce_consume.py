@@ -14,8 +14,13 @@ from raftlog.cli.record_format import to_json
 from raftlog.cli.signals import StopSignals
 from raftlog.client.core.addresses import parse_addresses
 from raftlog.client.sync import SyncClient
+from raftlog.wire.batch import Record, encode_batch
+from raftlog.wire.errors import ErrorCode
+from raftlog.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tests.broker.core.log.produce_cases import reheaded
 from tests.conftest import Broker
 from tests.raftlog.cli.conftest import Run
+from tests.system.traps.raw import RawConnection
 from tests.waiting import wait_until
 
 
@@ -263,3 +268,44 @@ def test_a_position_that_is_not_in_the_log_any_more_is_moved_and_told(
         consumer.seek(topic, 0, 99)
         wait_until(lambda: reading.step() or consumer.positions == {(topic, 0): 3})
     assert "has no offset 99 (any more); going on at 3" in capfd.readouterr().err
+
+
+def produce_unreadable(broker: Broker, topic: str, values: list[bytes]) -> None:
+    """A batch whose checksum is right and whose records nobody can unpack, as a broken producer writes it."""
+    batch = encode_batch([Record(number, 0, None, value) for number, value in enumerate(values)])
+    data = TopicProduceData(
+        name=topic, partition_data=[PartitionProduceData(index=0, records=reheaded(batch, attributes=1))]
+    )
+    with RawConnection(broker.bootstrap_servers) as connection:
+        answer = connection.ask(ProduceRequest(acks=1, timeout_ms=5000, topic_data=[data]), 9)
+    assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("group", [(), ("-G", "readers")])
+def test_a_batch_that_cannot_be_read_is_told_with_the_way_on_and_passed_over_if_wanted(
+    on_broker: Run, broker: Broker, topic: str, group: tuple[str, ...]
+) -> None:
+    assert on_broker("produce", topic, "-p", "0", stdin="1\n2\n").code == 0
+    produce_unreadable(broker, topic, [b"x", b"y", b"z"])
+    assert on_broker("produce", topic, "-p", "0", stdin="6\n").code == 0
+    if group:
+        group = ("-G", f"of-{topic}")
+    stopped = on_broker("consume", topic, "-e", *group)
+    assert (stopped.code, stopped.out) == (1, "1\n2\n")
+    assert f"{topic}[0]: the batch at offset 2 is damaged: " in stopped.err and "--skip-damaged" in stopped.err
+    assert ("begin behind it: -p 0 -o 5" in stopped.err) == (not group)
+    passed = on_broker("consume", topic, "-e", "--skip-damaged", *group)
+    assert passed.code == 0 and passed.out.splitlines()[-1] == "6"
+    assert "going on at 5" in passed.err
+    if not group:
+        assert passed.out == "1\n2\n6\n"
+        assert on_broker("consume", topic, "-e", "-p", "0", "-o", "5").out == "6\n"
+
+
+def test_who_begins_behind_the_end_is_told_so(on_broker: Run, topic: str) -> None:
+    assert on_broker("produce", topic, "-p", "0", stdin="1\n2\n").code == 0
+    behind = on_broker("consume", topic, "-o", "999", "-e", "-p", "0")
+    assert (behind.code, behind.out) == (0, "")
+    assert behind.err == f"raftlog: {topic}[0] has no offset 999 (any more); going on at 2\n"
+    assert on_broker("consume", topic, "-o", "999", "-e", "-q", "-p", "0").err == ""
+    assert on_broker("consume", topic, "-o", "2", "-e", "-p", "0").err == ""
