@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from raftlog.broker.core.connection.connection import Connection, Dispatch, ServerSide
 from raftlog.broker.core.connection.memory import ReceiveMemory
+from raftlog.broker.server.limited_warnings import LimitedWarnings
 from raftlog.broker.server.limits import ACCEPT_BACKLOG_MIN, ACCEPTS_PER_TURN, ServerLimits
 from raftlog.broker.server.transport import SocketTransport
 
@@ -43,6 +44,8 @@ class Server:
         self._per_address: Counter[str] = Counter()
         self._refused_last_told: dict[str, float] = {}
         self._sweeper: asyncio.TimerHandle | None = None
+        rest = "%d more connections were closed within a minute for what their peers sent"
+        self.protocol_warnings = LimitedWarnings(logging.getLogger("raftlog.connection"), rest, loop.time)
 
     # ── listening ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -168,6 +171,7 @@ class Server:
         now = self.side.now()
         for connection in list(self.connections):
             connection.check_times(now, self.limits.idle_ms_max / 1000)
+        self.protocol_warnings.look()
         self._sweeper = self.loop.call_later(_SWEEP_SECONDS, self._sweep)
 
     # ── end ───────────────────────────────────────────────────────────────────────────────────────────────

@@ -7,22 +7,26 @@ import logging
 import os
 import socket
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, assert_never
 
 from raftlog.broker.core.connection.connection import Connection
 from raftlog.broker.core.connection.reply import Buffer, FileRange
 from raftlog.broker.core.connection.transport import Fault
+from raftlog.broker.server.limited_warnings import LimitedWarnings
 from raftlog.wire.errors import InvariantViolation
 
 log = logging.getLogger("raftlog.connection")
 
 # Linux holds the packet back until the file range that follows; elsewhere the flag does not exist.
 _MORE: int = getattr(socket, "MSG_MORE", 0)
-_LEVELS = {Fault.NOBODYS: logging.DEBUG, Fault.THE_PEERS: logging.WARNING, Fault.OURS: logging.ERROR}
 
 
 class Owner(Protocol):
     """Who keeps count of connections."""
+
+    @property
+    def protocol_warnings(self) -> LimitedWarnings:
+        """For connections that end by a fault of their peers."""
 
     def forget(self, connection: Connection) -> None:
         """It was closed."""
@@ -101,6 +105,15 @@ class SocketTransport:
         self._loop.remove_reader(self._fd)
         self._loop.remove_writer(self._fd)
         self._socket.close()
-        log.log(_LEVELS[fault], "connection=%r closed reason=%r", connection, reason)
+        match fault:
+            case Fault.THE_PEERS:
+                what = "connection=%r closed by a fault of the peer reason=%r"
+                self._owner.protocol_warnings.warn(what, connection, reason)
+            case Fault.OURS:
+                log.error("connection=%r closed reason=%r", connection, reason)
+            case Fault.NOBODYS:
+                log.debug("connection=%r closed reason=%r", connection, reason)
+            case _:
+                assert_never(fault)
         if connection is not None:
             self._owner.forget(connection)

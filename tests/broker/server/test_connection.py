@@ -21,6 +21,7 @@ from raftlog.broker.core.connection.limits import (
 )
 from raftlog.broker.core.connection.memory import ReceiveMemory
 from raftlog.broker.core.connection.reply import PendingReply
+from raftlog.broker.server.limited_warnings import MINUTE_SECONDS, TOLD_A_MINUTE
 from raftlog.broker.server.limits import ServerLimits
 from raftlog.broker.server.server import Server
 from raftlog.wire.errors import RemoteProtocolError
@@ -157,6 +158,26 @@ async def test_a_peer_that_breaks_the_protocol_loses_only_its_connection(
     assert (await read_frame(good[0]))[8:] == b"still here"
     assert [record.message for record in caplog.records if "nonsense" in record.message].__len__() == 1
     assert setup.echo.seen == 3, "what came behind the broken request was served"
+
+
+async def test_of_many_that_break_the_protocol_the_first_are_told_and_the_rest_counted(
+    setup: Setup, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warnings, now = setup.server.protocol_warnings, setup.server.loop.time()
+    monkeypatch.setattr(warnings, "_now", lambda: now)
+    for _ in range(40):
+        reader, writer = await setup.connect()
+        writer.write(b"GET / HTTP/1.1\r\n\r\n")
+        async with asyncio.timeout(10):
+            await reader.read()
+    told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(told) == TOLD_A_MINUTE and all("closed by a fault of the peer" in line for line in told)
+    caplog.clear()
+    now += MINUTE_SECONDS
+    warnings.look()
+    warnings.look()
+    told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert told == [f"{40 - TOLD_A_MINUTE} more connections were closed within a minute for what their peers sent"]
 
 
 async def test_what_was_answered_before_the_broken_request_still_arrives(setup: Setup) -> None:

@@ -14,8 +14,11 @@ from tests.system.traps.sensible import Names
 
 @pytest.fixture(scope="module")
 def brokers() -> Iterator[Cluster]:
-    with cluster() as started:
-        yield started
+    # With a line for every connection that is closed, of which warnings are only the first few of a minute.
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("RAFTLOG_LOG_LEVEL", "DEBUG")
+        with cluster() as started:
+            yield started
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ BYSTANDER_SECONDS_MAX = 20.0
 """How long somebody else's request may take meanwhile, on a machine that others use, too."""
 
 BYSTANDER_PAUSE_SECONDS = 0.05
-_CLOSED = re.compile(r"WARNING .* closed reason=")
+_CLOSED = re.compile(r"(WARNING|DEBUG) .* closed by a fault of the peer reason=")
 _WRONG = re.compile(r"Traceback|CRITICAL| a bug|InvariantViolation|Task exception|never retrieved|ERROR ")
 
 
