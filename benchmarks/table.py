@@ -36,9 +36,11 @@ def machine() -> str:
     )
 
 
-def together(work: Callable[[list[Broker]], list[Row]], others: list[type[Broker]]) -> list[Row]:
+def together(
+    work: Callable[[list[Broker]], list[Row]], others: list[type[Broker]], settings: dict[str, str] | None = None
+) -> list[Row]:
     """Run with all brokers up."""
-    brokers: list[Broker] = [Raftlog(), *(kind() for kind in others)]
+    brokers: list[Broker] = [kind(settings) for kind in (Raftlog, *others)]
     try:
         for broker in brokers:
             broker.start()
