@@ -6,18 +6,26 @@ Every function raises ClientError; Rejected carries the broker's error code and 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
-from raftlog.client.core.errors import check
+from raftlog.client.core.assignment import Assignment, read_assignment
+from raftlog.client.core.errors import NotKafka, check
 from raftlog.client.core.metadata import TopicPartition
 from raftlog.client.core.progress import Position
 from raftlog.client.offsets import LATEST, commit_offsets, committed_offsets, offsets_at
 from raftlog.client.router import Router
-from raftlog.wire.errors import ErrorCode
+from raftlog.wire.errors import ErrorCode, RemoteProtocolError
+from raftlog.wire.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+from raftlog.wire.messages.consumer_group_describe import DescribedGroup as ConsumerGroupDescribed
 from raftlog.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from raftlog.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 from raftlog.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from raftlog.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse, Rebalance
+from raftlog.wire.schema import Bytes
 
 GROUP_TOPIC = "__consumer_offsets"
 # A group nobody ever joined or committed for is Dead to older versions, not found to newer ones (KIP-1043).
@@ -34,6 +42,63 @@ class Progress(NamedTuple):
     """Where it ends for those who read committed records only."""
     lag_ms: int | None
     """How long the oldest record that is not consumed has waited."""
+
+
+class GroupMember(NamedTuple):
+    """A member, and what it may read; nothing in groups whose members speak something of their own (Kafka Connect)."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    assignment: Assignment
+
+
+class GroupDescription(NamedTuple):
+    """A group of either protocol; `group_type` is "classic" or "consumer" (KIP-848)."""
+
+    state: str
+    group_type: str
+    protocol_type: str
+    assignor: str
+    members: list[GroupMember]
+
+
+def _classic(group: DescribedGroup) -> GroupDescription:
+    members = [
+        GroupMember(
+            member.member_id,
+            member.group_instance_id,
+            member.client_id,
+            member.client_host,
+            _assignment(group.protocol_type, member.member_assignment),
+        )
+        for member in group.members
+    ]
+    return GroupDescription(group.group_state, "classic", group.protocol_type, group.protocol_data, members)
+
+
+def _assignment(protocol_type: str, encoded: Bytes) -> Assignment:
+    if protocol_type != "consumer":
+        return {}
+    try:
+        return read_assignment(encoded)
+    except RemoteProtocolError:
+        return {}
+
+
+def _of_consumers(group: ConsumerGroupDescribed) -> GroupDescription:
+    members = [
+        GroupMember(
+            member.member_id,
+            member.instance_id,
+            member.client_id,
+            member.client_host,
+            {each.topic_name: list(each.partitions) for each in member.assignment.topic_partitions},
+        )
+        for member in group.members
+    ]
+    return GroupDescription(group.group_state, "consumer", "consumer", group.assignor_name, members)
 
 
 def _told(value: int) -> int | None:
@@ -69,16 +134,24 @@ class GroupAdmin:
         (topic,) = (await self._router.metadata([GROUP_TOPIC])).topics
         return [partition.partition_index for partition in topic.partitions if partition.leader_id < 0]
 
-    async def describe_group(self, name: str) -> DescribedGroup:
-        """State and members. Raises Rejected with GROUP_ID_NOT_FOUND when nobody knows the group."""
+    async def describe_group(self, name: str) -> GroupDescription:
+        """State and members, whatever protocol the group has. Raises Rejected with GROUP_ID_NOT_FOUND when nobody
+        knows the group.
+        """
 
-        async def attempt() -> DescribedGroup:
+        async def attempt() -> GroupDescription:
             request = DescribeGroupsRequest(groups=[name])
             (group,) = (await self._router.ask_coordinator(name, request, DescribeGroupsResponse)).groups
-            if group.group_state == DEAD:
-                check(ErrorCode.GROUP_ID_NOT_FOUND, f"group {name!r}", group.error_message)
-            check(group.error_code, f"group {name!r}", group.error_message)
-            return group
+            if group.group_state != DEAD and group.error_code != ErrorCode.GROUP_ID_NOT_FOUND:
+                check(group.error_code, f"group {name!r}", group.error_message)
+                return _classic(group)
+            with suppress(NotKafka):  # a broker from before KIP-848 has no other groups
+                asked = ConsumerGroupDescribeRequest(group_ids=[name])
+                (found,) = (await self._router.ask_coordinator(name, asked, ConsumerGroupDescribeResponse)).groups
+                check(found.error_code, f"group {name!r}", found.error_message)
+                return _of_consumers(found)
+            check(ErrorCode.GROUP_ID_NOT_FOUND, f"group {name!r}", group.error_message)
+            raise AssertionError
 
         return await self._router.retrying(attempt)
 

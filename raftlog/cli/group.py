@@ -9,13 +9,12 @@ from raftlog.cli.connected import connected, no_such_group
 from raftlog.cli.failure import CommandFailed
 from raftlog.cli.output import notice, plural, print_json, table, utc
 from raftlog.client import groups
-from raftlog.client.core.assignment import Assignment, read_assignment
+from raftlog.client.core.assignment import Assignment
 from raftlog.client.core.errors import Rejected
 from raftlog.client.core.metadata import TopicPartition
 from raftlog.client.offsets import LATEST
 from raftlog.client.sync import SyncClient
-from raftlog.wire.errors import ErrorCode, RemoteProtocolError
-from raftlog.wire.messages.describe_groups import DescribedGroup, DescribedGroupMember
+from raftlog.wire.errors import ErrorCode
 
 NOTHING_COMMITTED = -1
 
@@ -93,7 +92,7 @@ def describe(arguments: list[str]) -> int:
     return 0
 
 
-def find_group(client: SyncClient, name: str) -> DescribedGroup:
+def find_group(client: SyncClient, name: str) -> groups.GroupDescription:
     """State and members of a group; for a name nobody knows the failure offers the nearest one."""
     try:
         return client.admin.describe_group(name)
@@ -105,11 +104,10 @@ def find_group(client: SyncClient, name: str) -> DescribedGroup:
 
 def describe_group(client: SyncClient, name: str) -> dict[str, Any]:
     group = find_group(client, name)
-    members = [(member, assignment_of(group, member)) for member in group.members]
     owners = {
         (topic, index): member
-        for member, assigned in members
-        for topic, indexes in assigned.items()
+        for member in group.members
+        for topic, indexes in member.assignment.items()
         for index in indexes
     }
     known, rebalances = client.admin.group_progress(name)
@@ -118,19 +116,20 @@ def describe_group(client: SyncClient, name: str) -> dict[str, Any]:
     ends = end_offsets(client, [each for each in partitions if each not in known or known[each].end_offset is None])
     return {
         "group": name,
-        "state": group.group_state,
+        "state": group.state,
+        "type": group.group_type,
         "protocol": group.protocol_type,
-        "assignor": group.protocol_data,
+        "assignor": group.assignor,
         "coordinator": client.admin.coordinator(name),
         "members": [
             {
                 "member_id": member.member_id,
-                "instance_id": member.group_instance_id,
+                "instance_id": member.instance_id,
                 "client_id": member.client_id,
-                "host": member.client_host,
-                "assignment": assigned,
+                "host": member.host,
+                "assignment": member.assignment,
             }
-            for member, assigned in members
+            for member in group.members
         ],
         "offsets": [
             offset_of(partition, known.get(partition), ends.get(partition), owners.get(partition))
@@ -147,7 +146,7 @@ def offset_of(
     partition: TopicPartition,
     known: groups.Progress | None,
     end: int | None,
-    owner: DescribedGroupMember | None,
+    owner: groups.GroupMember | None,
 ) -> dict[str, Any]:
     """One partition; `end` is used when the coordinator has told none."""
     if known is None:
@@ -166,16 +165,6 @@ def offset_of(
         "lag_seconds": seconds(known.lag_ms),
         "member_id": None if owner is None else owner.member_id,
     }
-
-
-def assignment_of(group: DescribedGroup, member: DescribedGroupMember) -> Assignment:
-    """What a member may read; nothing for groups whose members speak something of their own (Kafka Connect)."""
-    if group.protocol_type != "consumer":
-        return {}
-    try:
-        return read_assignment(member.member_assignment)
-    except RemoteProtocolError:
-        return {}
 
 
 def end_offsets(client: SyncClient, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
@@ -248,7 +237,7 @@ def delete(arguments: list[str]) -> int:
         for name in options.names:
             group = find_group(client, name)
             offsets = len(client.admin.committed_offsets(name))
-            shown.append({"group": name, "state": group.group_state, "offsets": offsets})
+            shown.append({"group": name, "state": group.state, "offsets": offsets})
         if not options.dry_run:
             for name in options.names:
                 client.admin.delete_group(name)

@@ -89,7 +89,7 @@ def run(arguments: list[str]) -> int:
 def state_of(client: SyncClient, name: str) -> str:
     """The group's state, `none` when nobody knows it: offsets may be set before its first start."""
     try:
-        return client.admin.describe_group(name).group_state
+        return client.admin.describe_group(name).state
     except Rejected as error:
         if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
             raise

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer
 
 from tests.conftest import Broker
 from tests.raftlog.cli.conftest import Run
@@ -96,3 +97,24 @@ def lines_of(processes: list[subprocess.Popen[bytes]], count: int) -> list[bytes
         for stream in ready:
             printed += stream.read(4096)
     return printed.splitlines()
+
+
+def test_a_group_of_the_consumer_protocol_is_described_too(on_broker: Run, broker: Broker, topic: str) -> None:
+    assert on_broker("produce", topic, "-p", "0", stdin="x\ny\n").code == 0
+    settings = {"group.protocol": "consumer", "auto.offset.reset": "earliest", "enable.auto.commit": False}
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": topic, **settings})
+    try:
+        consumer.subscribe([topic])
+        message = consumer.poll(DEADLINE_SECONDS)
+        assert message is not None and message.error() is None
+        consumer.commit(message, asynchronous=False)
+        seen = wait_for(on_broker, topic, 1)
+        assert (seen["type"], seen["members"][0]["assignment"]) == ("consumer", {topic: [0, 1, 2]})
+        (read,) = [each for each in seen["offsets"] if each["committed"] is not None]
+        assert (read["lag"], read["stable_lag"]) == (1, 1) and read["lag_seconds"] > 0
+        assert seen["rebalances"] and all(each["reason"] for each in seen["rebalances"])
+        listed = on_broker("group", "list", "--json").json["groups"]
+        (here,) = [each for each in listed if each["group"] == topic]
+        assert (here["type"], here["members"], here["lag"]) == ("consumer", 1, 1)
+    finally:
+        consumer.close()
