@@ -12,8 +12,14 @@ from pathlib import Path
 import pytest
 
 from raftlog.testing import cluster
+from raftlog.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from raftlog.wire.messages.offset_fetch import OffsetFetchRequest
 from tests.system.clients import java
-from tests.system.cluster.transactions import Copier, Wire
+from tests.system.cluster.transactions import GROUP_KEY, Copier, Step, Wire
 from tests.system.cluster.world import World
 from tests.waiting import wait_until
 
@@ -57,6 +63,41 @@ def test_a_client_stopped_past_its_time_out_is_fenced_and_nothing_of_it_is_seen(
     heir = Copier(wire, name, version=2)
     assert heir.copy() == 1
     assert [wire.visible(name, index) for index in (0, 1)] == [[0, 1], [0, 1]]
+    wire.close()
+
+
+def test_the_coordinator_tells_the_lag_also_of_partitions_that_others_lead(world: World, name: str) -> None:
+    world.create(name, 3)
+    wire = Wire(world.bootstrap)
+    wait_until(lambda: len({wire.leader(name, index) for index in range(3)}) == 3, "each broker leads one")
+    copier = Copier(wire, name, version=2, partitions=3)
+    copier.copy()
+    commit = OffsetCommitRequest(
+        group_id=name,
+        topics=[
+            OffsetCommitRequestTopic(
+                name=name,
+                partitions=[
+                    OffsetCommitRequestPartition(partition_index=index, committed_offset=1, committed_metadata="")
+                    for index in range(3)
+                ],
+            )
+        ],
+    )
+    wire.until_answered(lambda: wire.coordinator(name, GROUP_KEY), commit, 8)
+    assert [wire.visible(name, index) for index in range(3)] == [[0]] * 3
+    # A record and its marker are there; another record is part of a transaction that stays open.
+    copier.go_on(1, [Step.PRODUCE, Step.PRODUCE_MORE])
+    request = OffsetFetchRequest(group_id=name, topics=None, with_lag=True)
+
+    def lags() -> list[tuple[int, int]]:
+        answer = wire.until_answered(lambda: wire.coordinator(name, GROUP_KEY), request, 7)
+        found = sorted(answer.topics[0].partitions, key=lambda each: each.partition_index)
+        assert all(each.lag_ms >= 0 for each in found)
+        return [(each.high_watermark, each.last_stable_offset) for each in found]
+
+    wait_until(lambda: lags() == [(3, 2)] * 3, f"lags are {lags()}")
+    copier.go_on(1, [Step.COMMIT_OFFSETS, Step.END])
     wire.close()
 
 
