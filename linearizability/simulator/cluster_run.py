@@ -16,6 +16,8 @@ from raftlog.linearizability.simulator.cluster_compaction import Compaction
 from raftlog.linearizability.simulator.cluster_deletions import Deletions
 from raftlog.linearizability.simulator.cluster_faults import DATA_KINDS, DETAILED_KINDS, ClusterInjector
 from raftlog.linearizability.simulator.cluster_invariants import ClusterInvariants
+from raftlog.linearizability.simulator.cluster_members import SETTINGS as MEMBER_SETTINGS
+from raftlog.linearizability.simulator.cluster_members import Members
 from raftlog.linearizability.simulator.cluster_moves import Moves
 from raftlog.linearizability.simulator.cluster_offsets import Offsets
 from raftlog.linearizability.simulator.cluster_trims import Trims
@@ -49,7 +51,7 @@ KINDS = (
     "stop", "unreachable",
 )  # fmt: skip
 OFTEN = (Moves, Offsets)
-SELDOM = (Deletions, Trims, Compaction)
+SELDOM = (Deletions, Trims, Compaction, Members)
 WORKLOADS: dict[str, WorkloadMaker] = {workload.kind: workload for workload in (*OFTEN, *SELDOM)}
 WORKLOAD_CHANCE = 0.3
 """How likely each of those that cost little is part of a run."""
@@ -358,9 +360,11 @@ def _upkeep(seed: int, kinds: set[str]) -> dict[str, str]:
         "log.segment.delete.delay.ms": "100",
         "log.cleaner.dedupe.buffer.size": "1048576",
     }
+    if Members.kind in kinds:
+        settings |= MEMBER_SETTINGS
     if Compaction.kind in kinds:
         return {**settings, "log.cleaner.enable": "true"}
-    return settings if Trims.kind in kinds or Deletions.kind in kinds else {}
+    return settings if kinds & {Trims.kind, Deletions.kind, Members.kind} else {}
 
 
 def _shifted(faults: Sequence[Fault], seconds: float) -> Iterator[Fault]:

@@ -29,7 +29,7 @@ END_APPENDS = 2
 
 
 class TopicWorkload(Workload):
-    """One topic with one partition, which has three replicas of which two must be in sync."""
+    """One topic, mostly of one partition, with three replicas of which two must be in sync."""
 
     configs: Mapping[str, str] = {}
 
@@ -38,17 +38,17 @@ class TopicWorkload(Workload):
         self.topic = f"{self.kind}{number}"
         self.log = History(self.ways.loop)
 
-    async def create(self, configs: Mapping[str, str]) -> bytes:
+    async def create(self, configs: Mapping[str, str], partitions: int = 1) -> bytes:
         """Make the topic and answer its id; one that is there already will do."""
-        while (topic_id := await self.try_to_create(configs)) is None:
+        while (topic_id := await self.try_to_create(configs, partitions)) is None:
             await asyncio.sleep(0.1)
         return topic_id
 
-    async def try_to_create(self, configs: Mapping[str, str]) -> bytes | None:
+    async def try_to_create(self, configs: Mapping[str, str], partitions: int = 1) -> bytes | None:
         """One attempt; None when it is not known to be there."""
         settings = {"min.insync.replicas": "2", **configs}
         wanted = [CreatableTopicConfig(name=name, value=value) for name, value in settings.items()]
-        topic = CreatableTopic(name=self.topic, num_partitions=1, replication_factor=3, configs=wanted)
+        topic = CreatableTopic(name=self.topic, num_partitions=partitions, replication_factor=3, configs=wanted)
         answer = await self.ask(CreateTopicsRequest(topics=[topic], timeout_ms=CREATE_MS), CREATE_VERSION)
         if answer is None:
             return None

@@ -1,0 +1,150 @@
+"""What members of both group protocols do alike, and what must hold of a group whatever its protocol is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from raftlog.linearizability.checker.history import FAIL, INFO, OK, Operation
+from raftlog.linearizability.simulator.cluster_client import ANSWER_SECONDS, Address, Connections, History
+from raftlog.linearizability.simulator.cluster_workloads import name_of
+from raftlog.linearizability.simulator.kafka_port import Unanswered
+from raftlog.wire.messages.find_coordinator import FindCoordinatorRequest
+from raftlog.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from raftlog.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+
+PARTITIONS = 4
+FIND_VERSION, COMMIT_VERSION, OFFSETS_VERSION = 4, 9, 9
+GROUP, TRANSACTION = 0, 1
+"""Types of coordinators."""
+
+
+class GroupJournal:
+    """What the members of one group were told, by generation (or the epoch of the group)."""
+
+    def __init__(self, log: History, fail: Callable[[str, str], None]) -> None:
+        self.log = log
+        self.counts: Counter[str] = Counter()
+        self._fail = fail
+        self._owners: dict[tuple[int, int], str] = {}
+        self._newest = -1
+        self._newest_at = 0
+        # Commits by partition, in the order of their calls.
+        self._commits: list[Operation] = []
+
+    def assigned(self, generation: int, owner: str, partitions: tuple[int, ...]) -> None:
+        """A member has its partitions in a generation: nobody else may."""
+        self.counts["assignments"] += 1
+        for partition in partitions:
+            other = self._owners.setdefault((generation, partition), owner)
+            if other != owner:
+                self._fail("one owner", f"partition {partition} in generation {generation}: {other} and {owner}")
+        if generation > self._newest:
+            self._newest, self._newest_at = generation, self.log.now()
+
+    def begin(self, owner: str, generation: int, partition: int, offset: int) -> tuple[Operation, bool]:
+        """A commit is sent; with it whether its generation is over, as some member knows."""
+        operation = self.log.begin(owner, "commit", partition, {"offset": offset, "generation": generation})
+        self._commits.append(operation)
+        return operation, generation < self._newest and self._newest_at < operation.call
+
+    def end(self, operation: Operation, code: str, *, is_over: bool) -> None:
+        """Its answer."""
+        self.log.end(operation, OK if code == "NONE" else INFO if code == "NOT_ANSWERED" else FAIL, True, code)
+        if code != "NONE":
+            self.counts["refused commits"] += is_over and code != "NOT_ANSWERED"
+            return
+        self.counts["commits of members"] += 1
+        if is_over:
+            self._fail("fencing", f"{operation} is taken, and generation {self._newest} had begun")
+
+    def judge(self) -> None:
+        """Committed offsets never go back: who commits has begun where the last one ended."""
+        for partition in range(PARTITIONS):
+            taken = [op for op in self._commits if op.key == partition and op.outcome is OK]
+            for operation in sorted(taken, key=lambda op: op.call):
+                earlier = [op for op in taken if op.end < operation.call]
+                highest = max(earlier, key=lambda op: int(op.input["offset"]), default=None)
+                if highest is not None and highest.input["offset"] > operation.input["offset"]:
+                    self._fail("committed offsets", f"{operation} goes behind {highest}")
+
+
+class Coordinated:
+    """Who talks to a coordinator."""
+
+    def __init__(self, ways: Connections, group: str, topic: str, journal: GroupJournal) -> None:
+        self.ways = ways
+        self.random = ways.random
+        self.group = group
+        self.topic = topic
+        self.journal = journal
+        self.coordinator: Address | None = None
+        self._positions: dict[int, int] = {}
+
+    async def ask_coordinator(self, request: Any, version: int, seconds: float = ANSWER_SECONDS) -> Any:
+        """The answer of the coordinator, as somebody says who that is; None when there was none."""
+        try:
+            if self.coordinator is None:
+                self.coordinator = await find_coordinator(self.ways, self.group, GROUP)
+            if self.coordinator is None:
+                return None
+            client = await self.ways.to(self.coordinator)
+            return await client.ask(request, version, seconds)
+        except Unanswered:
+            self.coordinator = None
+            return None
+
+    async def positions(self, partitions: list[int]) -> dict[int, int] | None:
+        """The committed offset of each partition, 0 without one; None when it is not known."""
+        if not partitions:
+            self._positions = {}
+            return {}
+        topics = [OffsetFetchRequestTopics(name=self.topic, partition_indexes=partitions)]
+        request = OffsetFetchRequest(
+            groups=[OffsetFetchRequestGroup(group_id=self.group, topics=topics)], require_stable=True
+        )
+        answer = await self.ask_coordinator(request, OFFSETS_VERSION)
+        group = answer.groups[0] if answer is not None else None
+        if group is None or group.error_code or any(found.error_code for found in group.topics[0].partitions):
+            self.coordinator = None
+            return None
+        found = {each.partition_index: max(0, each.committed_offset) for each in group.topics[0].partitions}
+        self._positions = dict(found)
+        return found
+
+    async def commit(self, partition: int, generation: int, member_id: str, instance: str | None) -> str | None:
+        """Commit what comes next in the partition; the answer, None without one."""
+        offset = self._positions[partition] = self._positions[partition] + self.random.randint(1, 3)
+        wanted = OffsetCommitRequestPartition(
+            partition_index=partition, committed_offset=offset, committed_metadata=None
+        )
+        request = OffsetCommitRequest(
+            group_id=self.group,
+            generation_id_or_member_epoch=generation,
+            member_id=member_id,
+            group_instance_id=instance,
+            topics=[OffsetCommitRequestTopic(name=self.topic, partitions=[wanted])],
+        )
+        operation, is_over = self.journal.begin(instance or member_id, generation, partition, offset)
+        answer = await self.ask_coordinator(request, COMMIT_VERSION)
+        code = name_of(answer.topics[0].partitions[0].error_code) if answer is not None else None
+        self.journal.end(operation, code or "NOT_ANSWERED", is_over=is_over)
+        return code
+
+
+async def find_coordinator(ways: Connections, key: str, kind: int) -> Address | None:
+    """Where the coordinator is, as some broker says; None when it does not know. Raises Unanswered."""
+    client = await ways.some()
+    request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
+    answer = await client.ask(request, FIND_VERSION, ANSWER_SECONDS)
+    found = answer.coordinators[0]
+    return None if found.error_code else (found.host, found.port)
