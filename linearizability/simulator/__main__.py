@@ -12,7 +12,7 @@ from raftlog.linearizability.simulator.catalogue import PARTS, maker, mutants
 from raftlog.linearizability.simulator.faults import printed, read_schedule
 from raftlog.linearizability.simulator.mutation_report import SEEDS_MAX, mutation_report
 from raftlog.linearizability.simulator.runs import execute
-from raftlog.linearizability.simulator.swarm import campaign, shortened
+from raftlog.linearizability.simulator.swarm import campaign, faults_with, shortened
 from raftlog.linearizability.simulator.violation import RunResult
 
 
@@ -57,7 +57,8 @@ def _run(options: argparse.Namespace, parts: Sequence[str]) -> int:
     for part in parts:
         if options.mutant and part not in mutants()[options.mutant].parts:
             continue
-        faults = read_schedule(options.schedule.read_text().splitlines()) if options.schedule else None
+        given = read_schedule(options.schedule.read_text().splitlines()) if options.schedule else None
+        faults = given if given is not None else faults_with(maker(part), options.seed, options.mutant)
         with mutants()[options.mutant].apply() if options.mutant else nullcontext():
             first = execute(maker(part), options.seed, faults, kept_lines=None if options.trace else 0)
             second = execute(maker(part), options.seed, faults)

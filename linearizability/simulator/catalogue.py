@@ -28,5 +28,7 @@ def mutants() -> dict[str, Mutant]:
     # These load the broker.
     from raftlog.linearizability.simulator.cluster_mutants import CLUSTER_MUTANTS
     from raftlog.linearizability.simulator.log_mutants import LOG_MUTANTS
+    from raftlog.linearizability.simulator.transaction_mutants import TRANSACTION_MUTANTS
 
-    return {mutant.name: mutant for mutant in (*RAFT_MUTANTS, *CLUSTER_MUTANTS, *LOG_MUTANTS)}
+    all_of_them = (*RAFT_MUTANTS, *CLUSTER_MUTANTS, *LOG_MUTANTS, *TRANSACTION_MUTANTS)
+    return {mutant.name: mutant for mutant in all_of_them}

@@ -274,6 +274,11 @@ class Reader:
         self._out_of_range = out_of_range
         self._offsets: dict[int, int] = {}
 
+    @property
+    def name(self) -> str:
+        """The process, as the history has it."""
+        return self._ways.name
+
     async def start_of(self, partition: int) -> int | None:
         """Where the log starts, as its leader says; None without an answer."""
         wanted = ListOffsetsPartition(partition_index=partition, timestamp=EARLIEST)

@@ -6,7 +6,6 @@ Checked after each turn of a broker's loop, and only where that broker's metadat
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from raftlog.broker.broker import Broker
 from raftlog.broker.runtime.controller import Controller
@@ -28,7 +27,7 @@ from raftlog.linearizability.simulator.violation import Violation
 from raftlog.linearizability.simulator.world import World
 from raftlog.metadata.image import MetadataImage
 from raftlog.metadata.records import NO_LEADER, PartitionState
-from raftlog.wire.batch import decode_batch
+from raftlog.wire.batch import BatchHeader, decode_batch
 from raftlog.wire.errors import ErrorCode, InvariantViolation
 
 Key = tuple[str, int, bytes]
@@ -38,7 +37,7 @@ Key = tuple[str, int, bytes]
 class _Seen:
     """One replica in one life of its broker, as it was last looked at; one that was moved away and back is another."""
 
-    __slots__ = ("checked_end", "cleaned", "high_watermark", "leads", "log_end", "log_start", "partition")
+    __slots__ = ("checked_end", "cleaned", "high_watermark", "leads", "log_end", "log_start", "partition", "stable")
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
@@ -47,6 +46,7 @@ class _Seen:
         self.log_end = 0
         self.log_start = 0
         self.cleaned = -1
+        self.stable = 0
         self.leads = -1
 
 
@@ -209,6 +209,9 @@ class ClusterInvariants:
             self._leads(node, key, partition.leader_epoch, end)
         if high_watermark != seen.high_watermark:
             self._look_at_high_watermark(node, key, partition, seen)
+        if log.last_stable_offset < seen.stable:
+            self._fail("last stable offset", f"{key}: on {node} from {seen.stable} back to {log.last_stable_offset}")
+        seen.stable = log.last_stable_offset
         if log.log_start_offset != seen.log_start:
             self._look_at_log_start(node, key, log, seen)
         if self._is_compacted(log) and log.cleaned_offset != seen.cleaned and node not in self.held:
@@ -438,6 +441,25 @@ class ClusterInvariants:
         partition = self._replicas(key)[self.newest[key].leader]
         return len(records_of(partition, partition.log.log_start_offset, partition.log.log_end_offset))
 
+    def batches(self, topic: str, index: int) -> Iterator[tuple[BatchHeader, bytes]]:
+        """What the leader has, from the start."""
+        key = self.key_of(topic, index)
+        partition = self._replicas(key)[self.newest[key].leader]
+        return raw_batches_of(partition, partition.log.log_start_offset, partition.log.log_end_offset)
+
+    def leadership(self, topic: str, index: int) -> tuple[int, int] | None:
+        """Leader and leader epoch in the newest metadata."""
+        for key, state in self.newest.items():
+            if key[:2] == (topic, index):
+                return state.leader, state.leader_epoch
+        return None
+
+    def end_of(self, topic: str, index: int) -> int:
+        """Where the leader's log ends; -1 while there is none."""
+        key = self.key_of(topic, index)
+        partition = self._replicas(key).get(self.newest[key].leader)
+        return -1 if partition is None else partition.log.log_end_offset
+
     def strays(self) -> Iterator[tuple[int, str, int]]:
         """Node, topic and partition of each log that the metadata do not know, or not there."""
         for node, broker in self._brokers():
@@ -458,24 +480,3 @@ class ClusterInvariants:
         key = self.key_of(topic, index)
         log = self._replicas(key)[self.newest[key].leader].log
         return log.log_start_offset, values_of(log)
-
-    def describe(self, node: int) -> str:
-        """A broker in a few words, for the report of a run that does not come to rest."""
-        machine = self.world.machines[node]
-        broker: Any = machine.parts.get("broker") if machine.running else None
-        if broker is None:
-            return f"{node} is down"
-        log = broker.controller.log
-        image = broker.controller.image
-        known = image.brokers.get(node)
-        states = [
-            f"{topic.name}-{state.partition_id} leader {state.leader} epoch {state.leader_epoch} isr {state.isr}"
-            for topic in image.topics.values()
-            for state in topic.partitions
-        ]
-        fenced = "unknown" if known is None else "fenced" if known.fenced else "unfenced"
-        serving = "serving" if machine.parts.get("serving") else "starting"
-        return (
-            f"{node} {serving}, {fenced}, term {log.term} leader {log.leader_id} version {image.version}:"
-            f" {', '.join(states)}"
-        )

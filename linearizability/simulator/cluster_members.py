@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
+from raftlog.broker.core.coordinator.shared import GROUP_TOPIC
 from raftlog.linearizability.simulator.cluster_client import Connections
 from raftlog.linearizability.simulator.cluster_groups import PARTITIONS, Coordinated, GroupJournal
 from raftlog.linearizability.simulator.cluster_topics import TopicWorkload
@@ -150,6 +151,7 @@ class Members(TopicWorkload):
         super().__init__(context, number)
         self.journal = GroupJournal(self.log, self.fail)
         self.members: list[Member] = []
+        self.hunted = [(GROUP_TOPIC, 0)]
 
     async def run(self) -> None:
         """See Workload."""

@@ -20,6 +20,9 @@ from raftlog.linearizability.simulator.cluster_members import SETTINGS as MEMBER
 from raftlog.linearizability.simulator.cluster_members import Members
 from raftlog.linearizability.simulator.cluster_moves import Moves
 from raftlog.linearizability.simulator.cluster_offsets import Offsets
+from raftlog.linearizability.simulator.cluster_pipeline import Pipeline
+from raftlog.linearizability.simulator.cluster_transfers import SETTINGS as TRANSACTION_SETTINGS
+from raftlog.linearizability.simulator.cluster_transfers import Transfers
 from raftlog.linearizability.simulator.cluster_trims import Trims
 from raftlog.linearizability.simulator.cluster_workloads import Workload, WorkloadContext, WorkloadMaker
 from raftlog.linearizability.simulator.faults import Fault, Plan, schedule
@@ -30,6 +33,7 @@ from raftlog.linearizability.simulator.simulated_broker import (
     KAFKA_PORT,
     METADATA,
     broker_program,
+    described,
     host_of,
     settings_of,
     without_threads,
@@ -51,13 +55,15 @@ KINDS = (
     "stop", "unreachable",
 )  # fmt: skip
 OFTEN = (Moves, Offsets)
-SELDOM = (Deletions, Trims, Compaction, Members)
+SELDOM = (Deletions, Trims, Compaction, Members, Transfers, Pipeline)
 WORKLOADS: dict[str, WorkloadMaker] = {workload.kind: workload for workload in (*OFTEN, *SELDOM)}
 WORKLOAD_CHANCE = 0.3
 """How likely each of those that cost little is part of a run."""
 SELDOM_COUNTS = (0, 1, 1, 1, 2)
 """How many of those that cost more are."""
 
+HUNTED_CHANCE = 0.6
+"""How often a fault that is meant for a leader meets one that a workload of the run rests on."""
 STUBBORN_CHANCE = 0.1
 """How likely a client does not believe what it is told of leaders."""
 
@@ -106,6 +112,7 @@ class ClusterRun(BaseSimulation):
         self.world.scheduler.after_turn = self.invariants.after_turn
         self.history: History | None = None
         self._choice = Random(f"{seed} leaders")
+        self._hunt = Random(f"{seed} hunted")
         self._ready = False
         self._working = True
         self._workloads: list[Workload] = []
@@ -138,7 +145,12 @@ class ClusterRun(BaseSimulation):
             self.injector.restart_after(machine, 0.5)
 
     def _leader(self) -> int | None:
-        """Who leads a partition or, now and then, the metadata."""
+        """Who leads a partition or, now and then, the metadata; or what a workload rests on."""
+        hunted = [partition for workload in self._workloads for partition in workload.hunted]
+        if hunted and self._hunt.random() < HUNTED_CHANCE:
+            leads = self.invariants.leadership(*self._hunt.choice(hunted))
+            if leads is not None and leads[0] in self.nodes:
+                return leads[0]
         partition = self._choice.randrange(-1, self.partitions)
         for node in self.nodes:
             broker = self.broker(node)
@@ -258,7 +270,7 @@ class ClusterRun(BaseSimulation):
             self.advance(self.world.now + 0.1)
 
     def _state(self) -> str:
-        return "; ".join(self.invariants.describe(node) for node in self.nodes)
+        return "; ".join(described(self.world.machines[node]) for node in self.nodes)
 
     def _acknowledged(self) -> int:
         operations = self.history.operations if self.history is not None else []
@@ -359,12 +371,15 @@ def _upkeep(seed: int, kinds: set[str]) -> dict[str, str]:
         "log.cleaner.backoff.ms": random.choice(("50", "300")),
         "log.segment.delete.delay.ms": "100",
         "log.cleaner.dedupe.buffer.size": "1048576",
+        "replica.high.watermark.checkpoint.interval.ms": "500",
     }
     if Members.kind in kinds:
         settings |= MEMBER_SETTINGS
+    if kinds & {Transfers.kind, Pipeline.kind}:
+        settings |= TRANSACTION_SETTINGS
     if Compaction.kind in kinds:
         return {**settings, "log.cleaner.enable": "true"}
-    return settings if kinds & {Trims.kind, Deletions.kind, Members.kind} else {}
+    return settings if kinds.intersection(workload.kind for workload in SELDOM) else {}
 
 
 def _shifted(faults: Sequence[Fault], seconds: float) -> Iterator[Fault]:

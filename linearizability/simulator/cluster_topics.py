@@ -37,6 +37,7 @@ class TopicWorkload(Workload):
         super().__init__(context, number)
         self.topic = f"{self.kind}{number}"
         self.log = History(self.ways.loop)
+        self.hunted = [(self.topic, 0)]
 
     async def create(self, configs: Mapping[str, str], partitions: int = 1) -> bytes:
         """Make the topic and answer its id; one that is there already will do."""

@@ -48,6 +48,8 @@ class Workload:
         self.ways = context.ways(f"{self.kind}{number}")
         self.random: Random = self.ways.random
         self.counts: dict[str, int] = {}
+        self.hunted: list[tuple[str, int]] = []
+        """Topics and partitions whose leaders faults are to meet too."""
 
     async def run(self) -> None:
         """All of it; ends soon after the faults are over."""

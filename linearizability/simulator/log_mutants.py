@@ -4,8 +4,8 @@ into what brokers remember of producers and groups.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from raftlog.broker.core.log import compaction, retention
@@ -13,7 +13,6 @@ from raftlog.broker.core.log.producers import ProducerStates
 from raftlog.broker.core.log.results import AppendResult
 from raftlog.broker.runtime.coordinator_host import CoordinatorHost
 from raftlog.broker.runtime.partition import Partition
-from raftlog.broker.runtime.replication.replication import Replication
 from raftlog.broker.store import cleaner, open_log
 from raftlog.broker.store.cleaner import LogCleaner
 from raftlog.broker.store.log_manager import LogManager
@@ -33,14 +32,27 @@ def cleaner_drops_last_values() -> AbstractContextManager[None]:
     return patch(OffsetMap, "get", get)
 
 
-def cleaner_ahead_of_the_disk() -> AbstractContextManager[None]:
+@contextmanager
+def cleaner_ahead_of_the_disk() -> Iterator[None]:
     """Compaction takes away values whose successors are not on the disk yet."""
 
     def clean(self: LogCleaner, log: PartitionLog, safe_offset: int) -> Any:
-        return real(self, log, log.log_end_offset)
+        return real_clean(self, log, log.log_end_offset)
 
-    real = LogCleaner.clean
-    return patch(LogCleaner, "clean", clean)
+    def range_of(log: PartitionLog, now_ms: int, safe_offset: int) -> Any:
+        return real_range(log, now_ms, log.log_end_offset)
+
+    async def flush(self: LogManager, log: PartitionLog, *, rolled_only: bool = False) -> None:
+        if not rolled_only:
+            await real_flush(self, log)
+
+    real_clean, real_range, real_flush = LogCleaner.clean, cleaner.range_of, LogManager.flush_once
+    with (
+        patch(LogCleaner, "clean", clean),
+        patch(cleaner, "range_of", range_of),
+        patch(LogManager, "flush_once", flush),
+    ):
+        yield
 
 
 def cleaner_above_the_high_watermark() -> AbstractContextManager[None]:
@@ -120,9 +132,14 @@ def produce_by_id_goes_by_name() -> AbstractContextManager[None]:
     return patch(PartitionManager, "find_by_id", find)
 
 
-def orphans_deleted_by_old_metadata() -> AbstractContextManager[None]:
-    """A broker that has begun to follow the metadata deletes what it does not know yet."""
-    return patch(Replication, "is_current", property(lambda self: True))
+def orphan_delete() -> AbstractContextManager[None]:
+    """A broker that starts takes its logs for those of topics that are gone."""
+
+    def set_aside(self: LogManager, is_known: Callable[[str, int], bool]) -> None:
+        real(self, lambda topic, _: topic.startswith("__"))
+
+    real = LogManager.set_aside_strays
+    return patch(LogManager, "set_aside_strays", set_aside)
 
 
 def producers_forgotten_at_failover() -> AbstractContextManager[None]:
@@ -160,20 +177,22 @@ def offset_0_on_error() -> AbstractContextManager[None]:
     return patch(AppendResult, "refused", staticmethod(refused))
 
 
-_ALL: Sequence[tuple[str, Callable[[], AbstractContextManager[None]]]] = (
-    ("cleaner-drops-last-values", cleaner_drops_last_values),
-    ("cleaner-ahead-of-disk", cleaner_ahead_of_the_disk),
-    ("cleaner-above-high-watermark", cleaner_above_the_high_watermark),
-    ("retention-above-high-watermark", retention_above_the_high_watermark),
-    ("retention-too-early", retention_of_young_segments),
-    ("deletion-by-leader-alone", deletion_answered_by_the_leader_alone),
-    ("deletion-not-followed", deletion_not_followed),
-    ("earlier-topic-taken-over", earlier_topic_is_taken_over),
-    ("id-goes-by-name", produce_by_id_goes_by_name),
-    ("orphan-delete", orphans_deleted_by_old_metadata),
-    ("producers-forgotten", producers_forgotten_at_failover),
-    ("producers-not-compared", producers_never_compared),
-    ("answered-before-committed", answered_before_committed),
-    ("offset-0-on-error", offset_0_on_error),
+_ALL: Sequence[tuple[str, str, Callable[[], AbstractContextManager[None]]]] = (
+    ("cleaner-drops-last-values", "compaction", cleaner_drops_last_values),
+    ("cleaner-ahead-of-disk", "compaction", cleaner_ahead_of_the_disk),
+    ("cleaner-above-high-watermark", "compaction", cleaner_above_the_high_watermark),
+    ("retention-above-high-watermark", "trims", retention_above_the_high_watermark),
+    ("retention-too-early", "trims", retention_of_young_segments),
+    ("deletion-by-leader-alone", "trims", deletion_answered_by_the_leader_alone),
+    ("deletion-not-followed", "trims", deletion_not_followed),
+    ("earlier-topic-taken-over", "deletions", earlier_topic_is_taken_over),
+    ("id-goes-by-name", "deletions", produce_by_id_goes_by_name),
+    ("orphan-delete", "", orphan_delete),
+    ("producers-forgotten", "", producers_forgotten_at_failover),
+    ("producers-not-compared", "", producers_never_compared),
+    ("answered-before-committed", "members", answered_before_committed),
+    ("offset-0-on-error", "", offset_0_on_error),
 )
-LOG_MUTANTS: tuple[Mutant, ...] = tuple(Mutant(name, ("cluster",), str(put.__doc__), put) for name, put in _ALL)
+LOG_MUTANTS: tuple[Mutant, ...] = tuple(
+    Mutant(name, ("cluster",), str(put.__doc__), put, workload) for name, workload, put in _ALL
+)

@@ -21,6 +21,8 @@ class Committed(Protocol):
     def end_offset(self) -> int: ...
     @property
     def max_timestamp(self) -> int: ...
+    @property
+    def size(self) -> int: ...
 
 
 class LogStarts:
@@ -56,7 +58,9 @@ def _kept_too_short(gone: Sequence[Committed], log: PartitionLog, now_ms: int) -
     young = [b for b in gone if config.retention_ms < 0 or now_ms - b.max_timestamp <= config.retention_ms]
     if not young:
         return None
-    left = sum(segment.size for segment in log.opened.segments)
+    # When the last of them went, those behind it were still there.
+    later = sum(batch.size for batch in gone if batch.base_offset > young[-1].base_offset)
+    left = later + sum(segment.size for segment in log.opened.segments)
     if config.delete and 0 <= config.retention_bytes <= left:
         return None
     first = young[0]

@@ -29,12 +29,16 @@ from raftlog.raft.snapshot_file import write_snapshot
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """A fault to put into the code: its name, in which kinds of run it shows, what it does, how to put it there."""
+    """A fault to put into the code: its name, in which kinds of run it shows, what it does, how to put it there.
+
+    `workload`: the one that a cluster has with it, in place of those that the seed chose; "" for the seed's.
+    """
 
     name: str
     parts: tuple[str, ...]
     text: str
     apply: Callable[[], AbstractContextManager[None]]
+    workload: str = ""
 
 
 @contextmanager

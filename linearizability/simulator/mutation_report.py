@@ -45,7 +45,8 @@ def try_cell(mutant: str, part: str, seeds_max: int) -> Cell:
     for seed in range(seeds_max):
         result = run_seed(part, seed, mutant)
         if result.failed:
-            return Cell(mutant, part, seed + 1, result.invariant, run_seed(part, seed).failed)
+            anyway = run_seed(part, seed, faults=result.faults).failed
+            return Cell(mutant, part, seed + 1, result.invariant, anyway)
     return Cell(mutant, part, seeds_max, "")
 
 

@@ -22,6 +22,7 @@ class Batch(NamedTuple):
     end_offset: int
     checksum: int
     max_timestamp: int
+    size: int
 
 
 def raw_batches_of(partition: Partition, start: int, end: int) -> Iterator[tuple[BatchHeader, bytes]]:
@@ -52,7 +53,7 @@ def records_of(partition: Partition, start: int, end: int) -> list[Record]:
 
 def batch_of(header: BatchHeader, data: bytes) -> Batch:
     """One of them."""
-    return Batch(header.base_offset, header.next_offset, crc32(data), header.max_timestamp)
+    return Batch(header.base_offset, header.next_offset, crc32(data), header.max_timestamp, header.size)
 
 
 def first_from(batches: list[Batch], offset: int) -> int:

@@ -100,6 +100,27 @@ class SimulatedListeners:
         self.disconnect_all("the broker stops")
 
 
+def described(machine: Machine) -> str:
+    """A broker in a few words, for the report of a run that does not come to rest."""
+    broker: Any = machine.parts.get("broker") if machine.running else None
+    if broker is None:
+        return f"{machine.node} is down"
+    log = broker.controller.log
+    image = broker.controller.image
+    known = image.brokers.get(machine.node)
+    states = [
+        f"{topic.name}-{state.partition_id} leader {state.leader} epoch {state.leader_epoch} isr {state.isr}"
+        for topic in image.topics.values()
+        for state in topic.partitions
+    ]
+    fenced = "unknown" if known is None else "fenced" if known.fenced else "unfenced"
+    serving = "serving" if machine.parts.get("serving") else "starting"
+    return (
+        f"{machine.node} {serving}, {fenced}, term {log.term} leader {log.leader_id} version {image.version}:"
+        f" {', '.join(states)}"
+    )
+
+
 async def broker_program(machine: Machine, config: BrokerConfig) -> None:
     """What a simulated machine runs: a broker, until it is told to stop."""
     boots = machine.boots

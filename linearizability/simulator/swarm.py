@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from raftlog.linearizability.simulator.catalogue import maker, mutants
 from raftlog.linearizability.simulator.faults import Fault
-from raftlog.linearizability.simulator.runs import execute
+from raftlog.linearizability.simulator.runs import SimulationMaker, execute
 from raftlog.linearizability.simulator.shrink import shrink
 from raftlog.linearizability.simulator.violation import RunResult
 
@@ -28,15 +28,27 @@ Batch = tuple[str, int, int]
 
 def run_seed(part: str, seed: int, mutant: str = "", *, faults: Sequence[Fault] | None = None) -> RunResult:
     """One run, with a mutant put back if one is named."""
+    make = maker(part)
     with mutants()[mutant].apply() if mutant else nullcontext():
-        return execute(maker(part), seed, faults)
+        return execute(make, seed, faults if faults is not None else faults_with(make, seed, mutant))
+
+
+def faults_with(make: SimulationMaker, seed: int, mutant: str) -> list[Fault] | None:
+    """The seed's schedule with the workload that a mutant shows in; None where nothing is to be changed."""
+    workload = mutants()[mutant].workload if mutant else ""
+    if not workload:
+        return None
+    from raftlog.linearizability.simulator.cluster_run import WORKLOADS  # loads the broker
+
+    faults = make(seed, None, 0).faults
+    return [Fault(0.0, workload, 1), *[fault for fault in faults if fault.kind not in WORKLOADS]]
 
 
 def shortened(part: str, seed: int, mutant: str = "") -> tuple[list[Fault], RunResult, int]:
     """The shortest failing schedule found for a seed that fails, the run with it, and how many runs that took."""
     with mutants()[mutant].apply() if mutant else nullcontext():
         make = maker(part)
-        first = execute(make, seed)
+        first = execute(make, seed, faults_with(make, seed, mutant))
         kept, runs = shrink(first.faults, lambda faults: execute(make, seed, faults).failed)
         return kept, execute(make, seed, kept), runs
 

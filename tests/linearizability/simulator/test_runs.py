@@ -248,7 +248,7 @@ def test_the_board_names_what_no_run_noticed(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_seed_that_fails_without_the_mutation_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     always = run_seed("core", 0, "truncate-on-overlap")
     assert always.failed and try_cell("truncate-on-overlap", "core", 1).noticed
-    monkeypatch.setattr(mutation_report_module, "run_seed", lambda *_: always)
+    monkeypatch.setattr(mutation_report_module, "run_seed", lambda *_, **__: always)
     assert not try_cell("truncate-on-overlap", "core", 1).noticed
 
 

@@ -1,0 +1,132 @@
+"""Faults put back on purpose into transactions: their coordinator, the logs they are in, what readers get of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+from raftlog.broker.core.coordinator.shared import Now
+from raftlog.broker.core.log.producers import ProducerStates
+from raftlog.broker.core.transaction import end, initialize
+from raftlog.broker.core.transaction.records import TransactionRecord
+from raftlog.broker.core.transaction.shard import TransactionCoordinatorShard
+from raftlog.broker.core.transaction.state import IS_ENDING, TransactionState
+from raftlog.broker.runtime.coordinator_host import CoordinatorHost
+from raftlog.broker.store.partition_log import PartitionLog
+from raftlog.linearizability.simulator.mutants import Mutant, patch
+from raftlog.wire.errors import ErrorCode
+
+
+def last_stable_offset_off_by_one() -> AbstractContextManager[None]:
+    """The last stable offset is taken for one that may be read."""
+
+    def update(self: PartitionLog) -> None:
+        real(self)
+        self.last_stable_offset = min(self.last_stable_offset + 1, self.high_watermark)
+
+    real = PartitionLog._update_last_stable
+    return patch(PartitionLog, "_update_last_stable", update)
+
+
+def aborted_is_read() -> AbstractContextManager[None]:
+    """Readers are not told which transactions were aborted."""
+
+    def none(self: PartitionLog, start_offset: int, end_offset: int) -> list[Any]:
+        return []
+
+    return patch(PartitionLog, "aborted_transactions", none)
+
+
+@contextmanager
+def end_without_epoch_bump() -> Iterator[None]:
+    """EndTxn leaves the producer its epoch: one that comes late ends the next transaction (KAFKA-17754)."""
+
+    def raising(known: Any, committed: bool, now: Any, next_producer_id: Any) -> Any:
+        return end._prepared(known, committed, now)._replace(client_version=0, next_producer_id=next_producer_id)
+
+    def outcome(request: Any, known: Any) -> Any:
+        found = real_sender(request, known)
+        return end.Sender.CURRENT if found is end.Sender.REPEATS else found
+
+    real_sender = end._sender
+    outcomes = {
+        (state, sender, committed): end._OUTCOMES_BEFORE_2[state, committed]
+        for state, sender, committed in end._OUTCOMES
+    }
+    with (
+        patch(end, "_end_raising_epoch", raising),
+        patch(end, "_sender", outcome),
+        patch(end, "_OUTCOMES", outcomes),
+    ):
+        yield
+
+
+def initialize_without_fencing() -> AbstractContextManager[None]:
+    """InitProducerId gives a second instance the epoch of the first."""
+
+    def raised(request: Any, known: Any, now: Any) -> Any:
+        return initialize._anew(request, known, now)
+
+    return patch(initialize, "_raised", raised)
+
+
+def coordinator_forgets_transactions() -> AbstractContextManager[None]:
+    """A new coordinator takes a transaction that is under way for one that has not begun."""
+
+    def load(self: TransactionCoordinatorShard, record: TransactionRecord) -> None:
+        name, value = record
+        if value is not None and value.state is TransactionState.ONGOING:
+            record = TransactionRecord(name, value._replace(state=TransactionState.EMPTY, partitions=frozenset()))
+        real(self, record)
+
+    real = TransactionCoordinatorShard.load
+    return patch(TransactionCoordinatorShard, "load", load)
+
+
+def coordinator_forgets_to_end() -> AbstractContextManager[None]:
+    """A new coordinator does not go on with the markers of what was decided."""
+
+    def load(self: TransactionCoordinatorShard, record: TransactionRecord) -> None:
+        name, value = record
+        if value is not None and value.state in IS_ENDING:
+            record = TransactionRecord(name, end._completed(value, Now(value.last_update_ms, 0)))
+        real(self, record)
+
+    real = TransactionCoordinatorShard.load
+    return patch(TransactionCoordinatorShard, "load", load)
+
+
+def decided_before_committed() -> AbstractContextManager[None]:
+    """What a transaction is to come to is told, and marked, as soon as its coordinator has appended it."""
+
+    def on_committed(self: CoordinatorHost[Any], callback: Callable[[ErrorCode], None]) -> None:
+        callback(ErrorCode.NONE)
+
+    return patch(CoordinatorHost, "on_committed", on_committed)
+
+
+def zombies_append() -> AbstractContextManager[None]:
+    """A batch of an epoch that is over is appended."""
+
+    def check(self: ProducerStates, header: Any, *arguments: Any) -> Any:
+        verdict = real(self, header, *arguments)
+        return None if verdict is not None and verdict.error is ErrorCode.INVALID_PRODUCER_EPOCH else verdict
+
+    real = ProducerStates.check
+    return patch(ProducerStates, "check", check)
+
+
+_ALL: Sequence[tuple[str, str, Callable[[], AbstractContextManager[None]]]] = (
+    ("lso-off-by-one", "transfers", last_stable_offset_off_by_one),
+    ("aborted-is-read", "transfers", aborted_is_read),
+    ("end-without-epoch-bump", "transfers", end_without_epoch_bump),
+    ("init-without-fencing", "transfers", initialize_without_fencing),
+    ("coordinator-forgets", "transfers", coordinator_forgets_transactions),
+    ("markers-not-resumed", "transfers", coordinator_forgets_to_end),
+    ("decided-before-committed", "transfers", decided_before_committed),
+    ("zombies-append", "transfers", zombies_append),
+)
+TRANSACTION_MUTANTS: tuple[Mutant, ...] = tuple(
+    Mutant(name, ("cluster",), str(put.__doc__), put, workload) for name, workload, put in _ALL
+)
