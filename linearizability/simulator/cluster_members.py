@@ -183,9 +183,9 @@ class Members(TopicWorkload):
                 self.count("members that died")
                 member.me.forget()
                 await asyncio.sleep(1.5 * random.random())
-            elif rng < 0.06:
+            elif rng < 0.08:
                 self.count("members that stood still")
-                await asyncio.sleep(2.0 * SESSION_MS / 1000 * random.random())
+                await asyncio.sleep((0.5 + 2.0 * random.random()) * SESSION_MS / 1000)
 
     def _settled(self) -> bool:
         """All are in one generation, and have all partitions."""

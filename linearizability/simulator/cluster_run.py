@@ -13,6 +13,8 @@ from raftlog.linearizability.checker.history import INFO, OK, Operation
 from raftlog.linearizability.checker.log.check import check_log
 from raftlog.linearizability.simulator.cluster_client import Connections, History, Producer, Reader
 from raftlog.linearizability.simulator.cluster_compaction import Compaction
+from raftlog.linearizability.simulator.cluster_consumers import SETTINGS as CONSUMER_SETTINGS
+from raftlog.linearizability.simulator.cluster_consumers import Consumers
 from raftlog.linearizability.simulator.cluster_deletions import Deletions
 from raftlog.linearizability.simulator.cluster_faults import DATA_KINDS, DETAILED_KINDS, ClusterInjector
 from raftlog.linearizability.simulator.cluster_invariants import ClusterInvariants
@@ -55,7 +57,7 @@ KINDS = (
     "stop", "unreachable",
 )  # fmt: skip
 OFTEN = (Moves, Offsets)
-SELDOM = (Deletions, Trims, Compaction, Members, Transfers, Pipeline)
+SELDOM = (Deletions, Trims, Compaction, Members, Transfers, Pipeline, Consumers)
 WORKLOADS: dict[str, WorkloadMaker] = {workload.kind: workload for workload in (*OFTEN, *SELDOM)}
 WORKLOAD_CHANCE = 0.3
 """How likely each of those that cost little is part of a run."""
@@ -375,6 +377,8 @@ def _upkeep(seed: int, kinds: set[str]) -> dict[str, str]:
     }
     if Members.kind in kinds:
         settings |= MEMBER_SETTINGS
+    if Consumers.kind in kinds:
+        settings |= CONSUMER_SETTINGS
     if kinds & {Transfers.kind, Pipeline.kind}:
         settings |= TRANSACTION_SETTINGS
     if Compaction.kind in kinds:

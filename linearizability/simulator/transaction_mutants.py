@@ -32,7 +32,7 @@ def last_stable_offset_off_by_one() -> AbstractContextManager[None]:
 def aborted_is_read() -> AbstractContextManager[None]:
     """Readers are not told which transactions were aborted."""
 
-    def none(self: PartitionLog, start_offset: int, end_offset: int) -> list[Any]:
+    def none(self: PartitionLog, *_: object) -> list[Any]:
         return []
 
     return patch(PartitionLog, "aborted_transactions", none)

@@ -1,0 +1,216 @@
+"""Members of a group of the consumer protocol (KIP-848) while faults happen: heartbeats bring and take partitions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from raftlog.broker.core.coordinator.shared import GROUP_TOPIC
+from raftlog.linearizability.checker.history import Operation
+from raftlog.linearizability.simulator.cluster_client import Connections, History
+from raftlog.linearizability.simulator.cluster_groups import PARTITIONS, Coordinated, GroupJournal
+from raftlog.linearizability.simulator.cluster_topics import TopicWorkload
+from raftlog.linearizability.simulator.cluster_workloads import WorkloadContext, name_of
+from raftlog.wire.messages.consumer_group_heartbeat import (
+    Assignment,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatRequestTopicPartitions,
+)
+
+HEARTBEAT_VERSION = 1
+SESSION_MS = 800
+REBALANCE_MS = 1500
+MEMBERS = 3
+JOIN, LEAVE, LEAVE_FOR_A_WHILE = 0, -1, -2
+"""Member epochs of requests that are no plain heartbeats; the last is a static member's."""
+LOST = ("UNKNOWN_MEMBER_ID", "FENCED_MEMBER_EPOCH", "FENCED_INSTANCE_ID")
+SETTINGS = {
+    "group.consumer.min.session.timeout.ms": "100",
+    "group.consumer.session.timeout.ms": str(SESSION_MS),
+    "group.consumer.min.heartbeat.interval.ms": "50",
+    "group.consumer.heartbeat.interval.ms": "100",
+}
+
+
+class ConsumerJournal(GroupJournal):
+    """Who was given which partition in which epoch."""
+
+    def __init__(self, log: History, fail: Callable[[str, str], None]) -> None:
+        super().__init__(log, fail)
+        self._grants: list[tuple[int, int, str, int]] = []
+        self._held: dict[tuple[str, int], int] = {}
+
+    def granted(self, owner: str, epoch: int, partition: int) -> None:
+        """A member hears that a partition is its own."""
+        self.counts["partitions given"] += 1
+        self._grants.append((partition, epoch, owner, self.log.now()))
+        self._held[owner, partition] = epoch
+
+    def begin(self, owner: str, generation: int, partition: int, offset: int) -> tuple[Operation, bool]:
+        """See GroupJournal: somebody else has the partition since a later epoch."""
+        operation, _ = super().begin(owner, generation, partition, offset)
+        since = self._held[owner, partition]
+        is_over = any(
+            known == partition and other != owner and epoch > since and at < operation.call
+            for known, epoch, other, at in self._grants
+        )
+        return operation, is_over
+
+
+class Consumer(Coordinated):
+    """One member. What it was given it has until a heartbeat takes it away, and says so in the next one."""
+
+    journal: ConsumerJournal
+
+    def __init__(
+        self, ways: Connections, topic: tuple[str, bytes], journal: ConsumerJournal, instance: str | None
+    ) -> None:
+        super().__init__(ways, topic[0], topic[0], journal)
+        self.journal = journal
+        self.instance = instance
+        self.epoch = JOIN
+        self.owned: set[int] = set()
+        self._topic_id = topic[1]
+        self._tell = True
+        self._lives = 0
+        self.member_id = ""
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Another process, which knows nothing of the last one."""
+        self._lives += 1
+        self.member_id = f"{self.ways.name}.{self._lives}"
+        self.forget()
+
+    def forget(self) -> None:
+        """It is fenced, and has nothing any more."""
+        self.epoch, self._tell = JOIN, True
+        self.owned.clear()
+
+    async def step(self) -> None:
+        """A commit or a heartbeat."""
+        if self.epoch > 0 and self.owned and self.random.random() < 0.5:
+            partition = self.random.choice(sorted(self.owned))
+            code = await self.commit(partition, self.epoch, self.member_id, self.instance)
+            if code is not None:
+                self._refused(code)
+        else:
+            await self.heartbeat()
+
+    async def heartbeat(self) -> None:
+        """With all that it has when that has changed, or may not have been heard."""
+        joins = self.epoch == JOIN
+        owned = ConsumerGroupHeartbeatRequestTopicPartitions(topic_id=self._topic_id, partitions=sorted(self.owned))
+        told = [owned] if self.owned else []
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=self.group,
+            member_id=self.member_id,
+            member_epoch=self.epoch,
+            instance_id=self.instance,
+            rebalance_timeout_ms=REBALANCE_MS if self._tell else -1,
+            subscribed_topic_names=[self.topic] if self._tell else None,
+            topic_partitions=told if self._tell else None,
+        )
+        self._tell = False
+        answer = await self.ask_coordinator(request, HEARTBEAT_VERSION)
+        if answer is None:
+            self._tell = True
+            return
+        code = name_of(answer.error_code)
+        if code != "NONE":
+            self._tell = True
+            self._refused(code)
+            return
+        assert joins or answer.member_epoch >= self.epoch, "an epoch that falls"
+        self.epoch = answer.member_epoch
+        if answer.assignment is not None:
+            await self._take(answer.assignment)
+
+    async def _take(self, assignment: Assignment) -> None:
+        given = {partition for topic in assignment.topic_partitions for partition in topic.partitions}
+        epoch = self.epoch
+        taken = self.owned - given
+        self.owned &= given
+        new = sorted(given - self.owned)
+        self._tell = bool(taken or new)
+        for partition in new:
+            self.journal.granted(self.owner, epoch, partition)
+        while new and self.epoch == epoch:
+            positions = await self.positions([*sorted(self.owned), *new])
+            if positions is not None:
+                self.owned.update(new)
+                return
+            await asyncio.sleep(0.05)
+
+    @property
+    def owner(self) -> str:
+        """As the journal knows it."""
+        return self.instance or self.member_id
+
+    def _refused(self, code: str) -> None:
+        if code in LOST:
+            self.forget()
+        elif code not in ("NONE", "STALE_MEMBER_EPOCH", "UNRELEASED_INSTANCE_ID"):
+            self.coordinator = None
+
+    async def leave(self) -> None:
+        """In order, as far as it is heard."""
+        epoch = LEAVE if self.instance is None or self.random.random() < 0.5 else LEAVE_FOR_A_WHILE
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=self.group, member_id=self.member_id, member_epoch=epoch, instance_id=self.instance
+        )
+        await self.ask_coordinator(request, HEARTBEAT_VERSION)
+        self.begin_anew()
+
+
+class Consumers(TopicWorkload):
+    """A partition has one owner at a time, and who had it before commits nothing for it any more; what was committed
+    never goes back; in the end all members share all partitions.
+    """
+
+    kind = "consumers"
+
+    def __init__(self, context: WorkloadContext, number: int) -> None:
+        super().__init__(context, number)
+        self.journal = ConsumerJournal(self.log, self.fail)
+        self.members: list[Consumer] = []
+        self.hunted = [(GROUP_TOPIC, 0)]
+
+    async def run(self) -> None:
+        """See Workload."""
+        topic_id = await self.create({}, partitions=PARTITIONS)
+        for number in range(MEMBERS):
+            instance = f"instance{number}" if self.random.random() < 0.3 else None
+            ways = self.context.ways(f"{self.topic}.{number}")
+            self.members.append(Consumer(ways, (self.topic, topic_id), self.journal, instance))
+        await asyncio.gather(*[self._live(member) for member in self.members])
+        self.counts.update(self.journal.counts)
+
+    async def _live(self, member: Consumer) -> None:
+        random = member.random
+        while not self._settled():
+            await member.step()
+            await asyncio.sleep(0.02 + 0.15 * random.random())
+            rng = random.random()
+            if self.context.calm():
+                continue
+            if rng < 0.02:
+                self.count("members that left")
+                await member.leave()
+            elif rng < 0.04:
+                self.count("members that died")
+                member.begin_anew()
+                await asyncio.sleep(1.5 * random.random())
+            elif rng < 0.08:
+                self.count("members that stood still")
+                await asyncio.sleep((0.5 + 2.0 * random.random()) * SESSION_MS / 1000)
+
+    def _settled(self) -> bool:
+        """All are in one epoch, and have all partitions."""
+        owned = sorted(partition for member in self.members for partition in member.owned)
+        epochs = {member.epoch for member in self.members}
+        return self.context.calm() and len(epochs) == 1 and owned == list(range(PARTITIONS))
+
+    def judge(self) -> None:
+        """See Workload."""
+        self.journal.judge()
