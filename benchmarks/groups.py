@@ -13,21 +13,28 @@ import asyncio
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
-from benchmarks.brokers import Broker, beside_raftlog, create_topic
+from benchmarks.brokers import Broker, Raftlog, beside_raftlog, create_topic
 from benchmarks.cluster_brokers import KafkaSet, RaftlogSet
-from benchmarks.measure import Row, Sample, alternate, progress
+from benchmarks.measure import OURS, Row, Sample, alternate, progress
 from benchmarks.raw_client import RawClient, connect
 from benchmarks.table import run_chosen, together
 from raftlog.wire.apis import ApiKey
-from raftlog.wire.messages import find_coordinator, join_group, offset_commit
+from raftlog.wire.messages import (
+    consumer_group_heartbeat,
+    find_coordinator,
+    init_producer_id,
+    join_group,
+    offset_commit,
+)
 
 PARTITIONS = 1_000
 MEMBERS = 100
 HEARTBEAT_MS = 200
 OFFSETS = 100_000
+GROUP, TRANSACTION = 0, 1  # kinds of coordinators
 SETTINGS = {"group.initial.rebalance.delay.ms": "0", "group.consumer.min.heartbeat.interval.ms": str(HEARTBEAT_MS)}
 SETTINGS |= {"group.consumer.heartbeat.interval.ms": str(HEARTBEAT_MS)}
 
@@ -141,9 +148,9 @@ def one_failover(brokers: Any, topics: list[str], number: int) -> float:
     return seconds
 
 
-async def coordinator_of(bootstrap: str, group: str) -> int:
-    """The node that coordinates a group; asked until somebody does."""
-    request = find_coordinator.FindCoordinatorRequest(coordinator_keys=[group])
+async def coordinator_of(bootstrap: str, key: str, kind: int = GROUP) -> int:
+    """The node that coordinates a group or a transactional id; asked until somebody does."""
+    request = find_coordinator.FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
     client = await connect(bootstrap.split(",")[0])
     while True:
         answer = await client.call(ApiKey.FIND_COORDINATOR, 4, request, find_coordinator.FindCoordinatorResponse)
@@ -152,21 +159,28 @@ async def coordinator_of(bootstrap: str, group: str) -> int:
         await asyncio.sleep(0.1)
 
 
-def memory(brokers: list[Broker]) -> list[Row]:
-    """Bytes of resident memory for each committed offset, and for each member that waits to be given its partitions."""
-    of_offset = Row("memory per committed offset", "B", higher_is_better=False)
-    of_member = Row("memory per member of a classic group", "B", higher_is_better=False)
-    for broker in brokers:
-        for topic in range(OFFSETS // PARTITIONS):
-            create_topic(broker.bootstrap, f"memory-{topic}", PARTITIONS)
-        asyncio.run(coordinator_of(broker.bootstrap, "memory"))
-        for row, fill, count in ((of_offset, commit_offsets, OFFSETS), (of_member, join_members, 10_000)):
+def memory() -> list[Row]:
+    """Bytes of resident memory for each committed offset, member (in a group of its own) and transactional id."""
+    rows = []
+    for what, fill, count in (
+        ("committed offset", commit_offsets, OFFSETS),
+        ("member of a classic group", join_members, 10_000),
+        ("member of a consumer group", join_consumer_members, 10_000),
+        ("transactional id", begin_producers, 10_000),
+    ):
+        # A broker for each: what one leaves free, the next would take.
+        with Raftlog(SETTINGS) as broker:
+            create_topic(broker.bootstrap, "memory", 2)
+            for topic in range(OFFSETS // PARTITIONS if fill is commit_offsets else 0):
+                create_topic(broker.bootstrap, f"memory-{topic}", PARTITIONS)
+            asyncio.run(coordinator_of(broker.bootstrap, "memory"))
+            asyncio.run(coordinator_of(broker.bootstrap, "memory", TRANSACTION))
             before = broker.resident_mb()
             asyncio.run(fill(broker.bootstrap, count))
             each = (broker.resident_mb() - before) * 1e6 / count
-            progress(f"{row.work}: {broker.name} {each:.0f} B")
-            row.samples[broker.name] = [Sample(each)]
-    return [of_offset, of_member]
+        progress(f"memory per {what}: {each:.0f} B")
+        rows.append(Row(f"memory per {what}", "B", higher_is_better=False, samples={OURS: [Sample(each)]}))
+    return rows
 
 
 async def commit_offsets(bootstrap: str, count: int) -> None:
@@ -184,12 +198,12 @@ async def commit_offsets(bootstrap: str, count: int) -> None:
 
 async def join_members(bootstrap: str, count: int) -> None:
     client = await connect(bootstrap)
-    await asyncio.gather(*[join(client, f"members-{number}") for number in range(count)])
+    await in_parts(lambda number: join(client, f"members-{number}"), count)
 
 
 async def join(client: RawClient, group: str) -> None:
     """A group of one member of its own, by JoinGroup v3, which needs no second turn."""
-    subscription = b"\0\1\0\0\0\1\0\10memory-0\xff\xff\xff\xff"
+    subscription = b"\0\1\0\0\0\1\0\6memory\xff\xff\xff\xff"
     request = join_group.JoinGroupRequest(
         group_id=group,
         session_timeout_ms=300_000,
@@ -199,6 +213,44 @@ async def join(client: RawClient, group: str) -> None:
     )
     answer = await client.call(ApiKey.JOIN_GROUP, 3, request, join_group.JoinGroupResponse)
     assert not answer.error_code, answer.error_code
+
+
+async def join_consumer_members(bootstrap: str, count: int) -> None:
+    client = await connect(bootstrap)
+
+    async def beat(number: int) -> None:
+        request = consumer_group_heartbeat.ConsumerGroupHeartbeatRequest(
+            group_id=f"consumer-members-{number}",
+            member_id=f"{number:022}",
+            rebalance_timeout_ms=300_000,
+            subscribed_topic_names=["memory"],
+            topic_partitions=[],
+        )
+        kind = consumer_group_heartbeat.ConsumerGroupHeartbeatResponse
+        answer = await client.call(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, request, kind)
+        assert not answer.error_code, answer.error_message
+
+    await in_parts(beat, count)
+
+
+async def begin_producers(bootstrap: str, count: int) -> None:
+    client = await connect(bootstrap)
+
+    async def begin(number: int) -> None:
+        request = init_producer_id.InitProducerIdRequest(
+            transactional_id=f"producer-{number:020}", transaction_timeout_ms=60_000
+        )
+        kind = init_producer_id.InitProducerIdResponse
+        answer = await client.call(ApiKey.INIT_PRODUCER_ID, 5, request, kind)
+        assert not answer.error_code, answer.error_code
+
+    await in_parts(begin, count)
+
+
+async def in_parts(work: Callable[[int], Coroutine[Any, Any, None]], count: int) -> None:
+    """A hundred at a time: what waits for its turn is memory too."""
+    for first in range(0, count, 100):
+        await asyncio.gather(*[work(number) for number in range(first, first + 100)])
 
 
 def main() -> int:
@@ -216,7 +268,7 @@ def main() -> int:
         "leave-classic": lambda: together(lambda b: [leave(b, rounds, "classic")], others, SETTINGS),
         "leave-consumer": lambda: together(lambda b: [leave(b, rounds, "consumer")], others, SETTINGS),
         "failover": lambda: [failover(rounds, with_kafka=bool(others) and options.against is None)],
-        "memory": lambda: together(memory, [], SETTINGS),
+        "memory": memory,
     }
     return run_chosen(parser, options, works)
 
