@@ -27,12 +27,15 @@ def tool(*arguments: str) -> str:
     return outcome.stdout
 
 
+CLASSIC = ("--session-timeout", "6000")
+
+
 def consume(servers: str, topic: str, group: str, count: int, *arguments: str) -> list[dict[str, Any]]:
     """The events of a consumer that reads `count` records in a group, commits and leaves."""
     out = tool(
         "verifiable-consumer",
         *("--bootstrap-server", servers, "--topic", topic, "--group-id", group),
-        *("--max-messages", str(count), "--session-timeout", "6000", "--reset-policy", "earliest", *arguments),
+        *("--max-messages", str(count), "--reset-policy", "earliest", *arguments),
     )
     return [json.loads(line) for line in out.splitlines() if line.startswith("{")]
 
@@ -50,7 +53,7 @@ def test_a_java_consumer_the_group_tool_and_the_log_dumper_agree_with_us(tmp_pat
     with broker_of_our_own(tmp_path, offsets_topic_num_partitions="1") as broker:
         servers, topic, group = broker.address, make_topic(broker.address, 1, records=10), "the-group"
         strategy = "org.apache.kafka.clients.consumer.CooperativeStickyAssignor"
-        events = consume(servers, topic, group, 10, "--assignment-strategy", strategy)
+        events = consume(servers, topic, group, 10, *CLASSIC, "--assignment-strategy", strategy)
         assert [event["count"] for event in events if event["name"] == "records_consumed"] == [10]
         assert all(event["success"] for event in events if event["name"] == "offsets_committed")
         described = row(groups(servers, "--describe", "--group", group), group)
@@ -72,3 +75,19 @@ def test_a_java_consumer_the_group_tool_and_the_log_dumper_agree_with_us(tmp_pat
     commits = [v["data"] for v in decoded if v["version"] == "4"]
     assert [commits[0]["offset"], commits[-1]["offset"]] == [10, 4]
     assert {len(commit["topicId"]) for commit in commits} == {22}
+
+
+def test_a_java_consumer_of_the_consumer_protocol_and_the_group_tools_agree_with_us(tmp_path: Path) -> None:
+    with broker_of_our_own(tmp_path) as broker:
+        servers, topic, group = broker.address, make_topic(broker.address, 2, records=10), "the-group"
+        events = consume(servers, topic, group, 20, "--group-protocol", "consumer", "--group-remote-assignor", "range")
+        assert sum(event["count"] for event in events if event["name"] == "records_consumed") == 20
+        assert all(event["success"] for event in events if event["name"] == "offsets_committed")
+        listed = tool("groups", "--bootstrap-server", servers, "--list", "--group-type", "consumer")
+        assert row(listed, group) == [group, "Consumer", "consumer"]
+        states = groups(servers, "--list", "--state", "empty")
+        assert row(states, group) == [group, "Empty"]
+        described = groups(servers, "--describe", "--group", group)
+        assert [line.split()[1:6] for line in described.splitlines() if line.startswith(group)] == [
+            [topic, partition, "10", "10", "0"] for partition in ("0", "1")
+        ]
