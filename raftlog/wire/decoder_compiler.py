@@ -185,7 +185,7 @@ class _DecoderCompiler:
             self.array(field, target, nullable)
         elif field.kind is Kind.STRUCT:
             assert field.struct is not None
-            self.nested(field.struct, target, nullable)
+            self.nested(field, target, nullable)
         else:
             self.value(field.kind, target, nullable)
 
@@ -232,16 +232,18 @@ class _DecoderCompiler:
             self.read(plain_format, {"h": 2, "i": 4}[plain_format], variable)
         self.flush()
 
-    def nested(self, struct: type[Struct], target: str, nullable: bool) -> None:
+    def nested(self, field: Field, target: str, nullable: bool) -> None:
+        struct = field.struct
+        assert struct is not None
         if not nullable:
             variable = self.struct(struct)
             self.source.line(f"{target} = {variable}")
             return
-        # A struct that may be null has a byte in front: negative for null (KIP-893).
+        # A struct that may be null has a byte in front: negative for null (KIP-893), in a tagged field zero.
         self.read("b", 1, "marker")
         self.settle()
         self.source.line(f"{target} = None")
-        with self.source.block("if marker >= 0:"):
+        with self.source.block(f"if marker >= {0 if field.tag is None else 1}:"):
             variable = self.struct(struct)
             self.source.line(f"{target} = {variable}")
             self.settle()

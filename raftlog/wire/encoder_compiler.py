@@ -221,10 +221,11 @@ class _EncoderCompiler:
         if not nullable:
             self.struct(field.struct, variable)
             return
-        # A struct that may be null has a byte in front: -1 for null, 1 otherwise (KIP-893).
+        # A struct that may be null has a byte in front: -1 for null (in a tagged field 0), 1 otherwise (KIP-893).
         self.flush()
         with self.source.block(f"if {variable} is None:"):
-            self.source.line("output += b'\\xff'")
+            null = b"\xff" if field.tag is None else b"\0"
+            self.source.line(f"output += {null!r}")
         with self.source.block("else:"):
             self.write("b", "1")
             self.struct(field.struct, variable)

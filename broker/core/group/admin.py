@@ -41,7 +41,11 @@ def describe_group(shard: GroupCoordinatorShard, group_id: str, api_version: int
         described = DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value)
         if api_version >= GROUP_NOT_FOUND_FROM:
             described.error_code = ErrorCode.GROUP_ID_NOT_FOUND
-            described.error_message = f"There is no group {group_id!r}."
+            described.error_message = (
+                f"Group {group_id} is not a classic group."
+                if group_id in shard.groups
+                else f"There is no group {group_id!r}."
+            )
         return described
     protocol = group.protocol if group.state is GroupState.STABLE else None
     return DescribedGroup(

@@ -53,7 +53,7 @@ def join_consumer_group(
     except Refused as refusal:
         effects.notes.clear()
         effects.rebalances.clear()
-        effects.reply(ticket, join_error(refusal.error, request.member_id))
+        effects.reply(ticket, join_error(refusal.error))
         return
     if response.error_code:
         effects.reply(ticket, response)

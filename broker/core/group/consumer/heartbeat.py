@@ -289,7 +289,8 @@ def _leave(
 ) -> tuple[GroupChange, ConsumerGroupHeartbeatResponse]:
     group = shard.consumer(request.group_id)
     if group is None:
-        raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} is not a consumer group.")
+        what = "is not a consumer group" if request.group_id in shard.groups else "not found"
+        raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} {what}.")
     change = GroupChange(shard, group, now, effects)
     member_id, instance_id = request.member_id, request.instance_id
     if instance_id is None:
