@@ -196,9 +196,18 @@ def described(group: dict[str, Any]) -> str:
     lags = [each["lag"] for each in offsets if each["lag"] is not None]
     lines = [state + (f", lag {sum(lags):,}" if lags else "")]
     if offsets:
-        shown = ["topic", "partition", "committed", "end_offset", "lag", "lag_seconds", "member_id"]
-        columns = ["TOPIC", "PARTITION", "COMMITTED", "END OFFSET", "LAG", "LAG SECONDS", "MEMBER"]
-        lines.append(table(columns, [[each[key] for key in shown] for each in offsets], indent="  "))
+        columns = ["TOPIC", "PARTITION", "COMMITTED", "END OFFSET", "LAG", "STABLE LAG", "LAG SECONDS", "MEMBER"]
+        rows = [
+            [
+                *(each[key] for key in ("topic", "partition", "committed", "end_offset", "lag")),
+                # Told where an open transaction makes it another one.
+                None if each["stable_lag"] == each["lag"] else each["stable_lag"],
+                each["lag_seconds"],
+                each["member_id"],
+            ]
+            for each in offsets
+        ]
+        lines.append(table(columns, rows, indent="  "))
     if members:
         columns = ["MEMBER", "INSTANCE", "CLIENT", "HOST", "PARTITIONS"]
         rows = [

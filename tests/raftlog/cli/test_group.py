@@ -3,9 +3,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 
 from raftlog.cli.group import runs
 from raftlog.testing import BrokerProcess
+from tests.conftest import Broker
 from tests.raftlog.cli.conftest import Run
 
 
@@ -44,6 +46,19 @@ def test_a_group_is_listed_and_described_with_its_lag(on_broker: Run, group: str
     waited = {each["partition"]: each["lag_seconds"] for each in described["offsets"]}
     assert waited[0] == 0 < waited[1] < 60
     assert f"{group}  Empty, 0 members, coordinator 1, lag 2" in on_broker("group", "describe", group).out
+
+
+def test_what_an_open_transaction_holds_back_is_told(on_broker: Run, broker: Broker, group: str) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": group})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(group, b"x", partition=0)
+    producer.flush(30)
+    (described,) = on_broker("group", "describe", group, "--json").json["groups"]
+    (held,) = [each for each in described["offsets"] if each["partition"] == 0]
+    assert (held["lag"], held["stable_lag"]) == (1, 0)
+    assert "STABLE LAG" in on_broker("group", "describe", group).out
+    producer.abort_transaction(30)
 
 
 def test_groups_are_listed_by_state(on_broker: Run, group: str) -> None:
