@@ -85,12 +85,12 @@ _OUTCOMES: Mapping[tuple[TransactionState, Sender, bool], _Outcome] = {
     (_S.ONGOING, _CURRENT, _ABORT): _O.END,
     (_S.ONGOING, _REPEATS, _COMMIT): _O.FENCED,
     (_S.ONGOING, _REPEATS, _ABORT): _O.FENCED,
-    (_S.PREPARE_COMMIT, _CURRENT, _COMMIT): _O.FENCED,
-    (_S.PREPARE_COMMIT, _CURRENT, _ABORT): _O.FENCED,
+    (_S.PREPARE_COMMIT, _CURRENT, _COMMIT): _O.CONCURRENT,
+    (_S.PREPARE_COMMIT, _CURRENT, _ABORT): _O.CONCURRENT,
     (_S.PREPARE_COMMIT, _REPEATS, _COMMIT): _O.CONCURRENT,
     (_S.PREPARE_COMMIT, _REPEATS, _ABORT): _O.INVALID,
-    (_S.PREPARE_ABORT, _CURRENT, _COMMIT): _O.FENCED,
-    (_S.PREPARE_ABORT, _CURRENT, _ABORT): _O.FENCED,
+    (_S.PREPARE_ABORT, _CURRENT, _COMMIT): _O.CONCURRENT,
+    (_S.PREPARE_ABORT, _CURRENT, _ABORT): _O.CONCURRENT,
     (_S.PREPARE_ABORT, _REPEATS, _COMMIT): _O.INVALID,
     (_S.PREPARE_ABORT, _REPEATS, _ABORT): _O.CONCURRENT,
     (_S.COMPLETE_COMMIT, _CURRENT, _COMMIT): _O.INVALID,
@@ -102,7 +102,11 @@ _OUTCOMES: Mapping[tuple[TransactionState, Sender, bool], _Outcome] = {
     (_S.COMPLETE_ABORT, _REPEATS, _COMMIT): _O.INVALID,
     (_S.COMPLETE_ABORT, _REPEATS, _ABORT): _O.REPEAT,
 }
-"""What becomes of an EndTxn of transaction.version 2, by state, sender, and whether it commits."""
+"""What becomes of an EndTxn of transaction.version 2, by state, sender, and whether it commits.
+
+Who has the new epoch already may end the next transaction before the markers of the last one are written, for instance
+one that was aborted before anything was sent: Kafka lets it come again, as any request in that time.
+"""
 
 _OUTCOMES_BEFORE_2: Mapping[tuple[TransactionState, bool], _Outcome] = {
     (_S.EMPTY, _COMMIT): _O.INVALID,

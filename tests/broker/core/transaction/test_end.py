@@ -24,8 +24,8 @@ VERSION_2 = """
 state            current commit   current abort   repeated commit  repeated abort
 EMPTY            INVALID          end             FENCED           FENCED
 ONGOING          end              end             FENCED           FENCED
-PREPARE_COMMIT   FENCED           FENCED          CONCURRENT       INVALID
-PREPARE_ABORT    FENCED           FENCED          INVALID          CONCURRENT
+PREPARE_COMMIT   CONCURRENT       CONCURRENT      CONCURRENT       INVALID
+PREPARE_ABORT    CONCURRENT       CONCURRENT      INVALID          CONCURRENT
 COMPLETE_COMMIT  INVALID          end             again            INVALID
 COMPLETE_ABORT   INVALID          end             INVALID          again
 """

@@ -1,0 +1,201 @@
+"""Transactions against raftlog and Kafka: all or nothing, offsets with records, fencing, and what aborts."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from raftlog.client import Client, Producer
+from raftlog.client.core.errors import KafkaError, ProducerFenced, Rejected, TransactionFailed, WrongState
+from raftlog.client.core.transaction import State
+from raftlog.wire.apis import ApiKey
+from tests.client.conftest import skip_without
+from tests.client.reading import read_all
+
+
+@pytest.fixture(autouse=True)
+async def transactional(client: Client) -> None:
+    await skip_without(client, ApiKey.END_TXN)
+
+
+@pytest.fixture(params=[1, 2], ids=["version 1", "version 2"])
+def version(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Of transactions: a client may keep to the first against any cluster."""
+    if request.param == 1:
+        monkeypatch.setattr("raftlog.client.transactions.FEATURE", "no.such.feature")
+    asked: int = request.param
+    return asked
+
+
+def version_of(producer: Producer) -> int:
+    assert producer._transactions is not None
+    return producer._transactions.core.version
+
+
+async def values(client: Client, topic: str, count: int, **options: object) -> list[bytes | None]:
+    return [record.value for record in await read_all(client, topic, count, **options)]
+
+
+async def test_committed_records_are_read_and_aborted_ones_are_not(client: Client, topic: str, version: int) -> None:
+    async with client.producer(transactional_id=topic) as producer:
+        async with producer.transaction() as tx:
+            await tx.send(topic, b"first")
+            await tx.send(topic, b"second")
+        assert version_of(producer) == version
+        with pytest.raises(ZeroDivisionError):
+            async with producer.transaction() as tx:
+                await tx.send(topic, b"aborted")
+                await producer.flush()
+                raise ZeroDivisionError
+        async with producer.transaction():
+            pass  # an empty one is one, too
+        async with producer.transaction() as tx:
+            await tx.send(topic, b"third")
+    assert await values(client, topic, 3) == [b"first", b"second", b"third"]
+    everything = await values(client, topic, 4, isolation_level="read_uncommitted")
+    assert everything == [b"first", b"second", b"aborted", b"third"]
+
+
+async def test_an_open_transaction_holds_readers_back(client: Client, topic: str, version: int) -> None:
+    async with client.producer(transactional_id=topic) as producer, client.producer() as plain:
+        await producer.begin()
+        await producer.enqueue(topic, b"in the transaction")
+        await producer.flush()
+        await plain.send(topic, b"behind it")
+        async with client.consumer(topic, auto_offset_reset="earliest") as consumer:
+            assert not await consumer.poll(timeout=0.3)
+            await producer.commit()
+            found: list[bytes | None] = []
+            while len(found) < 2:
+                found += [record.value for record in await consumer.poll(timeout=20)]
+    assert found == [b"in the transaction", b"behind it"]
+
+
+async def test_offsets_are_committed_with_the_records_or_not_at_all(client: Client, topic: str, version: int) -> None:
+    await skip_without(client, ApiKey.TXN_OFFSET_COMMIT)
+    copy = f"{topic}-copy"
+    await client.admin.create_topic(copy, partitions=1)
+    async with client.producer() as producer:
+        await producer.send_batch(topic, [b"%d" % number for number in range(20)])
+    options = {"auto_offset_reset": "earliest", "enable_auto_commit": False}
+    async with client.producer(transactional_id=topic) as producer:
+        async with client.consumer(topic, group=topic, **options) as consumer:  # type: ignore[arg-type]
+            batch = await consumer.poll(10, timeout=20)
+            async with producer.transaction() as tx:
+                for record in batch:
+                    await tx.send(copy, record.value)
+                await tx.send_offsets(batch.end_offsets, consumer.member)
+            assert await consumer.committed() == {(topic, 0): 10}
+            batch = await consumer.poll(10, timeout=20)
+            with pytest.raises(RuntimeError):
+                async with producer.transaction() as tx:
+                    for record in batch:
+                        await tx.send(copy, record.value)
+                    await tx.send_offsets(batch.end_offsets, consumer.member)
+                    raise RuntimeError
+            assert await consumer.committed() == {(topic, 0): 10}
+            stranger = consumer.member._replace(generation=consumer.member.generation + 7)
+            with pytest.raises(TransactionFailed) as failed:
+                async with producer.transaction() as tx:
+                    await tx.send(copy, b"never")
+                    await tx.send_offsets(batch.end_offsets, stranger)
+            assert failed.value.abortable and not failed.value.fatal
+    assert await values(client, copy, 10) == [b"%d" % number for number in range(10)]
+
+
+async def test_a_newer_producer_fences_the_older_one_for_good(client: Client, topic: str, version: int) -> None:
+    async with client.producer(transactional_id=topic) as old, client.producer(transactional_id=topic) as new:
+        await old.begin()
+        await old.enqueue(topic, b"of the old one")
+        await old.flush()
+        async with new.transaction() as tx:
+            await tx.send(topic, b"of the new one")
+        with pytest.raises(ProducerFenced) as fenced:
+            await old.commit()
+        assert fenced.value.fatal and not fenced.value.retriable and "close this one" in fenced.value.advice
+        with pytest.raises(ProducerFenced):
+            await old.begin()
+        with pytest.raises(ProducerFenced):
+            await old.enqueue(topic, b"more")
+    assert await values(client, topic, 1) == [b"of the new one"]
+
+
+async def test_a_record_that_fails_aborts_the_transaction_and_the_next_one_works(
+    client: Client, name: str, version: int
+) -> None:
+    await client.admin.create_topic(name, partitions=1, configs={"max.message.bytes": "1000"})
+    async with client.producer(transactional_id=name) as producer:
+        async with producer.transaction() as tx:
+            await tx.send(name, b"before")
+        with pytest.raises(TransactionFailed) as failed:
+            async with producer.transaction() as tx:
+                await tx.send(name, b"small")
+                await tx.send(name, b"x" * 2000)
+        assert failed.value.abortable and isinstance(failed.value.__cause__, Rejected)
+        async with producer.transaction() as tx:
+            await tx.send(name, b"after")
+    assert await values(client, name, 2) == [b"before", b"after"]
+
+
+async def test_sending_outside_a_transaction_is_refused(client: Client, topic: str) -> None:
+    async with client.producer(transactional_id=topic) as producer:
+        with pytest.raises(WrongState, match="transaction"):
+            await producer.send(topic, b"outside")
+        await producer.begin()
+        with pytest.raises(WrongState):
+            await producer.begin()
+        await producer.abort()
+        with pytest.raises(WrongState):
+            await producer.commit()
+    async with client.producer() as producer:
+        with pytest.raises(WrongState):
+            producer.transaction()
+
+
+async def test_leaving_the_producer_aborts_what_is_open(client: Client, topic: str, version: int) -> None:
+    async with client.producer(transactional_id=topic) as producer:
+        await producer.begin()
+        await producer.enqueue(topic, b"never committed")
+        await producer.flush()
+    async with client.producer() as producer:
+        await producer.send(topic, b"not held back")
+    assert await values(client, topic, 1) == [b"not held back"]
+
+
+async def test_a_cancelled_block_is_aborted(client: Client, topic: str, version: int) -> None:
+    async with client.producer(transactional_id=topic) as producer:
+        inside = asyncio.Event()
+
+        async def work() -> None:
+            async with producer.transaction() as tx:
+                await tx.send(topic, b"cancelled")
+                await producer.flush()
+                inside.set()
+                await asyncio.Event().wait()
+
+        task = asyncio.create_task(work())
+        await inside.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert producer._transactions is not None
+        assert producer._transactions.core.state is State.READY
+        async with producer.transaction() as tx:
+            await tx.send(topic, b"kept")
+    assert await values(client, topic, 1) == [b"kept"]
+
+
+async def test_many_transactions_over_many_partitions(client: Client, three_partitions: str, version: int) -> None:
+    async with client.producer(transactional_id=three_partitions) as producer:
+        for round in range(15):
+            try:
+                async with producer.transaction() as tx:
+                    for number in range(10):
+                        await tx.send(three_partitions, b"%d" % round, partition=number % 3)
+                    if round % 3 == 2:
+                        raise KafkaError("abort")
+            except KafkaError:
+                continue
+    found = await values(client, three_partitions, 100)
+    assert sorted(set(found)) == sorted(b"%d" % round for round in range(15) if round % 3 != 2)
