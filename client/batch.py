@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
+from raftlog.client.core.errors import MissingExtra
 from raftlog.client.core.fetched import ConsumerRecord, Slice
 from raftlog.client.core.metadata import TopicPartition
 from raftlog.client.core.progress import Progress
+
+if TYPE_CHECKING:
+    import pyarrow
 
 
 class Batch:
@@ -43,6 +48,17 @@ class Batch:
         meanwhile: whoever has it now reads some of these records again.
         """
         return self._progress.done(self._tickets)
+
+    def arrow(self) -> pyarrow.Table:
+        """The records as an Arrow table, decoded whole batches at a time; its columns are in `columns.decode.SCHEMA`.
+
+        Raises MissingExtra where pyarrow is not installed, DamagedRecords with topic, partition and offset.
+        """
+        try:
+            from raftlog.client.columns.decode import to_table
+        except ImportError as error:
+            raise MissingExtra("batch.arrow()", "arrow") from error
+        return to_table(self.slices)
 
     def withdraw(self) -> None:
         """Count it as never handed out."""

@@ -1,0 +1,139 @@
+"""Column-wise decoding against decoding record by record: every codec, nulls, headers, damaged and strange batches."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from raftlog.client import Client, Outgoing
+from raftlog.client.columns.decode import SCHEMA, to_table
+from raftlog.client.core.errors import DamagedRecords
+from raftlog.client.core.fetched import Piece, Slice
+from raftlog.wire.batch import (
+    CRC_OFFSET,
+    HEADER_SIZE,
+    CorruptRecord,
+    Record,
+    TimestampType,
+    assemble_batch,
+    encode_batch,
+    iterate_batches,
+    parse_header,
+)
+from raftlog.wire.compression import Compression
+
+FIELDS = st.none() | st.binary(max_size=200) | st.integers(0, 300).map(bytes)
+HEADERS = st.lists(st.tuples(st.text(max_size=5), FIELDS), max_size=4).map(tuple)
+RECORDS = st.lists(
+    st.tuples(st.integers(1, 3), st.integers(0, 2**41), FIELDS, FIELDS, HEADERS | st.just(())), min_size=1, max_size=30
+)
+
+
+def batch_of(rows: list[tuple[int, int, bytes | None, bytes | None, object]], base: int, **options: object) -> bytes:
+    """Offsets rise from `base` by the first number of each row."""
+    records, offset = [], base - 1
+    for step, timestamp, key, value, headers in rows:
+        offset += step
+        records.append(Record(offset, timestamp, key, value, headers))  # type: ignore[arg-type]
+    return encode_batch(records, base_offset=base, **options)  # type: ignore[arg-type]
+
+
+def pieces_of(data: bytes) -> list[Piece]:
+    found = []
+    for at, header in iterate_batches(data):
+        found.append(Piece(header, data[at : at + header.size], header.base_offset, header.next_offset))
+    return found
+
+
+def check_same(pieces: list[Piece]) -> None:
+    """Both ways come to the same records, or to the same error."""
+    part = Slice("t", 3, pieces, pieces[-1].end, 0)
+    try:
+        expected = list(part.consumer_records())
+    except DamagedRecords as error:
+        with pytest.raises(DamagedRecords) as damaged:
+            to_table([part])
+        assert (damaged.value.topic, damaged.value.partition, damaged.value.offset) == ("t", 3, error.offset)
+        return
+    table = to_table([part])
+    assert table.schema == SCHEMA and table.num_rows == len(expected)
+    for name in ("key", "value", "offset"):
+        assert table[name].to_pylist() == [getattr(record, name) for record in expected], name
+    stamps = table["timestamp"].cast("int64").to_pylist()
+    assert stamps == [record.timestamp for record in expected]
+    headers = [tuple((each["key"], each["value"]) for each in row or ()) for row in table["headers"].to_pylist()]
+    assert headers == [tuple((as_utf8(name), value) for name, value in record.headers) for record in expected]
+    assert table["timestampType"].to_pylist() == [int(record.timestamp_type) for record in expected]
+
+
+def as_utf8(name: str) -> str:
+    """Arrow's strings are UTF-8: what is none is replaced."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+@settings(max_examples=40)
+@given(st.lists(RECORDS, min_size=1, max_size=4), st.sampled_from(Compression), st.sampled_from(TimestampType))
+def test_any_batches_read_the_same(
+    batches: list[list[tuple[int, int, bytes | None, bytes | None, object]]], codec: Compression, kind: TimestampType
+) -> None:
+    data, base = b"", 10
+    for rows in batches:
+        data += batch_of(rows, base, compression=codec, timestamp_type=kind)
+        base = list(iterate_batches(data))[-1][1].next_offset
+    check_same(pieces_of(data))
+
+
+@settings(max_examples=40)
+@given(RECORDS, st.data())
+def test_a_part_of_a_batch_reads_the_same(
+    rows: list[tuple[int, int, bytes | None, bytes | None, object]], data: st.DataObject
+) -> None:
+    (piece,) = pieces_of(batch_of(rows, 5))
+    first = data.draw(st.integers(piece.first, piece.end))
+    end = data.draw(st.integers(first, piece.end))
+    check_same([piece._replace(first=first, end=end)])
+
+
+@settings(max_examples=40)
+@given(RECORDS, st.data())
+def test_damaged_batches_are_told_with_their_place(
+    rows: list[tuple[int, int, bytes | None, bytes | None, object]], data: st.DataObject
+) -> None:
+    """The checksum is right: whoever wrote this lies, or does not know how."""
+    good = batch_of([(1, 0, b"k", b"v", ())] * 3, 0)
+    bad = bytearray(batch_of(rows, 3))
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(HEADER_SIZE, len(bad) - 1))
+        bad[at] = data.draw(st.integers(0, 255))
+    if data.draw(st.booleans()):
+        struct.pack_into(">i", bad, HEADER_SIZE - 4, data.draw(st.integers(-5, 50)))
+    header = parse_header(bytes(bad))
+    mended = assemble_batch(header, bytes(bad[HEADER_SIZE:]))
+    pieces = [*pieces_of(good), *pieces_of(mended)]
+    check_same(pieces)
+
+
+def test_a_payload_that_is_no_compressed_data_is_told_with_its_place() -> None:
+    packed = bytearray(batch_of([(1, 0, None, b"x" * 100, ())] * 20, 40, compression=Compression.ZSTD))
+    packed[HEADER_SIZE + 10 :] = bytes(len(packed) - HEADER_SIZE - 10)
+    with pytest.raises(DamagedRecords, match=r"t\[3\]: the batch at offset 40 is damaged"):
+        to_table([Slice("t", 3, pieces_of(bytes(packed)), 60, 0)])
+    assert CRC_OFFSET and issubclass(CorruptRecord, ValueError)
+
+
+async def test_a_consumer_gives_tables(client: Client, topic: str) -> None:
+    async with client.producer(compression="lz4") as producer:
+        records = [Outgoing(b"%d" % n, key=b"k" if n % 2 else None, headers=[("n", b"%d" % n)]) for n in range(500)]
+        await producer.send_batch(topic, records)
+    numbers: list[bytes] = []
+    async with client.consumer(topic, auto_offset_reset="earliest") as consumer:
+        while len(numbers) < 500:
+            batch = await consumer.poll(150, timeout=20)
+            table = batch.arrow()
+            assert table.num_rows == len(batch) and table.schema == SCHEMA
+            assert set(table["topic"].to_pylist()) == {topic}
+            numbers += table["value"].to_pylist()
+    assert numbers == [b"%d" % number for number in range(500)]
