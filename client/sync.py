@@ -20,6 +20,7 @@ from raftlog.client.batch import Batch
 from raftlog.client.client import Client
 from raftlog.client.consumer import Consumer, Listener
 from raftlog.client.core.addresses import Address
+from raftlog.client.core.errors import Closed
 from raftlog.client.core.fetched import ConsumerRecord
 from raftlog.client.core.membership import Partitions
 from raftlog.client.core.metadata import TopicPartition
@@ -46,6 +47,9 @@ class LoopThread:
         if threading.current_thread() is self._thread:
             work.close()
             raise RuntimeError("a blocking call from the event loop's own thread would wait for itself")
+        if not self._thread.is_alive():
+            work.close()
+            raise Closed("the client is closed")
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()

@@ -81,7 +81,8 @@ def decode_pieces(topic: str, partition: int, pieces: Sequence[Piece]) -> Iterat
         try:
             payload = unpack_payload(piece.data, piece.header, MAX_DECOMPRESSED_BYTES)
         except CorruptRecord as error:
-            raise DamagedRecords(topic, partition, piece.header.base_offset, str(error)) from error
+            header = piece.header
+            raise DamagedRecords(topic, partition, header.base_offset, str(error), header.next_offset) from error
         if run and size + len(payload) > RUN_BYTES_MAX:
             yield from _decode_run(topic, partition, run)
             run, size = [], 0

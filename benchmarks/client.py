@@ -1,0 +1,189 @@
+"""The client beside confluent-kafka and aiokafka on one broker: records a second, and CPU seconds of the client alone.
+
+    python -m benchmarks.client [--records 200000] [--size 100] [--rounds 3]
+
+Each client produces to a topic of its own and reads it back, in turns; the median of the rounds is shown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import statistics
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any, NamedTuple
+
+from benchmarks.brokers import Raftlog, create_topic
+
+TIMEOUT_SECONDS = 120.0
+BATCH_BYTES = 128 * 1024
+LINGER_SECONDS = 0.005
+
+
+class Job(NamedTuple):
+    bootstrap: str
+    topic: str
+    records: int
+    size: int
+
+    @property
+    def value(self) -> bytes:
+        return b"x" * self.size
+
+
+class Cost(NamedTuple):
+    seconds: float
+    cpu_seconds: float
+
+
+async def raftlog_produce(job: Job) -> None:
+    from raftlog.client import Client
+
+    async with Client(job.bootstrap, timeout=TIMEOUT_SECONDS) as client:
+        async with client.producer(linger=LINGER_SECONDS, batch_size=BATCH_BYTES) as producer:
+            value = job.value
+            for _ in range(job.records):
+                await producer.enqueue(job.topic, value)
+            await producer.flush()
+
+
+async def raftlog_consume(job: Job) -> None:
+    from raftlog.client import Client
+
+    async with Client(job.bootstrap, timeout=TIMEOUT_SECONDS) as client:
+        async with client.consumer(job.topic, auto_offset_reset="earliest") as consumer:
+            count = 0
+            while count < job.records:
+                for record in await consumer.poll(5000):
+                    count += record.value is not None
+
+
+async def raftlog_tables(job: Job) -> None:
+    from raftlog.client import Client
+
+    async with Client(job.bootstrap, timeout=TIMEOUT_SECONDS) as client:
+        async with client.consumer(job.topic, auto_offset_reset="earliest") as consumer:
+            count = 0
+            while count < job.records:
+                count += (await consumer.poll(job.records)).arrow().num_rows
+
+
+async def aiokafka_produce(job: Job) -> None:
+    from aiokafka import AIOKafkaProducer
+
+    producer = AIOKafkaProducer(
+        bootstrap_servers=job.bootstrap,
+        linger_ms=int(LINGER_SECONDS * 1000),
+        max_batch_size=BATCH_BYTES,
+        enable_idempotence=True,
+    )
+    await producer.start()
+    value = job.value
+    for _ in range(job.records):
+        await producer.send(job.topic, value)
+    await producer.flush()
+    await producer.stop()
+
+
+async def aiokafka_consume(job: Job) -> None:
+    from aiokafka import AIOKafkaConsumer
+
+    consumer = AIOKafkaConsumer(job.topic, bootstrap_servers=job.bootstrap, auto_offset_reset="earliest")
+    await consumer.start()
+    count = 0
+    while count < job.records:
+        for records in (await consumer.getmany(timeout_ms=1000, max_records=5000)).values():
+            for record in records:
+                count += record.value is not None
+    await consumer.stop()
+
+
+async def confluent_produce(job: Job) -> None:
+    from confluent_kafka import Producer
+
+    producer = Producer(
+        {
+            "bootstrap.servers": job.bootstrap,
+            "enable.idempotence": True,
+            "linger.ms": LINGER_SECONDS * 1000,
+            "batch.size": BATCH_BYTES,
+            "queue.buffering.max.messages": 1_000_000,
+        }
+    )
+    value = job.value
+    for number in range(job.records):
+        producer.produce(job.topic, value)
+        if not number % 1000:
+            producer.poll(0)
+    producer.flush(TIMEOUT_SECONDS)
+
+
+async def confluent_consume(job: Job) -> None:
+    from confluent_kafka import Consumer
+
+    consumer = Consumer(
+        {"bootstrap.servers": job.bootstrap, "group.id": f"bench-{job.topic}", "auto.offset.reset": "earliest"}
+    )
+    consumer.subscribe([job.topic])
+    count = 0
+    while count < job.records:
+        message = consumer.poll(1.0)
+        count += message is not None and message.error() is None
+    consumer.close()
+
+
+Run = Callable[[Job], Coroutine[Any, Any, None]]
+PRODUCE: dict[str, Run] = {
+    "raftlog.client": raftlog_produce,
+    "aiokafka": aiokafka_produce,
+    "confluent-kafka": confluent_produce,
+}
+CONSUME: dict[str, tuple[str, Run]] = {
+    "raftlog.client": ("raftlog.client", raftlog_consume),
+    "raftlog.client, tables": ("raftlog.client", raftlog_tables),
+    "aiokafka": ("aiokafka", aiokafka_consume),
+    "confluent-kafka": ("confluent-kafka", confluent_consume),
+}
+
+
+def measure(run: Run, job: Job) -> Cost:
+    wall, cpu = time.perf_counter(), time.process_time()
+    asyncio.run(run(job))
+    return Cost(time.perf_counter() - wall, time.process_time() - cpu)
+
+
+def show(title: str, costs: dict[str, list[Cost]], records: int) -> None:
+    print(f"{title:26} records/s   CPU us/record   of confluent-kafka   of aiokafka")
+    medians = {name: statistics.median(cost.seconds for cost in found) for name, found in costs.items()}
+    for name, found in costs.items():
+        cpu = statistics.median(cost.cpu_seconds for cost in found) / records * 1e6
+        ratios = [f"{medians[other] / medians[name]:.2f} x" for other in ("confluent-kafka", "aiokafka")]
+        print(f"{name:26} {records / medians[name]:9,.0f} {cpu:15.2f} {ratios[0]:>20} {ratios[1]:>13}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--records", type=int, default=200_000)
+    parser.add_argument("--size", type=int, default=100)
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    produced: dict[str, list[Cost]] = {name: [] for name in PRODUCE}
+    consumed: dict[str, list[Cost]] = {name: [] for name in CONSUME}
+    with Raftlog() as broker:
+        for turn in range(options.rounds):
+            jobs = {}
+            for name, run in PRODUCE.items():
+                topic = f"{name}-{turn}"
+                create_topic(broker.bootstrap, topic)
+                jobs[name] = Job(broker.bootstrap, topic, options.records, options.size)
+                produced[name].append(measure(run, jobs[name]))
+            for name, (source, run) in CONSUME.items():
+                consumed[name].append(measure(run, jobs[source]))
+    print(f"{options.records:,} records of {options.size} B, median of {options.rounds}")
+    show("produce", produced, options.records)
+    show("consume", consumed, options.records)
+
+
+if __name__ == "__main__":
+    main()

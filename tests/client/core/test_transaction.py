@@ -1,0 +1,113 @@
+"""The state machine of a producer's transactions: what each failure leads to, and that no state is a dead end."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from raftlog.client.core.errors import KafkaError, ProducerFenced, Rejected, TransactionFailed, WrongState
+from raftlog.client.core.producer_batch import ProducerIdentity
+from raftlog.client.core.transaction import State, Step, Transaction
+from raftlog.wire.errors import ErrorCode
+
+PARTITION = ("orders", 0)
+
+
+def ready(version: int = 2) -> Transaction:
+    transaction = Transaction("billing")
+    transaction.initialized(ProducerIdentity(7, 0), version)
+    return transaction
+
+
+def test_version_1_adds_partitions_first_and_version_2_does_not() -> None:
+    for version in (1, 2):
+        transaction = ready(version)
+        transaction.begin()
+        transaction.touch(PARTITION)
+        assert bool(transaction.to_add) == (version == 1)
+        transaction.added({PARTITION})
+        assert transaction.end(committed=True)
+        assert not transaction.ended(ProducerIdentity(7, 1) if version == 2 else None)
+        assert transaction.identity == ProducerIdentity(7, 1 if version == 2 else 0)
+
+
+def test_an_empty_transaction_is_not_told_to_the_coordinator() -> None:
+    transaction = ready()
+    transaction.begin()
+    assert not transaction.end(committed=True) and not transaction.ended(None)
+    assert transaction.state is State.READY
+
+
+@pytest.mark.parametrize(
+    ("code", "step", "state"),
+    [
+        (ErrorCode.INVALID_PRODUCER_EPOCH, Step.COORDINATE, State.FATAL),
+        (ErrorCode.INVALID_PRODUCER_EPOCH, Step.PRODUCE, State.BROKEN),
+        (ErrorCode.PRODUCER_FENCED, Step.COORDINATE, State.FATAL),
+        (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, Step.PRODUCE, State.FATAL),
+        (ErrorCode.TRANSACTION_ABORTABLE, Step.PRODUCE, State.BROKEN),
+        (ErrorCode.MESSAGE_TOO_LARGE, Step.PRODUCE, State.BROKEN),
+        (ErrorCode.ILLEGAL_GENERATION, Step.COORDINATE, State.BROKEN),
+    ],
+)
+def test_failures_are_told_apart(code: ErrorCode, step: Step, state: State) -> None:
+    transaction = ready()
+    transaction.begin()
+    raised = transaction.failed(Rejected(code, "something"), step)
+    assert transaction.state is state
+    assert raised.fatal == (state is State.FATAL) and raised.abortable == (state is State.BROKEN)
+    with pytest.raises(ProducerFenced if "EPOCH" in code.name and raised.fatal else KafkaError):
+        transaction.check_can_send()
+
+
+def test_after_a_gap_version_1_asks_for_another_epoch_and_version_2_was_given_one() -> None:
+    for version in (1, 2):
+        transaction = ready(version)
+        transaction.begin()
+        transaction.touch(PARTITION)
+        transaction.failed(KafkaError("too late"), Step.PRODUCE, gap=True)
+        transaction.end(committed=False)
+        needs = transaction.ended(ProducerIdentity(7, 1) if version == 2 else None)
+        assert needs == (version == 1) and transaction.state is (State.NEW if needs else State.READY)
+
+
+@settings(max_examples=150)
+@given(
+    st.sampled_from([1, 2]),
+    st.lists(st.sampled_from(["begin", "touch", "add", "gap", "abortable", "commit", "abort", "initialize"])),
+)
+def test_whatever_is_called_it_can_go_on(version: int, calls: list[str]) -> None:
+    transaction = ready(version)
+    epoch = 0
+    for call in calls:
+        try:
+            match call:
+                case "begin":
+                    transaction.begin()
+                case "touch":
+                    transaction.check_can_send()
+                    transaction.touch(PARTITION)
+                case "add":
+                    transaction.added(set(transaction.to_add))
+                case "gap" | "abortable":
+                    transaction.failed(KafkaError("lost"), Step.PRODUCE, gap=call == "gap")
+                case "commit" | "abort":
+                    transaction.added(set(transaction.to_add))
+                    told = transaction.end(committed=call == "commit")
+                    epoch += 1
+                    transaction.ended(ProducerIdentity(7, epoch) if told and version == 2 else None)
+                case _:
+                    if transaction.state is State.NEW:
+                        epoch += 1
+                        transaction.initialized(ProducerIdentity(7, epoch), version)
+        except (WrongState, TransactionFailed):
+            continue
+        transaction.check_invariants()
+    if transaction.is_open:
+        transaction.end(committed=False)
+        transaction.ended(ProducerIdentity(7, epoch + 1))
+    if transaction.state is State.NEW:
+        transaction.initialized(ProducerIdentity(7, epoch + 2), version)
+    transaction.begin()
+    assert transaction.state is State.OPEN
