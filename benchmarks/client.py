@@ -55,8 +55,7 @@ async def raftlog_consume(job: Job) -> None:
         async with client.consumer(job.topic, auto_offset_reset="earliest") as consumer:
             count = 0
             while count < job.records:
-                for record in await consumer.poll(5000):
-                    count += record.value is not None
+                count += sum(record.value is not None for record in await consumer.poll(5000))
 
 
 async def raftlog_tables(job: Job) -> None:
