@@ -58,7 +58,9 @@ def produce(broker: Broker, topic: str, values: list[bytes], records: int, codec
     return Sample(records / seconds, gigabytes=records * len(values[0]) / 1e9)
 
 
-def consume(broker: Broker, topic: str, records: range, size: int) -> Sample:
+def consume(
+    broker: Broker, topic: str, records: range, size: int, *, isolation: str = "read_uncommitted"
+) -> Sample:
     """Records per second from the first record, for five seconds, but never less nor more than `records` says."""
     from confluent_kafka import Consumer, TopicPartition
 
@@ -67,6 +69,7 @@ def consume(broker: Broker, topic: str, records: range, size: int) -> Sample:
             "bootstrap.servers": broker.bootstrap,
             "group.id": "bench",
             "enable.auto.commit": False,
+            "isolation.level": isolation,
             "queued.max.messages.kbytes": 262144,
             "fetch.message.max.bytes": 1048576,
             # A client whose queue is full (100,000 records) stops fetching for a second by default; a run takes about

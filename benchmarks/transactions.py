@@ -1,0 +1,158 @@
+"""What exactly once costs: idempotent and transactional producing beside plain, and reading committed records.
+
+    python -m benchmarks.transactions [--only produce,read-committed] [--rounds 3] [--scale 1.0] [--against TREE]
+
+The same librdkafka client for each broker, one broker, one partition, 100 B records. A row "as part of plain" is the
+records per second of that way of producing divided by those of plain producing in the same round, right before it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from benchmarks.brokers import Broker, beside_raftlog, create_topic
+from benchmarks.librdkafka import consume, payloads
+from benchmarks.measure import Row, Sample, alternate
+from benchmarks.table import run_chosen, together
+
+SIZE = 100
+PRODUCED, CONSUMED = 600_000, 1_500_000
+IN_A_TRANSACTION = 1000
+ABORTED_PERCENT = (0, 1, 50)
+_SECONDS_MAX = 60
+_numbers = itertools.count()
+
+
+def produce(broker: Broker, topic: str, records: int, *, in_transactions: int = 0, **settings: Any) -> float:
+    """Records per second until all are acknowledged, or with `in_transactions` of so many, all are committed."""
+    from confluent_kafka import Producer
+
+    values = payloads(SIZE)
+    if in_transactions:
+        settings["transactional.id"] = f"bench-{next(_numbers)}"
+    common = {"acks": "all", "linger.ms": 5, "queue.buffering.max.messages": 200_000, "batch.num.messages": 10_000}
+    producer = Producer({"bootstrap.servers": broker.bootstrap, **common, **settings})
+    if in_transactions:
+        producer.init_transactions(_SECONDS_MAX)
+    else:
+        # Connections and the producer id come with the first record, and take as long as thousands of others.
+        producer.produce(topic, values[0])
+        producer.flush(_SECONDS_MAX)
+    begin = time.perf_counter()
+    for number in range(records):
+        if in_transactions and number % in_transactions == 0:
+            if number:
+                producer.commit_transaction(_SECONDS_MAX)
+            producer.begin_transaction()
+        while True:
+            try:
+                producer.produce(topic, values[number % len(values)])
+                break
+            except BufferError:
+                producer.poll(0.01)
+    if in_transactions:
+        producer.commit_transaction(_SECONDS_MAX)
+    if producer.flush(_SECONDS_MAX):
+        raise RuntimeError("records were not acknowledged")
+    return records / (time.perf_counter() - begin)
+
+
+def producing(brokers: list[Broker], rounds: int, scale: float) -> list[Row]:
+    """Plain, idempotent, transactional."""
+    records = int(PRODUCED * scale)
+    for broker in brokers:
+        create_topic(broker.bootstrap, "produced")
+    plain = partial(produce, topic="produced", records=records, **{"enable.idempotence": False})
+    ways: dict[str, Callable[[Broker], float]] = {
+        "idempotent produce": partial(produce, topic="produced", records=records, **{"enable.idempotence": True}),
+        f"transactional produce, {IN_A_TRANSACTION:,} records each": partial(
+            produce, topic="produced", records=records, in_transactions=IN_A_TRANSACTION
+        ),
+    }
+
+    def part_of_plain(broker: Broker, _: int, way: Callable[[Broker], float]) -> Sample:
+        before = plain(broker)
+        return Sample(way(broker) / before)
+
+    rows = [
+        alternate(
+            Row("plain produce", "records/s", higher_is_better=True),
+            brokers,
+            lambda broker, _: Sample(plain(broker), gigabytes=records * SIZE / 1e9),
+            rounds=rounds,
+        )
+    ]
+    for name, way in ways.items():
+        row = Row(f"{name}, as part of plain", "", higher_is_better=True)
+        rows.append(alternate(row, brokers, partial(part_of_plain, way=way), rounds=rounds))
+    return rows
+
+
+def fill(broker: Broker, topic: str, records: int, aborted_percent: int) -> int:
+    """Transactions of a hundred records, some of them aborted evenly; how many records were committed."""
+    from confluent_kafka import Producer
+
+    values, each, committed = payloads(SIZE), 100, 0
+    producer = Producer(
+        {"bootstrap.servers": broker.bootstrap, "transactional.id": f"fill-{topic}", "linger.ms": 1, "acks": "all"}
+    )
+    producer.init_transactions(_SECONDS_MAX)
+    for number in range(records // each):
+        producer.begin_transaction()
+        for record in range(each):
+            producer.produce(topic, values[record])
+        if (number + 1) * aborted_percent // 100 > number * aborted_percent // 100:
+            # Else librdkafka drops what it has not sent.
+            producer.flush(_SECONDS_MAX)
+            producer.abort_transaction(_SECONDS_MAX)
+        else:
+            producer.commit_transaction(_SECONDS_MAX)
+            committed += each
+    return committed
+
+
+def consuming(brokers: list[Broker], rounds: int, scale: float) -> list[Row]:
+    """Records per second of a reader of committed records, where none, few or half of the transactions are aborted."""
+    rows = []
+    for percent in ABORTED_PERCENT:
+        topic = f"aborted-{percent}"
+        committed = 0
+        for broker in brokers:
+            create_topic(broker.bootstrap, topic)
+            committed = fill(broker, topic, int(CONSUMED * scale), percent)
+        row = Row(f"read_committed, {percent} % aborted", "records/s", higher_is_better=True)
+        work = partial(_consume, topic=topic, committed=committed)
+        rows.append(alternate(row, brokers, work, rounds=rounds))
+    return rows
+
+
+def _consume(broker: Broker, _: int, topic: str, committed: int) -> Sample:
+    return consume(broker, topic, range(committed, committed), SIZE, isolation="read_committed")
+
+
+def main() -> int:
+    """Run what was asked for and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=3, help="measured rounds of each broker, after a warm-up")
+    parser.add_argument("--scale", type=float, default=1.0, help="share of the records that a full run sends")
+    parser.add_argument("--only", default="", help="comma-separated names")
+    parser.add_argument("--output", help="write the table to this file too")
+    parser.add_argument("--against", metavar="TREE", help="another checkout of raftlog, in place of Kafka")
+    options = parser.parse_args()
+    others = beside_raftlog(options.against)
+    rounds, scale = options.rounds, options.scale
+    works: dict[str, Callable[[], list[Row]]] = {
+        "produce": lambda: together(lambda b: producing(b, rounds, scale), others),
+        "read-committed": lambda: together(lambda b: consuming(b, rounds, scale), others),
+    }
+    return run_chosen(parser, options, works)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
