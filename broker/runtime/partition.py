@@ -152,7 +152,8 @@ class Partition:
     def has_open_transaction(self, producer_id: ProducerId, epoch: ProducerEpoch) -> bool:
         """Whether the producer's batches of this epoch go into a transaction that is open here."""
         opened = self.log.storage.opened
-        return opened is not None and opened.producers.has_open_transaction(producer_id, epoch)
+        entry = opened.producers.entries.get(producer_id) if opened is not None else None
+        return entry is not None and entry.transaction_start >= 0 and entry.epoch == epoch
 
     def begin_verification(
         self, producer_id: ProducerId, epoch: ProducerEpoch, sequence: int, now_ms: int, *, bumps_epoch: bool

@@ -140,7 +140,6 @@ class PartitionLog:
             # What was truncated was clean; what will be appended in its place is not.
             self.cleaned_offset = 0
         self.high_watermark = min(max(self.high_watermark, self.log_start_offset), self.log_end_offset)
-        loaded.opened.producers.on_high_watermark(self.high_watermark)
         self._update_last_stable()
         return pending
 
@@ -366,19 +365,14 @@ class PartitionLog:
             return
         self.high_watermark = offset
         opened = self.storage.opened
-        if opened is None or not opened.producers.has_unstable:
-            self.last_stable_offset = offset
-        else:
-            opened.producers.on_high_watermark(offset)
-            self._update_last_stable()
+        if opened is not None:
+            offset = opened.producers.last_stable_offset(offset)
+        self.last_stable_offset = offset if offset > self.log_start_offset else self.log_start_offset
 
     def _update_last_stable(self) -> None:
         opened = self.storage.opened
-        unstable = opened.producers.first_unstable_offset() if opened is not None else None
-        if unstable is None or unstable > self.high_watermark:
-            self.last_stable_offset = self.high_watermark
-        else:
-            self.last_stable_offset = max(unstable, self.log_start_offset)
+        stable = self.high_watermark if opened is None else opened.producers.last_stable_offset(self.high_watermark)
+        self.last_stable_offset = max(stable, self.log_start_offset)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[LeaderEpoch, int]:
         """(largest known epoch up to `epoch`, its end offset), (-1, -1) if unknown (KIP-320)."""
@@ -439,7 +433,6 @@ class PartitionLog:
             opened.truncate_to(end_offset, producers)
         self.log_end_offset = end_offset
         self.high_watermark = min(self.high_watermark, end_offset)
-        producers.on_high_watermark(self.high_watermark)
         self._update_last_stable()
         storage.flush()
 

@@ -28,6 +28,9 @@ BATCHES_REMEMBERED: Final = 5
 SEQUENCE_MAX: Final = 2**31 - 1
 NO_EPOCH: Final = ProducerEpoch(-1)
 NO_OFFSET: Final = -1
+# An enum's attribute costs more than a call, and a named tuple's function more than a tuple.
+_CLIENT, _REPLICATION = AppendOrigin.CLIENT, AppendOrigin.REPLICATION
+_new: Final = tuple.__new__
 
 
 class BatchRecord(NamedTuple):
@@ -127,11 +130,6 @@ class ProducerStates:
 
     # Verifying a transaction's first batch (KIP-890) ---------------------------------------------------
 
-    def has_open_transaction(self, producer_id: ProducerId, epoch: ProducerEpoch) -> bool:
-        """Whether the producer's batches of this epoch go into a transaction that is open here."""
-        entry = self.entries.get(producer_id)
-        return entry is not None and entry.transaction_start >= 0 and entry.epoch == epoch
-
     def begin_verification(
         self, producer_id: ProducerId, epoch: ProducerEpoch, sequence: int, now_ms: int, *, bumps_epoch: bool
     ) -> VerificationGuard | ErrorCode:
@@ -156,7 +154,7 @@ class ProducerStates:
         self, entry: ProducerEntry | None, header: BatchHeader, origin: AppendOrigin, guard: VerificationGuard | None
     ) -> Verdict | None:
         """As `check`, for a batch that would begin a transaction, as far as it differs from others."""
-        client = origin == AppendOrigin.CLIENT
+        client = origin is _CLIENT
         if client and entry is not None and entry.epoch == header.producer_epoch:
             duplicate = self._duplicate(entry, header)
             if duplicate is not None:
@@ -192,7 +190,7 @@ class ProducerStates:
         entry = self.entries.get(header.producer_id)
         if (
             header.attributes & TRANSACTIONAL_BIT
-            and origin != AppendOrigin.REPLICATION
+            and origin is not _REPLICATION
             and (entry is None or entry.transaction_start < 0 or entry.epoch != header.producer_epoch)
         ):
             verdict = self._check_first(entry, header, origin, guard)
@@ -203,19 +201,21 @@ class ProducerStates:
             # may begin. Kafka has not answered UNKNOWN_PRODUCER_ID here since KIP-360.
             return None
         epoch = header.producer_epoch
-        if origin == AppendOrigin.CLIENT:
+        if origin is _CLIENT:
             if epoch == entry.epoch:
-                last = entry.last_sequence
+                last = entry.batches[-1][0] if entry.batches else -1
                 sequence = header.base_sequence
                 if sequence == last + 1 or (sequence == 0 and last == SEQUENCE_MAX):
-                    return None if entry.transaction_start < 0 else self._check_transaction(entry, header)
+                    if entry.transaction_start < 0 or header.attributes & TRANSACTIONAL_BIT:
+                        return None
+                    return self._check_transaction(entry, header)
                 return self._duplicate_or_gap(entry, header)
             if epoch > entry.epoch and header.base_sequence != 0 and entry.epoch != NO_EPOCH:
                 return Verdict(
                     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                     f"producer {entry.producer_id} begins epoch {epoch} with sequence {header.base_sequence}, not 0",
                 )
-        if epoch < entry.epoch and origin != AppendOrigin.REPLICATION:
+        if epoch < entry.epoch and origin is not _REPLICATION:
             return _fenced(entry, epoch)
         return self._check_transaction(entry, header)
 
@@ -259,7 +259,7 @@ class ProducerStates:
         transaction has ended already and this is the marker sent again.
         """
         entry = self.entries.get(header.producer_id)
-        if entry is None or origin == AppendOrigin.REPLICATION:
+        if entry is None or origin is _REPLICATION:
             return None
         epoch = header.producer_epoch
         if transaction_version >= 2:
@@ -286,7 +286,7 @@ class ProducerStates:
         delta = header.last_offset_delta
         timestamp = header.max_timestamp
         batches = entry.batches
-        batches.append(BatchRecord(header.last_sequence, base_offset + delta, delta, timestamp))
+        batches.append(_new(BatchRecord, (header.last_sequence, base_offset + delta, delta, timestamp)))
         if len(batches) > BATCHES_REMEMBERED:
             del batches[0]
         entry.last_timestamp = timestamp
@@ -329,22 +329,18 @@ class ProducerStates:
         marker = decode_control_batch(read_batch())
         return None if marker is None else self.record_marker(header, marker, header.base_offset)
 
-    def first_unstable_offset(self) -> int | None:
-        """First offset of a transaction that is open, or whose marker is not below the high watermark."""
-        first = next(iter(self.open_transactions), None)
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """Up to where everything is decided for good: the high watermark, or the first offset of a transaction that is
+        open, or whose marker is not below the high watermark.
+        """
         if self._unreplicated:
-            oldest = min(self._unreplicated)
-            return oldest if first is None or oldest < first else first
-        return first
-
-    @property
-    def has_unstable(self) -> bool:
-        return bool(self.open_transactions or self._unreplicated)
-
-    def on_high_watermark(self, high_watermark: int) -> None:
-        """Markers below the high watermark are replicated: their transactions are decided for good."""
-        if self._unreplicated:
-            self._unreplicated = {first: last for first, last in self._unreplicated.items() if last >= high_watermark}
+            # Markers below the high watermark are replicated: their transactions are decided for good.
+            left = {first: last for first, last in self._unreplicated.items() if last >= high_watermark}
+            self._unreplicated = left
+            high_watermark = min(high_watermark, *left) if left else high_watermark
+        for first in self.open_transactions:
+            return first if first < high_watermark else high_watermark
+        return high_watermark
 
     def expire(self, now_ms: int, expiration_ms: int) -> list[ProducerId]:
         """Forget producers idle for `expiration_ms` (producer.id.expiration.ms) with no transaction open."""

@@ -134,13 +134,10 @@ def test_an_open_transaction_holds_back_the_last_stable_offset_until_its_marker_
     producers = Producers()
     producers.send(data(0))
     producers.send(data(1, transactional=True))
-    assert producers.states.first_unstable_offset() == 1
+    assert [producers.states.last_stable_offset(committed) for committed in (0, 1, 2)] == [0, 1, 1]
     producers.end_transaction(commit=True)
-    assert producers.states.first_unstable_offset() == 1
-    producers.states.on_high_watermark(2)
-    assert producers.states.first_unstable_offset() == 1
-    producers.states.on_high_watermark(3)
-    assert producers.states.first_unstable_offset() is None
+    assert [producers.states.last_stable_offset(committed) for committed in (0, 1, 2)] == [0, 1, 1]
+    assert [producers.states.last_stable_offset(committed) for committed in (3, 9)] == [3, 9]
 
 
 def test_a_batch_outside_of_the_open_transaction_is_refused() -> None:
@@ -153,7 +150,7 @@ def test_a_marker_without_a_transaction_completes_nothing() -> None:
     producers = Producers()
     producers.send(data(0))
     assert producers.states.record_marker(data(0), TransactionMarker(False, 0), 1) is None
-    assert producers.states.first_unstable_offset() is None
+    assert producers.states.last_stable_offset(9) == 9
 
 
 def test_a_marker_of_an_old_coordinator_is_fenced() -> None:
