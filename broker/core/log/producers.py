@@ -206,9 +206,8 @@ class ProducerStates:
                 last = entry.batches[-1][0] if entry.batches else -1
                 sequence = header.base_sequence
                 if sequence == last + 1 or (sequence == 0 and last == SEQUENCE_MAX):
-                    if entry.transaction_start < 0 or header.attributes & TRANSACTIONAL_BIT:
-                        return None
-                    return self._check_transaction(entry, header)
+                    fits = entry.transaction_start < 0 or header.attributes & TRANSACTIONAL_BIT
+                    return None if fits else self._check_transaction(entry, header)
                 return self._duplicate_or_gap(entry, header)
             if epoch > entry.epoch and header.base_sequence != 0 and entry.epoch != NO_EPOCH:
                 return Verdict(
