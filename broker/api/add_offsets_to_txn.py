@@ -16,6 +16,7 @@ from raftlog.broker.core.coordinator.shared import GROUP_TOPIC, coordinator_part
 from raftlog.broker.core.transaction.decision import Decision, Undecided
 from raftlog.broker.core.transaction.partitions import add_partitions
 from raftlog.broker.core.transaction.state import ProducerIdentity
+from raftlog.broker.runtime.transaction_coordinator import CLIENT_PATIENCE_SECONDS
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.ids import ProducerEpoch, ProducerId
 from raftlog.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
@@ -64,4 +65,6 @@ def _add(
         told = fencing_error(error, context.api_version, _PRODUCER_FENCED_FROM)
         answer(AddOffsetsToTxnResponse(error_code=told))
 
-    context.services.transactions.decide(request.transactional_id, add, respond, respond)
+    context.services.transactions.decide(
+        request.transactional_id, add, respond, respond, patience_seconds=CLIENT_PATIENCE_SECONDS
+    )

@@ -20,6 +20,7 @@ from raftlog.broker.core.transaction.initialize import (
     initialize,
 )
 from raftlog.broker.core.transaction.state import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerIdentity
+from raftlog.broker.runtime.transaction_coordinator import CLIENT_PATIENCE_SECONDS
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.ids import ProducerEpoch, ProducerId
 from raftlog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -77,7 +78,9 @@ def _initialize(context: RequestContext, request: InitProducerIdRequest, transac
     if error is not ErrorCode.NONE:
         refuse(error)
     else:
-        transactions.decide(transactional_id, decide, respond, refuse)
+        transactions.decide(
+            transactional_id, decide, respond, refuse, patience_seconds=CLIENT_PATIENCE_SECONDS
+        )
 
 
 def _refuse(context: RequestContext, error: ErrorCode) -> None:

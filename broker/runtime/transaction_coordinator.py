@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from raftlog.broker.core.coordinator.shared import TRANSACTION_TOPIC
+from raftlog.broker.core.coordinator.shared import TRANSACTION_TOPIC, coordinator_error
 from raftlog.broker.core.transaction.config import TransactionConfig
 from raftlog.broker.core.transaction.decision import Decision, Undecided
 from raftlog.broker.runtime.coordinator_runtime import CoordinatorRuntime, Metadata, Partitions
@@ -31,6 +31,12 @@ log = logging.getLogger("raftlog.transactions")
 
 MARKERS_TIMEOUT_SECONDS = 40.0
 """How long a broker may take to write markers before they are sent again: longer than it waits for their commit."""
+
+CLIENT_PATIENCE_SECONDS = 0.2
+"""How long a client may wait for the markers of its transaction before."""
+
+BROKER_PATIENCE_SECONDS = 0.02
+"""The same for a broker, whose request may be for the transactions of others, too."""
 
 D = TypeVar("D")
 
@@ -100,15 +106,29 @@ class TransactionCoordinator(CoordinatorRuntime["TransactionHost"]):
         refuse: Callable[[ErrorCode], None],
         *,
         new_producer_id: ProducerId | None = None,
+        patience_seconds: float = 0.0,
     ) -> None:
-        """Decide on an id where it is kept, and respond when the decision is committed; or refuse, as `run` does."""
+        """Decide on an id where it is kept, and respond when the decision is committed; or refuse, as `run` does.
+
+        With patience it waits until a transaction that is ending has ended. Kafka says CONCURRENT_TRANSACTIONS at once,
+        and the client comes again after 20 ms or more, when the markers have long been written.
+        """
 
         def operation(host: TransactionHost) -> None:
+            if patience_seconds and transactional_id in host.shard.ending:
+                host.when_ended(transactional_id, patience_seconds, again)
+                return
             decision = decide(host, new_producer_id)
             if isinstance(decision, Undecided):
                 self.spawn(self._decide_with_id(transactional_id, decide, respond, refuse))
             else:
                 host.carry_out(decision, respond, refuse)
+
+        def again(error: ErrorCode) -> None:
+            if error in (ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT):
+                self.decide(transactional_id, decide, respond, refuse, new_producer_id=new_producer_id)
+            else:
+                refuse(coordinator_error(error))
 
         self.run(transactional_id, operation, refuse)
 

@@ -17,7 +17,7 @@ from raftlog.broker.core.transaction.records import TransactionRecord, decode_re
 from raftlog.broker.core.transaction.shard import TransactionCoordinatorShard
 from raftlog.broker.core.transaction.state import IS_ENDING, TopicPartition, TransactionMetadata, TransactionState
 from raftlog.broker.runtime.coordinator_host import CoordinatorHost, CoordinatorPartition
-from raftlog.broker.runtime.timer_wheel import TimerWheel
+from raftlog.broker.runtime.timer_wheel import TimedWait, TimerWheel
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.ids import ProducerId
 
@@ -74,6 +74,9 @@ class TransactionHost(CoordinatorHost[TransactionRecord]):
         self._cancel_markers = cancel_markers
         self._remaining_partitions = remaining_partitions
         self._is_closed = False
+        # Those whose time is up stay here until the transaction has ended; they need no limit of their own, for each is
+        # a request whose connection has one.
+        self._until_ended: dict[str, list[TimedWait]] = {}
         self._to_resume: list[tuple[str, TransactionMetadata]] = []
 
     # ── requests ──────────────────────────────────────────────────────────────────────────────────────────
@@ -131,6 +134,15 @@ class TransactionHost(CoordinatorHost[TransactionRecord]):
         error = self.append([complete(transactional_id, known, self.now())])
         if error is not ErrorCode.NONE:
             self._later(partial(self.complete, transaction))
+            return
+        for wait in self._until_ended.pop(transactional_id, ()):
+            wait.done(ErrorCode.NONE)
+
+    def when_ended(self, transactional_id: str, seconds: float, callback: Callable[[ErrorCode], None]) -> None:
+        """Call back when the transaction that is ending has ended, with NONE if well; at the latest after so many
+        seconds.
+        """
+        self._until_ended.setdefault(transactional_id, []).append(self._wait(seconds, callback))
 
     def unfinished_partitions(self, transactional_id: str) -> Iterable[TopicPartition]:
         """The partitions of an id's transaction, without those that have its marker already."""

@@ -89,7 +89,7 @@ async def test_while_markers_are_missing_nothing_else_begins(machine: Machine) -
     ended = await machine.end(producer, committed=True)
     await settle()
     after = (ended.producer_id, ended.producer_epoch)
-    assert await machine.add(after) == [E.CONCURRENT_TRANSACTIONS] * 3
+    assert await machine.add(after) == [E.CONCURRENT_TRANSACTIONS] * 3, "after some patience"
     assert (await machine.init()).error_code == E.CONCURRENT_TRANSACTIONS
     assert (await machine.end(producer, committed=True)).error_code == E.CONCURRENT_TRANSACTIONS
     described = await machine.describe()
@@ -99,6 +99,34 @@ async def test_while_markers_are_missing_nothing_else_begins(machine: Machine) -
     await settle()
     assert await machine.state() == "CompleteCommit"
     assert await machine.add(after) == OK
+
+
+async def test_who_begins_the_next_transaction_waits_for_the_markers_of_the_one_before(machine: Machine) -> None:
+    producer = await machine.begin()
+    await machine.add(producer)
+    machine.sender.holds = True
+    ended = await machine.end(producer, committed=True)
+    await settle()
+    adding = asyncio.ensure_future(machine.add((ended.producer_id, ended.producer_epoch)))
+    late = asyncio.ensure_future(machine.add(producer))
+    await settle()
+    assert not adding.done() and not late.done()
+    machine.sender.release()
+    assert await adding == OK
+    assert await late == [E.PRODUCER_FENCED] * 3
+    assert await machine.state() == "Ongoing"
+
+
+async def test_who_waits_for_markers_is_told_when_the_coordinator_moves(machine: Machine) -> None:
+    producer = await machine.begin()
+    await machine.add(producer)
+    machine.sender.holds = True
+    ended = await machine.end(producer, committed=True)
+    await settle()
+    adding = asyncio.ensure_future(machine.add((ended.producer_id, ended.producer_epoch)))
+    await settle()
+    machine.change(leaders=[OTHER] * 4)
+    assert await adding == [E.NOT_COORDINATOR] * 3
 
 
 async def test_a_leader_that_cannot_write_is_asked_until_it_can(machine: Machine) -> None:

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from tests.conftest import Broker
-from tests.system.clients.confluent import consumer, poll, producer, read_all
+from tests.system.clients.confluent import consumer, poll, producer, read_all, take
 from tests.system.clients.groups import broker_of_our_own, fresh_name, make_topic, until
 
 DEADLINE_SECONDS = 45
@@ -64,6 +64,41 @@ def test_who_takes_over_an_id_fences_who_had_it_and_aborts_what_was_open(broker:
     write(heir, topic, "of the heir")
     heir.commit_transaction(DEADLINE_SECONDS)
     assert committed(broker, topic, 3) == {partition: ["of the heir"] for partition in range(3)}
+
+
+def test_what_is_consumed_and_what_is_made_of_it_count_together(broker: Broker) -> None:
+    source = make_topic(broker.bootstrap_servers, 2, records=10)
+    target, group = make_topic(broker.bootstrap_servers, 1), fresh_name("group")
+    client = transactional(broker, fresh_name("id"))
+    with consumer(broker.bootstrap_servers, group, isolation_level="read_committed") as reader:
+        reader.subscribe([source])
+        copied, position = 0, 0
+        while copied < 20:
+            (message,) = take(reader, 1)
+            position += 1
+            client.begin_transaction()
+            client.produce(target, message.value(), key=str(message.partition()))
+            client.send_offsets_to_transaction(
+                reader.position(reader.assignment()), reader.consumer_group_metadata(), DEADLINE_SECONDS
+            )
+            if position % 3 == 0:
+                # As after a crash: what it did is undone, and it goes back to where the group stands.
+                client.abort_transaction(DEADLINE_SECONDS)
+                _go_back(reader)
+            else:
+                client.commit_transaction(DEADLINE_SECONDS)
+                copied += 1
+        stored = {each.partition: each.offset for each in reader.committed(reader.assignment(), DEADLINE_SECONDS)}
+    assert stored == {0: 10, 1: 10}
+    values = [(m.key(), int(m.value())) for m in read_all(
+        broker.bootstrap_servers, target, 20, isolation_level="read_committed"
+    )]  # fmt: skip
+    assert [n for key, n in values if key == b"0"] == [n for key, n in values if key == b"1"] == list(range(10))
+
+
+def _go_back(reader: Consumer) -> None:
+    for each in reader.committed(reader.assignment(), DEADLINE_SECONDS):
+        reader.seek(TopicPartition(each.topic, each.partition, max(each.offset, 0)))
 
 
 def test_readers_of_committed_records_wait_for_an_open_transaction_and_others_do_not(broker: Broker) -> None:
