@@ -74,9 +74,8 @@ class TransactionHost(CoordinatorHost[TransactionRecord]):
         self._cancel_markers = cancel_markers
         self._remaining_partitions = remaining_partitions
         self._is_closed = False
-        # Those whose time is up stay here until the transaction has ended; they need no limit of their own, for each is
-        # a request whose connection has one.
-        self._until_ended: dict[str, list[TimedWait]] = {}
+        # Who waits for a transaction to end. They need no limit: each is a request, and its connection has one.
+        self._until_ended: dict[str, dict[TimedWait, None]] = {}
         self._to_resume: list[tuple[str, TransactionMetadata]] = []
 
     # ── requests ──────────────────────────────────────────────────────────────────────────────────────────
@@ -135,14 +134,21 @@ class TransactionHost(CoordinatorHost[TransactionRecord]):
         if error is not ErrorCode.NONE:
             self._later(partial(self.complete, transaction))
             return
-        for wait in self._until_ended.pop(transactional_id, ()):
+        for wait in list(self._until_ended.pop(transactional_id, ())):
             wait.done(ErrorCode.NONE)
 
     def when_ended(self, transactional_id: str, seconds: float, callback: Callable[[ErrorCode], None]) -> None:
         """Call back when the transaction that is ending has ended, with NONE if well; at the latest after so many
         seconds.
         """
-        self._until_ended.setdefault(transactional_id, []).append(self._wait(seconds, callback))
+        waits = self._until_ended.setdefault(transactional_id, {})
+
+        def done(error: ErrorCode) -> None:
+            waits.pop(wait, None)
+            callback(error)
+
+        wait = self._wait(seconds, done)
+        waits[wait] = None
 
     def unfinished_partitions(self, transactional_id: str) -> Iterable[TopicPartition]:
         """The partitions of an id's transaction, without those that have its marker already."""

@@ -115,6 +115,7 @@ class MarkerQueues:
     def __init__(self, leader_of: LeaderOf) -> None:
         self._leader_of = leader_of
         self._transactions: dict[EndingTransaction, None] = {}
+        self._by_id: dict[tuple[int, str], EndingTransaction] = {}
         self._queued: dict[BrokerId, dict[EndingTransaction, list[TopicPartition]]] = {}
         self._outstanding: dict[BrokerId, dict[MarkerRequest, None]] = {}
         # (when, in which order, of which transaction, for which partition)
@@ -128,6 +129,7 @@ class MarkerQueues:
     def add(self, transaction: EndingTransaction, now_ms: int) -> None:
         """Begin with a transaction."""
         self._transactions[transaction] = None
+        self._by_id[transaction.index, transaction.transactional_id] = transaction
         for partition in list(transaction.remaining):
             self._place(transaction, partition, now_ms)
         self._finish_if_written(transaction)
@@ -138,7 +140,7 @@ class MarkerQueues:
 
     def _forget(self, transactions: Set[EndingTransaction]) -> None:
         for transaction in transactions:
-            del self._transactions[transaction]
+            self._remove(transaction)
             for queue in self._queued.values():
                 queue.pop(transaction, None)
         self._retries = [retry for retry in self._retries if retry[2] not in transactions]
@@ -161,8 +163,12 @@ class MarkerQueues:
 
     def _finish_if_written(self, transaction: EndingTransaction) -> None:
         if not transaction.remaining and transaction in self._transactions:
-            del self._transactions[transaction]
+            self._remove(transaction)
             self._written.append(transaction)
+
+    def _remove(self, transaction: EndingTransaction) -> None:
+        del self._transactions[transaction]
+        self._by_id.pop((transaction.index, transaction.transactional_id), None)
 
     # ── out ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -266,13 +272,12 @@ class MarkerQueues:
 
     def remaining(self, transactional_id: str, index: int) -> Iterable[TopicPartition] | None:
         """The partitions that still lack the marker of a transaction; None when it is not here."""
-        for transaction in self._transactions:
-            if transaction.transactional_id == transactional_id and transaction.index == index:
-                return transaction.remaining
-        return None
+        transaction = self._by_id.get((index, transactional_id))
+        return None if transaction is None else transaction.remaining
 
     def check_invariants(self) -> None:
         """Raise AssertionError when a marker is lost or in two places (tests and simulator)."""
+        assert set(self._by_id.values()) == set(self._transactions)
         places = [
             (transaction, partition)
             for queue in self._queued.values()

@@ -11,6 +11,7 @@ from raftlog.broker.runtime.partition import Partition
 from raftlog.broker.runtime.partition_manager import PartitionManager
 from raftlog.broker.store.log_manager import LogManager
 from raftlog.metadata.commands import NewTopic
+from raftlog.metadata.records import ResourceType
 from raftlog.wire.apis import ApiKey
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages import alter_partition_reassignments as reassignments
@@ -259,3 +260,28 @@ async def test_a_coordinator_that_was_found_comes_with_the_word_that_kafka_sends
         (found,) = (answer,) if version < 4 else answer.coordinators
         assert (found.error_code, found.node_id) == (ErrorCode.NONE, 1)
         assert found.error_message == ("NONE" if 1 <= version < 4 else "")
+
+
+async def test_the_coordinator_of_a_transactional_id_is_found_and_its_topic_made_as_kafka_makes_it(
+    tmp_path: Path,
+) -> None:
+    async with AdminWorld(tmp_path, transaction_state_log_num_partitions="7") as world:
+        request = FindCoordinatorRequest(key_type=1, coordinator_keys=["id", "other"])
+        answer = await world.call(ApiKey.FIND_COORDINATOR, request, 6)
+        assert [(each.key, each.error_code, each.node_id) for each in answer.coordinators] == [
+            ("id", ErrorCode.NONE, 1),
+            ("other", ErrorCode.NONE, 1),
+        ]
+        topic = world.image.topics["__transaction_state"]
+        assert topic.internal and len(topic.partitions) == 7
+        values = world.image.configs_of(ResourceType.TOPIC, "__transaction_state")
+        assert values == {
+            "cleanup.policy": "compact",
+            "compression.type": "uncompressed",
+            "min.insync.replicas": "2",
+            "segment.bytes": "104857600",
+            "unclean.leader.election.enable": "false",
+        }
+        share = FindCoordinatorRequest(key_type=2, coordinator_keys=["x"])
+        (refused,) = (await world.call(ApiKey.FIND_COORDINATOR, share, 6)).coordinators
+        assert refused.error_code == ErrorCode.INVALID_REQUEST

@@ -129,6 +129,17 @@ async def test_who_waits_for_markers_is_told_when_the_coordinator_moves(machine:
     assert await adding == [E.NOT_COORDINATOR] * 3
 
 
+async def test_who_waits_in_vain_for_markers_leaves_nothing_behind(machine: Machine) -> None:
+    producer = await machine.begin()
+    await machine.add(producer)
+    machine.sender.holds = True
+    ended = await machine.end(producer, committed=True)
+    for _ in range(2):
+        assert await machine.add((ended.producer_id, ended.producer_epoch)) == [E.CONCURRENT_TRANSACTIONS] * 3
+    (host,) = machine.coordinator.hosts.values()
+    assert not any(host._until_ended.values()) and not host._waits
+
+
 async def test_a_leader_that_cannot_write_is_asked_until_it_can(machine: Machine) -> None:
     producer = await machine.begin()
     await machine.add(producer)

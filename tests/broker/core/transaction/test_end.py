@@ -124,6 +124,23 @@ def test_a_delayed_end_is_recognized_while_and_after_the_transaction_ends() -> N
     assert world.end(producer, ABORT).error is E.INVALID_TXN_STATE
 
 
+@pytest.mark.parametrize("version", [0, 2])
+@pytest.mark.parametrize("state", STORED)
+@pytest.mark.parametrize("is_repeated", [False, True])
+def test_redpanda_21_a_commit_that_is_refused_as_invalid_is_never_seen(
+    version: int, state: TransactionState, is_repeated: bool
+) -> None:
+    """There a commit was answered with INVALID_TXN_STATE, and the transaction became visible later."""
+    world = World()
+    world.set(metadata(state))
+    sender = identity(7, 2 if is_repeated else 3)
+    if world.end(sender, COMMIT, version).error is E.INVALID_TXN_STATE:
+        # What this sender wrote is not in a transaction that commits, nor can it be any more.
+        assert not (state is S.PREPARE_COMMIT or state is S.ONGOING)
+        assert state is not S.COMPLETE_COMMIT or version == 2, "it has committed, and is told so"
+        assert not world.log
+
+
 def test_an_abort_never_becomes_a_commit_and_a_commit_never_an_abort() -> None:
     for committed in (COMMIT, ABORT):
         world = World()
