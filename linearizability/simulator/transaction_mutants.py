@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from raftlog.broker.core.coordinator.shared import Now
-from raftlog.broker.core.log.producers import ProducerStates
 from raftlog.broker.core.transaction import end, initialize
 from raftlog.broker.core.transaction.records import TransactionRecord
 from raftlog.broker.core.transaction.shard import TransactionCoordinatorShard
@@ -106,17 +105,6 @@ def decided_before_committed() -> AbstractContextManager[None]:
     return patch(CoordinatorHost, "on_committed", on_committed)
 
 
-def zombies_append() -> AbstractContextManager[None]:
-    """A batch of an epoch that is over is appended."""
-
-    def check(self: ProducerStates, header: Any, *arguments: Any) -> Any:
-        verdict = real(self, header, *arguments)
-        return None if verdict is not None and verdict.error is ErrorCode.INVALID_PRODUCER_EPOCH else verdict
-
-    real = ProducerStates.check
-    return patch(ProducerStates, "check", check)
-
-
 _ALL: Sequence[tuple[str, str, Callable[[], AbstractContextManager[None]]]] = (
     ("lso-off-by-one", "transfers", last_stable_offset_off_by_one),
     ("aborted-is-read", "transfers", aborted_is_read),
@@ -125,7 +113,6 @@ _ALL: Sequence[tuple[str, str, Callable[[], AbstractContextManager[None]]]] = (
     ("coordinator-forgets", "transfers", coordinator_forgets_transactions),
     ("markers-not-resumed", "transfers", coordinator_forgets_to_end),
     ("decided-before-committed", "transfers", decided_before_committed),
-    ("zombies-append", "transfers", zombies_append),
 )
 TRANSACTION_MUTANTS: tuple[Mutant, ...] = tuple(
     Mutant(name, ("cluster",), str(put.__doc__), put, workload) for name, workload, put in _ALL

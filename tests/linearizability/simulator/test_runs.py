@@ -213,6 +213,8 @@ QUICKLY_NOTICED = (
     "truncate-on-overlap", "double-vote", "vote-twice", "ack-before-fsync", "acknowledge-unverified",
     "commit-unverified", "commit-of-earlier-term", "damage-is-torn-tail", "snapshot-before-safe", "wiped-disk-votes",
     "read-without-majority", "unknown-is-failed", "isr-of-one", "truncate-to-high-watermark",
+    "cleaner-drops-last-values", "deletion-by-leader-alone", "answered-before-committed", "lso-off-by-one",
+    "init-without-fencing", "aborted-offsets-count",
 )  # fmt: skip
 
 
