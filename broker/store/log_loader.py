@@ -267,7 +267,10 @@ class _Loader:
         """Whether a snapshot has seen a transaction marker that is not known to be committed: the transaction must not
         be stable before that, and the snapshot does not tell of it. Looked for in one segment.
         """
-        each = max((n for n in range(number + 1) if self.segments[n].base_offset < offset), default=0)
+        before = [n for n in range(number + 1) if self.segments[n].base_offset < offset]
+        if not before:
+            return False
+        each = before[-1]
         segment = self.segments[each]
         start = segment.position_of(max(self.high_watermark, segment.base_offset))
         # Behind the recovery point nothing is known to be whole.

@@ -132,16 +132,6 @@ def produce_by_id_goes_by_name() -> AbstractContextManager[None]:
     return patch(PartitionManager, "find_by_id", find)
 
 
-def orphan_delete() -> AbstractContextManager[None]:
-    """A broker that starts takes its logs for those of topics that are gone."""
-
-    def set_aside(self: LogManager, is_known: Callable[[str, int], bool]) -> None:
-        real(self, lambda topic, _: topic.startswith("__"))
-
-    real = LogManager.set_aside_strays
-    return patch(LogManager, "set_aside_strays", set_aside)
-
-
 def producers_forgotten_at_failover() -> AbstractContextManager[None]:
     """Followers do not remember the batches of producers: a new leader knows no duplicate."""
 
@@ -187,7 +177,6 @@ _ALL: Sequence[tuple[str, str, Callable[[], AbstractContextManager[None]]]] = (
     ("deletion-not-followed", "trims", deletion_not_followed),
     ("earlier-topic-taken-over", "deletions", earlier_topic_is_taken_over),
     ("id-goes-by-name", "deletions", produce_by_id_goes_by_name),
-    ("orphan-delete", "", orphan_delete),
     ("producers-forgotten", "", producers_forgotten_at_failover),
     ("producers-not-compared", "", producers_never_compared),
     ("answered-before-committed", "members", answered_before_committed),

@@ -128,6 +128,44 @@ REGRESSIONS: dict[str, tuple[str, int, str]] = {
         "0.716 kill leader for=0.048 n=0\n"
         "1.097 tear leader for=0.076 n=1",
     ),
+    "a snapshot at the recovery point made a log look for markers in a segment that was torn": (
+        "cluster",
+        1,
+        "0.000 trims 1 for=0.000 n=0\n"
+        "0.205 isolate leader / 1 3 for=0.517 n=0\n"
+        "0.245 kill 2 for=0.010 n=0\n"
+        "0.698 kill leader for=0.431 n=0\n"
+        "0.704 kill 3 for=0.010 n=0\n"
+        "0.977 isolate leader / 2 3 for=0.354 n=0\n"
+        "1.024 kill 1 for=0.010 n=0\n"
+        "1.313 power leader for=0.599 n=0\n"
+        "1.321 kill 2 for=0.010 n=0\n"
+        "1.344 kill 1 for=0.010 n=0\n"
+        "1.811 isolate leader / 1 3 for=0.714 n=0\n"
+        "1.846 kill 3 for=0.010 n=0\n"
+        "2.227 isolate leader / 1 2 for=0.571 n=0\n"
+        "2.255 kill 1 for=0.010 n=0\n"
+        "2.260 kill 2 for=0.010 n=0\n"
+        "2.732 power leader for=0.767 n=0\n"
+        "2.767 kill 2 for=0.010 n=0\n"
+        "2.786 kill 3 for=0.010 n=0\n"
+        "3.285 power leader for=0.435 n=0\n"
+        "3.291 kill 1 for=0.010 n=0\n"
+        "3.322 kill 3 for=0.010 n=0\n"
+        "3.677 kill leader for=0.522 n=0\n"
+        "3.718 kill 3 for=0.010 n=0\n"
+        "3.986 power leader for=0.605 n=0\n"
+        "3.994 kill 1 for=0.010 n=0\n"
+        "4.434 isolate leader / 2 3 for=0.488 n=0\n"
+        "4.485 kill 1 for=0.010 n=0\n"
+        "4.681 kill leader for=0.513 n=0\n"
+        "4.696 kill 1 for=0.010 n=0\n"
+        "4.725 kill 3 for=0.010 n=0\n"
+        "4.971 kill leader for=0.438 n=0\n"
+        "4.989 kill 3 for=0.010 n=0\n"
+        "5.283 kill leader for=0.368 n=0\n"
+        "5.296 kill 3 for=0.010 n=0",
+    ),
     "what a damaged disk had acknowledged was forgotten when the damage was found": (
         "core",
         102519,
