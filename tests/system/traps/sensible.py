@@ -59,6 +59,7 @@ from raftlog.wire.messages.produce import PartitionProduceData, ProduceRequest, 
 from raftlog.wire.messages.sync_group import SyncGroupRequest
 from raftlog.wire.schema import Message
 from tests.system.traps.sensible_cluster import CLUSTER_BUILDERS
+from tests.system.traps.sensible_transactions import TRANSACTION_BUILDERS
 
 TOPIC_RESOURCE = 2
 TIMEOUT_MS = 10_000
@@ -263,4 +264,5 @@ BUILDERS: dict[ApiKey, Callable[[int, Names], Message]] = {
     ApiKey.LIST_CONFIG_RESOURCES: lambda version, names: ListConfigResourcesRequest(),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: _describe_topic_partitions,
     **CLUSTER_BUILDERS,
+    **TRANSACTION_BUILDERS,
 }

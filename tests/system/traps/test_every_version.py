@@ -14,6 +14,7 @@ from raftlog.wire.codec import decode, encode
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.headers import encode_request_header, parse_response_header
 from raftlog.wire.messages.api_versions import ApiVersionsRequest
+from raftlog.wire.messages.find_coordinator import FindCoordinatorRequest
 from raftlog.wire.messages.produce import ProduceRequest
 from raftlog.wire.schema import Message, Struct
 from tests.conftest import Broker
@@ -23,6 +24,7 @@ from tests.system.traps.conftest import ours_only
 from tests.system.traps.raw import RawConnection, create_topic, framed
 from tests.system.traps.sensible import BUILDERS, Names, produce, sensible_request
 from tests.system.traps.sensible_cluster import CLUSTER_ERRORS
+from tests.system.traps.sensible_transactions import TRANSACTION_ERRORS, TRANSACTION_KEY, TRANSACTIONAL_ID
 
 VERSIONS = [(api, version) for api in served_apis() for version in range(api.min_version, api.max_version + 1)]
 UNKNOWN_TAGS = b"\x02" + b"\x63\x03abc" + b"\xff\x7f\x00"  # two: number 99 with three bytes, number 16383 with none
@@ -37,6 +39,7 @@ EXPECTED_ERRORS: dict[ApiKey, set[ErrorCode]] = {
     ApiKey.DELETE_TOPICS: {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION},
     ApiKey.DELETE_GROUPS: {ErrorCode.GROUP_ID_NOT_FOUND},
     **CLUSTER_ERRORS,
+    **TRANSACTION_ERRORS,
 }
 
 
@@ -51,6 +54,7 @@ def names(broker: Broker) -> Names:
     with RawConnection(broker.bootstrap_servers) as connection:
         connection.ask(sensible_request(ApiKey.FIND_COORDINATOR, 0, made), 0)
         connection.ask(sensible_request(ApiKey.OFFSET_COMMIT, 8, made), 8)
+        connection.ask(FindCoordinatorRequest(key=TRANSACTIONAL_ID, key_type=TRANSACTION_KEY), 1)
         connection.ask(produce(9, made), 9)
     return made
 
