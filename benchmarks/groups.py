@@ -113,31 +113,35 @@ def wait_for_all(members: list[Any], partitions: int, seconds_max: float = 120) 
 def failover(rounds: int, *, with_kafka: bool) -> Row:
     """Seconds from kill -9 of the coordinator of 100,000 offsets until the next commit is answered."""
     row = Row(f"coordinator of {OFFSETS:,} offsets killed: next commit", "s", higher_is_better=False)
-    topics = [f"failover-{number}" for number in range(OFFSETS // PARTITIONS)]
+    # One coordinator for all groups: what counts is how soon another has loaded them.
+    settings = {"offsets.topic.num.partitions": "1", "offsets.topic.replication.factor": "3"}
     for kind in (RaftlogSet, KafkaSet) if with_kafka else (RaftlogSet,):
-        with kind(3) as brokers:
-            for topic in topics:
-                create_topic(brokers.bootstrap, topic, PARTITIONS)
+        with kind(3, settings) as brokers:
+            create_topic(brokers.bootstrap, "failover", PARTITIONS, replicas=3)
             for number in range(rounds):
-                seconds = one_failover(brokers, topics, number)
+                seconds = one_failover(brokers, number)
                 progress(f"{row.work}: {brokers.name} {seconds:.3f} s")
                 row.samples.setdefault(brokers.name, []).append(Sample(seconds))
     return row
 
 
-def one_failover(brokers: Any, topics: list[str], number: int) -> float:
-    """Commit everything, kill the coordinator, commit again; the broker is back afterwards."""
+def one_failover(brokers: Any, number: int) -> float:
+    """Commit for a hundred groups, kill their coordinator, commit again; the broker is back afterwards."""
     from confluent_kafka import KafkaException, TopicPartition
 
+    offsets = [TopicPartition("failover", i, number) for i in range(PARTITIONS)]
+    for group in range(OFFSETS // PARTITIONS - 1):
+        other = consumer(brokers.bootstrap, f"failover-{group}")
+        other.commit(offsets=offsets, asynchronous=False)
+        other.close()
     client = consumer(brokers.bootstrap, "failover")
-    for topic in topics:
-        client.commit(offsets=[TopicPartition(topic, i, number) for i in range(PARTITIONS)], asynchronous=False)
+    client.commit(offsets=offsets, asynchronous=False)
     node = asyncio.run(coordinator_of(brokers.bootstrap, "failover"))
     begin = time.perf_counter()
     brokers.signal(node, signal.SIGKILL)
     while True:
         try:
-            client.commit(offsets=[TopicPartition(topics[0], 0, number)], asynchronous=False)
+            client.commit(offsets=offsets[:1], asynchronous=False)
             break
         except KafkaException:
             time.sleep(0.01)
