@@ -27,6 +27,8 @@ INTERVAL_MS_MIN: Final = 10
 """How often a task is done at most: Kafka takes an interval of 0, which would leave no time for anything else."""
 FLUSH_CHECK_MS: Final = 500
 """How exactly flush.ms is kept, and how soon a complete segment is synced."""
+CLOCK_JUMP_MS_MIN: Final = 10_000
+"""A clock that is set by the network moves by milliseconds."""
 HASH_KEY_BYTES: Final = 16
 """Of the secret that keeps a client from choosing keys that collide in the cleaner's map."""
 
@@ -37,6 +39,7 @@ class ScheduledTasks:
     def __init__(self, manager: LogManager) -> None:
         self._manager = manager
         self._cleaner: LogCleaner | None = None
+        self._ahead_ms = self._clock_ahead_ms()
 
     async def run(self) -> None:
         """Do what is due, for ever."""
@@ -78,6 +81,7 @@ class ScheduledTasks:
     async def apply_retention(self) -> None:
         """Remove what retention.ms, retention.bytes and the log starts let go, in all logs, opened or not."""
         now_ms = self._manager.clock.now_ms()
+        jumped_ms, removed = self._jumped_ms(), 0
         for number, log in enumerate(list(self._manager)):
             if number % LOGS_A_TURN == LOGS_A_TURN - 1:
                 await asyncio.sleep(0)
@@ -86,12 +90,33 @@ class ScheduledTasks:
             was_open = log.is_open
             try:
                 if log.apply_retention(now_ms):
+                    removed += 1
                     await asyncio.sleep(0)
                 if not was_open and not log.storage.unload() and log.recovery_point == log.log_end_offset:
                     log.storage.close()
             except LogUnavailable:
                 # It has said why, and is offline.
                 continue
+        if jumped_ms:
+            logger.warning(
+                "the clock of this machine was set %s by %.0f s, or it slept: what goes by time, such as retention.ms,"
+                " is due so much %s than before; retention has removed segments of %d logs now",
+                "forward" if jumped_ms > 0 else "back",
+                abs(jumped_ms) / 1000,
+                "earlier" if jumped_ms > 0 else "later",
+                removed,
+            )
+
+    def _clock_ahead_ms(self) -> int:
+        """By how much the clock that may be set is ahead of the one that only goes forward."""
+        clock = self._manager.clock
+        return clock.now_ms() - int(clock.monotonic() * 1000)
+
+    def _jumped_ms(self) -> int:
+        """By how much the clock was set since the last look; 0 if it was not."""
+        before, self._ahead_ms = self._ahead_ms, self._clock_ahead_ms()
+        jumped_ms = self._ahead_ms - before
+        return jumped_ms if abs(jumped_ms) >= CLOCK_JUMP_MS_MIN else 0
 
     async def compact(self) -> None:
         """Compact the logs that are due, one after the other."""
