@@ -296,6 +296,7 @@ class Broker:
         dispatcher = Dispatcher(services, self.config.advertised)
         self._requests.serve_here = dispatcher.serve_here
         self.listeners.open(dispatcher.dispatch, self.fail)
+        self.controller.subscribe(self._requests.publish)
         self._groups.start()
         self._transactions.start()
         self._background = self.loop.create_task(ScheduledTasks(self.logs).run())

@@ -18,6 +18,8 @@ from raftlog.broker.core.replica.following import Backoff
 if TYPE_CHECKING:
     from raftlog.broker.runtime.link import Link
     from raftlog.broker.runtime.timer_wheel import TimerWheel
+    from raftlog.metadata.delta import MetadataDelta
+    from raftlog.metadata.image import MetadataImage
     from raftlog.wire.schema import Message
 
 OUTSTANDING_MAX = 1000
@@ -68,6 +70,16 @@ class BrokerRequests:
         sender = RequestSender(self, f"{name}-{self.node_id}", timeout_seconds)
         self._senders.append(sender)
         return sender
+
+    def publish(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """A broker that is fenced, or has begun anew, does not answer what it was asked before: a host that lost its
+        power says nothing, and who waits for it would wait for the whole time-out.
+        """
+        for broker_id in delta.changed_brokers:
+            broker = image.brokers.get(broker_id)
+            if broker is None or broker.fenced:
+                for sender in self._senders:
+                    sender.give_up(broker_id)
 
     def close(self) -> None:
         """What is outstanding is answered with CLOSED, and so is what comes after."""
@@ -129,6 +141,11 @@ class RequestSender:
     def _answered_here(self, asked: _Request, answer: Message | RequestFailure) -> None:
         self._here.pop(asked, None)
         asked.done(answer)
+
+    def give_up(self, broker_id: int) -> None:
+        """Wait no more for what this broker was asked: DISCONNECTED, or UNREACHABLE if it was not sent yet."""
+        if broker_id in self._peers:
+            self._peers[broker_id].give_up()
 
     def close(self) -> None:
         """See BrokerRequests."""
@@ -241,6 +258,11 @@ class _Peer:
         self._fail([asked], RequestFailure.TIMED_OUT)
         if was_sent:
             self._link.give_up("a request was not answered in time")
+
+    def give_up(self) -> None:
+        if self._sent:
+            self._link.give_up("the broker has lost contact with the cluster")
+        self._loop.call_soon(self._fail, [*self._waiting], RequestFailure.UNREACHABLE)
 
     def _fail(self, failed: list[_Request], reason: RequestFailure) -> None:
         """Out of the queues first: whoever is told may send again at once."""

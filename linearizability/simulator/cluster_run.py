@@ -51,8 +51,6 @@ TOPIC = "t"
 BOOT_SECONDS_MAX = 20.0
 FAULT_SECONDS = 5.0
 SETTLE_SECONDS = 40.0
-WORK_SECONDS = 60.0
-"""A marker for a host that lost power waits for its answer for 40 s, and a transaction with it."""
 
 KINDS = (
     "kill", "power", "tear", "freeze", "cut", "deaf", "isolate", "split", "reset", "slow-disk", "full-disk", "clock",
@@ -282,7 +280,7 @@ class ClusterRun(BaseSimulation):
 
     def _settle(self) -> None:
         """All is well: every partition has its leader and all replicas in sync, and takes records."""
-        self._until(self._workloads_done, WORK_SECONDS, "workloads come to their end")
+        self._until(self._workloads_done, SETTLE_SECONDS, "workloads come to their end")
         before = self._acknowledged()
         self._until(lambda: self._acknowledged() >= before + 3, SETTLE_SECONDS, "records are taken again")
         self._until(self.invariants.all_in_sync, SETTLE_SECONDS, "all replicas are in sync again")

@@ -12,8 +12,12 @@ import pytest
 from raftlog.broker.runtime import broker_requests
 from raftlog.broker.runtime.broker_requests import BrokerRequests, RequestFailure
 from raftlog.broker.runtime.timer_wheel import TimerWheel
+from raftlog.metadata.delta import MetadataDelta
+from raftlog.metadata.image import MetadataImage
+from raftlog.metadata.records import RegisterBrokerRecord
 from raftlog.wire.codec import decode, encode
 from raftlog.wire.headers import parse_request_header
+from raftlog.wire.ids import BrokerEpoch
 from raftlog.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from raftlog.wire.schema import Message
 from tests.waiting import until
@@ -187,6 +191,21 @@ async def test_a_request_without_an_answer_times_out_and_ends_the_connection() -
         w.answers.clear()
         w.other.answers = True
         await until(lambda: w.send() or "test-1" in w.answers, "a new connection serves")
+
+
+async def test_nobody_waits_for_a_broker_that_was_fenced() -> None:
+    """Its host has lost power: it closes no connection, and answers nothing."""
+    async with world(timeout_seconds=60.0) as w:
+        w.other.answers = False
+        w.send()
+        await until(lambda: w.other.received == 1)
+        for broker_id, fenced in ((OTHER, False), (SELF, True), (OTHER, True)):
+            assert not w.answers
+            delta = MetadataDelta(MetadataImage())
+            delta.replay(RegisterBrokerRecord(broker_id, bytes(16), BrokerEpoch(1), (), None, fenced))
+            w.requests.publish(delta, delta.apply(1))
+            await asyncio.sleep(0)
+        await w.expect(RequestFailure.DISCONNECTED)
 
 
 async def test_what_has_no_answer_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
