@@ -12,13 +12,18 @@ from tests.system.traps.raw import RawConnection, create_topic
 from tests.system.traps.sensible import Names
 
 
-@pytest.fixture(scope="module")
-def brokers() -> Iterator[Cluster]:
-    # With a line for every connection that is closed, of which warnings are only the first few of a minute.
+@pytest.fixture(scope="module", autouse=True)
+def every_line() -> Iterator[None]:
+    """A line for every connection that is closed, of which warnings are only the first few of a minute."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("RAFTLOG_LOG_LEVEL", "DEBUG")
-        with cluster() as started:
-            yield started
+        yield
+
+
+@pytest.fixture(scope="module")
+def brokers(every_line: None) -> Iterator[Cluster]:
+    with cluster() as started:
+        yield started
 
 
 @pytest.fixture
