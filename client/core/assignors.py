@@ -92,26 +92,63 @@ def _balance(members: Mapping[str, Subscription], partitions: Mapping[str, int])
         takers = wanted[partition[0]]
         if partition not in owners and takers:
             held[min(takers, key=lambda member: (len(held[member]), order.index(member)))].add(partition)
-    while move := _next_move(held, wanted, order):
-        partition, giver, taker = move
-        held[giver].remove(partition)
-        held[taker].add(partition)
+    # Both go to the end, the fewest squares in sum: what nobody has yet never makes a second move necessary. So where
+    # all have given up what moves, the next division takes nothing from anybody, and a cooperative group rests.
+    for free_only in (True, False):
+        while path := _next_moves(held, wanted, order, owners, free_only=free_only):
+            for partition, giver, taker in path:
+                held[giver].remove(partition)
+                held[taker].add(partition)
     return held
 
 
-def _next_move(
-    held: Mapping[str, set[TopicPartition]], wanted: Mapping[str, list[str]], order: Sequence[str]
-) -> tuple[TopicPartition, str, str] | None:
-    """A partition, who gives and who takes it; each such move makes the numbers more even, so they end."""
-    by_load = sorted(order, key=lambda member: (-len(held[member]), order.index(member)))
-    for giver in by_load:
-        for taker in reversed(by_load):
-            if len(held[giver]) - len(held[taker]) < 2:
-                break
-            movable = sorted(each for each in held[giver] if taker in wanted[each[0]])
-            if movable:
-                return movable[-1], giver, taker
-    return None
+Move = tuple[TopicPartition, str, str]
+
+
+def _next_moves(
+    held: Mapping[str, set[TopicPartition]],
+    wanted: Mapping[str, list[str]],
+    order: Sequence[str],
+    owners: Mapping[TopicPartition, str],
+    *,
+    free_only: bool,
+) -> list[Move]:
+    """The shortest chain of moves that takes one partition from a member and gives one to a member with two fewer.
+
+    Each chain makes the numbers more even, so they end. `free_only`: only what no member owns is moved. Otherwise too,
+    what its owner does not hold any more goes first.
+    """
+    place = {member: at for at, member in enumerate(order)}
+    movable: dict[str, dict[str, TopicPartition]] = {}
+    for member, partitions in held.items():
+        free = (each for each in partitions if not free_only or each not in owners)
+        movable[member] = {
+            each[0]: each for each in sorted(free, key=lambda each: (owners.get(each) != member, each))
+        }
+    for giver in sorted(order, key=lambda member: (-len(held[member]), place[member])):
+        came: dict[str, Move | None] = {giver: None}
+        nearest = [giver]
+        while nearest:
+            reached = []
+            for member in nearest:
+                for topic in sorted(movable[member], reverse=True):
+                    for taker in wanted[topic]:
+                        if taker not in came:
+                            came[taker] = (movable[member][topic], member, taker)
+                            reached.append(taker)
+            least = min(reached, key=lambda member: (len(held[member]), -place[member]), default=giver)
+            if len(held[giver]) - len(held[least]) >= 2:
+                return _chain(came, least)
+            nearest = reached
+    return []
+
+
+def _chain(came: Mapping[str, Move | None], last: str) -> list[Move]:
+    moves = []
+    while move := came[last]:
+        moves.append(move)
+        last = move[1]
+    return moves
 
 
 def _owners(members: Mapping[str, Subscription], partitions: Mapping[str, int]) -> dict[TopicPartition, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from raftlog.client.core.assignment import Assignment
@@ -51,6 +51,7 @@ def test_members_that_want_the_same_get_the_same_number(count: int, partitions: 
 
 @settings(max_examples=100)
 @given(WISHES, WISHES, PARTITIONS)
+@example({"m0": {"a", "b"}}, {"m0": {"a", "b"}, "m1": {"a"}, "m2": {"a", "b"}}, {"a": 3, "b": 3})
 def test_cooperative_members_never_get_what_another_still_has_and_come_to_rest(
     before: dict[str, set[str]], after: dict[str, set[str]], partitions: dict[str, int]
 ) -> None:
