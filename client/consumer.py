@@ -286,7 +286,7 @@ class Consumer(Positions):
         if self._runner is None:
             return
         if error.code in NO_MEMBER:
-            self._runner.member.fenced()
+            self._runner.member.fenced(keeps_name=error.code == ErrorCode.ILLEGAL_GENERATION)
         elif error.code == ErrorCode.REBALANCE_IN_PROGRESS:
             self._runner.member.rejoin("a commit met a rebalance")
         self._runner.wake()

@@ -137,9 +137,12 @@ class ClassicMember:
         if self.state is State.STABLE:
             self._go(State.UNJOINED)
 
-    def fenced(self) -> None:
-        """The group went on without this member: it joins as a new one."""
-        if self._settings.group_instance_id is None:
+    def fenced(self, *, keeps_name: bool = False) -> None:
+        """The group went on without this member: it joins as a new one, or under its id if that is known still.
+
+        Under a new id it would have to wait until the session of the old one is over.
+        """
+        if self._settings.group_instance_id is None and not keeps_name:
             self.member_id = ""
         self.generation = -1
         self._lose()
@@ -257,10 +260,7 @@ class ClassicMember:
     def _refused(self, code: ErrorCode, now: float) -> None:
         match code:
             case ErrorCode.UNKNOWN_MEMBER_ID | ErrorCode.ILLEGAL_GENERATION:
-                keeps_name = code == ErrorCode.ILLEGAL_GENERATION
-                name = self.member_id
-                self.fenced()
-                self.member_id = name if keeps_name else self.member_id
+                self.fenced(keeps_name=code == ErrorCode.ILLEGAL_GENERATION)
             case ErrorCode.REBALANCE_IN_PROGRESS:
                 self._back_to_unjoined()
             case _ if code.retriable:

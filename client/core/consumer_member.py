@@ -130,7 +130,7 @@ class ConsumerMember:
         """The coordinator sees to that; the next heartbeat tells."""
         self._asked = None
 
-    def fenced(self) -> None:
+    def fenced(self, *, keeps_name: bool = False) -> None:
         self._epoch = JOIN
         self._says_all = True
         self._asked = None

@@ -91,8 +91,8 @@ class Member(Protocol):
     def rejoin(self, reason: str) -> None:
         """What the assignment rests on has changed, or a commit was refused."""
 
-    def fenced(self) -> None:
-        """The coordinator does not know this member any more (a commit said so)."""
+    def fenced(self, *, keeps_name: bool = False) -> None:
+        """The group went on without this member (a commit said so). `keeps_name`: its id is still known."""
 
     def leave(self) -> Send | None:
         """How to leave; the last thing that is asked."""

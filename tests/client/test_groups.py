@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import Counter
+from collections.abc import Iterator
 
 import pytest
 
@@ -12,8 +14,15 @@ from raftlog.client.core.errors import Rejected, WrongState
 from raftlog.testing import cluster
 from raftlog.wire.apis import ApiKey
 from tests.client.conftest import skip_without
+from tests.conftest import ORACLE, Broker
 from tests.waiting import until
 
+# Where members are told by the broker how often to send heartbeats, often.
+QUICK_HEARTBEATS = {
+    "group.consumer.min.heartbeat.interval.ms": "100",
+    "group.consumer.heartbeat.interval.ms": "100",
+    "group.consumer.assignment.interval.ms": "0",
+}
 QUICK = {"heartbeat_interval": 0.1, "session_timeout": 10.0, "auto_offset_reset": "earliest"}
 PROTOCOLS = [
     pytest.param({"assignors": ("range",)}, id="range"),
@@ -22,6 +31,16 @@ PROTOCOLS = [
     pytest.param({"assignors": ("cooperative-sticky",)}, id="cooperative"),
     pytest.param({"protocol": "consumer"}, id="consumer"),
 ]
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    oracle = os.environ.get(ORACLE)
+    if oracle:
+        yield Broker(oracle, None)
+        return
+    with cluster(settings=QUICK_HEARTBEATS) as brokers:
+        yield Broker(brokers.bootstrap_servers, brokers.brokers[0])
 
 
 @pytest.fixture(params=PROTOCOLS)
@@ -157,7 +176,6 @@ async def test_what_is_given_up_is_finished_and_committed_first(
     assert ("assigned", 3) in told and any(kind == "revoked" for kind, _ in told)
 
 
-@pytest.mark.long
 async def test_a_commit_of_a_member_that_was_replaced_is_refused(client: Client, three_partitions: str) -> None:
     await fill(client, three_partitions, 30)
     options = QUICK | {"enable_auto_commit": False}
