@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 LOCKS := .ci/locks
 VERSION := import sys; print("python%d.%d" % sys.version_info[:2])
 
-.PHONY: help demo test check lint format lock bench bench-cluster fuzz txn-kills group-kills check-deep sim sim-swarm sim-mutants clean
+.PHONY: help demo test check lint format lock bench bench-cluster fuzz txn-kills group-kills client-kafka check-deep sim sim-swarm sim-mutants clean
 
 help:
 	@echo "make demo        three brokers, real data through them, their leaders killed with -9 twice, and a count"
@@ -22,6 +22,7 @@ help:
 	@echo "make sim-mutants each known fault put into the code, and after how many seeds it is noticed"
 	@echo "make txn-kills   brokers and clients killed at every step of a transaction"
 	@echo "make group-kills the coordinator killed with -9 at every step of a rebalance, under both group protocols"
+	@echo "make client-kafka  the client's tests against Apache Kafka, as they run against raftlog"
 	@echo "make check-deep  the checker against brute force, 100,000 histories a model"
 	@echo "make lint        ruff and mypy"
 	@echo "make format      what ruff can mend by itself"
@@ -86,6 +87,9 @@ txn-kills: compiled
 
 group-kills: compiled
 	$(BIN)/python -m pytest -q -m "slow or long" tests/system/clients/test_consumer_protocol.py
+
+client-kafka: compiled
+	$(BIN)/python -m pytest -q -m "slow and java" tests/client
 
 check-deep: $(READY)
 	RAFTLOG_CHECK_DEEP=1 $(BIN)/pytest -q tests/linearizability/checker tests/linearizability/checker/kafka

@@ -31,7 +31,7 @@ class Servers(NamedTuple):
 
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """One Kafka for the session, with transactions of version 2."""
+    """One Kafka for the session. Its transactions are of version 2, as it is formatted without being asked."""
     directory = tmp_path_factory.mktemp("kafka")
     port = ReservedPort()
     try:
@@ -49,22 +49,18 @@ def start_kafka(directory: Path, port: int) -> str:
         # It draws a cluster id, and takes one that begins with a dash, one of 64, for an option.
         started = subprocess.run(command, capture_output=True, text=True, timeout=START_SECONDS, check=False)
     assert started.returncode == 0, started.stdout[-1000:] + started.stderr[-1000:]
-    bootstrap = started.stdout.strip()
-    upgrade = ["features", "--bootstrap-server", bootstrap, "upgrade", "--feature", "transaction.version=2"]
-    subprocess.run([str(KAFKA), "tool", *upgrade], capture_output=True, timeout=60, check=True)
-    return bootstrap
+    return started.stdout.strip()
 
 
-on_kafka = pytest.param(
-    "kafka",
-    marks=[
-        pytest.mark.java,
-        pytest.mark.skipif(
-            not KAFKA.exists() or shutil.which("java") is None,
-            reason="needs Java 17 and Kafka's jars in ../shared/peers",
-        ),
-    ],
+_skipped = pytest.mark.skipif(
+    not KAFKA.exists() or shutil.which("java") is None,
+    reason="needs Java 17 and Kafka's jars in ../shared/peers",
 )
+needs_kafka = [pytest.mark.java, _skipped]
+"""Marks of a test that talks to `kafka`."""
+
+# All of them are a campaign, make client-kafka; test_kafka.py is the little of it that make test runs.
+on_kafka = pytest.param("kafka", marks=[pytest.mark.slow, *needs_kafka])
 
 
 @pytest.fixture(params=["raftlog", on_kafka])

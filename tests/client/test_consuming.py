@@ -181,6 +181,7 @@ async def test_closing_wakes_whoever_waits_for_records(client: Client, topic: st
     await consumer.close()
 
 
+@pytest.mark.long
 async def test_brokers_that_stay_away_are_told_and_closing_does_not_wait_for_them() -> None:
     with cluster() as brokers:
         async with Client(brokers.bootstrap_servers, timeout=1) as client:
@@ -198,6 +199,7 @@ async def test_brokers_that_stay_away_are_told_and_closing_does_not_wait_for_the
         brokers.brokers[0].start()
 
 
+@pytest.mark.long
 async def test_a_broker_that_is_killed_in_the_middle_of_reading_costs_nothing() -> None:
     with cluster() as brokers:
         async with Client(brokers.bootstrap_servers, timeout=60) as client:

@@ -176,6 +176,7 @@ async def test_leaving_the_block_sends_what_is_buffered(client: Client, topic: s
         await producer.send(topic, b"late")
 
 
+@pytest.mark.long
 async def test_leaving_the_block_without_brokers_ends_in_time_and_every_delivery_too() -> None:
     with cluster() as brokers:
         async with Client(brokers.bootstrap_servers, timeout=1.5) as client:
