@@ -129,18 +129,27 @@ def _next_moves(
         came: dict[str, Move | None] = {giver: None}
         nearest = [giver]
         while nearest:
-            reached = []
-            for member in nearest:
-                for topic in sorted(movable[member], reverse=True):
-                    for taker in wanted[topic]:
-                        if taker not in came:
-                            came[taker] = (movable[member][topic], member, taker)
-                            reached.append(taker)
-            least = min(reached, key=lambda member: (len(held[member]), -place[member]), default=giver)
+            nearest = _reach(nearest, movable, wanted, came)
+            least = min(nearest, key=lambda member: (len(held[member]), -place[member]), default=giver)
             if len(held[giver]) - len(held[least]) >= 2:
                 return _chain(came, least)
-            nearest = reached
     return []
+
+
+def _reach(
+    members: Sequence[str],
+    movable: Mapping[str, Mapping[str, TopicPartition]],
+    wanted: Mapping[str, list[str]],
+    came: dict[str, Move | None],
+) -> list[str]:
+    """Who can take something from these members, and is not in `came` yet; it tells what, and from whom."""
+    reached = []
+    for member in members:
+        for topic in sorted(movable[member], reverse=True):
+            for taker in [each for each in wanted[topic] if each not in came]:
+                came[taker] = (movable[member][topic], member, taker)
+                reached.append(taker)
+    return reached
 
 
 def _chain(came: Mapping[str, Move | None], last: str) -> list[Move]:
