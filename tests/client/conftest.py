@@ -33,12 +33,25 @@ class Servers(NamedTuple):
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """One Kafka for the session. Its transactions are of version 2, as it is formatted without being asked."""
     directory = tmp_path_factory.mktemp("kafka")
-    port = ReservedPort()
+    # Its controller listens on the next one.
+    port, next_port = reserve_two()
     try:
         yield start_kafka(directory, port.number)
     finally:
         subprocess.run([str(KAFKA), "stop", "--dir", str(directory)], capture_output=True, timeout=60, check=False)
         port.release()
+        next_port.release()
+
+
+def reserve_two() -> tuple[ReservedPort, ReservedPort]:
+    """A free port, and the one behind it, which is free too."""
+    for _ in range(100):
+        first = ReservedPort()
+        try:
+            return first, ReservedPort(port=first.number + 1)
+        except (OSError, OverflowError):
+            first.release()
+    raise OSError("no two free ports behind each other")
 
 
 def start_kafka(directory: Path, port: int) -> str:
