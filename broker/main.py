@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import json
 import logging
 import os
@@ -19,6 +18,7 @@ from raftlog.broker.broker import Broker
 from raftlog.broker.descriptors import LIMIT_MIN, raise_limit
 from raftlog.broker.platform import SystemClock, this_platform
 from raftlog.broker.runtime.failures import CannotStart
+from raftlog.broker.runtime.loading_pause import freeze_start
 from raftlog.broker.runtime.log_format import configure_logging
 from raftlog.broker.runtime.version_note import note_version
 from raftlog.broker.store.data_directory import refuse_another_nodes, refuse_without_metadata
@@ -98,7 +98,7 @@ async def _serve(config: BrokerConfig, ready_fd: int | None, lifeline_fd: int | 
         note_version(config.metadata_directory, __version__)
     if watchdog is not None:
         watchdog.guard(port for _, _, port in broker.addresses)
-    gc.freeze()  # what is here now stays: the collector need not walk it again
+    freeze_start()
     _tell_ready(ready_fd, config.node_id, broker.addresses[0][1:])
     await broker.stopping.wait()
     return await _stop(broker)

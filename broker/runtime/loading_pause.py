@@ -12,13 +12,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 _loading = 0
+_is_frozen = False
+
+
+def freeze_start() -> None:
+    """What is here now stays: the collector need not walk it again, nor what is loaded later."""
+    global _is_frozen
+    _is_frozen = True
+    gc.freeze()
 
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
     """Until the last of those who load at the same time has finished."""
     global _loading
-    if not gc.get_freeze_count():
+    if not _is_frozen:
         yield
         return
     _loading += 1

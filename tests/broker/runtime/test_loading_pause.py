@@ -6,12 +6,13 @@ import gc
 
 import pytest
 
+from raftlog.broker.runtime import loading_pause
 from raftlog.broker.runtime.loading_pause import collector_paused
 
 
 def test_the_collector_rests_until_the_last_one_has_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     frozen: list[bool] = []
-    monkeypatch.setattr(gc, "get_freeze_count", lambda: 1)
+    monkeypatch.setattr(loading_pause, "_is_frozen", True)
     monkeypatch.setattr(gc, "freeze", lambda: frozen.append(gc.isenabled()))
     with collector_paused():
         with collector_paused():
@@ -22,7 +23,7 @@ def test_the_collector_rests_until_the_last_one_has_loaded(monkeypatch: pytest.M
 
 def test_elsewhere_nothing_is_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
     frozen: list[bool] = []
-    monkeypatch.setattr(gc, "get_freeze_count", lambda: 0)
+    monkeypatch.setattr(loading_pause, "_is_frozen", False)
     monkeypatch.setattr(gc, "freeze", lambda: frozen.append(gc.isenabled()))
     with collector_paused():
         assert gc.isenabled()
