@@ -64,19 +64,11 @@ def _end(context: RequestContext, part: Part, respond: Callable[[ErrorCode], Non
     end, topic, index = part
     services = context.services
     if topic == GROUP_TOPIC:
+        def answer(error: ErrorCode) -> None:
+            respond(_IN_WORDS_OF_LOGS.get(error, error))
+
         # Through the coordinator, so that what counts of a group and its log move together.
-        services.groups.run_at(
-            index,
-            lambda host: host.complete_transaction(
-                end.producer_id,
-                end.producer_epoch,
-                committed=end.committed,
-                coordinator_epoch=end.coordinator_epoch,
-                transaction_version=end.transaction_version,
-                respond=lambda error: respond(_IN_WORDS_OF_LOGS.get(error, error)),
-            ),
-            lambda error: respond(_IN_WORDS_OF_LOGS.get(error, error)),
-        )
+        services.groups.run_at(index, lambda host: host.complete_transaction(end, answer), answer)
         return
     partition = services.partitions.find(topic, None, index)
     if isinstance(partition, ErrorCode):

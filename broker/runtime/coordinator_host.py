@@ -15,6 +15,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 from raftlog.broker.core.coordinator.loading import CoordinatorLogReader
 from raftlog.broker.core.coordinator.packed_records import PackedRecords
 from raftlog.broker.core.coordinator.shared import NEVER, Now, coordinator_error
+from raftlog.broker.core.log.producers import TransactionEnd
 from raftlog.broker.core.log.results import AppendResult
 from raftlog.broker.core.log.verification import VerificationGuard
 from raftlog.broker.runtime.delayed_operation import Mark
@@ -70,6 +71,9 @@ class CoordinatorPartition(Protocol):
         """Append one batch as leader; `guard` is what a batch was verified with that begins a transaction here,
         `transaction_version` that of a transaction marker.
         """
+
+    def append_marker(self, end: TransactionEnd, now_ms: int) -> AppendResult:
+        """Append the marker that ends a producer's transaction here."""
 
     def wait(self, mark: Mark, offset: int, callback: Callable[[ErrorCode], None]) -> None:
         """Call back once the mark is at least `offset`, or with why it never will be."""

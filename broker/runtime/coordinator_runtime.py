@@ -277,6 +277,14 @@ class CoordinatorRuntime(ABC, Generic[H]):
             if index in self._loading:
                 await asyncio.wait({self._loading[index]})
 
+    async def look_for_ever(self, interval_ms: int, look: Callable[[H], Iterator[None]]) -> None:
+        """Take the steps of `look` in every host that is loaded, again and again."""
+        while True:
+            await asyncio.sleep(interval_ms / 1000)
+            for host in list(self.hosts.values()):
+                if host.is_loaded:
+                    await self.in_slices(look(host))
+
     async def in_slices(self, steps: Iterator[None]) -> None:
         """Take the steps, giving way to the event loop every now and then."""
         clock = self._clock.monotonic

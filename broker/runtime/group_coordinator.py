@@ -46,7 +46,8 @@ class GroupCoordinator(CoordinatorRuntime["GroupHost"]):
     def start(self) -> None:
         """See CoordinatorRuntime. Offsets expire from now on."""
         super().start()
-        self.spawn(self._expire_offsets_for_ever())
+        interval_ms = self.config.offsets_retention_check_interval_ms
+        self.spawn(self.look_for_ever(interval_ms, lambda host: host.expire_offsets()))
 
     def make_host(self, index: int, partition: CoordinatorPartition) -> GroupHost:
         """See CoordinatorRuntime."""
@@ -84,13 +85,6 @@ class GroupCoordinator(CoordinatorRuntime["GroupHost"]):
             host.shard.follow(image, changed, has_new_topics=has_new_topics)
             if deleted and host.is_loaded:
                 host.forget_topics(deleted)
-
-    async def _expire_offsets_for_ever(self) -> None:
-        while True:
-            await asyncio.sleep(self.config.offsets_retention_check_interval_ms / 1000)
-            for host in list(self.hosts.values()):
-                if host.is_loaded:
-                    await self.in_slices(host.expire_offsets())
 
     def check_invariants(self) -> None:
         """Raise AssertionError when hosts, shards and the memory counted contradict each other (tests, simulator)."""

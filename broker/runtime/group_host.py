@@ -24,6 +24,7 @@ from raftlog.broker.core.group.records import (
 )
 from raftlog.broker.core.group.shard import GroupCoordinatorShard, GroupSettings
 from raftlog.broker.core.group.topic_offsets import pack_topic_offsets
+from raftlog.broker.core.log.producers import TransactionEnd
 from raftlog.broker.runtime.coordinator_host import (
     CoordinatorHost,
     CoordinatorPartition,
@@ -33,9 +34,8 @@ from raftlog.broker.runtime.coordinator_host import (
 )
 from raftlog.broker.runtime.timer_wheel import TimerWheel
 from raftlog.metadata.image import MetadataImage
-from raftlog.wire.control import TransactionMarker, encode_transaction_marker
 from raftlog.wire.errors import ErrorCode
-from raftlog.wire.ids import ProducerEpoch, ProducerId
+from raftlog.wire.ids import ProducerId
 
 log = logging.getLogger("raftlog.groups")
 
@@ -89,31 +89,15 @@ class GroupHost(CoordinatorHost[CoordinatorRecord]):
         """As `commit`, with records that count when the producer's transaction commits."""
         self.write(decision.records, partial(give_answer, decision.response, respond, refuse), producer)
 
-    def complete_transaction(
-        self,
-        producer_id: ProducerId,
-        producer_epoch: ProducerEpoch,
-        *,
-        committed: bool,
-        coordinator_epoch: int,
-        transaction_version: int,
-        respond: Callable[[ErrorCode], None],
-    ) -> None:
+    def complete_transaction(self, end: TransactionEnd, respond: Callable[[ErrorCode], None]) -> None:
         """Write the marker that ends a producer's transaction here: its offsets count from now on, or are gone.
         `respond` hears when that is committed, or the log's error.
         """
-        now_ms = self.now().wall_ms
-        batch = encode_transaction_marker(
-            TransactionMarker(committed, coordinator_epoch),
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            timestamp=now_ms,
-        )
-        result = self.partition.append(batch, now_ms, transaction_version=transaction_version)
+        result = self.partition.append_marker(end, self.now().wall_ms)
         if result.error is not ErrorCode.NONE:
             respond(result.error)
             return
-        self.shard.end_transaction(producer_id, committed=committed)
+        self.shard.end_transaction(end.producer_id, committed=end.committed)
         self.on_committed(respond)
 
     def take(self, event: Callable[[Ticket, Now], Effects], respond: Callable[[Any], None]) -> None:

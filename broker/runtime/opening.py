@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from raftlog.broker.config import BrokerConfig
+from raftlog.broker.core.coordinator.shared import GROUP_TOPIC, TRANSACTION_TOPIC
 from raftlog.broker.platform import Platform
 from raftlog.broker.runtime.controller import Controller, InternalTopic
 from raftlog.metadata.commands import NewTopic
@@ -75,30 +76,27 @@ def _quorum_log(config: BrokerConfig, platform: Platform) -> MetadataLog:
 
 
 def _offsets_topic(config: BrokerConfig) -> InternalTopic:
-    topic = NewTopic(
-        name="__consumer_offsets",
-        num_partitions=config["offsets.topic.num.partitions"],
-        replication_factor=config["offsets.topic.replication.factor"],
-        configs=(
-            ("cleanup.policy", "compact"),
-            ("compression.type", "producer"),
-            ("segment.bytes", str(config["offsets.topic.segment.bytes"])),
-        ),
-    )
-    return InternalTopic(topic, cap_replication=not config.is_given("offsets.topic.replication.factor"))
+    configs = {"compression.type": "producer"}
+    return _internal_topic(config, GROUP_TOPIC, "offsets.topic", configs)
 
 
 def _transaction_topic(config: BrokerConfig) -> InternalTopic:
+    configs = {
+        "compression.type": "uncompressed",
+        "min.insync.replicas": str(config["transaction.state.log.min.isr"]),
+        "unclean.leader.election.enable": "false",
+    }
+    return _internal_topic(config, TRANSACTION_TOPIC, "transaction.state.log", configs)
+
+
+def _internal_topic(config: BrokerConfig, name: str, prefix: str, configs: dict[str, str]) -> InternalTopic:
+    """A compacted topic, as the broker's settings with this prefix say."""
+    replication_factor = f"{prefix}.replication.factor"
+    configs |= {"cleanup.policy": "compact", "segment.bytes": str(config[f"{prefix}.segment.bytes"])}
     topic = NewTopic(
-        name="__transaction_state",
-        num_partitions=config["transaction.state.log.num.partitions"],
-        replication_factor=config["transaction.state.log.replication.factor"],
-        configs=(
-            ("cleanup.policy", "compact"),
-            ("compression.type", "uncompressed"),
-            ("min.insync.replicas", str(config["transaction.state.log.min.isr"])),
-            ("segment.bytes", str(config["transaction.state.log.segment.bytes"])),
-            ("unclean.leader.election.enable", "false"),
-        ),
+        name=name,
+        num_partitions=config[f"{prefix}.num.partitions"],
+        replication_factor=config[replication_factor],
+        configs=tuple(sorted(configs.items())),
     )
-    return InternalTopic(topic, cap_replication=not config.is_given("transaction.state.log.replication.factor"))
+    return InternalTopic(topic, cap_replication=not config.is_given(replication_factor))

@@ -72,8 +72,8 @@ class TransactionCoordinator(CoordinatorRuntime["TransactionHost"]):
     def start(self) -> None:
         """See CoordinatorRuntime. Transactions time out, and ids expire, from now on."""
         super().start()
-        self.spawn(self._for_ever(self.config.abort_interval_ms, self._abort_timed_out))
-        self.spawn(self._for_ever(self.config.expiry_interval_ms, lambda host: host.remove_expired()))
+        self.spawn(self.look_for_ever(self.config.abort_interval_ms, self._abort_timed_out))
+        self.spawn(self.look_for_ever(self.config.expiry_interval_ms, lambda host: host.remove_expired()))
 
     @property
     def transaction_version(self) -> int:
@@ -180,13 +180,6 @@ class TransactionCoordinator(CoordinatorRuntime["TransactionHost"]):
             self._markers.leaders_changed()
 
     # ── time ──────────────────────────────────────────────────────────────────────────────────────────────
-
-    async def _for_ever(self, interval_ms: int, look: Callable[[TransactionHost], Iterator[None]]) -> None:
-        while True:
-            await asyncio.sleep(interval_ms / 1000)
-            for host in list(self.hosts.values()):
-                if host.is_loaded:
-                    await self.in_slices(look(host))
 
     def _abort_timed_out(self, host: TransactionHost) -> Iterator[None]:
         """Abort the transactions that take too long, one at each step."""

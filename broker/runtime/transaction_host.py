@@ -73,7 +73,6 @@ class TransactionHost(CoordinatorHost[TransactionRecord]):
         self._begin_markers = begin_markers
         self._cancel_markers = cancel_markers
         self._remaining_partitions = remaining_partitions
-        self._is_closed = False
         # Who waits for a transaction to end. They need no limit: each is a request, and its connection has one.
         self._until_ended: dict[str, dict[TimedWait, None]] = {}
         self._to_resume: list[tuple[str, TransactionMetadata]] = []
@@ -93,7 +92,7 @@ class TransactionHost(CoordinatorHost[TransactionRecord]):
         """Write the markers of a transaction as soon as nobody can undo the decision. Does nothing if the record was
         not written.
         """
-        if self.shard.transactions.get(transactional_id) is decided and not self._is_closed:
+        if self.shard.transactions.get(transactional_id) is decided and not self.is_closed:
             self.on_committed(partial(self._end, transactional_id, decided))
 
     def _end(self, transactional_id: str, decided: TransactionMetadata, error: ErrorCode) -> None:
@@ -121,7 +120,7 @@ class TransactionHost(CoordinatorHost[TransactionRecord]):
             if error is ErrorCode.REQUEST_TIMED_OUT:
                 work()
 
-        if not self._is_closed:
+        if not self.is_closed:
             self._wait(RETRY_SECONDS, done)
 
     def complete(self, transaction: EndingTransaction) -> None:
@@ -191,7 +190,6 @@ class TransactionHost(CoordinatorHost[TransactionRecord]):
 
     def close(self, error: ErrorCode) -> None:
         """See CoordinatorHost. Who leads the partition next goes on with the markers."""
-        self._is_closed = True
         self._cancel_markers(self.index)
         super().close(error)
 
@@ -223,7 +221,7 @@ class TransactionHost(CoordinatorHost[TransactionRecord]):
         """Forget the ids that have expired by now, a few at each step."""
         ids = list(self.shard.transactions)
         for first in range(0, len(ids), REMOVALS_TOGETHER):
-            if self._is_closed:
+            if self.is_closed:
                 return
             now = self.now()
             removals: list[TransactionRecord] = []

@@ -18,6 +18,7 @@ from raftlog.broker.core.group.join import join
 from raftlog.broker.core.group.leave import leave
 from raftlog.broker.core.group.records import CommittedOffset, CoordinatorRecord, OffsetRecord
 from raftlog.broker.core.group.sync import heartbeat, sync
+from raftlog.broker.core.log.producers import TransactionEnd
 from raftlog.broker.core.log.results import AppendResult
 from raftlog.broker.core.log.verification import VerificationGuard
 from raftlog.broker.runtime.delayed_operation import Mark
@@ -87,6 +88,9 @@ class MemoryPartition:
         if not self.holds:
             self.commit()
         return AppendResult(ErrorCode.NONE, base, self.log.log_end_offset - 1, -1, 0)
+
+    def append_marker(self, end: TransactionEnd, now_ms: int) -> AppendResult:
+        raise AssertionError("no transaction ends here")
 
     def commit(self) -> None:
         self.log.high_watermark = self.log.log_end_offset

@@ -11,6 +11,7 @@ from raftlog.broker.core.group.config import GroupConfig
 from raftlog.broker.core.group.effects import Decision
 from raftlog.broker.core.group.member import MemoryBudget
 from raftlog.broker.core.group.records import CommittedOffset, OffsetRecord
+from raftlog.broker.core.log.producers import TransactionEnd
 from raftlog.broker.core.log.results import AppendOrigin, AppendResult
 from raftlog.broker.core.log.verification import VerificationGuard
 from raftlog.broker.runtime.coordinator_host import Producer
@@ -20,6 +21,7 @@ from raftlog.broker.runtime.timer_wheel import TimerWheel
 from raftlog.broker.store.partition_log import PartitionLog
 from raftlog.metadata.group_configs import ConsumerGroupSettings
 from raftlog.metadata.image import MetadataImage
+from raftlog.wire.control import TransactionMarker, encode_transaction_marker
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.ids import LeaderEpoch, Offset, ProducerEpoch, ProducerId
 from tests.broker.runtime.manual_loop import ManualLoop
@@ -45,6 +47,15 @@ class LedPartition:
         )
         self.log.update_high_watermark(self.log.log_end_offset)
         return result
+
+    def append_marker(self, end: TransactionEnd, now_ms: int) -> AppendResult:
+        batch = encode_transaction_marker(
+            TransactionMarker(end.committed, end.coordinator_epoch),
+            producer_id=end.producer_id,
+            producer_epoch=end.producer_epoch,
+            timestamp=now_ms,
+        )
+        return self.append(batch, now_ms, transaction_version=end.transaction_version)
 
     def wait(self, mark: Mark, offset: int, callback: Callable[[ErrorCode], None]) -> None:
         raise AssertionError("everything is committed at once")
@@ -116,16 +127,8 @@ class TransactionalGroups:
         self, producer: int, *, committed: bool, epoch: int = 0, coordinator_epoch: int = 0, version: int = 0
     ) -> ErrorCode:
         """The marker of a transaction."""
-        return self._answer(
-            lambda take: self.host.complete_transaction(
-                ProducerId(producer),
-                ProducerEpoch(epoch),
-                committed=committed,
-                coordinator_epoch=coordinator_epoch,
-                transaction_version=version,
-                respond=take,
-            )
-        )
+        end = TransactionEnd(ProducerId(producer), ProducerEpoch(epoch), committed, coordinator_epoch, version)
+        return self._answer(lambda take: self.host.complete_transaction(end, take))
 
     def remove(self, *, partition: int = 0, group_id: str = "g") -> ErrorCode:
         decision: Decision[ErrorCode] = Decision(ErrorCode.NONE, [OffsetRecord(group_id, "t", partition, None)])
