@@ -18,6 +18,7 @@ BOOTSTRAP_VARIABLE = "RAFTLOG_BOOTSTRAP_SERVERS"
 DEFAULT_TIMEOUT_SECONDS = 15.0
 NUMBER_MAX = 2**31 - 1
 """Kafka has no partition and no broker above this."""
+LONG_MAX = 2**63 - 1
 PARTITION_MAX = 1_000_000
 """No topic has so many."""
 
@@ -89,6 +90,13 @@ class Verbs:
         hint = f"did you mean `raftlog {self.noun} {close}`?" if close else f"it knows {', '.join(self._verbs)}"
         raise UsageError(f"`raftlog {self.noun}` has no verb {word!r}", hint)
 
+    def parser(self, verb: str, description: str, example: str) -> Parser:
+        """A parser for a verb, with the options that nearly all verbs have: --json and the connection's."""
+        parser = Parser(prog=f"raftlog {self.noun} {verb}", description=description, epilog="example:\n  " + example)
+        add_json(parser)
+        add_connection(parser)
+        return parser
+
     def help_text(self) -> str:
         lines = [f"usage: raftlog {self.noun} VERB [OPTION ...]", "", self.summary, ""]
         lines += [f"  {verb:<14} {summary}" for verb, summary in self._verbs.items()]
@@ -146,8 +154,17 @@ def positive_count(text: str) -> int:
 
 
 def not_negative(text: str) -> int:
-    if not text.isdecimal() or int(text) > NUMBER_MAX:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 to {NUMBER_MAX}")
+    return _whole_number(text, NUMBER_MAX)
+
+
+def not_negative_long(text: str) -> int:
+    """As offsets and producer ids are."""
+    return _whole_number(text, LONG_MAX)
+
+
+def _whole_number(text: str, most: int) -> int:
+    if not text.isdecimal() or int(text) > most:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 to {most}")
     return int(text)
 
 

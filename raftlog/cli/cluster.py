@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from raftlog.cli.arguments import Parser, Verbs, add_connection, add_json, not_negative
+from raftlog.cli.arguments import Verbs, not_negative
 from raftlog.cli.connected import connected
 from raftlog.cli.output import plural, print_json, table
 from raftlog.client.sync import SyncClient
@@ -25,15 +25,8 @@ def run(arguments: list[str]) -> int:
     return {"status": status, "unregister": unregister}[verb](rest)
 
 
-def verb_parser(verb: str, description: str, epilog: str) -> Parser:
-    parser = Parser(prog=f"raftlog cluster {verb}", description=description, epilog="example:\n  " + epilog)
-    add_json(parser)
-    add_connection(parser)
-    return parser
-
-
 def status(arguments: list[str]) -> int:
-    parser = verb_parser(
+    parser = VERBS.parser(
         "status", "Show brokers, quorum, and partitions that are not well.", "raftlog cluster status --json"
     )
     options = parser.parse(arguments)
@@ -161,7 +154,7 @@ def commas(numbers: list[int]) -> str:
 
 
 def unregister(arguments: list[str]) -> int:
-    parser = verb_parser("unregister", "Forget a broker that will not come back.", "raftlog cluster unregister 4")
+    parser = VERBS.parser("unregister", "Forget a broker that will not come back.", "raftlog cluster unregister 4")
     parser.add_argument("broker", type=not_negative, metavar="ID", help="its number")
     options = parser.parse(arguments)
     with connected(options) as client:

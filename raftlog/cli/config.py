@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from raftlog.cli.arguments import Parser, Verbs, add_connection, add_json, key_values
+from raftlog.cli.arguments import Parser, Verbs, key_values
 from raftlog.cli.connected import connected, find_topic
 from raftlog.cli.failure import CommandFailed, UsageError, nearest
 from raftlog.cli.output import notice, print_json, table
@@ -23,14 +23,12 @@ def run(arguments: list[str]) -> int:
     return list_(rest) if verb == "list" else change(verb, rest)
 
 
-def verb_parser(verb: str, description: str, epilog: str) -> Parser:
-    parser = Parser(prog=f"raftlog config {verb}", description=description, epilog="example:\n  " + epilog)
+def resource_parser(verb: str, description: str, example: str) -> Parser:
+    parser = VERBS.parser(verb, description, example)
     of = parser.add_mutually_exclusive_group(required=True)
     of.add_argument("--topic", metavar="NAME", help="a topic's settings")
     of.add_argument("--group", metavar="ID", help="a consumer group's settings, whether it is there yet or not")
     of.add_argument("--broker", metavar="ID", help="a broker's settings; `default` for all brokers")
-    add_json(parser)
-    add_connection(parser)
     return parser
 
 
@@ -50,7 +48,9 @@ def resource(client: SyncClient, options: argparse.Namespace) -> tuple[ResourceT
 
 
 def list_(arguments: list[str]) -> int:
-    parser = verb_parser("list", "Show settings and where they come from.", "raftlog config list --topic orders --all")
+    parser = resource_parser(
+        "list", "Show settings and where they come from.", "raftlog config list --topic orders --all"
+    )
     parser.add_argument("-a", "--all", action="store_true", help="also those that have their default value")
     parser.add_argument("--docs", action="store_true", help="say what each is for")
     options = parser.parse(arguments)
@@ -114,7 +114,7 @@ def refuse_unknown(client: SyncClient, kind: ResourceType, name: str, keys: list
 
 def change(verb: str, arguments: list[str]) -> int:
     example = "set --topic orders retention.ms=3600000" if verb == "set" else "unset --topic orders retention.ms"
-    parser = verb_parser(verb, "Change settings while the broker runs.", f"raftlog config {example}")
+    parser = resource_parser(verb, "Change settings while the broker runs.", f"raftlog config {example}")
     parser.add_argument("pairs", nargs="+", metavar="KEY=VALUE" if verb == "set" else "KEY")
     parser.add_argument("--dry-run", action="store_true", help="check only")
     options = parser.parse(arguments)

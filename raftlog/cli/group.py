@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from raftlog.cli.arguments import Parser, Verbs, add_connection, add_json
+from raftlog.cli.arguments import Verbs
 from raftlog.cli.connected import connected, no_such_group
 from raftlog.cli.failure import CommandFailed
 from raftlog.cli.output import notice, plural, print_json, table, utc
@@ -34,15 +34,8 @@ def run(arguments: list[str]) -> int:
     return {"list": list_, "describe": describe, "delete": delete}[verb](rest)
 
 
-def verb_parser(verb: str, description: str, epilog: str) -> Parser:
-    parser = Parser(prog=f"raftlog group {verb}", description=description, epilog="example:\n  " + epilog)
-    add_json(parser)
-    add_connection(parser)
-    return parser
-
-
 def list_(arguments: list[str]) -> int:
-    parser = verb_parser("list", "Name all groups.", "raftlog group list --state Stable")
+    parser = VERBS.parser("list", "Name all groups.", "raftlog group list --state Stable")
     parser.add_argument(
         "--state", action="append", default=[], metavar="STATE", help="only groups that are Stable, Empty, ..."
     )
@@ -80,7 +73,7 @@ def list_(arguments: list[str]) -> int:
 
 
 def describe(arguments: list[str]) -> int:
-    parser = verb_parser("describe", "Show members, offsets and lag.", "raftlog group describe billing")
+    parser = VERBS.parser("describe", "Show members, offsets and lag.", "raftlog group describe billing")
     parser.add_argument("names", nargs="+", metavar="NAME", help="which groups")
     options = parser.parse(arguments)
     with connected(options) as client:
@@ -237,7 +230,7 @@ def runs(assignment: Assignment) -> str:
 
 
 def delete(arguments: list[str]) -> int:
-    parser = verb_parser("delete", "Forget groups and their offsets.", "raftlog group delete billing --dry-run")
+    parser = VERBS.parser("delete", "Forget groups and their offsets.", "raftlog group delete billing --dry-run")
     parser.add_argument("names", nargs="+", metavar="NAME", help="which groups")
     parser.add_argument("--dry-run", action="store_true", help="say what would go, and leave it")
     options = parser.parse(arguments)

@@ -182,12 +182,10 @@ def set_throttle(client: SyncClient, topics: Sequence[str], brokers: Sequence[in
     """Slow the copying down to `rate` bytes per second and broker; None lifts it (KIP-73)."""
     value = None if rate is None else str(rate)
     for broker in brokers:
-        client.admin.alter_configs(ResourceType.BROKER, str(broker), {LEADER_THROTTLE: value, FOLLOWER_THROTTLE: value}
-        )
+        client.admin.alter_configs(ResourceType.BROKER, str(broker), {LEADER_THROTTLE: value, FOLLOWER_THROTTLE: value})
     replicas = None if rate is None else EVERY_REPLICA
     for topic in topics:
-        client.admin.alter_configs(ResourceType.TOPIC, topic, {LEADER_REPLICAS: replicas, FOLLOWER_REPLICAS: replicas}
-        )
+        client.admin.alter_configs(ResourceType.TOPIC, topic, {LEADER_REPLICAS: replicas, FOLLOWER_REPLICAS: replicas})
 
 
 def cancel(client: SyncClient, options: argparse.Namespace) -> int:
@@ -295,10 +293,10 @@ def result(outcome: Outcome) -> dict[str, Any]:
 
 
 def elect(arguments: list[str]) -> int:
-    parser = Parser(
-        prog="raftlog partition elect",
-        description="Give partitions back to their preferred leaders, the first of their replicas.",
-        epilog="example:\n  raftlog partition elect --topic orders --partitions 0-2",
+    parser = VERBS.parser(
+        "elect",
+        "Give partitions back to their preferred leaders, the first of their replicas.",
+        "raftlog partition elect --topic orders --partitions 0-2",
     )
     parser.add_argument("--topic", metavar="NAME", help="only this topic's (default: all that need it)")
     parser.add_argument("--partitions", type=partition_list, metavar="0,3-5", help="only these of the topic")
@@ -307,8 +305,6 @@ def elect(arguments: list[str]) -> int:
         action="store_true",
         help="for partitions without a leader: elect a replica that may lack acknowledged records, which are then lost",
     )
-    add_json(parser)
-    add_connection(parser)
     options = parser.parse(arguments)
     if options.partitions is not None and options.topic is None:
         raise UsageError("--partitions needs --topic")

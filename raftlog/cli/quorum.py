@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raftlog.cli.arguments import Parser, Verbs, add_connection, add_json, not_negative
+from raftlog.cli.arguments import Verbs, not_negative
 from raftlog.cli.connected import connected
 from raftlog.cli.failure import CommandFailed, UsageError
 from raftlog.cli.output import print_json, table
@@ -24,15 +24,8 @@ def run(arguments: list[str]) -> int:
     return {"status": status, "add": add, "remove": remove, "transfer": transfer}[verb](rest)
 
 
-def verb_parser(verb: str, description: str, epilog: str) -> Parser:
-    parser = Parser(prog=f"raftlog quorum {verb}", description=description, epilog="example:\n  " + epilog)
-    add_json(parser)
-    add_connection(parser)
-    return parser
-
-
 def status(arguments: list[str]) -> int:
-    options = verb_parser("status", "Show leader, term and members.", "raftlog quorum status --json").parse(arguments)
+    options = VERBS.parser("status", "Show leader, term and members.", "raftlog quorum status --json").parse(arguments)
     with connected(options) as client:
         quorum = client.admin.describe_quorum()
     if options.json:
@@ -89,7 +82,7 @@ def lag(quorum: Quorum, member: Member) -> int | None:
 
 
 def add(arguments: list[str]) -> int:
-    parser = verb_parser(
+    parser = VERBS.parser(
         "add",
         "Give a broker that runs as an observer a vote. It catches up first.",
         "raftlog quorum add 4@127.0.0.1:9492",
@@ -128,7 +121,7 @@ def address_of(client: SyncClient, node_id: int) -> Address:
 
 
 def remove(arguments: list[str]) -> int:
-    parser = verb_parser("remove", "Take a broker's vote; it goes on as an observer.", "raftlog quorum remove 4")
+    parser = VERBS.parser("remove", "Take a broker's vote; it goes on as an observer.", "raftlog quorum remove 4")
     parser.add_argument("voter", type=not_negative, metavar="ID", help="its number")
     options = parser.parse(arguments)
     with connected(options) as client:
@@ -138,7 +131,7 @@ def remove(arguments: list[str]) -> int:
 
 
 def transfer(arguments: list[str]) -> int:
-    parser = verb_parser(
+    parser = VERBS.parser(
         "transfer", "Make another voter the leader, as before a stop.", "raftlog quorum transfer --to 2"
     )
     parser.add_argument("--to", type=not_negative, metavar="ID", help="which (default: the voter that is furthest)")

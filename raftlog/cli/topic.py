@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from raftlog.cli.arguments import Parser, Verbs, add_connection, add_json, key_values, positive_count
+from raftlog.cli.arguments import Verbs, key_values, positive_count
 from raftlog.cli.config import refuse_unknown
 from raftlog.cli.connected import connected, find_topic
 from raftlog.cli.failure import CommandFailed, UsageError
@@ -30,15 +30,8 @@ def run(arguments: list[str]) -> int:
     return {"create": create, "list": list_, "describe": describe, "alter": alter, "delete": delete}[verb](rest)
 
 
-def verb_parser(verb: str, description: str, epilog: str) -> Parser:
-    parser = Parser(prog=f"raftlog topic {verb}", description=description, epilog="example:\n  " + epilog)
-    add_json(parser)
-    add_connection(parser)
-    return parser
-
-
 def create(arguments: list[str]) -> int:
-    parser = verb_parser("create", "Make topics.", "raftlog topic create orders -p 6 -c retention.ms=86400000")
+    parser = VERBS.parser("create", "Make topics.", "raftlog topic create orders -p 6 -c retention.ms=86400000")
     parser.add_argument("names", nargs="+", metavar="NAME", help="which topics")
     parser.add_argument(
         "-p",
@@ -102,7 +95,7 @@ def created_line(topic: dict[str, Any], *, dry_run: bool) -> str:
 
 
 def list_(arguments: list[str]) -> int:
-    parser = verb_parser("list", "Name all topics.", "raftlog topic list --json")
+    parser = VERBS.parser("list", "Name all topics.", "raftlog topic list --json")
     parser.add_argument("--internal", action="store_true", help="also the brokers' own topics")
     options = parser.parse(arguments)
     with connected(options) as client:
@@ -130,7 +123,9 @@ def replicas_of(topic: MetadataResponseTopic) -> int:
 
 
 def describe(arguments: list[str]) -> int:
-    parser = verb_parser("describe", "Show partitions, leaders, offsets and settings.", "raftlog topic describe orders")
+    parser = VERBS.parser(
+        "describe", "Show partitions, leaders, offsets and settings.", "raftlog topic describe orders"
+    )
     parser.add_argument("names", nargs="*", metavar="NAME", help="default: all but the brokers' own")
     parser.add_argument("--under-replicated-partitions", action="store_true", help="only those that miss replicas")
     options = parser.parse(arguments)
@@ -221,7 +216,7 @@ def commas(numbers: list[int]) -> str:
 
 
 def alter(arguments: list[str]) -> int:
-    parser = verb_parser(
+    parser = VERBS.parser(
         "alter", "Add partitions, change settings.", "raftlog topic alter orders -c retention.ms=3600000"
     )
     parser.add_argument("name", metavar="NAME", help="which topic")
@@ -245,8 +240,7 @@ def alter(arguments: list[str]) -> int:
             if options.partitions is not None:
                 client.admin.create_partitions(options.name, options.partitions, validate_only=validate_only)
             if changes:
-                client.admin.alter_configs(ResourceType.TOPIC, options.name, changes, validate_only=validate_only
-                )
+                client.admin.alter_configs(ResourceType.TOPIC, options.name, changes, validate_only=validate_only)
     if options.json:
         done = {"name": options.name, "partitions": options.partitions, "configs": changes, "dry_run": options.dry_run}
         print_json(done)
@@ -256,7 +250,7 @@ def alter(arguments: list[str]) -> int:
 
 
 def delete(arguments: list[str]) -> int:
-    parser = verb_parser("delete", "Remove topics and all their records.", "raftlog topic delete orders --dry-run")
+    parser = VERBS.parser("delete", "Remove topics and all their records.", "raftlog topic delete orders --dry-run")
     parser.add_argument("names", nargs="+", metavar="NAME", help="which topics")
     parser.add_argument("--if-exists", action="store_true", help="succeed when the topic is not there")
     parser.add_argument("--dry-run", action="store_true", help="say what would go, and leave it")

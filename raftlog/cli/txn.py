@@ -6,7 +6,7 @@ import argparse
 import time
 from typing import Any
 
-from raftlog.cli.arguments import Parser, Verbs, add_connection, add_json, not_negative
+from raftlog.cli.arguments import Verbs, not_negative, not_negative_long
 from raftlog.cli.connected import connected
 from raftlog.cli.failure import CommandFailed, UsageError, nearest
 from raftlog.cli.output import Cell, notice, plural, print_json, table
@@ -30,13 +30,6 @@ def run(arguments: list[str]) -> int:
     return {"list": list_, "describe": describe, "abort": abort}[verb](rest)
 
 
-def verb_parser(verb: str, description: str, epilog: str) -> Parser:
-    parser = Parser(prog=f"raftlog txn {verb}", description=description, epilog="example:\n  " + epilog)
-    add_json(parser)
-    add_connection(parser)
-    return parser
-
-
 def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
@@ -45,7 +38,7 @@ def now_ms() -> int:
 
 
 def list_(arguments: list[str]) -> int:
-    parser = verb_parser(
+    parser = VERBS.parser(
         "list",
         "Name transactional ids. With --hanging: the transactions that are open in a partition and that no coordinator"
         " knows of any more. Nobody will end those, and readers of committed records wait behind them for ever.",
@@ -55,7 +48,12 @@ def list_(arguments: list[str]) -> int:
         "--state", action="append", default=[], metavar="STATE", help="only ids that are Ongoing, CompleteCommit, ..."
     )
     parser.add_argument(
-        "--producer-id", action="append", default=[], type=whole_number, metavar="N", help="only of this producer id"
+        "--producer-id",
+        action="append",
+        default=[],
+        type=not_negative_long,
+        metavar="N",
+        help="only of this producer id",
     )
     parser.add_argument(
         "--longer-than", metavar="TIME", help="only transactions that began longer ago, like 90s or 5m; with --hanging"
@@ -68,12 +66,6 @@ def list_(arguments: list[str]) -> int:
     )
     options = parser.parse(arguments)
     return list_hanging(options) if options.hanging else list_ids(options)
-
-
-def whole_number(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
-    return int(text)
 
 
 def list_ids(options: argparse.Namespace) -> int:
@@ -103,8 +95,7 @@ def list_hanging(options: argparse.Namespace) -> int:
     longer_than_ms = parse_duration(options.longer_than or LONGEST_TRANSACTION)
     now = now_ms()
     with connected(options) as client:
-        found = client.admin.hanging_transactions(options.topic or None, now_ms=now, longer_than_ms=longer_than_ms
-        )
+        found = client.admin.hanging_transactions(options.topic or None, now_ms=now, longer_than_ms=longer_than_ms)
     if options.json:
         print_json({"hanging": [each._asdict() for each in found]})
     elif found:
@@ -142,7 +133,7 @@ def ago(moment_ms: int, now: int) -> str:
 
 
 def describe(arguments: list[str]) -> int:
-    parser = verb_parser("describe", "Show what an id is doing, and where.", "raftlog txn describe billing")
+    parser = VERBS.parser("describe", "Show what an id is doing, and where.", "raftlog txn describe billing")
     parser.add_argument("ids", nargs="+", metavar="ID", help="which transactional ids")
     options = parser.parse(arguments)
     with connected(options) as client:
@@ -205,7 +196,7 @@ def described(each: dict[str, Any]) -> str:
 
 
 def abort(arguments: list[str]) -> int:
-    parser = verb_parser(
+    parser = VERBS.parser(
         "abort",
         "End a transaction. By its id: the transaction is aborted in all its partitions and its producer is fenced. In"
         " one partition, by the offset at which it begins there: for a transaction that no coordinator knows"
@@ -215,7 +206,7 @@ def abort(arguments: list[str]) -> int:
     parser.add_argument("id", nargs="?", metavar="ID", help="a transactional id")
     parser.add_argument("--topic", metavar="TOPIC")
     parser.add_argument("--partition", type=not_negative, metavar="N")
-    parser.add_argument("--start-offset", type=whole_number, metavar="OFFSET")
+    parser.add_argument("--start-offset", type=not_negative_long, metavar="OFFSET")
     parser.add_argument("--dry-run", action="store_true", help="say what would be ended, and leave it")
     options = parser.parse(arguments)
     place = (options.topic, options.partition, options.start_offset)
