@@ -16,7 +16,7 @@ class Environment(NamedTuple):
     """What the deciding node knows beside the image.
 
     `new_id` gives 16 random bytes that no other topic has; it is a port, so that a simulation repeats. `features`: the
-    lowest and the highest level of each feature that this version knows.
+    lowest and the highest level of each feature that this version knows. `node_id`: of the deciding node.
     """
 
     new_id: Callable[[], bytes]
@@ -24,6 +24,7 @@ class Environment(NamedTuple):
     num_partitions: int = 1
     default_replication_factor: int = 1
     features: Mapping[str, tuple[int, int]] = MappingProxyType({})
+    node_id: int = 0
 
 
 class Decision(NamedTuple, Generic[R]):

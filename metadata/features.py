@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from raftlog.metadata.cluster_commands import FeaturesUpdated, FeatureUpdate, UpdateFeatures, UpgradeType
 from raftlog.metadata.decision import Decision, Environment
 from raftlog.metadata.image import MetadataImage
@@ -19,7 +17,7 @@ def update_features(
     records: list[FeatureLevelRecord] = []
     for update in command.updates:
         repeated = sum(update.name == other.name for other in command.updates) > 1
-        problem = _problem(image, update, environment.features, repeated)
+        problem = _problem(image, update, environment, repeated)
         if problem is not None:
             results.append((update.name, *problem))
             continue
@@ -35,32 +33,35 @@ def update_features(
 
 
 def _problem(
-    image: MetadataImage, update: FeatureUpdate, known: Mapping[str, tuple[int, int]], repeated: bool
+    image: MetadataImage, update: FeatureUpdate, environment: Environment, repeated: bool
 ) -> tuple[ErrorCode, str] | None:
-    name, level = update.name, update.level
+    name, level, known = update.name, update.level, environment.features
+    invalid, controller = ErrorCode.INVALID_UPDATE_VERSION, f"Local controller {environment.node_id}"
     current = image.features.get(name, 0)
     if repeated:
         return ErrorCode.INVALID_REQUEST, f"Provided feature {name} is named more than once."
     if update.upgrade_type not in tuple(UpgradeType):
-        return ErrorCode.INVALID_REQUEST, f"Unknown upgrade type {update.upgrade_type} for feature {name}."
+        return invalid, _invalid(update, "The controller does not support the given upgrade type.")
     if name not in known:
-        return ErrorCode.INVALID_UPDATE_VERSION, _invalid(update, "Provided feature is not supported.")
+        return invalid, _invalid(update, f"{controller} does not support this feature.")
+    if level < 0:
+        return invalid, _invalid(update, "A feature version cannot be less than 0.")
     low, high = known[name]
     if not (low <= level <= high or (level == 0 and low == 0)):
-        text = f"Local controller {name} supports only versions {low}-{high}"
-        return ErrorCode.INVALID_UPDATE_VERSION, _invalid(update, text)
+        text = f"{controller} only supports versions {low}-{high}"
+        return invalid, _invalid(update, text)
     for broker_id, broker in sorted(image.brokers.items()):
         ranges = {feature.name: feature for feature in broker.features}
         if broker.features and (name not in ranges or not ranges[name].min_level <= level <= ranges[name].max_level):
             supported = f"{ranges[name].min_level}-{ranges[name].max_level}" if name in ranges else "0"
             text = f"Broker {broker_id} only supports versions {supported}: upgrade it first, or unregister it."
-            return ErrorCode.INVALID_UPDATE_VERSION, _invalid(update, text)
+            return invalid, _invalid(update, text)
     if level > current and update.upgrade_type != UpgradeType.UPGRADE:
         text = "Can't downgrade to a newer version."
-        return ErrorCode.INVALID_UPDATE_VERSION, _invalid(update, text)
+        return invalid, _invalid(update, text)
     if level < current and update.upgrade_type == UpgradeType.UPGRADE:
         text = "Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe"
-        return ErrorCode.INVALID_UPDATE_VERSION, _invalid(update, f"{text} downgrade.")
+        return invalid, _invalid(update, f"{text} downgrade.")
     return None
 
 

@@ -5,15 +5,10 @@ Which protocol a member uses (KIP-1099, v1).
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-
 from raftlog.broker.api.consumer_group_heartbeat import has_consumer_protocol
 from raftlog.broker.api.context import RequestContext
-from raftlog.broker.api.describe_groups import ALL_OPERATIONS
-from raftlog.broker.api.parts import in_parts
+from raftlog.broker.api.group_descriptions import describe_groups
 from raftlog.broker.core.group.consumer.describe import describe_consumer_group
-from raftlog.broker.core.group.effects import Decision
 from raftlog.broker.runtime.group_host import GroupHost
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.consumer_group_describe import (
@@ -24,28 +19,21 @@ from raftlog.wire.messages.consumer_group_describe import (
 
 
 def handle(context: RequestContext, request: ConsumerGroupDescribeRequest) -> None:
-    """Each group as it is, or with an error of its own."""
+    """See `describe_groups`."""
+
+    def describe(host: GroupHost, group_id: str) -> DescribedGroup:
+        if not group_id:
+            return refused(group_id, ErrorCode.INVALID_GROUP_ID)
+        return describe_consumer_group(host.shard, group_id)
+
+    def refused(group_id: str, error: ErrorCode) -> DescribedGroup:
+        return DescribedGroup(group_id=group_id, error_code=error)
 
     def done(described: list[DescribedGroup]) -> None:
-        for group in described:
-            if request.include_authorized_operations and group.error_code == ErrorCode.NONE:
-                group.authorized_operations = ALL_OPERATIONS
         context.respond(ConsumerGroupDescribeResponse(groups=described))
 
-    # One asked for a thousand times is described once.
-    in_parts(list(dict.fromkeys(request.group_ids)), partial(_describe, context), done)
-
-
-def _describe(context: RequestContext, group_id: str, answer: Callable[[DescribedGroup], None]) -> None:
-    def describe(host: GroupHost) -> None:
-        host.commit(Decision(describe_consumer_group(host.shard, group_id), []), answer, refuse)
-
-    def refuse(error: ErrorCode) -> None:
-        answer(DescribedGroup(group_id=group_id, error_code=error))
-
     if not has_consumer_protocol(context.services):
-        refuse(ErrorCode.UNSUPPORTED_VERSION)
-    elif not group_id:
-        refuse(ErrorCode.INVALID_GROUP_ID)
-    else:
-        context.services.groups.run(group_id, describe, refuse)
+        done([refused(group_id, ErrorCode.UNSUPPORTED_VERSION) for group_id in request.group_ids])
+        return
+    with_operations = request.include_authorized_operations
+    describe_groups(context, request.group_ids, describe, refused, done, with_operations=with_operations)

@@ -41,6 +41,7 @@ def open_controller(config: BrokerConfig, platform: Platform | None = None) -> C
         num_partitions=config["num.partitions"],
         default_replication_factor=config["default.replication.factor"],
         features=SUPPORTED_FEATURES,
+        node_id=config.node_id,
     )
     metadata_log = _quorum_log(config, platform) if config.has_peers else _local_log(config, platform)
     internal_topics = {topic.topic.name: topic for topic in (_offsets_topic(config), _transaction_topic(config))}

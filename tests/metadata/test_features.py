@@ -56,7 +56,7 @@ def test_a_level_goes_down_only_on_purpose() -> None:
         ((FeatureUpdate(NAME, 4),), ErrorCode.INVALID_UPDATE_VERSION),
         ((FeatureUpdate(NAME, 0),), ErrorCode.INVALID_UPDATE_VERSION),
         ((FeatureUpdate(NAME, -1),), ErrorCode.INVALID_UPDATE_VERSION),
-        ((FeatureUpdate(NAME, 2, 9),), ErrorCode.INVALID_REQUEST),
+        ((FeatureUpdate(NAME, 2, 9),), ErrorCode.INVALID_UPDATE_VERSION),
         ((FeatureUpdate(NAME, 2), FeatureUpdate(NAME, 3)), ErrorCode.INVALID_REQUEST),
     ],
 )
@@ -65,6 +65,23 @@ def test_what_cannot_be_is_refused_as_a_whole(changes: tuple[FeatureUpdate, ...]
     answer = world.execute(UpdateFeatures((*changes,)))
     assert answer.error is error and answer.message
     assert not world.image.features
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (FeatureUpdate("no.such.feature", 1), "Local controller 7 does not support this feature."),
+        (FeatureUpdate(NAME, 9), "Local controller 7 only supports versions 1-3"),
+        (FeatureUpdate(NAME, -3), "A feature version cannot be less than 0."),
+        (FeatureUpdate(NAME, 2, 9), "The controller does not support the given upgrade type."),
+    ],
+)
+def test_a_refusal_says_why_in_kafkas_words(change: FeatureUpdate, reason: str) -> None:
+    world = world_of(3)
+    world.environment = world.environment._replace(node_id=7)
+    answer = world.execute(UpdateFeatures((change,)))
+    why = "The update failed for all features since the following feature had an error:"
+    assert answer.message == f"{why} Invalid update version {change.level} for feature {change.name}. {reason}"
 
 
 def test_a_question_changes_nothing() -> None:

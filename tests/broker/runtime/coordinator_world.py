@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 from types import CoroutineType, SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
 from raftlog.broker.api import list_groups
 from raftlog.broker.config import BrokerConfig
@@ -40,6 +41,20 @@ from tests.broker.core.group.group_world import subscription
 PARTITIONS = 4
 NODE = 1
 TOPIC_ID = b"topic-id-of-t..."
+
+
+M = TypeVar("M")
+
+
+@asynccontextmanager
+async def running(machine: M) -> AsyncIterator[M]:
+    """A machine whose coordinator runs, and is sound when the test is over."""
+    made: Any = machine
+    made.coordinator.start()
+    yield machine
+    made.check()
+    made.coordinator.stop()
+    assert not made.coordinator.hosts
 
 
 class MemoryLog:

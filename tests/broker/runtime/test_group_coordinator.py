@@ -31,6 +31,7 @@ from tests.broker.runtime.coordinator_world import (
     image_of,
     offsets_topic,
     plain_topic,
+    running,
     settled,
     turns_pass,
 )
@@ -39,12 +40,8 @@ from tests.waiting import until
 
 @pytest.fixture
 async def machine() -> Any:
-    made = Machine()
-    made.coordinator.start()
-    yield made
-    made.check()
-    made.coordinator.stop()
-    assert not made.coordinator.hosts
+    async with running(Machine()) as made:
+        yield made
 
 
 async def test_without_waiting_for_anybody_everything_is_answered_at_once(machine: Machine) -> None:

@@ -11,6 +11,7 @@ from raftlog.broker.core.transaction import markers
 from raftlog.broker.runtime import transaction_host
 from raftlog.broker.runtime.broker_requests import RequestFailure
 from raftlog.wire.errors import ErrorCode
+from tests.broker.runtime.coordinator_world import running
 from tests.broker.runtime.transaction_world import NODE, OTHER, PLACES, Machine, settle, topic
 from tests.waiting import until
 
@@ -26,12 +27,8 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 async def machine() -> Any:
-    made = Machine()
-    made.coordinator.start()
-    yield made
-    made.check()
-    made.coordinator.stop()
-    assert not made.coordinator.hosts
+    async with running(Machine()) as made:
+        yield made
 
 
 @pytest.mark.parametrize("committed", [True, False])
@@ -62,13 +59,19 @@ async def test_partitions_of_one_broker_go_into_one_request(machine: Machine) ->
     assert all(len(request.markers) == 3 for _, request in machine.sender.requests)
 
 
-async def test_a_decision_is_answered_and_markers_are_sent_only_when_it_is_committed(machine: Machine) -> None:
+async def ending_uncommitted(machine: Machine) -> tuple[Any, Any, Any]:
+    """A producer whose EndTxn is written and not yet committed: producer, the answer to come, the partition."""
     producer = await machine.begin()
     await machine.add(producer)
     partition = machine.partition()
     partition.holds = True
     ending = asyncio.ensure_future(machine.end(producer, committed=True))
     await settle()
+    return producer, ending, partition
+
+
+async def test_a_decision_is_answered_and_markers_are_sent_only_when_it_is_committed(machine: Machine) -> None:
+    _, ending, partition = await ending_uncommitted(machine)
     assert not ending.done() and not machine.sender.requests
     partition.commit()
     assert (await ending).error_code == E.NONE
@@ -214,12 +217,7 @@ async def test_a_coordinator_that_dies_while_a_transaction_ends_is_followed_by_o
 
 
 async def test_a_decision_that_was_not_committed_is_gone_with_its_coordinator(machine: Machine) -> None:
-    producer = await machine.begin()
-    await machine.add(producer)
-    partition = machine.partition()
-    partition.holds = True
-    ending = asyncio.ensure_future(machine.end(producer, committed=True))
-    await settle()
+    producer, ending, partition = await ending_uncommitted(machine)
     partition.holds = False
     machine.fail_over()
     assert (await ending).error_code == E.NOT_COORDINATOR
