@@ -3,12 +3,12 @@
     from raftlog.linearizability import Recorder, assert_linearizable, check
     from raftlog.linearizability.checker.models.register import Register
 
-In a test, with the pytest fixture `history`:
+In a test, with the pytest fixture `kafka_history` (docs/TESTING.md):
 
-    def test_the_register_is_linearizable(history):
-        operation = history.invoke("client 1", "write", 3)
-        history.ok(operation)
-        assert_linearizable(history, Register())
+    def test_the_register_is_linearizable(kafka_history):
+        operation = kafka_history.invoke("client 1", "write", 3)
+        kafka_history.ok(operation)
+        assert_linearizable(kafka_history, Register())
 
 Names are loaded when they are first used: pytest imports this package in everybody's test runs.
 """

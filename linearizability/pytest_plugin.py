@@ -1,20 +1,3 @@
-"""The pytest fixture `history`: a recorder on this machine's monotonic clock."""
+"""The name that older installations know the pytest plugin by: it is `raftlog.testing.pytest_plugin`."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-import pytest
-
-if TYPE_CHECKING:
-    from raftlog.linearizability.checker.recorder import Recorder
-
-
-@pytest.fixture
-def history() -> Recorder:
-    """A recorder: `invoke` before a request leaves, then `ok`, `fail` or `info`; for threads and asyncio alike."""
-    import time
-
-    from raftlog.linearizability.checker.recorder import Recorder
-
-    return Recorder(time.monotonic_ns)
+from raftlog.testing.pytest_plugin import *  # noqa: F403

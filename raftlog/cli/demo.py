@@ -10,7 +10,7 @@ from raftlog.demo.accounts import Accounts, report
 from raftlog.demo.display import Display
 from raftlog.demo.flights import load
 from raftlog.demo.story import Deadline, Overdue, Story
-from raftlog.testing.cluster import BROKERS_MAX, cluster
+from raftlog.testing.clusters import BROKERS_MAX, cluster
 from raftlog.testing.process import BrokerDied
 
 BROKERS = 3

@@ -12,7 +12,7 @@ from raftlog.cli.arguments import Parser, add_json, key_values, not_negative, po
 from raftlog.cli.failure import CommandFailed, UsageError
 from raftlog.cli.output import notice, print_json, table
 from raftlog.cli.signals import StopRequested, stop_signals_raise
-from raftlog.testing.cluster import BROKERS_MAX, Cluster, data_directory
+from raftlog.testing.clusters import BROKERS_MAX, Cluster, data_directory
 from raftlog.testing.process import BrokerDied, BrokerProcess
 
 REPLACEMENT_CHECK_SECONDS = 1.0

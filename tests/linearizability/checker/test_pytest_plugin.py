@@ -11,7 +11,6 @@ import pytest
 from raftlog.linearizability import Recorder, assert_linearizable
 from raftlog.linearizability.checker.history import INFO, OK, Operation
 from raftlog.linearizability.checker.models.register import Register
-from tests.paths import ROOT
 
 USERS_TEST = """
 from raftlog.linearizability import assert_linearizable
@@ -24,14 +23,14 @@ def record(history, wrong):
     history.ok(reading, None if wrong else 1)
 
 
-def test_good(history):
-    record(history, wrong=False)
-    assert_linearizable(history, Register())
+def test_good(kafka_history):
+    record(kafka_history, wrong=False)
+    assert_linearizable(kafka_history, Register())
 
 
-def test_bad(history):
-    record(history, wrong=True)
-    assert_linearizable(history, Register())
+def test_bad(kafka_history):
+    record(kafka_history, wrong=True)
+    assert_linearizable(kafka_history, Register())
 """
 
 
@@ -42,7 +41,7 @@ def python(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
 @pytest.mark.long
 def test_a_failing_test_prints_the_witness(tmp_path: Path) -> None:
     (tmp_path / "test_users.py").write_text(USERS_TEST)
-    plugin = ["-p", "raftlog.linearizability.pytest_plugin"]
+    plugin = ["-p", "raftlog.testing.pytest_plugin"]
     done = python("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:raftlog", *plugin, folder=tmp_path)
     assert done.returncode == 1, done.stdout
     assert "1 failed, 1 passed" in done.stdout
@@ -52,25 +51,11 @@ def test_a_failing_test_prints_the_witness(tmp_path: Path) -> None:
     assert "assertions.py" not in done.stdout  # the failure points at the user's line
 
 
-def test_the_plugin_is_announced_to_pytest() -> None:
-    text = (ROOT / "pyproject.toml").read_text()
-    assert '[project.entry-points.pytest11]\nraftlog = "raftlog.linearizability.pytest_plugin"' in text
-
-
-def test_importing_the_plugin_loads_nothing_of_the_checker() -> None:
-    program = (
-        "import sys, pytest; before = set(sys.modules); import raftlog.linearizability.pytest_plugin; "
-        "print('\\n'.join(sorted(set(sys.modules) - before)))"
-    )
-    done = python("-c", program, folder=ROOT)
-    assert done.stdout.split() == ["raftlog", "raftlog.linearizability", "raftlog.linearizability.pytest_plugin"]
-
-
-def test_the_fixture_is_a_recorder(history: Recorder) -> None:
-    history.ok(history.invoke(1, "write", 2))
-    history.info(history.invoke(2, "write", 3))
-    history.ok(history.invoke(1, "read"), 3)
-    assert_linearizable(history, Register())
+def test_the_fixture_is_a_recorder(kafka_history: Recorder) -> None:
+    kafka_history.ok(kafka_history.invoke(1, "write", 2))
+    kafka_history.info(kafka_history.invoke(2, "write", 3))
+    kafka_history.ok(kafka_history.invoke(1, "read"), 3)
+    assert_linearizable(kafka_history, Register())
 
 
 def test_an_unknown_verdict_fails_too() -> None:

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from raftlog.testing import BrokerProcess
-from raftlog.testing.cluster import DEVELOPMENT_SETTINGS
+from raftlog.testing.clusters import DEVELOPMENT_SETTINGS
 
 DEADLINE_SECONDS = 60.0
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from raftlog.testing import BrokerProcess, Cluster
-from raftlog.testing.cluster import development_settings
+from raftlog.testing.clusters import development_settings
 from tests.system.cluster.world import World, Writer
 from tests.waiting import wait_until
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -113,12 +113,17 @@ class Cluster:
         """`host:port,host:port`, as every Kafka client takes it."""
         return ",".join(broker.address for broker in self.brokers)
 
-    def start(self, timeout: float = START_TIMEOUT_SECONDS) -> None:
-        """Start all brokers at once and return when all serve; when one does not, stop the others and raise."""
+    def start(self, timeout: float = START_TIMEOUT_SECONDS, meanwhile: Callable[[], None] | None = None) -> None:
+        """Start all brokers at once and return when all serve; when one does not, stop the others and raise.
+
+        `meanwhile`: called while they start.
+        """
         self.directory.mkdir(parents=True, exist_ok=True)
         try:
             for broker in self.brokers:
                 broker.start(wait=False)
+            if meanwhile is not None:
+                meanwhile()
             for broker in self.brokers:
                 broker.wait_until_ready(timeout)
         except BaseException:

@@ -1,0 +1,60 @@
+"""The same for programs on asyncio: `async with AsyncKafka() as kafka: await kafka.seed("orders", [b"one"])`."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+
+from raftlog.testing.kafka import Kafka
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+def _awaited(method: Callable[Concatenate[Kafka, P], T]) -> Callable[Concatenate[Any, P], Awaitable[T]]:
+    """The same method, with the same parameters, that leaves the event loop free while it works."""
+
+    @functools.wraps(method)
+    async def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await asyncio.to_thread(method, self.kafka, *args, **kwargs)
+
+    return call
+
+
+class AsyncKafka:
+    """See `Kafka`, which is its `kafka`: what does not wait (`bootstrap_servers`, `faults`) is asked of that."""
+
+    def __init__(
+        self,
+        brokers: int = 1,
+        *,
+        settings: Mapping[str, str] | None = None,
+        directory: Path | str | None = None,
+        bootstrap_servers: str | None = None,
+    ) -> None:
+        self.kafka = Kafka(brokers, settings=settings, directory=directory, bootstrap_servers=bootstrap_servers)
+
+    async def __aenter__(self) -> Self:
+        await asyncio.to_thread(self.kafka.start)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self.kafka.stop)
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """See Kafka."""
+        return self.kafka.bootstrap_servers
+
+    topic = _awaited(Kafka.topic)
+    seed = _awaited(Kafka.seed)
+    records = _awaited(Kafka.records)
+    lag = _awaited(Kafka.lag)
+    committed = _awaited(Kafka.committed)
+    wait_group = _awaited(Kafka.wait_group)

@@ -1,0 +1,196 @@
+"""Fixtures for people's own tests: a Kafka for the session, topics and groups for the function. See docs/TESTING.md.
+
+pytest loads this module in every test run of everybody who has raftlog installed: it imports nothing that is not used.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from raftlog.linearizability.checker.recorder import Recorder
+    from raftlog.testing.kafka import Kafka
+
+BOOTSTRAP_VARIABLE = "KAFKA_BOOTSTRAP_SERVERS"
+SHARED_INPUT = "raftlog_kafka"
+NAME_LENGTH_MAX = 200
+MARKER = (
+    "kafka(brokers=1, settings={}, partitions=1, config={}): "
+    "how many brokers the test wants with which broker configs, and what its topics are like"
+)
+_OF_BROKERS = ("brokers", "settings")
+_OF_TOPICS = ("partitions", "config")
+
+_running: list[Kafka] = []
+"""Those of this process; a failing test tells what their brokers logged."""
+
+
+# -- options and hooks -------------------------------------------------------------------------------------
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("kafka", "Kafka for tests (raftlog)")
+    group.addoption(
+        "--kafka-bootstrap",
+        metavar="HOST:PORT",
+        help=f"use the Kafka that runs there (or at {BOOTSTRAP_VARIABLE}) in place of one of our own",
+    )
+    group.addoption(
+        "--kafka-shared", action="store_true", help="with pytest-xdist: one Kafka for all workers, not one for each"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", MARKER)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test whose mark asks for other brokers gets a Kafka of its own kind; tests of one kind run together."""
+    marker = metafunc.definition.get_closest_marker("kafka")
+    if marker is None:
+        return
+    unknown = {*marker.kwargs} - {*_OF_BROKERS, *_OF_TOPICS}
+    if unknown or marker.args:
+        raise pytest.UsageError(f"{metafunc.definition.nodeid}: pytest.mark.kafka takes {MARKER.partition(':')[0]}")
+    wanted = {name: marker.kwargs[name] for name in _OF_BROKERS if name in marker.kwargs}
+    if wanted and "kafka" in metafunc.fixturenames:
+        label = "-".join(f"{name}={wanted[name]}" for name in wanted if name == "brokers") or "kafka"
+        metafunc.parametrize("kafka", [wanted], indirect=True, scope="session", ids=[label])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """pytest-xdist starts a worker: with --kafka-shared it is told where the Kafka of all of them is."""
+    if not node.config.getoption("--kafka-shared") or _bootstrap(node.config):
+        return
+    if not _running:
+        _start()
+    node.workerinput[SHARED_INPUT] = _running[0].bootstrap_servers
+
+
+def pytest_unconfigure() -> None:
+    """Stop what still runs: the Kafka of all workers."""
+    while _running:
+        _running.pop().stop()
+
+
+def _bootstrap(config: pytest.Config) -> str | None:
+    """Where a Kafka runs already."""
+    shared: Mapping[str, str] = getattr(config, "workerinput", {})
+    given: str | None = config.getoption("--kafka-bootstrap")
+    return given or shared.get(SHARED_INPUT) or os.environ.get(BOOTSTRAP_VARIABLE) or None
+
+
+def _start(**options: Any) -> Kafka:
+    from raftlog.testing.kafka import Kafka
+
+    kafka = Kafka(**options).start()
+    _running.append(kafka)
+    return kafka
+
+
+def _stop(kafka: Kafka) -> None:
+    if kafka in _running:
+        _running.remove(kafka)
+        kafka.stop()
+
+
+# -- fixtures ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def kafka_settings() -> dict[str, Any]:
+    """Override it: what `raftlog.testing.Kafka` is given, for example {"brokers": 3, "settings": {...}}."""
+    return {}
+
+
+@pytest.fixture(scope="session")
+def kafka(request: pytest.FixtureRequest, kafka_settings: dict[str, Any]) -> Iterator[Kafka]:
+    """The session's Kafka: `.bootstrap_servers`, `.seed`, `.records`, `.lag`, `.admin`, `.faults` and more."""
+    bootstrap = _bootstrap(request.config)
+    wanted: dict[str, Any] = getattr(request, "param", {})
+    if bootstrap is not None:
+        from raftlog.testing.kafka import Kafka
+
+        if wanted:
+            pytest.skip(f"it wants brokers of its own, and the Kafka at {bootstrap} was given")
+        elsewhere = Kafka(bootstrap_servers=bootstrap)
+        yield elsewhere
+        elsewhere.stop()
+        return
+    running = _start(**{**kafka_settings, **wanted})
+    yield running
+    _stop(running)
+
+
+@pytest.fixture(scope="session")
+def kafka_bootstrap_servers(kafka: Kafka) -> str:
+    """`host:port` of the session's Kafka, as every client takes it."""
+    return kafka.bootstrap_servers
+
+
+@pytest.fixture(scope="session")
+def kafka_bootstrap_server(kafka_bootstrap_servers: str) -> str:
+    """The same."""
+    return kafka_bootstrap_servers
+
+
+@pytest.fixture
+def kafka_topics(request: pytest.FixtureRequest, kafka: Kafka) -> Callable[..., list[str]]:
+    """`kafka_topics(2, partitions=3, config={}, seed=[b"one"])` makes topics and returns their names."""
+    marker = request.node.get_closest_marker("kafka")
+    asked = {name: value for name, value in (marker.kwargs if marker else {}).items() if name in _OF_TOPICS}
+
+    def make(n: int = 1, **options: Any) -> list[str]:
+        return [kafka.topic(_unique(request), **{**asked, **options}) for _ in range(n)]
+
+    return make
+
+
+@pytest.fixture
+def kafka_topic(kafka_topics: Callable[..., list[str]]) -> str:
+    """The name of a topic that only this test has."""
+    return kafka_topics()[0]
+
+
+@pytest.fixture
+def kafka_group(request: pytest.FixtureRequest) -> str:
+    """The name of a group that only this test has."""
+    return _unique(request)
+
+
+@pytest.fixture
+def kafka_cluster() -> Iterator[Callable[..., Kafka]]:
+    """`with kafka_cluster(brokers=3) as kafka:` has brokers of its own, with all that `kafka` has. What is not left
+    stops when the test ends.
+    """
+    made: list[Kafka] = []
+
+    def make(brokers: int = 3, **options: Any) -> Kafka:
+        made.append(_start(brokers=brokers, **options))
+        return made[-1]
+
+    yield make
+    for kafka in made:
+        _stop(kafka)
+
+
+@pytest.fixture
+def kafka_history() -> Recorder:
+    """A recorder: `invoke` before a request leaves, then `ok`, `fail` or `info`; for threads and asyncio alike."""
+    import time
+
+    from raftlog.linearizability.checker.recorder import Recorder
+
+    return Recorder(time.monotonic_ns)
+
+
+def _unique(request: pytest.FixtureRequest) -> str:
+    """The test's name, the worker's, and a random end: nobody else has it, and in a log it is known."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
+    name = "".join(each if each.isalnum() and each.isascii() else "-" for each in request.node.name)
+    return "-".join(filter(None, (name[:NAME_LENGTH_MAX].strip("-"), worker, os.urandom(3).hex())))

@@ -1,0 +1,110 @@
+"""The fixtures that people's tests use, used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from confluent_kafka import Consumer, Producer
+
+from raftlog.client import Outgoing
+from raftlog.testing import AsyncKafka, Kafka, KafkaContainer
+from raftlog.testing.container import settings_of
+from raftlog.testing.waiting import NotInTime
+
+pytestmark = pytest.mark.long
+
+
+def test_records_come_back_as_they_were_seeded(kafka: Kafka, kafka_topic: str) -> None:
+    kafka.seed(kafka_topic, ["text", b"bytes", ("key", "value"), ("key", None), Outgoing(b"v", headers=[("h", b"1")])])
+    found = kafka.records(kafka_topic, 5)
+    assert [(each.key, each.value) for each in found] == [
+        (None, b"text"), (None, b"bytes"), (b"key", b"value"), (b"key", None), (None, b"v")
+    ]  # fmt: skip
+    assert [each.offset for each in found] == [0, 1, 2, 3, 4] and {each.partition for each in found} == {0}
+    assert list(found[4].headers) == [("h", b"1")]
+    assert kafka.records(kafka_topic) == found
+
+
+def test_too_few_records_fail_with_those_that_came(kafka: Kafka, kafka_topic: str) -> None:
+    kafka.seed(kafka_topic, ["only"])
+    with pytest.raises(NotInTime, match=r"2 records of .*; 1 came: 0@0 b'only'"):
+        kafka.records(kafka_topic, 2, timeout=0.3)
+
+
+def test_an_empty_topic_has_no_records(kafka: Kafka, kafka_topics: Callable[..., list[str]]) -> None:
+    assert kafka.records(kafka_topics(partitions=3)[0]) == []
+
+
+@pytest.mark.kafka(partitions=2, config={"retention.ms": "12345"})
+def test_topics_are_as_the_mark_says(
+    kafka: Kafka, kafka_topic: str, kafka_topics: Callable[..., list[str]]
+) -> None:
+    names = kafka_topics(2, partitions=3, seed=["a", "b"])
+    assert len(kafka.admin.topic(kafka_topic).partitions) == 2
+    assert [len(kafka.admin.topic(name).partitions) for name in names] == [3, 3]
+    assert sorted(each.value for each in kafka.records(names[1], 2) if each.value) == [b"a", b"b"]
+    assert len({kafka_topic, *names}) == 3 and "as-the-mark-says" in kafka_topic
+
+
+def test_another_projects_clients_work_and_their_lag_is_told(
+    kafka: Kafka, kafka_bootstrap_servers: str, kafka_topic: str, kafka_group: str
+) -> None:
+    producer = Producer({"bootstrap.servers": kafka_bootstrap_servers})
+    for number in range(5):
+        producer.produce(kafka_topic, str(number))
+    assert producer.flush(10) == 0
+    settings = {"bootstrap.servers": kafka_bootstrap_servers, "group.id": kafka_group, "auto.offset.reset": "earliest"}
+    consumer = Consumer({**settings, "enable.auto.commit": False})
+    consumer.subscribe([kafka_topic])
+    try:
+        first = consumer.consume(2, timeout=10)
+        kafka.wait_group(kafka_group, members=1)
+        consumer.commit(first[-1], asynchronous=False)
+    finally:
+        consumer.close()
+    assert len(first) == 2
+    assert kafka.committed(kafka_group) == {(kafka_topic, 0): 2} and kafka.lag(kafka_group) == {(kafka_topic, 0): 3}
+    with pytest.raises(NotInTime, match="Stable with 2 members; it is: Empty with 0 members"):
+        kafka.wait_group(kafka_group, members=2, timeout=0.1)
+
+
+def test_a_cluster_of_ones_own_has_all_that_the_sessions_has(kafka: Kafka, kafka_cluster: Callable[..., Kafka]) -> None:
+    with kafka_cluster(brokers=2, settings={"num.partitions": "4"}) as own:
+        assert len(own.running.brokers) == 2 and own.bootstrap_servers != kafka.bootstrap_servers
+        own.seed("made-by-use", [(str(number), "x") for number in range(20)])
+        assert len(own.admin.topic("made-by-use").partitions) == 4
+        assert len(own.records("made-by-use")) == 20
+    with pytest.raises(RuntimeError, match="not started"):
+        _ = own.running
+
+
+async def test_the_same_with_asyncio() -> None:
+    async with AsyncKafka() as kafka:
+        topic = await kafka.topic(seed=["one"])
+        assert [record.value for record in await kafka.records(topic, 1)] == [b"one"]
+
+
+def test_a_conftest_of_testcontainers_changes_one_line() -> None:
+    container = KafkaContainer("confluentinc/cp-kafka:7.6.0").with_kraft().with_env("KAFKA_NUM_PARTITIONS", "3")
+    with container as kafka:
+        servers = kafka.get_bootstrap_server()
+        assert servers == f"{kafka.get_container_host_ip()}:{kafka.get_exposed_port(9093)}"
+        topics = Producer({"bootstrap.servers": servers}).list_topics("three", timeout=10).topics
+        assert len(topics["three"].partitions) == 3
+        assert b"serving" in kafka.get_logs()[0]
+
+
+def test_variables_of_containers_are_settings() -> None:
+    given = {"NUM_PARTITIONS": "3", "LISTENERS": "x", "A__B": "1", "A___B": "2", "LISTENER_SECURITY_PROTOCOL_MAP": "x"}
+    assert settings_of({**{f"KAFKA_{key}": value for key, value in given.items()}, "OTHER": "x"}) == {
+        "num.partitions": "3", "a_b": "1", "a-b": "2"
+    }  # fmt: skip
+
+
+def test_names_of_topics_and_groups_are_used_once(
+    kafka_topics: Callable[..., list[str]], kafka_topic: str, kafka_group: str
+) -> None:
+    names = [*kafka_topics(3), kafka_topic, kafka_group]
+    assert len({*names}) == 5
+    assert all(name.startswith("test-names-of-topics") for name in names)

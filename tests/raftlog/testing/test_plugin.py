@@ -1,0 +1,105 @@
+"""The plugin as pytest sees it: its options and marks, workers, and what it costs who does not use it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from raftlog.testing import Kafka
+from tests.paths import ROOT
+
+ALONE = ["-p", "no:cacheprovider", "-p", "no:raftlog", "-p", "raftlog.testing.pytest_plugin"]
+
+
+def python(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *arguments], cwd=folder, capture_output=True, text=True, check=False)
+
+
+def run_tests(folder: Path, text: str, *options: str) -> subprocess.CompletedProcess[str]:
+    (folder / "test_users.py").write_text(text)
+    return python("-m", "pytest", "-q", *ALONE, *options, folder=folder)
+
+
+def test_the_plugin_is_announced_to_pytest() -> None:
+    text = (ROOT / "pyproject.toml").read_text()
+    assert '[project.entry-points.pytest11]\nraftlog = "raftlog.testing.pytest_plugin"' in text
+
+
+def test_loading_the_plugin_loads_nothing_else() -> None:
+    program = (
+        "import sys, pytest; before = set(sys.modules); import raftlog.testing.pytest_plugin; "
+        "print('\\n'.join(sorted(set(sys.modules) - before)))"
+    )
+    done = python("-c", program, folder=ROOT)
+    assert done.stdout.split() == ["raftlog", "raftlog.testing", "raftlog.testing.pytest_plugin"]
+
+
+WORKERS = """
+import os
+import pytest
+
+@pytest.mark.parametrize("number", range(4))
+def test_who_serves(kafka, kafka_topic, number):
+    kafka.seed(kafka_topic, ["x"])
+    assert len(kafka.records(kafka_topic, 1)) == 1
+    with open("served", "a") as file:
+        file.write(f"{kafka.bootstrap_servers} {os.environ['PYTEST_XDIST_WORKER']}\\n")
+"""
+
+
+@pytest.mark.long
+def test_workers_share_a_kafka_when_told_so(tmp_path: Path) -> None:
+    done = run_tests(tmp_path, WORKERS, "-p", "xdist", "-n", "2", "--dist", "load", "--kafka-shared")
+    assert "4 passed" in done.stdout, done.stdout
+    lines = [line.split() for line in (tmp_path / "served").read_text().splitlines()]
+    assert len({worker for _, worker in lines}) == 2 and len({servers for servers, _ in lines}) == 1
+
+
+MARKED = """
+import pytest
+
+@pytest.fixture(scope="session")
+def kafka_settings():
+    return {"settings": {"num.partitions": "2"}}
+
+def test_settings(kafka, kafka_bootstrap_server):
+    kafka.seed("used", ["x"])
+    assert len(kafka.admin.topic("used").partitions) == 2
+
+@pytest.mark.kafka(brokers=3)
+def test_failover(kafka, kafka_bootstrap_servers, kafka_topic):
+    assert kafka_bootstrap_servers.count(",") == 2
+    assert len(kafka.admin.topic(kafka_topic).partitions[0].replica_nodes) == 3
+"""
+
+
+@pytest.mark.long
+def test_settings_and_marks_say_what_a_test_gets(tmp_path: Path) -> None:
+    done = run_tests(tmp_path, MARKED)
+    assert "2 passed" in done.stdout, done.stdout
+    assert "PytestUnknownMark" not in done.stdout
+
+
+def test_a_mark_that_is_misspelt_is_told(tmp_path: Path) -> None:
+    done = run_tests(tmp_path, "import pytest\n@pytest.mark.kafka(borkers=3)\ndef test_it(kafka): pass\n")
+    assert "pytest.mark.kafka takes kafka(brokers=1" in done.stdout
+
+
+@pytest.mark.long
+def test_a_kafka_that_runs_already_is_used(tmp_path: Path, kafka: Kafka) -> None:
+    text = f"""
+import pytest
+
+def test_where(kafka, kafka_topic):
+    assert kafka.bootstrap_servers == "{kafka.bootstrap_servers}"
+    kafka.seed(kafka_topic, ["x"])
+
+@pytest.mark.kafka(brokers=3)
+def test_brokers_of_its_own(kafka):
+    pass
+"""
+    done = run_tests(tmp_path, text, "--kafka-bootstrap", kafka.bootstrap_servers)
+    assert "1 passed, 1 skipped" in done.stdout, done.stdout
