@@ -40,11 +40,20 @@ $(READY): pyproject.toml $(wildcard $(LOCKS)/*.txt)
 	$(BIN)/python -m pip install --quiet --editable '.[test,lint,demo]'
 	@touch $(READY)
 
+# PySpark is half a gigabyte, and only its own tests need it: it is there for make test, where Java is.
+SPARK := $(VENV)/.spark
+$(SPARK): $(READY)
+	@lock=$(LOCKS)/$$($(BIN)/python -c '$(VERSION)').txt; [ -f $$lock ] || lock=/dev/null; set -e; \
+	export PIP_CONSTRAINT=$$lock PIP_BUILD_CONSTRAINT=$$lock; \
+	if command -v java >/dev/null; then $(BIN)/python -m pip install --quiet --editable '.[spark]'; \
+	else echo "no Java: the tests of the pipeline on Spark are skipped"; fi
+	@touch $(SPARK)
+
 lock:
 	rm -rf .make/lock
 	$(PYTHON) -m venv .make/lock
 	.make/lock/bin/python -m pip install --quiet --upgrade pip setuptools
-	.make/lock/bin/python -m pip install --quiet --editable '.[test,lint,demo]'
+	.make/lock/bin/python -m pip install --quiet --editable '.[test,lint,demo,spark]'
 	mkdir -p $(LOCKS)
 	.make/lock/bin/python -m pip freeze --all --exclude-editable >$(LOCKS)/$$(.make/lock/bin/python -c '$(VERSION)').txt
 	rm -rf .make/lock
@@ -64,11 +73,11 @@ lint: $(READY)
 format: $(READY)
 	$(BIN)/ruff check --fix .
 
-test: lint compiled
+test: lint compiled $(SPARK)
 	$(BIN)/pytest -q -m "not slow" -n $(WORKERS) --dist loadfile --durations 10
 
 # Unit tests by folder, without those that are marked for taking seconds, Java or processes of their own.
-UNIT := tests/raftlog/wire tests/raftlog/raft tests/metadata tests/broker tests/client tests/linearizability tests/test_*.py
+UNIT := tests/raftlog/wire tests/raftlog/raft tests/metadata tests/broker tests/client tests/pipeline tests/linearizability tests/test_*.py
 
 check: lint
 	RAFTLOG_CORE_SEEDS=6 RAFTLOG_LOG_EXAMPLES=50 $(BIN)/pytest -q -m "not slow and not long and not java" -n $(WORKERS) --dist loadfile $(UNIT)

@@ -127,15 +127,18 @@ class Fetcher:
     def _take_in(self, wanted: Mapping[TopicPartition, Wanted], reply: FetchResponse) -> None:
         now = time.monotonic()
         answers = [((each.topic, data.partition_index), data) for each in reply.responses for data in each.partitions]
+        has_moved = False
         for partition, data in answers:
             if partition not in wanted:
                 continue
             news = self._fetching.received(partition, wanted[partition], data, now)
+            has_moved = has_moved or news is News.RECORDS
             if news is News.MOVED and data.preferred_read_replica < 0:
                 hint = data.current_leader
                 if not self._router.known.leader_moved(partition, hint.leader_id, hint.leader_epoch):
                     self._router.known.forget_leader(partition)
-        if self._fetching.has_records():
+        # A position also moves over batches that nobody is to see: who reads up to an offset waits for that.
+        if has_moved or self._fetching.has_records():
             self.arrived.set()
 
     def _request(self, asked: SessionRequest) -> FetchRequest:

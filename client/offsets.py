@@ -23,7 +23,7 @@ from raftlog.wire.messages.offset_commit import (
 )
 from raftlog.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic, OffsetFetchResponse
 
-__all__ = ["EARLIEST", "LATEST", "by_topic", "commit_offsets", "committed_offsets", "offsets_at"]
+__all__ = ["EARLIEST", "LATEST", "by_topic", "commit_offsets", "committed_offsets", "offsets_at", "offsets_found"]
 
 READ_COMMITTED = 1
 
@@ -32,11 +32,18 @@ async def offsets_at(
     router: Router, partitions: Mapping[TopicPartition, int], *, read_committed: bool = True
 ) -> dict[TopicPartition, int]:
     """The first offset at or after a time (ms since 1970, or LATEST or EARLIEST); the end where there is none."""
-    found = await router.retrying(lambda: _list_offsets(router, partitions, read_committed))
+    found = await offsets_found(router, partitions, read_committed=read_committed)
     missing = {partition: LATEST for partition, offset in found.items() if offset < 0}
     if missing:
         found |= await offsets_at(router, missing, read_committed=read_committed)
     return found
+
+
+async def offsets_found(
+    router: Router, partitions: Mapping[TopicPartition, int], *, read_committed: bool = True
+) -> dict[TopicPartition, int]:
+    """As `offsets_at`, and -1 where there is no record as late as that."""
+    return await router.retrying(lambda: _list_offsets(router, partitions, read_committed))
 
 
 async def _list_offsets(

@@ -11,6 +11,8 @@ SHARED = ROOT.parent / "shared"
 KAFKA = SHARED / "peers" / "kafka" / "kafka"
 """Starts Apache Kafka and its tools; see its README."""
 KAFKA_JARS = SHARED / "peers" / "kafka" / "libs"
+SPARK_JARS = SHARED / "peers" / "spark-kafka"
+"""Spark's own Kafka connector."""
 KAFKA_PROTOCOL = SHARED / "kafka-protocol"
 HISTORIES = SHARED / "histories"
 

@@ -1,0 +1,75 @@
+"""Batch reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from raftlog.pipeline.session import session
+from raftlog.pipeline.source.fetch import read_range
+from raftlog.pipeline.source.filters import Restriction
+from raftlog.pipeline.source.options import SourceOptions
+from raftlog.pipeline.source.planning import Planner
+from raftlog.pipeline.source.ranges import DataLoss, Range, between, split, too_small
+from raftlog.pipeline.source.rows import arrow_schema, record_batches
+
+
+@dataclass
+class Task(InputPartition):
+    """What one task reads; None for nothing."""
+
+    wanted: Range | None
+
+
+def read_task(options: SourceOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    """The rows of a task, in the order of their offsets."""
+    assert isinstance(partition, Task)
+    if partition.wanted is not None:
+        schema = arrow_schema(options.columns)
+        for part in read_range(options, partition.wanted):
+            yield from record_batches(part, schema)
+
+
+class BatchReader(DataSourceReader):
+    """Plans in the driver, reads in the workers."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._restriction = Restriction()
+
+    def partitions(self) -> list[InputPartition]:
+        ranges = session(self._options.connection).run(self._plan())
+        # Spark makes one task of None out of an empty list.
+        return [Task(each) for each in ranges] or [Task(None)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_task(self._options, partition)
+
+    async def _plan(self) -> list[Range]:
+        options = self._options
+        planner = Planner(session(options.connection).router, options)
+        partitions = await planner.partitions()
+        start, end = await planner.start(partitions), await planner.end(partitions)
+        first = await planner.first(partitions)
+        lost = too_small(start, first)
+        if lost and options.fail_on_data_loss:
+            raise DataLoss(lost)
+        start = {each: max(offset, first[each]) for each, offset in start.items()}
+        since = self._restriction.not_before_ms
+        if since is not None:
+            later = await planner.since(partitions, since)
+            start = {each: max(offset, later[each]) for each, offset in start.items()}
+        ranges = self._restriction.apply(between(start, end))
+        return split(ranges, least=options.min_partitions, records_max=options.max_records_per_partition)
+
+
+class FilteringBatchReader(BatchReader):
+    """Takes filters on topic, partition, offset and timestamp. Spark refuses such a reader where filters are off."""
+
+    def pushFilters(self, filters: list[Any]) -> Iterable[Any]:
+        """The filters that Spark still has to apply."""
+        return [each for each in filters if not self._restriction.keep(each)]

@@ -1,0 +1,141 @@
+"""Reads one range of offsets: the next part is fetched while the last one is decoded."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+
+from raftlog.client.core.errors import Rejected, TimedOut
+from raftlog.client.core.fetch_session import Wanted
+from raftlog.client.core.fetched import Slice
+from raftlog.client.core.fetching import EARLIEST, Fetching
+from raftlog.client.core.metadata import ClusterMetadata, TopicPartition
+from raftlog.client.core.settings import ConsumerSettings
+from raftlog.client.fetcher import Fetcher
+from raftlog.client.offsets import offsets_at
+from raftlog.pipeline.session import Session, session
+from raftlog.pipeline.source.options import SourceOptions
+from raftlog.pipeline.source.ranges import DataLoss, Range
+from raftlog.wire.errors import ErrorCode
+
+EVERYTHING = 1 << 62
+
+
+def read_range(options: SourceOptions, wanted: Range) -> Iterator[Slice]:
+    """The records of a range, as they came. Raises DataLoss, if the options say so, and KafkaError."""
+    running = session(options.connection)
+    reader = running.run(_start(running, options, wanted))
+    try:
+        while (part := running.run(reader.next())) is not None:
+            yield part
+    finally:
+        running.run(reader.stop())
+
+
+async def _start(running: Session, options: SourceOptions, wanted: Range) -> RangeReader:
+    return RangeReader(running, options, wanted)
+
+
+class FetchingUpTo(Fetching):
+    """Asks for nothing behind `end`: at the end of a log a broker would keep the request, and those behind it."""
+
+    def __init__(self, settings: ConsumerSettings, end: int) -> None:
+        super().__init__(settings)
+        self._end = end
+
+    def wanted(
+        self, now: float, known: ClusterMetadata
+    ) -> tuple[dict[int, dict[TopicPartition, Wanted]], list[TopicPartition]]:
+        if all(state.fetched_to >= self._end for state in self.partitions.values()):
+            return {}, []
+        return super().wanted(now, known)
+
+
+class RangeReader:
+    """To be made and used in the session's event loop."""
+
+    def __init__(self, running: Session, options: SourceOptions, wanted: Range) -> None:
+        settings = ConsumerSettings(
+            auto_offset_reset="none",
+            isolation_level="read_committed" if options.read_committed else "read_uncommitted",
+            max_partition_fetch_bytes=options.fetch_bytes,
+            fetch_max_bytes=options.fetch_bytes,
+            check_crcs=options.check_crcs,
+            client_rack=options.rack,
+        )
+        self._router = running.router
+        self._options = options
+        self._wanted = wanted
+        self._partition = (wanted.topic, wanted.partition)
+        self._fetching = FetchingUpTo(settings, wanted.end)
+        self._fetching.assign(self._partition, wanted.start)
+        self._fetcher = Fetcher(self._router, self._fetching, settings)
+        self._done = False
+
+    async def stop(self) -> None:
+        await self._fetcher.stop()
+
+    async def next(self) -> Slice | None:
+        """The next records, None at the end of the range."""
+        patience = self._options.connection.timeout
+        deadline = time.monotonic() + patience
+        while not self._done:
+            self._fetcher.arrived.clear()
+            if self._fetcher.failure is not None:
+                failure, self._fetcher.failure = self._fetcher.failure, None
+                raise failure
+            state = self._fetching.partitions[self._partition]
+            if state.position is not None and state.position >= self._wanted.end and not state.pieces:
+                return None
+            before = state.position
+            try:
+                found = self._take()
+            except Rejected as error:
+                if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
+                    raise
+                await self._go_on_behind_what_is_lost(state.fetched_to)
+                continue
+            if found is not None:
+                if not self._done:
+                    self._fetcher.wake()
+                return found
+            if state.position != before:
+                deadline = time.monotonic() + patience
+            self._fetcher.wake()
+            try:
+                async with asyncio.timeout_at(asyncio.get_running_loop().time() + deadline - time.monotonic()):
+                    await self._fetcher.arrived.wait()
+            except TimeoutError:
+                self._missing(state.fetched_to, state.high_watermark, patience)
+        return None
+
+    def _take(self) -> Slice | None:
+        """What is there, cut off at the end of the range."""
+        slices = self._fetching.take(EVERYTHING)
+        if not slices:
+            return None
+        (found,) = slices
+        end = self._wanted.end
+        self._done = found.end >= end
+        pieces = [piece if piece.end <= end else piece._replace(end=end) for piece in found.pieces if piece.first < end]
+        return found._replace(pieces=pieces)
+
+    async def _go_on_behind_what_is_lost(self, position: int) -> None:
+        name = f"{self._wanted.topic}[{self._wanted.partition}]"
+        first = (await offsets_at(self._router, {self._partition: EARLIEST}))[self._partition]
+        if self._options.fail_on_data_loss:
+            raise DataLoss(f"{name}: offset {position} was to be read, and the first one that is left is {first}")
+        if first <= position:
+            self._done = True  # the log ends before: nothing more of the range is there
+        else:
+            self._fetching.partitions[self._partition].move(min(first, self._wanted.end))
+
+    def _missing(self, position: int, high_watermark: int, patience: float) -> None:
+        name = f"{self._wanted.topic}[{self._wanted.partition}]"
+        if 0 <= high_watermark <= position:
+            if self._options.fail_on_data_loss:
+                raise DataLoss(f"{name} ends at offset {high_watermark}, and {self._wanted.end} was to be read")
+            self._done = True
+            return
+        raise TimedOut(f"{name}: offset {position} did not come within {patience:g} s")

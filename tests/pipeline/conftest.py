@@ -1,0 +1,103 @@
+"""One Spark session for all tests of a process, and topics to read from."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+
+from raftlog.client import SyncClient
+from raftlog.client.producer import Outgoing
+from tests.conftest import Broker
+from tests.paths import SPARK_JARS
+
+_numbers = itertools.count()
+
+_skipped = pytest.mark.skipif(
+    find_spec("pyspark") is None or shutil.which("java") is None, reason="needs Java 17 and raftlog[spark]"
+)
+needs_spark = [pytest.mark.java, pytest.mark.long, _skipped]
+"""Marks of tests in the session `spark`."""
+
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "1g",
+    # The tests are short: what the second compiler would gain comes too late.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.log.level": "ERROR",
+    # Its rename is a weaker guard between two drivers on one checkpoint, and twice as quick.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+}
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A session with two cores, where a task is tried four times, and Spark's own Kafka connector if it is there."""
+    from pyspark.sql import SparkSession
+
+    from raftlog.pipeline import RaftlogDataSource
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.builder.master("local[2,4]")
+    for name, value in SETTINGS.items():
+        builder = builder.config(name, value)
+    jars = sorted(str(path) for path in SPARK_JARS.glob("*.jar"))
+    if jars:
+        builder = builder.config("spark.jars", ",".join(jars))
+    session = builder.config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse"))).getOrCreate()
+    session.dataSource.register(RaftlogDataSource)
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def client(broker: Broker) -> Iterator[SyncClient]:
+    with SyncClient(broker.bootstrap_servers) as made:
+        yield made
+
+
+@pytest.fixture
+def name() -> str:
+    """A name that no other test uses."""
+    return f"spark-{os.getpid()}-{next(_numbers)}"
+
+
+Topic = Callable[..., str]
+
+
+@pytest.fixture
+def topic(client: SyncClient, name: str) -> Topic:
+    """`topic(values, partitions=1)` makes one with these values, one after the other in turn of the partitions."""
+    count = itertools.count()
+
+    def make(values: Sequence[Outgoing | bytes] = (), *, partitions: int = 1, **configs: str) -> str:
+        made = f"{name}-{next(count)}"
+        dotted = {key.replace("_", "."): value for key, value in configs.items()}
+        client.admin.create_topic(made, partitions=partitions, configs=dotted)
+        fill(client, made, values, partitions)
+        return made
+
+    return make
+
+
+def fill(client: SyncClient, topic: str, values: Sequence[Outgoing | bytes], partitions: int = 1) -> None:
+    records = [each if isinstance(each, Outgoing) else Outgoing(each) for each in values]
+    placed = [
+        each if each.partition is not None else each._replace(partition=at % partitions)
+        for at, each in enumerate(records)
+    ]
+    with client.producer() as producer:
+        outcomes = producer.send_batch(topic, placed)
+    assert not [each for each in outcomes if isinstance(each, Exception)]

@@ -1,0 +1,157 @@
+"""Planning: what is read, in which tasks, and which filters are done by reading less."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raftlog.pipeline.given import BadOption
+from raftlog.pipeline.source.filters import Restriction
+from raftlog.pipeline.source.offsets import Partition, check_covers
+from raftlog.pipeline.source.ranges import Range, available, between, limited, never_back, split, too_small
+
+ranges = st.lists(
+    st.builds(lambda at, start, size: Range("t", at, start, start + size), st.integers(0, 9), st.integers(0, 50),
+              st.integers(0, 40)),
+    max_size=6,
+)
+offsets = st.dictionaries(st.tuples(st.sampled_from("ab"), st.integers(0, 3)), st.integers(0, 1000), max_size=6)
+
+
+def covered(wanted: list[Range]) -> list[tuple[int, int]]:
+    return sorted((each.partition, offset) for each in wanted for offset in range(each.start, each.end))
+
+
+@given(ranges, st.none() | st.integers(1, 20), st.none() | st.integers(1, 30))
+def test_tasks_cover_the_same_offsets(wanted: list[Range], least: int | None, most: int | None) -> None:
+    tasks = split(wanted, least=least, records_max=most)
+    assert covered(tasks) == covered(wanted)
+    assert all(each.size > 0 for each in tasks)
+    assert most is None or all(each.size <= most for each in tasks)
+    assert len(tasks) >= min(least or 0, sum(each.size for each in wanted))
+
+
+def test_larger_partitions_are_divided_into_more_tasks() -> None:
+    tasks = split([Range("t", 0, 0, 900), Range("t", 1, 0, 100)], least=10, records_max=None)
+    assert [each.partition for each in tasks].count(0) == 9 and len(tasks) == 10
+    assert {each.size for each in tasks} == {100}
+
+
+def test_a_partition_is_one_task_unless_more_are_asked_for() -> None:
+    assert split([Range("t", 0, 0, 900)], least=None, records_max=None) == [Range("t", 0, 0, 900)]
+    assert split([Range("t", 0, 0, 5)], least=None, records_max=2) == [
+        Range("t", 0, 0, 1), Range("t", 0, 1, 3), Range("t", 0, 3, 5)]
+
+
+@given(offsets, offsets, st.integers(1, 500))
+def test_a_limit_moves_every_partition_that_has_something(
+    start: dict[Partition, int], more: dict[Partition, int], most: int
+) -> None:
+    end = {each: start.get(each, 0) + size for each, size in more.items()}
+    found = limited(start, end, most)
+    assert found.keys() == end.keys()
+    for each, until in end.items():
+        begin = start.get(each, 0)
+        assert begin <= found[each] <= until
+        assert (found[each] > begin) == (until > begin)
+    assert available(start, found) <= max(most, 0) + len(end)
+
+
+def test_a_limit_is_shared_by_how_much_there_is() -> None:
+    end = {("a", 0): 300, ("a", 1): 100, ("a", 2): 0}
+    assert limited({}, end, 40) == {("a", 0): 30, ("a", 1): 10, ("a", 2): 0}
+    assert limited({}, end, 1000) == end
+
+
+def test_a_new_partition_is_read_from_its_first_offset() -> None:
+    assert between({("a", 0): 5}, {("a", 0): 7, ("a", 1): 3}) == [Range("a", 0, 5, 7), Range("a", 1, 0, 3)]
+
+
+def test_an_end_never_goes_back_and_says_what_is_lost() -> None:
+    start = {("a", 0): 5, ("a", 1): 5, ("a", 2): 5}
+    found, lost = never_back(start, {("a", 0): 3, ("a", 1): 9})
+    assert found == {("a", 0): 5, ("a", 1): 9}
+    assert lost == ["a[0] ends at offset 3, and was read to 5 before", "a[2] is not there any more"]
+
+
+def test_a_start_before_what_is_left_is_told() -> None:
+    assert too_small({("a", 0): 5, ("a", 1): 9}, {("a", 0): 7, ("a", 1): 9}) == [
+        "a[0] begins at offset 7, and 5 was asked for"]
+
+
+def test_offsets_have_to_name_the_partitions_that_are_read() -> None:
+    with pytest.raises(BadOption, match=r"says nothing about a\[1\] and names, without its being read, b\[0\]"):
+        check_covers("startingOffsets", {("a", 0): 1, ("b", 0): 1}, [("a", 0), ("a", 1)])
+
+
+def condition(kind: str, column: str, value: Any = None) -> Any:
+    return type(kind, (SimpleNamespace,), {})(attribute=(column,), value=value)
+
+
+WHOLE = [Range("a", 0, 0, 10), Range("a", 1, 0, 10), Range("b", 0, 0, 10)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "column", "value", "passes"),
+    [
+        ("EqualTo", "offset", 4, lambda r, o: o == 4),
+        ("GreaterThan", "offset", 4, lambda r, o: o > 4),
+        ("GreaterThanOrEqual", "offset", 4, lambda r, o: o >= 4),
+        ("LessThan", "offset", 4, lambda r, o: o < 4),
+        ("LessThanOrEqual", "offset", 4, lambda r, o: o <= 4),
+        ("In", "offset", [1, 7, 99], lambda r, o: o in (1, 7)),
+        ("EqualTo", "partition", 1, lambda r, o: r.partition == 1),
+        ("GreaterThan", "partition", 0, lambda r, o: r.partition > 0),
+        ("LessThanOrEqual", "partition", 0, lambda r, o: r.partition <= 0),
+        ("In", "partition", [0, 5], lambda r, o: r.partition == 0),
+        ("EqualTo", "topic", "b", lambda r, o: r.topic == "b"),
+        ("In", "topic", ["b", "c"], lambda r, o: r.topic == "b"),
+        ("IsNotNull", "offset", None, lambda r, o: True),
+    ],
+)
+def test_a_filter_that_is_kept_is_applied_exactly(kind: str, column: str, value: Any, passes: Any) -> None:
+    restriction = Restriction()
+    assert restriction.keep(condition(kind, column, value))
+    found = {(r.topic, r.partition, offset) for r in restriction.apply(WHOLE) for offset in range(r.start, r.end)}
+    assert found == {(r.topic, r.partition, o) for r in WHOLE for o in range(r.start, r.end) if passes(r, o)}
+
+
+@pytest.mark.parametrize(
+    ("kind", "column", "value"),
+    [
+        ("EqualTo", "value", b"x"),
+        ("EqualTo", "offset", None),
+        ("EqualTo", "offset", True),
+        ("EqualTo", "offset", 1.5),
+        ("StringContains", "topic", "b"),
+        ("IsNull", "offset", None),
+        ("IsNotNull", "key", None),
+        ("In", "offset", [1, None]),
+        ("Not", "offset", 3),
+    ],
+)
+def test_other_filters_are_left_to_spark(kind: str, column: str, value: Any) -> None:
+    restriction = Restriction()
+    assert not restriction.keep(condition(kind, column, value))
+    assert restriction.apply(WHOLE) == WHOLE
+
+
+def test_a_timestamp_says_where_to_begin_and_is_left_to_spark() -> None:
+    restriction = Restriction()
+    moment = datetime(2026, 1, 2, 3, 4, 5, 678_900, tzinfo=UTC)
+    assert not restriction.keep(condition("GreaterThan", "timestamp", moment))
+    assert not restriction.keep(condition("LessThan", "timestamp", moment.replace(year=2030)))
+    assert restriction.not_before_ms == int(moment.timestamp() * 1000)
+
+
+def test_filters_add_up() -> None:
+    restriction = Restriction()
+    for kind, value in (("GreaterThan", 2), ("LessThan", 9), ("GreaterThanOrEqual", 5), ("In", [1, 6, 9])):
+        assert restriction.keep(condition(kind, "offset", value))
+    assert restriction.keep(condition("EqualTo", "topic", "b"))
+    assert restriction.apply(WHOLE) == [Range("b", 0, 6, 7)]
