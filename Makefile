@@ -5,6 +5,8 @@ VENV ?= .venv
 WORKERS ?= 2
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# Byte code is kept also where Python is told not to: pytest would rewrite 300 test files in each worker, each time.
+export PYTHONDONTWRITEBYTECODE :=
 LOCKS := .ci/locks
 VERSION := import sys; print("python%d.%d" % sys.version_info[:2])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -15,6 +16,9 @@ from raftlog.testing.ports import ReservedPort
 # How long an example takes says nothing on a machine that others use, too.
 settings.register_profile("raftlog", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("raftlog")
+
+# As `raftlog broker` does: by default a tenth of the suite's time is the collector's, walking pytest's own objects.
+gc.set_threshold(20_000, 20, 50)
 
 ORACLE = "RAFTLOG_TEST_BOOTSTRAP_SERVERS"
 """Set to the address of an Apache Kafka, the tests that only talk to `broker` run against that instead."""

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
-from typing import Any
-
-from hypothesis import strategies as st
+from random import Random
+from typing import Any, TypeVar
 
 from raftlog.wire.apis import APIS
 from raftlog.wire.errors import ErrorCode
@@ -31,6 +29,8 @@ from raftlog.wire.internal.group_metadata import GroupMetadataKey, GroupMetadata
 from raftlog.wire.internal.offset_commit import OffsetCommitKey, OffsetCommitValue
 from raftlog.wire.internal.transaction_log import TransactionLogKey, TransactionLogValue
 from raftlog.wire.schema import OWN_TAGS_FROM, Field, Kind, Message, Struct
+
+S = TypeVar("S", bound=Struct)
 
 INTERNAL: tuple[type[Message], ...] = (
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -60,23 +60,51 @@ REQUESTS = tuple(api.request for api in APIS.values())
 RESPONSES = tuple(api.response for api in APIS.values())
 API_MESSAGES = REQUESTS + RESPONSES
 
-ERROR_CODES = st.sampled_from([int(code) for code in ErrorCode])
 # Around the lengths where a varint grows, and text of one to four bytes a character.
-TEXTS = st.text(max_size=12) | st.sampled_from(["a" * 126, "a" * 127, "ä" * 200, "\U0001f600" * 40])
-BINARIES = st.binary(max_size=12) | st.sampled_from([bytes(127), b"\xff" * 128, bytes(5000)])
-_VALUES: dict[Kind, st.SearchStrategy[Any]] = {
-    Kind.BOOL: st.booleans(),
-    Kind.INT8: st.integers(-(2**7), 2**7 - 1),
-    Kind.INT16: st.integers(-(2**15), 2**15 - 1),
-    Kind.UINT16: st.integers(0, 2**16 - 1),
-    Kind.INT32: st.integers(-(2**31), 2**31 - 1),
-    Kind.INT64: st.integers(-(2**63), 2**63 - 1),
-    Kind.FLOAT64: st.floats(allow_nan=False),
-    Kind.UUID: st.binary(min_size=16, max_size=16) | st.just(bytes(16)),
-    Kind.STRING: TEXTS,
-    Kind.BYTES: BINARIES,
-    Kind.RECORDS: BINARIES,
+TEXTS = ["", "a", "topic-1", "ä€", "\U0001f600\0", "a" * 126, "a" * 127, "ä" * 200, "\U0001f600" * 40]
+BINARIES = [b"", b"\0", b"\xff\x80", bytes(12), bytes(127), b"\xff" * 128, bytes(5000)]
+FLOATS = [0.0, -0.0, 1.5, -1e308, 5e-324, float("inf"), float("-inf")]
+
+
+def _integers(lowest: int, highest: int) -> Callable[[Random], int]:
+    """Of all sizes, and the ends themselves."""
+    edges = [lowest, lowest + 1, max(lowest, -1), 0, 1, highest - 1, highest]
+
+    def draw(random: Random) -> int:
+        if random.random() < 0.4:
+            return random.choice(edges)
+        size = random.randrange(highest.bit_length() + 1)
+        number = random.getrandbits(size) if size else 0
+        return -number if lowest and random.random() < 0.5 else number
+
+    return draw
+
+
+def _texts(random: Random) -> str:
+    if random.random() < 0.6:
+        return random.choice(TEXTS)
+    alphabet = "abc-_.\0\nüß€漢\U0001f600"
+    return "".join(random.choices(alphabet, k=random.randrange(13)))
+
+
+def _binaries(random: Random) -> bytes:
+    return random.choice(BINARIES) if random.random() < 0.6 else random.randbytes(random.randrange(13))
+
+
+_VALUES: dict[Kind, Callable[[Random], Any]] = {
+    Kind.BOOL: lambda random: random.random() < 0.5,
+    Kind.INT8: _integers(-(2**7), 2**7 - 1),
+    Kind.INT16: _integers(-(2**15), 2**15 - 1),
+    Kind.UINT16: _integers(0, 2**16 - 1),
+    Kind.INT32: _integers(-(2**31), 2**31 - 1),
+    Kind.INT64: _integers(-(2**63), 2**63 - 1),
+    Kind.FLOAT64: lambda random: random.choice(FLOATS) if random.random() < 0.4 else random.uniform(-1e9, 1e9),
+    Kind.UUID: lambda random: bytes(16) if random.random() < 0.2 else random.randbytes(16),
+    Kind.STRING: _texts,
+    Kind.BYTES: _binaries,
+    Kind.RECORDS: _binaries,
 }
+ERROR_CODES = [int(code) for code in ErrorCode]
 
 
 def versions_of(*classes: type[Message]) -> list[tuple[type[Message], int]]:
@@ -93,29 +121,29 @@ def present_fields(cls: type[Struct], version: int) -> list[Field]:
     return [field for field in fields if field.tag is None or field.tag < OWN_TAGS_FROM]
 
 
-@cache
-def structs(cls: type[Struct], version: int) -> st.SearchStrategy[Any]:
-    """Values of all fields that the version has; the others keep their defaults."""
-    fields = {field.name: _field_values(field, version) for field in present_fields(cls, version)}
-    return st.fixed_dictionaries(fields).map(lambda values: cls(**values))
+def samples(cls: type[S], version: int, count: int) -> list[S]:
+    """`count` messages, the same ones in every run: all fields that the version has; the others keep their defaults."""
+    random = Random(f"{cls.__name__} {version}")
+    return [random_struct(cls, version, random) for _ in range(count)]
 
 
-def _field_values(field: Field, version: int) -> st.SearchStrategy[Any]:
-    values = _values_not_null(field, version)
-    return st.none() | values if field.nullable.hold(version) else values
+def random_struct(cls: type[S], version: int, random: Random) -> S:
+    return cls(**{field.name: _field_value(field, version, random) for field in present_fields(cls, version)})
 
 
-def _values_not_null(field: Field, version: int) -> st.SearchStrategy[Any]:
+def _field_value(field: Field, version: int, random: Random) -> Any:
+    if field.nullable.hold(version) and random.random() < 0.25:
+        return None
     if field.kind is Kind.STRUCT:
         assert field.struct is not None
-        return structs(field.struct, version)
+        return random_struct(field.struct, version, random)
     if field.kind is not Kind.ARRAY:
-        return ERROR_CODES if field.name.endswith("error_code") else _VALUES[field.kind]
-    if field.element is Kind.STRUCT:
-        assert field.struct is not None
-        return st.lists(structs(field.struct, version), max_size=2)
+        return random.choice(ERROR_CODES) if field.name.endswith("error_code") else _VALUES[field.kind](random)
     assert field.element is not None
-    return st.lists(_VALUES[field.element], max_size=4)
+    if field.element is not Kind.STRUCT:
+        return [_VALUES[field.element](random) for _ in range(random.randrange(5))]
+    assert field.struct is not None
+    return [random_struct(field.struct, version, random) for _ in range(random.randrange(3))]
 
 
 def map_structs(value: Any, change: Callable[[Field, Any], Any]) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from raftlog.wire.codec import decode, encode, encode_parts
 from raftlog.wire.errors import RemoteProtocolError
@@ -25,7 +23,7 @@ from raftlog.wire.schema import (
     uint16,
     uuid,
 )
-from tests.raftlog.wire.message_values import structs
+from tests.raftlog.wire.message_values import samples
 
 
 class Empty(Struct):
@@ -66,16 +64,12 @@ class Hollow(Message, versions=(0, 1), flexible=1):
 
 @pytest.mark.parametrize("version", range(4))
 def test_every_shape_comes_back_as_it_was(version: int) -> None:
-    @settings(max_examples=60, database=None)
-    @given(structs(Outer, version), st.booleans())
-    def check(message: Outer, as_view: bool) -> None:
+    for message in samples(Outer, version, 60):
         data = encode(message, version)
-        assert decode(Outer, version, memoryview(data) if as_view else data) == message
+        assert decode(Outer, version, data) == decode(Outer, version, memoryview(data)) == message
         for end in range(0, len(data), 1 + len(data) // 20):
             with pytest.raises(RemoteProtocolError):
                 decode(Outer, version, data[:end])
-
-    check()
 
 
 def test_bytes_inside_a_tagged_field_stay_inside_it() -> None:

@@ -6,15 +6,16 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import given, settings
 from kafka.protocol import admin, consumer, metadata, producer, sasl
 
 from raftlog.wire.codec import decode, encode
 from raftlog.wire.messages.api_versions import ApiVersionsResponse
 from raftlog.wire.schema import ZERO_UUID, Field, Kind, Message, Struct
-from tests.raftlog.wire.message_values import API_MESSAGES, name_of, present_fields, structs, versions_of
+from tests.raftlog.wire.message_values import API_MESSAGES, name_of, present_fields, samples, versions_of
 
 pytestmark = pytest.mark.long
+
+SAMPLES = 6
 
 
 def their_class(cls: type[Message]) -> Any:
@@ -84,17 +85,13 @@ def one_from_theirs(value: Any, field: Field, their_field: Any, version: int) ->
 def test_kafka_python_and_we_understand_each_other(cls: type[Message], version: int) -> None:
     theirs = their_class(cls)
 
-    @settings(max_examples=4, database=None)
-    @given(message=structs(cls, version))
-    def check(message: Message) -> None:
+    for message in samples(cls, version, SAMPLES):
         if isinstance(message, ApiVersionsResponse):
             message.error_code = 0  # with an error it reads version 0, as the answer to an unknown version is
         ours = encode(message, version)
         assert from_theirs(theirs.decode(ours, version=version), cls, version) == message
         encoded = bytes(to_theirs(message, theirs, version).encode(version=version))
         assert decode(cls, version, encoded) == message
-
-    check()
 
 
 def test_kafka_python_knows_nearly_everything_that_we_know() -> None:
