@@ -31,12 +31,15 @@ from raftlog.broker.runtime.timer_wheel import TimerWheel
 from raftlog.broker.runtime.transaction_coordinator import TransactionCoordinator
 from raftlog.broker.runtime.transaction_verifier import TransactionVerifier
 from raftlog.broker.server.listeners import KafkaListeners, Listeners
-from raftlog.broker.store.log_manager import LogManager, LogManagerSettings
+from raftlog.broker.store.log_manager import LogManager
+from raftlog.broker.store.log_manager_settings import LogManagerSettings
+from raftlog.broker.store.log_places import Place
 from raftlog.broker.store.scheduled_tasks import ScheduledTasks
 from raftlog.metadata.broker_configs import RACK_AWARE_SELECTOR
 from raftlog.metadata.codec import UnsupportedRecord
 from raftlog.metadata.commands import NO_EPOCH, RegisterBroker
 from raftlog.metadata.configs import MIN_ISR
+from raftlog.metadata.elections import directory_of
 from raftlog.metadata.feature_levels import unsupported_features
 from raftlog.metadata.records import ResourceType
 from raftlog.wire.errors import ErrorCode
@@ -113,7 +116,7 @@ class Broker:
         self._warn_of_another_min_isr()
         self._build()
         self._has_logs = True
-        self.logs.start()
+        self.logs.start(self._place_of)
         if self.membership is None:
             # Among others it is only known later that the metadata are current.
             image = self.controller.image
@@ -131,6 +134,12 @@ class Broker:
         if self.membership is not None:
             await self.membership.begin()
             self._watch_contact()
+
+    def _place_of(self, name: str, index: int) -> Place | None:
+        topic, state = self.controller.image.topics.get(name), self.controller.image.partition(name, index)
+        if topic is None or state is None:
+            return None
+        return Place(topic.topic_id, directory_of(state, self.config.node_id))
 
     def _address_of(self, broker_id: int) -> tuple[str, int] | None:
         return self.controller.image.address_of(broker_id, self.config.inter_broker_listener)

@@ -11,23 +11,24 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from raftlog.broker.core.log.config import LogConfig
-from raftlog.broker.core.log.results import LogUnavailable
+from raftlog.broker.core.log.results import LogDamaged, LogUnavailable
 from raftlog.broker.ports import Clock, Disk
 from raftlog.broker.store.data_directory import CHECKPOINTS, DataDirectory, read_all_checkpoints
 from raftlog.broker.store.delayed_deletions import DelayedDeletions
 from raftlog.broker.store.disk import OsDisk
 from raftlog.broker.store.files import MAX_OPEN_FILES
-from raftlog.broker.store.names import CLEANED_OFFSETS, LOG_STARTS, RECOVERY_POINTS
+from raftlog.broker.store.log_manager_settings import LogManagerSettings
+from raftlog.broker.store.log_places import Place, PlaceOf, nowhere, second_counts
+from raftlog.broker.store.names import CLEANED_OFFSETS, LOG_STARTS, PARTITION_METADATA, RECOVERY_POINTS
 from raftlog.broker.store.partition_log import PartitionLog
 from raftlog.broker.store.pending_flush import PendingFlush
 from raftlog.broker.store.shutdown import close_logs
-from raftlog.broker.store.store import PRODUCER_EXPIRATION_MS, Store, UnavailableLog
+from raftlog.broker.store.store import Store, UnavailableLog
 
 logger = logging.getLogger("raftlog.store")
 
@@ -41,44 +42,6 @@ RECOVERY_SECONDS_A_TURN: Final = 0.05
 node votes in the metadata quorum. A single log is recovered in one go."""
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class LogManagerSettings:
-    """Broker settings of the store, with Kafka's defaults; names are Kafka's without the first word."""
-
-    retention_check_interval_ms: int = 300_000
-    """log.retention.check.interval.ms"""
-    flush_offset_checkpoint_interval_ms: int = 60_000
-    """log.flush.offset.checkpoint.interval.ms"""
-    flush_start_offset_checkpoint_interval_ms: int = 60_000
-    """log.flush.start.offset.checkpoint.interval.ms"""
-    high_watermark_checkpoint_interval_ms: int = 5_000
-    """replica.high.watermark.checkpoint.interval.ms"""
-    producer_expiration_ms: int = PRODUCER_EXPIRATION_MS
-    """producer.id.expiration.ms"""
-    producer_expiration_check_interval_ms: int = 600_000
-    """producer.id.expiration.check.interval.ms"""
-    cleaner_enable: bool = True
-    """log.cleaner.enable"""
-    cleaner_backoff_ms: int = 15_000
-    """log.cleaner.backoff.ms"""
-    cleaner_dedupe_buffer_size: int = 134_217_728
-    """log.cleaner.dedupe.buffer.size"""
-
-    @classmethod
-    def from_config(cls, config: Mapping[str, Any]) -> LogManagerSettings:
-        """Read from resolved broker configurations, by Kafka's names."""
-        return cls(
-            retention_check_interval_ms=config["log.retention.check.interval.ms"],
-            flush_offset_checkpoint_interval_ms=config["log.flush.offset.checkpoint.interval.ms"],
-            flush_start_offset_checkpoint_interval_ms=config["log.flush.start.offset.checkpoint.interval.ms"],
-            producer_expiration_ms=config["producer.id.expiration.ms"],
-            high_watermark_checkpoint_interval_ms=config["replica.high.watermark.checkpoint.interval.ms"],
-            cleaner_enable=config["log.cleaner.enable"],
-            cleaner_backoff_ms=config["log.cleaner.backoff.ms"],
-            cleaner_dedupe_buffer_size=config["log.cleaner.dedupe.buffer.size"],
-        )
 
 
 class DirectoryDescription(NamedTuple):
@@ -141,9 +104,10 @@ class LogManager:
 
     # Starting and stopping ---------------------------------------------------------------------------
 
-    def start(self) -> None:
+    def start(self, place_of: PlaceOf = nowhere) -> None:
         """Take the directories and find the logs in them. After a crash they have yet to be recovered.
 
+        `place_of` is asked when two directories have a log of one partition: the other one is set aside.
         A directory that cannot be used goes offline; the others are served.
         Raises DataDirectoryInUse, and OSError if no directory is left.
         """
@@ -151,10 +115,9 @@ class LogManager:
         for directory in self.directories:
             try:
                 directory.open(self._node_id, self._cluster_id)
-                self._load(directory)
+                self._load(directory, place_of)
             except OSError as error:
-                logger.error("directory=%s is offline: %s", directory.path, error)
-                directory.offline_reason = str(error)
+                self.directory_failed(directory, error)
                 failures.append(error)
         if len(failures) == len(self.directories):
             raise failures[0]
@@ -180,18 +143,15 @@ class LogManager:
         if directory is not None and directory.offline_reason is None:
             self.directory_failed(directory, OSError(errno.ENOSPC if log.intact else errno.EIO, reason))
 
-    def _load(self, directory: DataDirectory) -> None:
+    def _load(self, directory: DataDirectory, place_of: PlaceOf) -> None:
         live, doomed = directory.find_partitions()
         for name in doomed:
             self.store.disk.remove_directory(f"{directory.path}/{name}")
         configs: dict[str, LogConfig] = {}
         recovery_points, log_starts, high_watermarks, cleaned_offsets = read_all_checkpoints(directory)
         for key in live:
-            if key in self._logs:
-                raise OSError(
-                    f"{self._logs[key].directory} and {directory.partition_path(*key)} are the same partition: "
-                    "move one of them out of the data directories"
-                )
+            if key in self._logs and not self._replaces(key, directory, place_of(*key)):
+                continue
             topic, index = key
             config = configs.get(topic)
             if config is None:
@@ -213,6 +173,24 @@ class LogManager:
         directory.stale.difference_update(directory.logs)
         if not directory.clean and live:
             self._unrecovered.append(directory)
+
+    def _replaces(self, key: tuple[str, int], directory: DataDirectory, place: Place | None) -> bool:
+        """Another directory has a log of the partition too, from before its disk was away or after: whether this one's
+        counts. The other is set aside. Raises OSError if nobody knows.
+        """
+        log, home, path = self._logs[key], self._homes[key], directory.partition_path(*key)
+        there = Place(home.topic_id_of(log.directory), home.directory_id)
+        second = second_counts(place, there, Place(directory.topic_id_of(path), directory.directory_id))
+        if second is None:
+            raise OSError(
+                f"{log.directory} and {path} are the same partition: move one of them out of the data directories"
+            )
+        why = f"is not the log that counts of {key[0]}-{key[1]}, of which there are two"
+        if second:
+            self._set_aside(key, log, why)
+        else:
+            logger.warning("log=%s %s: set aside as %s", path, why, directory.set_aside(path, doomed=False))
+        return second
 
     def recover(self) -> Iterator[Future[None] | None]:
         """Recover the logs of directories that were not closed in order, some at each step. A step may give what it is
@@ -237,6 +215,8 @@ class LogManager:
                 began, left = self.clock.monotonic(), RECOVERED_A_TURN
             left -= 1
             try:
+                if not log.recovery_point and self._topic_id_of((log.topic, log.index), log) is None:
+                    continue
                 pending = log.begin_open()
             except LogUnavailable:
                 # It has said why, and is offline.
@@ -316,21 +296,48 @@ class LogManager:
         return log
 
     def _check_topic_id(self, key: tuple[str, int], log: PartitionLog, topic_id: bytes) -> PartitionLog | None:
-        try:
-            found = self._homes[key].topic_id_of(log.directory)
-            if found is None or found == topic_id:
-                log.topic_id = topic_id
-                return log
-            self._set_aside(key, log, "is of an earlier topic of that name")
-        except OSError as error:
-            raise log.fail(error) from error
+        found = self._topic_id_of(key, log)
+        if found == topic_id:
+            log.topic_id = topic_id
+            return log
+        if found is not None:
+            with log.storage.failing():
+                self._set_aside(key, log, "is of an earlier topic of that name")
         return None
 
+    def _topic_id_of(self, key: tuple[str, int], log: PartitionLog) -> bytes | None:
+        """The topic that a log is of. One that does not say is set aside, for it may be an earlier topic's: None.
+
+        The first flush brings `partition.metadata` to stable storage. So without it nothing of the log was safe, or the
+        file is damaged: LogUnavailable.
+        """
+        with log.storage.failing():
+            found = self._homes[key].topic_id_of(log.directory)
+            if found is None and log.recovery_point:
+                raise LogDamaged(
+                    f"{log.directory}: {PARTITION_METADATA} does not say of which topic it is, but its records up to "
+                    f"offset {log.recovery_point} were safe. Restore the file from a backup, or stop the broker and "
+                    "remove the directory to go on without its records."
+                )
+            if found is None:
+                if log.storage.stored_bytes():
+                    self.store.before_loss()
+                self._set_aside(key, log, "does not say of which topic it is")
+        return found
+
     def _set_aside(self, key: tuple[str, int], log: PartitionLog, why: str) -> None:
-        directory = self._homes[key]
+        """Give its name free. An empty one is removed, others are kept until a person removes them. Raises OSError."""
+        directory, is_empty = self._homes[key], not log.storage.stored_bytes()
+        path = directory.set_aside(log.directory, doomed=is_empty)
         self._forget(key, log)
-        path = directory.set_aside(log.directory, doomed=False)
-        logger.warning("log=%s %s: set aside as %s, to be removed if nobody wants it", log.directory, why, path)
+        if is_empty:
+            self._remove_later(path, log)
+        else:
+            logger.warning("log=%s %s: set aside as %s, to be removed if nobody wants it", log.directory, why, path)
+
+    def _remove_later(self, path: str, log: PartitionLog) -> None:
+        disk = self.store.disk
+        self.deletions.add(lambda: disk.remove_directory(path), log.config.file_delete_delay_ms)
 
     def set_aside_strays(self, is_known: Callable[[str, int], bool]) -> None:
         """Rename the directories of partitions that are not known any more, before anything is recovered in them: their
@@ -398,8 +405,7 @@ class LogManager:
             log.fail(error)
             return
         log.storage.offline_reason = log.offline_reason or f"{log.directory}: the partition was deleted"
-        disk = self.store.disk
-        self.deletions.add(lambda: disk.remove_directory(path), log.config.file_delete_delay_ms)
+        self._remove_later(path, log)
 
     def _before_truncation(self, topic: str, index: int) -> None:
         directory = self._homes[topic, index]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from raftlog.broker.core.log.config import LogConfig
 from raftlog.broker.store.disk import OsDisk
-from raftlog.broker.store.log_manager import LogManager, LogManagerSettings
+from raftlog.broker.store.log_manager import LogManager
+from raftlog.broker.store.log_manager_settings import LogManagerSettings
+from raftlog.broker.store.log_places import PlaceOf
 from raftlog.broker.store.partition_log import PartitionLog
 from raftlog.broker.store.scheduled_tasks import ScheduledTasks
 from raftlog.linearizability.simulator.disk import FaultyDisk
@@ -26,7 +28,9 @@ class Host:
         self.config = CONFIG
         self.manager = self.start()
 
-    def start(self, *, node_id: int = 1, cluster_id: str = "c", recover: bool = True) -> LogManager:
+    def start(
+        self, *, node_id: int = 1, cluster_id: str = "c", recover: bool = True, place_of: PlaceOf = lambda *_: None
+    ) -> LogManager:
         self.manager = AtOnce(
             self.directories,
             self.clock,
@@ -38,7 +42,7 @@ class Host:
             on_offline=lambda log, reason: self.offline.append(f"{log.topic}-{log.index}: {reason}"),
         )
         self.tasks = ScheduledTasks(self.manager)
-        self.manager.start()
+        self.manager.start(place_of)
         if recover:
             for _ in self.manager.recover():
                 pass
@@ -54,8 +58,8 @@ class Host:
     def open(self, topic: str = "t", index: int = 0, topic_id: bytes = TOPIC_ID) -> PartitionLog:
         return self.manager.open(topic, index, topic_id, self.config)
 
-    def append(self, count: int = 1, topic: str = "t", index: int = 0) -> PartitionLog:
-        log = self.open(topic, index)
+    def append(self, count: int = 1, topic: str = "t", index: int = 0, *, topic_id: bytes = TOPIC_ID) -> PartitionLog:
+        log = self.open(topic, index, topic_id)
         for _ in range(count):
             result = log.append_as_leader(batch_of([b"x" * 50], self.clock.ms), 0, self.clock.ms)
             assert result.error is ErrorCode.NONE, result

@@ -15,7 +15,7 @@ from raftlog.broker.core.log.config import LogConfig
 from raftlog.broker.core.log.results import LogUnavailable
 from raftlog.broker.store.data_directory import DataDirectoryInUse
 from raftlog.broker.store.disk import OsDisk
-from raftlog.broker.store.log_manager import LogManagerSettings
+from raftlog.broker.store.log_manager_settings import LogManagerSettings
 from raftlog.broker.store.names import CLEAN_SHUTDOWN, HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
 from raftlog.linearizability.simulator.disk import FaultyDisk
 from raftlog.wire.errors import ErrorCode

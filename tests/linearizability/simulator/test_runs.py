@@ -166,6 +166,29 @@ REGRESSIONS: dict[str, tuple[str, int, str]] = {
         "5.283 kill leader for=0.368 n=0\n"
         "5.296 kill 3 for=0.010 n=0",
     ),
+    "a power cut tore the topic id of a log, and the next topic of that name took it for its own": (
+        "cluster",
+        910110,
+        "0.000 offsets 1 for=0.000 n=0\n"
+        "0.000 deletions 1 for=0.000 n=0\n"
+        "0.158 tear leader for=0.651 n=2\n"
+        "0.572 tear leader for=0.107 n=1\n"
+        "0.927 isolate leader / 1 2 3 for=0.342 n=2\n"
+        "1.290 cut leader / 3 for=0.282 n=2\n"
+        "1.627 kill leader for=0.291 n=0\n"
+        "2.021 isolate leader / 1 2 3 for=0.099 n=5\n"
+        "2.548 cut leader / 1 for=0.204 n=5\n"
+        "2.817 cut leader / 1 for=0.033 n=2\n"
+        "3.037 power leader for=0.063 n=1",
+    ),
+    "a directory came back with the log of a deleted topic, and the good one went offline": (
+        "cluster",
+        1105,
+        "0.000 moves 1 for=0.000 n=0\n"
+        "0.000 offsets 1 for=0.000 n=0\n"
+        "0.000 deletions 1 for=0.000 n=0\n"
+        "0.105 data-error 2 for=0.661 n=2",
+    ),
     "what a damaged disk had acknowledged was forgotten when the damage was found": (
         "core",
         102519,
