@@ -29,7 +29,8 @@ class Batch:
     @property
     def records(self) -> list[ConsumerRecord]:
         if self._records is None:
-            self._records = [record for each in self.slices for record in each.consumer_records()]
+            found = [each.records() for each in self.slices]
+            self._records = found[0] if len(found) == 1 else [record for records in found for record in records]
         return self._records
 
     @property

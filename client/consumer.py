@@ -152,7 +152,7 @@ class Consumer(Positions):
             # Counted record by record from here on.
             batch.withdraw()
             for each in batch.slices:
-                self._unread.append((each, list(each.consumer_records())[::-1]))
+                self._unread.append((each, each.records()[::-1]))
             self._drop_empty()
         part, records = self._unread[0]
         record = records.pop()
@@ -466,4 +466,4 @@ async def _call(listener: Listener | None, partitions: Partitions) -> None:
 
 
 def _count(slices: Sequence[Slice]) -> int:
-    return sum(piece.header.records_count for each in slices for piece in each.pieces)
+    return sum(piece.count_max for each in slices for piece in each.pieces)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Sequence
+from operator import itemgetter
 from typing import NamedTuple
 
 from raftlog.client.core.errors import DamagedRecords
-from raftlog.wire.batch import BatchHeader, CorruptRecord, Record, TimestampType, check_crc, decode_batch
+from raftlog.wire.batch import BatchHeader, CorruptRecord, TimestampType, check_crc, decode_records_of
 from raftlog.wire.records import Headers
 from raftlog.wire.schema import Bytes
 
@@ -14,13 +16,13 @@ from raftlog.wire.schema import Bytes
 class ConsumerRecord(NamedTuple):
     """One record. `timestamp` in ms since 1970; `timestamp_type` says who set it."""
 
-    topic: str
-    partition: int
     offset: int
     timestamp: int
     key: bytes | None
     value: bytes | None
-    headers: Headers = ()
+    headers: Headers
+    topic: str
+    partition: int
     timestamp_type: TimestampType = TimestampType.CREATE_TIME
 
 
@@ -31,10 +33,17 @@ class Piece(NamedTuple):
     data: Bytes
     first: int
     end: int
+    decoded: list[list[ConsumerRecord]] | None = None
+    """Parts of one batch share what it was decoded to, once it was."""
 
     @property
     def is_whole(self) -> bool:
         return self.first <= self.header.base_offset and self.end > self.header.last_offset
+
+    @property
+    def count_max(self) -> int:
+        """No fewer records than there are in it."""
+        return min(self.header.records_count, self.end - self.first)
 
 
 class Slice(NamedTuple):
@@ -46,32 +55,34 @@ class Slice(NamedTuple):
     end: int
     leader_epoch: int
 
-    def records(self) -> list[Record]:
+    def records(self) -> list[ConsumerRecord]:
         """Decoded. Raises DamagedRecords."""
-        found: list[Record] = []
+        found: list[ConsumerRecord] = []
         for piece in self.pieces:
             records = decode_piece(self.topic, self.partition, piece)
             found = found + records if found else records
         return found
 
-    def consumer_records(self) -> Iterator[ConsumerRecord]:
-        topic, partition = self.topic, self.partition
-        for piece in self.pieces:
-            kind = piece.header.timestamp_type
-            for offset, timestamp, key, value, headers in decode_piece(topic, partition, piece):
-                yield ConsumerRecord(topic, partition, offset, timestamp, key, value, headers, kind)
 
-
-def decode_piece(topic: str, partition: int, piece: Piece) -> list[Record]:
+def decode_piece(topic: str, partition: int, piece: Piece) -> list[ConsumerRecord]:
     """The records of a piece whose checksum was looked at before. Raises DamagedRecords."""
-    try:
-        records = decode_batch(piece.data, verify_crc=False)
-    except CorruptRecord as error:
-        header = piece.header
-        raise DamagedRecords(topic, partition, header.base_offset, str(error), header.next_offset) from error
+    header, decoded = piece.header, piece.decoded
+    if decoded:
+        records = decoded[0]
+    else:
+        try:
+            common = (topic, partition, header.timestamp_type)
+            records = decode_records_of(ConsumerRecord, piece.data, header, common)
+        except CorruptRecord as error:
+            raise DamagedRecords(topic, partition, header.base_offset, str(error), header.next_offset) from error
+        if decoded is not None:
+            decoded.append(records)
     if piece.is_whole:
         return records
-    return [record for record in records if piece.first <= record.offset < piece.end]
+    return records[bisect_left(records, piece.first, key=_offset) : bisect_left(records, piece.end, key=_offset)]
+
+
+_offset = itemgetter(0)
 
 
 def verify(topic: str, partition: int, piece: Piece) -> None:
@@ -83,9 +94,14 @@ def verify(topic: str, partition: int, piece: Piece) -> None:
 
 
 def cut(topic: str, partition: int, piece: Piece, count: int) -> tuple[Piece, Piece | None]:
-    """The first `count` records of a piece, and the rest if there is one."""
-    records = decode_piece(topic, partition, piece)
-    if len(records) <= count:
+    """The first `count` records of a piece, and the rest if there is one. Raises DamagedRecords."""
+    if piece.decoded is None:
+        piece = piece._replace(decoded=[])
+    header = piece.header
+    at = max(piece.first, header.base_offset) + count
+    if header.records_count != header.last_offset_delta + 1:
+        records = decode_piece(topic, partition, piece)
+        at = records[count].offset if count < len(records) else piece.end
+    if at >= piece.end:
         return piece, None
-    at = records[count].offset
     return piece._replace(end=at), piece._replace(first=at)

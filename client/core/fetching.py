@@ -231,7 +231,7 @@ class Fetching:
                 if found is None:
                     break
                 slices.append(found)
-                limit -= sum(piece.header.records_count for piece in found.pieces)
+                limit -= sum(piece.count_max for piece in found.pieces)
                 # Whoever was served goes to the end of the line.
                 self.partitions[partition] = self.partitions.pop(partition)
         return slices
@@ -246,7 +246,7 @@ class Fetching:
                 if self._settings.check_crcs and piece.first <= piece.header.base_offset:
                     verify(*partition, piece)
                 rest = None
-                if piece.header.records_count > limit:
+                if piece.count_max > limit:
                     piece, rest = cut(*partition, piece, limit)
             except DamagedRecords:
                 if taken or not is_first:
@@ -256,7 +256,7 @@ class Fetching:
             state.buffered -= 0 if rest is not None else piece.header.size
             if rest is not None:
                 state.pieces.appendleft(rest)
-            limit -= piece.header.records_count
+            limit -= piece.count_max
             taken.append(piece)
         if not taken:
             return None

@@ -19,7 +19,7 @@ from raftlog.wire.batch import (
 )
 from raftlog.wire.compression import Compression, compress
 from raftlog.wire.ids import LeaderEpoch, ProducerEpoch, ProducerId
-from raftlog.wire.records import decode_records
+from raftlog.wire.records import RecordBase, decode_records
 from raftlog.wire.varint import encode_varint
 
 HeaderPairs: TypeAlias = Sequence[tuple[str, bytes | None]]
@@ -187,9 +187,7 @@ class ProducerBatch:
 
         This one is done when both are, and its records' outcomes are theirs.
         """
-        records = decode_records(
-            b"".join(self.parts), count=self.count, base_offset=0, base_timestamp=self.base_timestamp
-        )
+        records = decode_records(b"".join(self.parts), RecordBase(self.count, 0, self.base_timestamp))
         middle = len(records) // 2
         self.halves = []
         for chunk in (records[:middle], records[middle:]):

@@ -15,7 +15,7 @@ from raftlog.cli.positions import OFFSETS_HELP, Range, Start, parse_offsets, res
 from raftlog.cli.record_format import DIRECTIVES_HELP, compile_format, to_json, unescape
 from raftlog.cli.signals import StopRequested, StopSignals, stop_signals_raise
 from raftlog.client.core.errors import DamagedRecords, KafkaError, NoOffset, Rejected
-from raftlog.client.core.fetched import ConsumerRecord, Slice
+from raftlog.client.core.fetched import ConsumerRecord, Slice, decode_piece
 from raftlog.client.core.membership import Partitions
 from raftlog.client.core.metadata import TopicPartition
 from raftlog.client.core.settings import ConsumerOptions
@@ -253,9 +253,10 @@ class Reading:
 
     def _print(self, records: Slice) -> None:
         end = self._ends.get((records.topic, records.partition), FOREVER)
-        for fetched in records.consumer_records():
-            if fetched.offset < end:
-                self.printer.write(fetched)
+        for piece in records.pieces:
+            for fetched in decode_piece(records.topic, records.partition, piece):
+                if fetched.offset < end:
+                    self.printer.write(fetched)
 
     def _pass_over(self, damaged: DamagedRecords) -> None:
         self.printer.flush()

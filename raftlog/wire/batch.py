@@ -18,12 +18,20 @@ from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from struct import Struct
 from struct import error as StructError
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from raftlog.wire.checksum import Buffer, crc32c
 from raftlog.wire.compression import Compression, CorruptCompression, compress, decompress
 from raftlog.wire.ids import LeaderEpoch, ProducerEpoch, ProducerId
-from raftlog.wire.records import CorruptRecord, Headers, Record, decode_records, encode_records
+from raftlog.wire.records import (
+    CorruptRecord,
+    Headers,
+    Kind,
+    Record,
+    RecordBase,
+    decode_records_as,
+    encode_records,
+)
 
 __all__ = [
     "HEADER_SIZE",
@@ -37,6 +45,7 @@ __all__ = [
     "assemble_batch",
     "check_crc",
     "decode_batch",
+    "decode_records_of",
     "encode_batch",
     "iterate_batches",
     "parse_header",
@@ -236,18 +245,30 @@ def decode_batch(batch: Buffer, *, max_bytes: int = MAX_DECOMPRESSED_BYTES, veri
         raise CorruptRecord(f"{len(batch)} bytes of a batch of {header.size}")
     if verify_crc and not check_crc(batch, 0, header.size):
         raise CorruptRecord("the checksum does not match")
+    return decode_records_of(Record, batch, header, max_bytes=max_bytes)
+
+
+def decode_records_of(
+    kind: type[Kind],
+    batch: Buffer,
+    header: BatchHeader,
+    common: tuple[object, ...] = (),
+    *,
+    max_bytes: int = MAX_DECOMPRESSED_BYTES,
+) -> list[Kind]:
+    """The records of a batch whose header was parsed, as `decode_records_as` makes them. The checksum is not looked at.
+
+    Raises CorruptRecord.
+    """
     if header.records_count == 0 and header.size == HEADER_SIZE:
         # Compaction leaves an empty batch to remember a producer's last sequence; there is nothing to unpack.
         return []
-    records = decode_records(
-        unpack_payload(batch, header, max_bytes),
-        count=header.records_count,
-        base_offset=header.base_offset,
-        base_timestamp=header.base_timestamp,
-        append_time=header.max_timestamp if header.attributes & LOG_APPEND_TIME_BIT else None,
-    )
-    if records and records[-1].offset > header.last_offset:
-        raise CorruptRecord(f"a record at offset {records[-1].offset} in a batch that ends at {header.last_offset}")
+    append_time = header.max_timestamp if header.attributes & LOG_APPEND_TIME_BIT else None
+    base = RecordBase(header.records_count, header.base_offset, header.base_timestamp, append_time)
+    records = decode_records_as(kind, unpack_payload(batch, header, max_bytes), base, common)
+    # The first field is the offset, whatever kind of tuple it is.
+    if records and cast(int, records[-1][0]) > header.last_offset:
+        raise CorruptRecord(f"a record at offset {records[-1][0]} in a batch that ends at {header.last_offset}")
     return records
 
 

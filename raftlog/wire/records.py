@@ -6,8 +6,9 @@ CorruptRecord and never in a slice that is silently short.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple, TypeAlias
+from collections.abc import Iterable, Sequence
+from itertools import repeat
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from raftlog.wire.varint import encode_varint, read_varint, read_varlong
 
@@ -21,6 +22,9 @@ _MIN_BODY_BYTES = MIN_RECORD_BYTES - 1
 _INT64_LIMIT = 1 << 63
 _SPANS_AT_A_TIME = 1024
 _NULL = b"\x01"
+_NULL_SIZE = _NULL[0]
+_SIZES = tuple((byte & 0x7F) >> 1 if byte & 1 == 0 else 1 << 62 for byte in range(256))
+"""By the first byte of a length: its lowest six bits, or more than anything has if it is negative."""
 _HEADER_TEXT_ERRORS = "surrogateescape"
 """Header names are text by contract, but bytes that are no UTF-8 must survive reading and writing again."""
 
@@ -89,34 +93,128 @@ def _encode_headers(body: list[bytes], headers: Headers) -> None:
             body += (encode_varint(len(value)), value)
 
 
-def decode_records(
-    payload: bytes, *, count: int, base_offset: int, base_timestamp: int, append_time: int | None = None
-) -> list[Record]:
-    """The `count` records of a payload, which must fill it exactly.
+Kind = TypeVar("Kind", bound=NamedTuple)
 
-    With `append_time` every record carries that timestamp (message.timestamp.type=LogAppendTime). Raises
-    CorruptRecord.
+
+class RecordBase(NamedTuple):
+    """What a batch's header says about its records. `append_time`: the timestamp of all, None if each has its own."""
+
+    records_count: int
+    offset: int
+    timestamp: int
+    append_time: int | None = None
+
+
+def decode_records(payload: bytes, base: RecordBase) -> list[Record]:
+    """The records of a payload, which must fill it exactly. Raises CorruptRecord."""
+    return decode_records_as(Record, payload, base)
+
+
+def decode_records_as(
+    kind: type[Kind], payload: bytes, base: RecordBase, common: tuple[object, ...] = ()
+) -> list[Kind]:
+    """The same as named tuples of any `kind`: the fields of a Record, and then what is `common` to all."""
+    scan = RecordScan(payload, base.records_count)
+    records: list[Kind] = []
+    if abs(base.timestamp) < _INT64_LIMIT >> 1:
+        position, previous = _decode_ordinary(kind, payload, base, common, records)
+        scan.skip(len(records), position, previous)
+    while True:
+        # Some at a time: a payload can hold many more records than there is memory for their spans beside them.
+        for span in scan.take(_SPANS_AT_A_TIME):
+            records.append(tuple.__new__(kind, (*_fields(payload, base, span), *common)))
+        if not scan.remaining:
+            return records
+
+
+def _decode_ordinary(
+    kind: type[Kind], payload: bytes, base: RecordBase, common: tuple[object, ...], records: list[Kind]
+) -> tuple[int, int]:
+    """Adds the records before the first that is damaged, or written as nobody does; where that begins, and the delta
+    before it. One pass without calls, for this is most of what reading costs: a negative length counts as one that
+    fits nowhere, and then all are right if the fields of each record end where the record does.
     """
-    records: list[Record] = []
-    add = records.append
-    for delta, timestamp_delta, key, value_start, value_end, start, _, end in _all_spans(payload, count):
-        timestamp = base_timestamp + timestamp_delta if append_time is None else append_time
-        if not -_INT64_LIMIT <= timestamp < _INT64_LIMIT:
-            raise CorruptRecord(f"record at byte {start}: timestamp {timestamp} has more than 64 bits")
-        headers: Headers = ()
-        if value_end + 1 != end or payload[value_end]:
-            headers = _read_headers(payload, value_end, start, end)
-        value = None if value_start < 0 else payload[value_start:value_end]
-        add(Record(base_offset + delta, timestamp, key, value, headers))
-    return records
+    add, new, sizes = records.append, tuple.__new__, _SIZES
+    count, base_offset, base_timestamp, append_time = base
+    at = start = expected = 0  # deltas are in their zigzag form: twice the number
+    try:
+        for _ in repeat(None, count):
+            byte = payload[at]
+            if byte < 0x80:
+                at += 1
+                end = at + sizes[byte]
+            elif (high := payload[at + 1]) < 0x80:
+                at += 2
+                end = at + sizes[byte] + (high << 6)
+            else:
+                size, at = read_varint(payload, at)
+                end = at + size
+            byte = payload[at + 1]
+            if byte < 0x80:
+                timestamp = base_timestamp + (byte >> 1 ^ -(byte & 1))
+                at += 2
+            else:
+                since, at = read_varlong(payload, at + 1)
+                timestamp = base_timestamp + since
+                end = end if abs(since) < _INT64_LIMIT >> 1 else -1
+            delta = payload[at]
+            if delta < 0x80:
+                at += 1
+            elif (high := payload[at + 1]) < 0x80:
+                delta = delta & 0x7F | high << 7
+                at += 2
+            else:
+                size, at = read_varint(payload, at)
+                delta = size << 1
+            key = value = None
+            byte = payload[at]
+            at += 1
+            if byte != _NULL_SIZE:
+                size, at = (sizes[byte], at) if byte < 0x80 else _read_size(payload, at - 1)
+                key = payload[at : at + size]
+                at += size
+            byte = payload[at]
+            at += 1
+            if byte < 0x80:
+                size = sizes[byte]
+            elif (high := payload[at]) < 0x80:
+                size = sizes[byte] + (high << 6)
+                at += 1
+            else:
+                size, at = _read_size(payload, at - 1)
+            if byte != _NULL_SIZE:
+                value = payload[at : at + size]
+                at += size
+            headers = () if not payload[at] else _read_headers(payload, at, start, end)
+            if (at + 1 != end and not headers) or (delta != expected and (delta < expected or delta & 1)):
+                break
+            stamp = timestamp if append_time is None else append_time
+            # With a star in it, it would be a list first.
+            add(new(kind, (base_offset + (delta >> 1), stamp, key, value, headers) + common))  # noqa: RUF005
+            expected = delta + 2
+            start = at = end
+    except (IndexError, ValueError):
+        pass
+    return start, (expected >> 1) - 1
 
 
-def _all_spans(payload: bytes, count: int) -> Iterator[RecordSpan]:
-    """Some at a time: a payload can hold many more records than there is memory for their spans beside them."""
-    scan = RecordScan(payload, count)
-    yield from scan.take(_SPANS_AT_A_TIME)
-    while scan.remaining:
-        yield from scan.take(_SPANS_AT_A_TIME)
+def _read_size(payload: bytes, position: int) -> tuple[int, int]:
+    size, position = read_varint(payload, position)
+    if size < 0:
+        raise ValueError(f"a field of {size} bytes")
+    return size, position
+
+
+def _fields(payload: bytes, base: RecordBase, span: RecordSpan) -> Record:
+    delta, timestamp_delta, key, value_start, value_end, start, _, end = span
+    timestamp = base.timestamp + timestamp_delta if base.append_time is None else base.append_time
+    if not -_INT64_LIMIT <= timestamp < _INT64_LIMIT:
+        raise CorruptRecord(f"record at byte {start}: timestamp {timestamp} has more than 64 bits")
+    headers: Headers = ()
+    if value_end + 1 != end or payload[value_end]:
+        headers = _read_headers(payload, value_end, start, end)
+    value = None if value_start < 0 else payload[value_start:value_end]
+    return Record(base.offset + delta, timestamp, key, value, headers)
 
 
 class RecordScan:
@@ -133,6 +231,11 @@ class RecordScan:
         self._previous = -1
         self.remaining = count
         """How many records are still to come."""
+
+    def skip(self, count: int, position: int, previous: int) -> None:
+        """Go on at `position`, behind `count` records, the last of which has the offset delta `previous`."""
+        self.remaining -= count
+        self._position, self._previous = position, previous
 
     def take(self, limit: int) -> list[RecordSpan]:
         """The next `limit` records or fewer: keys are read, values and headers stepped over.

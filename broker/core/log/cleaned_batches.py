@@ -30,7 +30,7 @@ from raftlog.wire.checksum import Buffer, crc32c
 from raftlog.wire.compression import compress
 from raftlog.wire.control import control_type
 from raftlog.wire.ids import ProducerEpoch, ProducerId
-from raftlog.wire.records import RecordScan, RecordSpan, decode_records, rebase_records, scan_records
+from raftlog.wire.records import RecordBase, RecordScan, RecordSpan, decode_records, rebase_records, scan_records
 
 RECORDS_PER_STEP: Final = 256
 """After so many records a generator yields: about a millisecond."""
@@ -208,7 +208,7 @@ def _kind_of(batch: Buffer, header: BatchHeader) -> int | None:
         return None
     try:
         payload = unpack_payload(batch, header, MAX_DECOMPRESSED_BYTES)
-        records = decode_records(payload, count=header.records_count, base_offset=0, base_timestamp=0)
+        records = decode_records(payload, RecordBase(header.records_count, 0, 0))
         return control_type(records[0].key)
     except CorruptRecord:
         return -1

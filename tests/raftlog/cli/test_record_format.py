@@ -13,7 +13,7 @@ from raftlog.wire.batch import Headers, Record
 
 
 def fetched(key: bytes | None = b"k", value: bytes | None = b"v", headers: Headers = ()) -> ConsumerRecord:
-    return ConsumerRecord("orders", 2, 7, 1700000000123, key, value, headers)
+    return ConsumerRecord(7, 1700000000123, key, value, headers, "orders", 2)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_what_consume_prints_as_json_produce_reads_back_unchanged(
     key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]], timestamp: int
 ) -> None:
     record = Record(offset=0, timestamp=timestamp, key=key, value=value, headers=tuple(headers))
-    line = to_json(ConsumerRecord("t", 5, *record))
+    line = to_json(ConsumerRecord(*record, "t", 5))
     assert line.count(b"\n") == 1 and line.endswith(b"\n")
     assert from_json(line, now_ms=1) == (record, 5)
 

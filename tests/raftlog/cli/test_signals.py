@@ -63,7 +63,7 @@ def test_who_sees_a_line_and_stops_the_process_at_once_finds_it_known_as_printed
 
     monkeypatch.setattr("sys.stdout", Output())
     printer = Printer(lambda fetched: fetched.value or b"", False, stops)
-    printer.write(ConsumerRecord("t", 2, 7, 0, None, b"in 2"))
+    printer.write(ConsumerRecord(7, 0, None, b"in 2", (), "t", 2))
     with pytest.raises(StopRequested):
         printer.flush()
     assert printer.printed == {("t", 2): 8}

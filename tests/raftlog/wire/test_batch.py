@@ -33,7 +33,7 @@ from raftlog.wire.control import (
     encode_transaction_marker,
     parse_transaction_marker,
 )
-from raftlog.wire.records import RecordScan, decode_records, encode_records, rebase_records, scan_records
+from raftlog.wire.records import RecordBase, RecordScan, decode_records, encode_records, rebase_records, scan_records
 from raftlog.wire.varint import encode_varint, read_varint, read_varlong
 
 optional_bytes = st.none() | st.binary(max_size=80)
@@ -314,7 +314,7 @@ def test_a_walk_refuses_what_decoding_refuses_but_for_headers(
     at %= len(whole)
     for data, records_count in ((payload, count), (whole[:at] + payload + whole[at + len(payload) :], len(good))):
         try:
-            decoded = decode_records(data, count=records_count, base_offset=0, base_timestamp=0)
+            decoded = decode_records(data, RecordBase(records_count, 0, 0))
         except CorruptRecord:
             continue
         assert [(r.offset, r.timestamp, r.key) for r in decoded] == [s[:3] for s in scan_records(data, records_count)]
