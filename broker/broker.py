@@ -18,6 +18,7 @@ from raftlog.broker.core.fetch.session import FetchSessions
 from raftlog.broker.core.log.config import LogConfig
 from raftlog.broker.descriptors import shares
 from raftlog.broker.runtime.broker_requests import BrokerRequests
+from raftlog.broker.runtime.disk_room import CRITICAL_PERCENT, WARNING_PERCENT, DiskRoom
 from raftlog.broker.runtime.dynamic_configs import DynamicConfigs
 from raftlog.broker.runtime.failure_detector import QuorumWatch, Suspects
 from raftlog.broker.runtime.failures import CannotStart
@@ -47,11 +48,11 @@ from raftlog.wire.uuids import uuid_to_text
 
 if TYPE_CHECKING:
     from raftlog.broker.config import BrokerConfig
+    from raftlog.broker.metrics.monitoring import Monitoring
     from raftlog.broker.platform import Platform
     from raftlog.broker.runtime.clock_check import NodeClock
     from raftlog.broker.runtime.directory_reports import DirectoryReports
     from raftlog.broker.runtime.membership import Membership
-    from raftlog.broker.server.health import HealthServer
     from raftlog.broker.store.store import UnavailableLog
 
 log = logging.getLogger("raftlog.broker")
@@ -88,7 +89,8 @@ class Broker:
         self._requests = BrokerRequests(self.loop, self._timers, config.node_id, self._address_of)
         self._verifier = TransactionVerifier(self.loop, self._requests, lambda: self.controller.image)
         self._verifier.reconfigure(config)
-        self._health: HealthServer | None = None
+        self._monitoring: Monitoring | None = None
+        self._room: DiskRoom | None = None
         self._suspects = Suspects(self.loop.time, self.controller.log.disconnected_peers)
         self._quorum_watch: QuorumWatch | None = None
         self._clock_check: asyncio.Task[None] | None = None
@@ -108,8 +110,12 @@ class Broker:
             self.membership.set_known_cluster_id()
             self.addresses = self.listeners.bind()
         await self.controller.start()
-        if self.config["raftlog.health.listener"]:
-            await self._open_health(self.config["raftlog.health.listener"])
+        if self.config["raftlog.health.listener"] or self.config["raftlog.metrics.listener"]:
+            # Imported here, as all that is needed for it.
+            from raftlog.broker.metrics.monitoring import Monitoring
+
+            self._monitoring = Monitoring(self.config, self.controller, self.listeners, self.clock)
+            await self._monitoring.open()
         self.cluster_id = await self._find_cluster_id()
         if unsupported := unsupported_features(self.controller.image.features):
             raise UnsupportedRecord(f"{', '.join(unsupported)} in the metadata log")
@@ -117,6 +123,10 @@ class Broker:
         self._build()
         self._has_logs = True
         self.logs.start(self._place_of)
+        assert self._room is not None
+        self._room.begin()
+        if self._monitoring is not None:
+            self._monitoring.has_logs(self.logs, self._room)
         if self.membership is None:
             # Among others it is only known later that the metadata are current.
             image = self.controller.image
@@ -126,7 +136,7 @@ class Broker:
         self.controller.subscribe(self.partitions.publish)
         if self.membership is not None:
             ports = {name: port for name, _, port in self.addresses}
-            await self.membership.join(self.logs, self.partitions.others_can_lead, self.cluster_id, ports)
+            await self.membership.join(self.logs, self.partitions.others_can_lead, self.cluster_id, ports, self._room)
         else:
             await self._register_alone()
             self.addresses = self.listeners.bind()
@@ -172,16 +182,6 @@ class Broker:
                 of_cluster,
             )
 
-    async def _open_health(self, address: str) -> None:
-        from raftlog.broker.runtime.readiness import Readiness
-        from raftlog.broker.server.health import HealthServer
-
-        controller = self.controller
-        readiness = Readiness(self.config.node_id, lambda: controller.image, controller.log.status)
-        host, _, port = address.rpartition(":")
-        self._health = HealthServer(self.loop, readiness.reasons)
-        await self._health.listen(host.strip("[]"), int(port))
-
     async def _find_cluster_id(self) -> str:
         proposed = base64.urlsafe_b64encode(random_id()).decode().rstrip("=")
         if self.membership is not None:
@@ -201,6 +201,10 @@ class Broker:
             disk=self.platform.disk,
             on_offline=self._log_offline,
         )
+        self._room = DiskRoom(
+            self.loop, self.logs, warning_percent=config[WARNING_PERCENT], critical_percent=config[CRITICAL_PERCENT]
+        )
+        self.logs.store.on_full = self._room.log_full
         replication = None
         if self.membership is not None:
             self.logs.store.before_loss = partial(self.membership.storage_failed, intact=False)
@@ -308,7 +312,10 @@ class Broker:
         self.controller.subscribe(self._requests.publish)
         self._groups.start()
         self._transactions.start()
-        self._background = self.loop.create_task(ScheduledTasks(self.logs).run())
+        tasks = ScheduledTasks(self.logs)
+        self._background = self.loop.create_task(tasks.run())
+        if self._monitoring is not None:
+            self._monitoring.serves(services, tasks)
         self._background.add_done_callback(self._tasks_ended)
 
     # -- while it runs -----------------------------------------------------------------------------
@@ -373,6 +380,8 @@ class Broker:
         if self._has_logs:
             await self.logs.close()
         await self.controller.close()
-        if self._health is not None:
-            self._health.close()
+        if self._room is not None:
+            self._room.end()
+        if self._monitoring is not None:
+            self._monitoring.close()
         log.info("stopped after=%.3fs", self.loop.time() - began)

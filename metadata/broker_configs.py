@@ -201,8 +201,17 @@ _LISTENERS = (
     ),
     _fixed(
         "raftlog.health.listener", _STRING, None, None,
-        "Where /health and /ready are served over HTTP, as host:port; by default nowhere. Kafka has no such setting.",
+        "Where /health, /ready, /version and /metrics are served, as host:port; by default nowhere. Not in Kafka.",
     ),
+    _fixed(
+        "raftlog.metrics.listener", _STRING, None, None,
+        "One more place where the same is served, for Prometheus. Kafka has no such setting.",
+    ),
+    _fixed(
+        "raftlog.disk.free.warning.percent", _INT, 10, at_least(0),
+        "With less of a data directory's disk free than this the broker warns. Not in Kafka.",
+    ),
+    _fixed("raftlog.disk.free.critical.percent", _INT, 3, at_least(0), "With less than this it logs an error."),
     _fixed(
         "raftlog.standstill.timeout.ms", _INT, 1000, at_least(0),
         "How long a broker of a cluster may stand still (stopped by a signal or a debugger) before its clients are let"

@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
+from raftlog.broker.api.request_metrics import RequestCounts
 from raftlog.broker.core.connection.reply import frame
 from raftlog.broker.runtime.failure_detector import Suspects
 from raftlog.broker.server.limits import NAME_LENGTH_IN_LOGS_MAX
@@ -63,6 +64,7 @@ class Services:
     lags: GroupLags
     verifier: TransactionVerifier
     suspects: Suspects = field(default_factory=Suspects)
+    counts: RequestCounts = field(default_factory=RequestCounts)
     # Made by the first Produce request, as is its module.
     produce_templates: TemplateCache | None = None
     # Requests that are answered by a coroutine; the loop itself keeps no hold of them.
@@ -153,7 +155,11 @@ class RequestContext:
 
     def _framed(self, response: Response) -> list[Piece]:
         version = self.api_version
-        body = response if isinstance(response, bytes) else encode(response, version)
+        if isinstance(response, bytes):
+            body = response
+        else:
+            body = encode(response, version)
+            self.services.counts.count_errors(self.api.key, response)
         # The ApiVersions response has header v0 in every version: the client cannot know ours yet.
         api = self.api
         flexible = api.flexible_from is not None and version >= api.flexible_from and api is not _API_VERSIONS

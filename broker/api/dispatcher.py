@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from raftlog.broker.api.context import Handler, OwnRequest, RawRequest, RequestContext, Services
 from raftlog.broker.api.handlers import HANDLERS
+from raftlog.broker.api.request_metrics import RequestTimes, next_timed
 from raftlog.broker.core.connection.reply import frame
 from raftlog.broker.server.limits import DECODED_REQUEST_BYTES_MAX
 from raftlog.wire.apis import APIS, Api, ApiKey
@@ -31,11 +32,23 @@ _NEVER = 1 << 15  # above every version
 class Route:
     """An API that is served, with its handler once it is loaded."""
 
-    __slots__ = ("api", "flexible_from", "handle", "max_version", "min_version", "module", "serve")
+    __slots__ = (
+        "api",
+        "flexible_from",
+        "handle",
+        "max_version",
+        "min_version",
+        "module",
+        "requests",
+        "serve",
+        "timed_at",
+    )
 
     def __init__(self, api: Api, module: str) -> None:
         self.api = api
         self.module = module
+        # How many came so far, and the how manieth is to be timed; 0 for none.
+        self.requests = self.timed_at = 0
         self.min_version = api.min_version
         self.max_version = api.max_version
         self.flexible_from = _NEVER if api.flexible_from is None else api.flexible_from
@@ -57,6 +70,9 @@ class Dispatcher:
         self._services = services
         self._advertised = advertised
         self._routes = {int(key): Route(APIS[key], module) for key, module in HANDLERS.items()}
+        self._times: RequestTimes | None = None
+        services.counts.requests = self._requests
+        services.counts.begin_timing = self._begin_timing
 
     def dispatch(self, connection: Connection, request: memoryview) -> None:
         """Serve one request. Raises RemoteProtocolError when the peer broke the protocol."""
@@ -69,6 +85,10 @@ class Dispatcher:
             return
         if route.serve is None and route.handle is None:
             route.load()
+        route.requests = count = route.requests + 1
+        if count == route.timed_at:
+            self._time(route, connection, request)
+            return
         if route.serve is None:
             self._handle(route, connection, request)
             return
@@ -79,6 +99,22 @@ class Dispatcher:
         if version >= route.flexible_from:
             raw.offset = self._after_tags(request, raw.offset)
         route.serve(self._services, raw)
+
+    def _time(self, route: Route, connection: Connection, request: memoryview) -> None:
+        """Dispatch it once more, with a watch in the hand."""
+        times = self._times
+        assert times is not None
+        count = route.requests
+        route.requests, route.timed_at = count - 1, next_timed(count)
+        times.serve(route.api.key, count, connection, lambda: self.dispatch(connection, request))
+
+    def _begin_timing(self, times: RequestTimes) -> None:
+        self._times = times
+        for route in self._routes.values():
+            route.timed_at = route.requests + 1
+
+    def _requests(self) -> list[tuple[Api, int]]:
+        return [(route.api, route.requests) for route in self._routes.values() if route.requests]
 
     def serve_here(self, request: Message, version: int, take: Callable[[Message], None]) -> None:
         """Serve a request that this broker asks itself; see BrokerRequests."""

@@ -18,6 +18,7 @@ from raftlog.broker.core.connection.reply import PendingReply
 from raftlog.broker.core.fetch.session import INITIAL_EPOCH, NO_SESSION, FetchSession
 from raftlog.broker.runtime.partition_read import FetchParams, PartitionRead
 from raftlog.broker.server.limits import DECODED_REQUEST_BYTES_MAX, REMEMBERED_POLL_BYTES_MAX
+from raftlog.wire.apis import ApiKey
 from raftlog.wire.codec import decode
 from raftlog.wire.errors import ErrorCode, RemoteProtocolError
 from raftlog.wire.fetch_reply import encode_fetch_reply
@@ -35,7 +36,7 @@ _ISOLATION_LEVELS = (0, _READ_COMMITTED)
 _INLINE_BYTES_MAX = 16 * 1024
 
 _NONE = ErrorCode.NONE
-_LED_ELSEWHERE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+_LED_ELSEWHERE = frozenset((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH))
 _SESSIONS_SINCE = 7
 _NO_REPLICA_ID_SINCE = 15
 _LEADERS_SINCE = 16
@@ -58,6 +59,7 @@ def serve(services: Services, raw: RawRequest) -> None:
     if request.isolation_level in _ISOLATION_LEVELS:
         session = fetches.apply(request, raw.version)
     if isinstance(session, ErrorCode):
+        services.counts.count_error(ApiKey.FETCH, session)
         reads = _refused_everywhere(request, session) if raw.version < _SESSIONS_SINCE else []
         raw.connection.reply(encode_fetch_reply(raw.version, raw.correlation_id, session, NO_SESSION, reads))
         return
@@ -105,7 +107,10 @@ class FetchReply(PendingReply):
         """Send what was read."""
         nodes: Sequence[NodeAddress] = ()
         if reads:
-            if self._version >= _LEADERS_SINCE and any(read.error in _LED_ELSEWHERE for read in reads):
+            errors = [read.error for read in reads if read.error is not _NONE]
+            for error in errors:
+                self._services.counts.count_error(ApiKey.FETCH, error)
+            if errors and self._version >= _LEADERS_SINCE and not _LED_ELSEWHERE.isdisjoint(errors):
                 nodes = self._find_leaders(reads)
             for read in reads:
                 _read_if_short(read)

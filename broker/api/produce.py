@@ -32,6 +32,7 @@ from raftlog.broker.core.connection.transport import Fault
 from raftlog.broker.core.log.results import AppendResult
 from raftlog.broker.core.log.validation import MAX_RECORD_ERRORS, check_api_version, is_transactional, producer_of
 from raftlog.broker.runtime.delayed_operation import Mark
+from raftlog.wire.apis import ApiKey
 from raftlog.wire.errors import ErrorCode, RemoteProtocolError
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def serve(services: Services, raw: RawRequest) -> None:
     elif waits:
         DelayedProduce(services, raw, (acks, timeout_ms), (template, outcome, waits)).begin()
     elif acks == _ACKS_NONE:
-        _without_response(raw, outcome)
+        _without_response(services, raw, outcome)
     else:
         raw.connection.reply(_response(services, raw, template, outcome))
 
@@ -203,7 +204,7 @@ def _verify(services: Services, raw: RawRequest, terms: tuple[int, int], begins:
             DelayedProduce(services, raw, terms, (template, outcome, waits), place).begin()
         elif acks == _ACKS_NONE:
             place.complete([])
-            _without_response(raw, outcome)
+            _without_response(services, raw, outcome)
         else:
             place.complete(_response(services, raw, template, outcome))
         connection.release()
@@ -278,7 +279,7 @@ class DelayedProduce:
             self._tick = _NO_TICK
         if self._acks == _ACKS_NONE:
             self._place.complete([])
-            _without_response(self._raw, self._outcome)
+            _without_response(self._services, self._raw, self._outcome)
         else:
             self._place.complete(_response(self._services, self._raw, self._template, self._outcome))
 
@@ -295,11 +296,12 @@ def _has_error(outcome: Outcome) -> tuple[int, AppendResult] | None:
     return None
 
 
-def _without_response(raw: RawRequest, outcome: Outcome) -> None:
+def _without_response(services: Services, raw: RawRequest, outcome: Outcome) -> None:
     """acks=0 has no response to carry an error, so an error ends the connection, as the client expects."""
     failed = _has_error(outcome)
     if failed is not None:
         index, result = failed
+        services.counts.count_error(ApiKey.PRODUCE, result.error)
         reason = f"acks=0 leaves no other way to tell of {result.error.name} in partition {index}"
         raw.connection.close(reason, fault=Fault.THE_PEERS)
 
@@ -310,9 +312,10 @@ def _response(services: Services, raw: RawRequest, template: ProduceTemplate | N
         if result.error is _NONE:
             return [template.response(raw.correlation_id, index, result)]
     version = raw.version
-    if version >= LEADERS_FROM and any(
-        result.error is ErrorCode.NOT_LEADER_OR_FOLLOWER for _, results in outcome for _, result in results
-    ):
+    errors = [result.error for _, results in outcome for _, result in results if result.error is not _NONE]
+    for error in errors:
+        services.counts.count_error(ApiKey.PRODUCE, error)
+    if version >= LEADERS_FROM and ErrorCode.NOT_LEADER_OR_FOLLOWER in errors:
         body = _with_leaders(services, raw, outcome)
     else:
         body = encode_outcome(outcome, version)

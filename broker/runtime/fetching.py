@@ -54,6 +54,8 @@ class FetchService:
         # The latest fetch of each session that waits.
         self.delayed: dict[FetchSession, DelayedFetch] = {}
         self.delayed_count = 0
+        # Polls that were known by what their connection asked before, and did not come through the dispatcher.
+        self.repeats = 0
 
     # Sessions ----------------------------------------------------------------------------------------
 
@@ -101,6 +103,8 @@ class FetchService:
         """These reads are the answer."""
         for read in reads:
             read.note_sent()
+            if read.size:
+                self._watches.count_sent(read.entry, read.size)
         respond(reads)
         if session.session_id == NO_SESSION:
             self.end_request(session)
@@ -230,6 +234,7 @@ class DelayedFetch:
         if (session.wakes_when_dirty and session.dirty) or not service.sessions.repeat(session, int(now * 1000)):
             return False
         self._delay(now)
+        service.repeats += 1
         return True
 
     def wake(self) -> None:

@@ -11,19 +11,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
+
+from raftlog.broker.runtime.disk_room import has_room
 
 if TYPE_CHECKING:
     from raftlog.broker.store.log_manager import LogManager
     from raftlog.broker.store.store import UnavailableLog
 
 log = logging.getLogger("raftlog.broker")
-
-ROOM_BYTES: Final = 4 << 20
-ROOM_SHARE: Final = 100
-"""There is room again when ROOM_BYTES and one part in so many of the volume are free: a log cleaner or an operator has
-been there, and the next record does not fill it."""
-
 
 class FullDisk:
     """`wants_fence` is asked with every heartbeat."""
@@ -58,12 +54,5 @@ class FullDisk:
         return self._yielding
 
     def _has_room(self) -> bool:
-        for directory in self._logs.directories:
-            if directory.offline_reason is None:
-                try:
-                    total, usable = self._logs.store.disk.usage(directory.path)
-                except OSError:
-                    return False
-                if usable < max(ROOM_BYTES, total // ROOM_SHARE):
-                    return False
-        return True
+        directories = self._logs.directories
+        return all(has_room(self._logs, each.path) for each in directories if each.offline_reason is None)

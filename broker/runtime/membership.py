@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from raftlog.broker.config import BrokerConfig
     from raftlog.broker.platform import Platform
     from raftlog.broker.runtime.controller import Controller
+    from raftlog.broker.runtime.disk_room import DiskRoom
     from raftlog.broker.store.log_manager import LogManager
     from raftlog.broker.store.store import UnavailableLog
     from raftlog.wire.ids import BrokerEpoch
@@ -101,6 +102,7 @@ class Membership:
         others_can_lead: Callable[[UnavailableLog], bool],
         cluster_id: str,
         ports: Mapping[str, int],
+        room: DiskRoom,
     ) -> None:
         """Register. `others_can_lead`: see FullDisk; `ports`: bound ones by listener name. Raises CannotStart."""
         config = self._config
@@ -127,7 +129,7 @@ class Membership:
         self._lifecycle.on_registered = self._remember
         full_disk = FullDisk(logs, others_can_lead, self._lifecycle.heartbeat_now)
         self._lifecycle.wants_fence = full_disk.wants_fence
-        logs.store.on_full = full_disk.log_full
+        room.on_full = full_disk.log_full
         self._reports = DirectoryReports(self._controller, logs, config.node_id)
         await self._lifecycle.register()
 

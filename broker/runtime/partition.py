@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from raftlog.broker.core.log.producers import TransactionEnd
 from raftlog.broker.core.log.results import AppendOrigin, AppendResult, LogUnavailable
 from raftlog.broker.core.log.verification import VerificationGuard
+from raftlog.broker.core.traffic import Traffic
 from raftlog.broker.runtime.delayed_operation import DelayedOperation, Mark, OffsetWait
 from raftlog.metadata.records import NO_LEADER
 from raftlog.wire.control import TransactionMarker, encode_transaction_marker
@@ -69,6 +70,7 @@ class Partition:
         "read_error",
         "topic",
         "topic_id",
+        "traffic",
     )
 
     def __init__(self, topic: str, topic_id: bytes, index: int, log: PartitionLog, owner: PartitionOwner) -> None:
@@ -76,6 +78,8 @@ class Partition:
         self.topic_id = topic_id
         self.index = index
         self.log = log
+        # That of the topic, once somebody counts it as a whole.
+        self.traffic = Traffic()
         self.leader_epoch = LeaderEpoch(0)
         self.leader_id = NO_LEADER
         self.leadership: Leadership | None = None
@@ -110,6 +114,9 @@ class Partition:
         """
         result = self.log.append_as_leader(records, self.leader_epoch, now_ms, guard=guard)
         if result.error is _NONE:
+            traffic = self.traffic
+            traffic.bytes_in += len(records)
+            traffic.records_in += result.last_offset - result.base_offset + 1
             self._appended(result)
         return result
 
@@ -136,6 +143,8 @@ class Partition:
             guard=guard,
         )
         if result.error is _NONE:
+            self.traffic.bytes_in += len(records)
+            self.traffic.records_in += result.last_offset - result.base_offset + 1
             self._appended(result)
         return result
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from raftlog.broker.core.log.config import LogConfig
 from raftlog.broker.core.log.results import LogUnavailable
+from raftlog.broker.core.traffic import IsrChanges, Traffic
 from raftlog.broker.runtime.flushing import Flusher
 from raftlog.broker.runtime.opening_queue import OpeningQueue
 from raftlog.broker.runtime.partition import Partition
@@ -42,7 +43,7 @@ OPENING_AGAIN_SECONDS = 10.0
 class HostedTopic:
     """A topic of the image, with those of its partitions that are open, and why others could not be."""
 
-    __slots__ = ("config", "image", "name_bytes", "partitions", "unopened")
+    __slots__ = ("config", "image", "name_bytes", "partitions", "traffic", "unopened")
 
     def __init__(self, image: TopicImage, config: LogConfig) -> None:
         self.image = image
@@ -50,6 +51,7 @@ class HostedTopic:
         self.name_bytes = image.name.encode()
         self.partitions: dict[int, Partition] = {}
         self.unopened: dict[int, str] = {}
+        self.traffic = Traffic()
 
     def replicas_of(self, index: int) -> tuple[int, ...]:
         """Who has the partition."""
@@ -82,6 +84,8 @@ class PartitionManager:
         self._flusher = Flusher(logs, self.storage_failed)
         # Led in new epochs since that was last told.
         self._gained = 0
+        self.isr_changes = IsrChanges()
+        self.traffic_of_deleted = Traffic()
 
     # ── looking up ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -140,6 +144,11 @@ class PartitionManager:
         replication = self._replication
         return None if replication is None or replication.throttles.is_idle else replication.throttles
 
+    @property
+    def all_throttles(self) -> Throttles | None:
+        """The same, idle or not; None for a broker alone."""
+        return None if self._replication is None else self._replication.throttles
+
     def is_on_disk(self, name: str, index: int) -> bool:
         """Whether the partition has a log in a directory of ours. One that has none yet is empty."""
         return self._logs.get(name, index) is not None
@@ -159,6 +168,11 @@ class PartitionManager:
         """Those that are open, in the order in which they were opened, by topic."""
         for topic in self._by_name.values():
             yield from topic.partitions.values()
+
+    def traffic_by_topic(self) -> Iterator[tuple[str, Traffic]]:
+        """What has gone through each topic that was used here."""
+        for topic in self._by_name.values():
+            yield topic.image.name, topic.traffic
 
     def _host(self, image: TopicImage) -> HostedTopic:
         topic = HostedTopic(image, self._topic_config(image.name))
@@ -181,6 +195,7 @@ class PartitionManager:
             return ErrorCode.KAFKA_STORAGE_ERROR
         topic.unopened.pop(index, None)
         partition = Partition(image.name, image.topic_id, index, partition_log, self)
+        partition.traffic = topic.traffic
         partition.internal = image.internal
         partition.min_isr = min(config.min_insync_replicas, len(state.replicas))
         topic.partitions[index] = partition
@@ -229,6 +244,7 @@ class PartitionManager:
             return
         leadership = partition.leadership
         if (leadership is None) is (state.leader != self._node_id or len(state.replicas) == 1):
+            self._count_isr_change(len(partition.isr), len(state.isr))
             partition.apply_state(state)
             if leadership is not None and leadership.change(state, self.monotonic_ms()):
                 partition.maybe_advance_high_watermark()
@@ -236,6 +252,12 @@ class PartitionManager:
         else:
             # The first follower was added, or the last one removed.
             self._take_role(partition, state)
+
+    def _count_isr_change(self, before: int, after: int) -> None:
+        if after < before:
+            self.isr_changes.shrinks += 1
+        elif after > before:
+            self.isr_changes.expands += 1
 
     def _open_soon(self, image: TopicImage, states: Iterable[PartitionState] | None = None) -> None:
         """Open the partitions of a topic, all or some, that have replicas here and elsewhere."""
@@ -303,6 +325,7 @@ class PartitionManager:
         topic = self._by_name.get(name)
         if topic is not None and topic.image.topic_id == image.topic_id:
             del self._by_name[name]
+            self.traffic_of_deleted.add(topic.traffic)
             for partition in topic.partitions.values():
                 self._drop(partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted")
         self._by_id.pop(image.topic_id, None)

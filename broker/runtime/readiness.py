@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from raftlog.metadata.image import MetadataImage
 from raftlog.raft.seam import QuorumStatus
@@ -14,14 +14,22 @@ QUORUM_SILENCE_SECONDS_MAX = 5.0
 class Readiness:
     """The reasons why a broker is not ready, looked at anew whenever somebody asks."""
 
-    def __init__(self, node_id: int, image: Callable[[], MetadataImage], status: Callable[[], QuorumStatus]) -> None:
+    def __init__(
+        self,
+        node_id: int,
+        image: Callable[[], MetadataImage],
+        status: Callable[[], QuorumStatus],
+        full_disks: Callable[[], Sequence[str]] = tuple,
+    ) -> None:
+        """`full_disks`: a reason for each disk that is full."""
         self._node_id = node_id
         self._image = image
         self._status = status
+        self._full_disks = full_disks
 
     def reasons(self) -> list[str]:
         """Why the broker is not ready; empty when it is."""
-        found = []
+        found = list(self._full_disks())
         own = self._image().brokers.get(self._node_id)
         if own is None:
             found.append("the broker is not registered in the cluster")

@@ -80,6 +80,16 @@ class SessionWatches:
                 self._watches[entry] = PartitionWatch(entry, found, self._wake)
         return found
 
+    def count_sent(self, entry: FetchedPartition, size: int) -> None:
+        """So many bytes of its records go out."""
+        watch = self._watches.get(entry)
+        if watch is None:
+            return
+        if entry.session.is_follower:
+            watch.partition.traffic.replication_bytes_out += size
+        else:
+            watch.partition.traffic.bytes_out += size
+
     def release(self, entry: FetchedPartition) -> None:
         """Stop watching."""
         watch = self._watches.pop(entry, None)

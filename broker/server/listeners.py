@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from raftlog.broker.config import BrokerConfig
 from raftlog.broker.core.connection.connection import Connection, Dispatch
@@ -17,6 +17,16 @@ from raftlog.broker.server.limits import ServerLimits
 from raftlog.broker.server.server import Server
 
 log = logging.getLogger("raftlog.server")
+
+
+class ConnectionCounts(NamedTuple):
+    """Connections: open now, those by listener, all that were accepted or refused; bytes that large requests have."""
+
+    open: int
+    by_listener: Mapping[str, int]
+    accepted: int
+    refused: int
+    request_bytes: int
 
 
 class Listeners(Protocol):
@@ -30,6 +40,9 @@ class Listeners(Protocol):
 
     def reconfigure(self, config: Mapping[str, Any]) -> None:
         """Take the limits of these settings, by Kafka's names; they hold for who connects from now on."""
+
+    def counts(self) -> ConnectionCounts:
+        """How many connections there are and were."""
 
     def disconnect_all(self, reason: str) -> None:
         """End all connections, and go on letting clients in."""
@@ -65,6 +78,15 @@ class KafkaListeners:
         """See Listeners."""
         self._server.limits = limits = _limits(config)
         self._server.side.request_bytes_max = limits.request_bytes_max
+
+    def counts(self) -> ConnectionCounts:
+        """See Listeners."""
+        server = self._server
+        by_listener = dict.fromkeys((endpoint.listener_name for endpoint in self._config.endpoints), 0)
+        for connection in server.connections:
+            by_listener[connection.listener_name] += 1
+        count = len(server.connections)
+        return ConnectionCounts(count, by_listener, server.accepted, server.refused, server.memory.given_out_bytes)
 
     def disconnect_all(self, reason: str) -> None:
         """See Listeners."""

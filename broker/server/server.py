@@ -42,6 +42,7 @@ class Server:
         self.on_fatal: Callable[[BaseException], None] | None = None
         self._listeners: dict[socket.socket, str] = {}
         self._per_address: Counter[str] = Counter()
+        self.accepted = self.refused = 0
         self._refused_last_told: dict[str, float] = {}
         self._sweeper: asyncio.TimerHandle | None = None
         rest = "%d more connections were closed within a minute for what their peers sent"
@@ -106,6 +107,7 @@ class Server:
             refusal = self._refusal(host)
             if refusal:
                 sock.close()
+                self.refused += 1
                 self._tell_refusal(host, refusal)
                 continue
             sock.setblocking(False)
@@ -118,6 +120,7 @@ class Server:
             addresses = (host, peer[1]), (_plain(local[0]), local[1])
             connection = Connection(self.side, transport, *addresses, self._listeners[listener])
             self.connections[connection] = None
+            self.accepted += 1
             transport.begin(connection)
 
     def _begin_again(self, listener: socket.socket) -> None:

@@ -81,6 +81,7 @@ class DataDirectory:
         "offline_reason",
         "path",
         "stale",
+        "unrecovered",
     )
 
     def __init__(self, store: Store, path: str) -> None:
@@ -92,6 +93,8 @@ class DataDirectory:
         self.clean = False
         self.directory_id = bytes(16)
         self.offline_reason: str | None = None
+        # Logs that have yet to be recovered.
+        self.unrecovered = 0
         self._lock = -1
         # What each checkpoint held when it was last written: an idle broker writes nothing.
         self._written: dict[str, Checkpoint] = {}

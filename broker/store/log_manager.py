@@ -137,6 +137,11 @@ class LogManager:
         for log in list(directory.logs.values()):
             log.fail(error)
 
+    def home_of(self, log: UnavailableLog) -> str:
+        """The path of the data directory in which a log lies; "" if it has been removed."""
+        directory = self._homes.get((log.topic, log.index))
+        return directory.path if directory is not None else ""
+
     def fail_directory_of(self, log: UnavailableLog, reason: str) -> None:
         """A log has failed, and others are to take over from its disk: its directory goes offline with all its logs."""
         directory = self._homes.get((log.topic, log.index))
@@ -173,6 +178,7 @@ class LogManager:
         directory.stale.difference_update(directory.logs)
         if not directory.clean and live:
             self._unrecovered.append(directory)
+            directory.unrecovered = len(live)
 
     def _replaces(self, key: tuple[str, int], directory: DataDirectory, place: Place | None) -> bool:
         """Another directory has a log of the partition too, from before its disk was away or after: whether this one's
@@ -214,6 +220,7 @@ class LogManager:
                 yield None
                 began, left = self.clock.monotonic(), RECOVERED_A_TURN
             left -= 1
+            directory.unrecovered -= 1
             try:
                 if not log.recovery_point and self._topic_id_of((log.topic, log.index), log) is None:
                     continue

@@ -41,6 +41,11 @@ class ScheduledTasks:
         self._cleaner: LogCleaner | None = None
         self._ahead_ms = self._clock_ahead_ms()
 
+    @property
+    def uncleanable(self) -> int:
+        """How many logs compaction has given up."""
+        return len(self._cleaner.uncleanable) if self._cleaner is not None else 0
+
     async def run(self) -> None:
         """Do what is due, for ever."""
         manager = self._manager

@@ -14,6 +14,7 @@ from raftlog.broker.config import BrokerConfig
 from raftlog.broker.core.connection.connection import Dispatch, ServerSide
 from raftlog.broker.core.connection.memory import ReceiveMemory
 from raftlog.broker.platform import Platform
+from raftlog.broker.server.listeners import ConnectionCounts
 from raftlog.broker.store.log_manager import LogManager
 from raftlog.linearizability.simulator.kafka_port import FRAME_BYTES_MAX, SimulatedTransport
 from raftlog.linearizability.simulator.mutants import patch
@@ -76,6 +77,11 @@ class SimulatedListeners:
 
     def reconfigure(self, config: Mapping[str, Any]) -> None:
         """Nothing bounds the connections of a simulated network."""
+
+    def counts(self) -> ConnectionCounts:
+        """See Listeners. Nobody asks."""
+        count = len(self._transports)
+        return ConnectionCounts(count, {"PLAINTEXT": count}, count, 0, 0)
 
     def disconnect_all(self, reason: str) -> None:
         """See Listeners."""

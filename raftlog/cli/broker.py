@@ -48,7 +48,10 @@ def build_parser() -> Parser:
         "--peer-listen", metavar="HOST:PORT", help="where other brokers connect (default: the own entry of --peers)"
     )
     parser.add_argument("--observer", action="store_true", help="follow the quorum of --peers without a vote")
-    parser.add_argument("--health-listen", metavar="HOST:PORT", help="serve /health and /ready over HTTP here")
+    parser.add_argument(
+        "--health-listen", metavar="HOST:PORT", help="serve /health, /ready, /version and /metrics over HTTP here"
+    )
+    parser.add_argument("--metrics-listen", metavar="HOST:PORT", help="the same in one more place, for Prometheus")
     parser.add_argument("--config", metavar="FILE", help="a file of settings, as Kafka's server.properties")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting; may be repeated")
     add_json(parser, "print one line of JSON on standard output when it serves")
@@ -85,6 +88,8 @@ def gather_settings(options: argparse.Namespace) -> dict[str, str]:
     add_peers(settings, options)
     if options.health_listen is not None:
         settings["raftlog.health.listener"] = address(options.health_listen, "--health-listen")
+    if options.metrics_listen is not None:
+        settings["raftlog.metrics.listener"] = address(options.metrics_listen, "--metrics-listen")
     return settings | key_values(options.set, "--set")
 
 

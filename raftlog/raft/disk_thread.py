@@ -10,10 +10,14 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeAlias
+from typing import Final, TypeAlias
+
+from raftlog.histogram import Histogram
 
 Step: TypeAlias = Callable[[], None]
 Done: TypeAlias = Callable[[BaseException | None], None]
+
+STEP_SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 
 
 class DiskThread:
@@ -21,6 +25,8 @@ class DiskThread:
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
+        self.seconds = Histogram(STEP_SECONDS)
+        """How long the steps took."""
         self._waiting: deque[tuple[Step, Done]] = deque()
         self._running = False
         self._began = 0.0
@@ -52,6 +58,7 @@ class DiskThread:
 
     def _ended(self, done: Done, error: BaseException | None) -> None:
         self._running = False
+        self.seconds.observe(self._monotonic() - self._began)
         done(error)
         if self._waiting and not self._running:
             self._run()

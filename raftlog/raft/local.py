@@ -11,6 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
+from raftlog.histogram import Histogram
 from raftlog.raft.core.entries import MARK, Entry
 from raftlog.raft.core.ids import NOBODY, NodeId, Term
 from raftlog.raft.disk import Disk
@@ -107,6 +108,11 @@ class LocalLog:
     def committed_index(self) -> int:
         """See MetadataLog."""
         return self._committed
+
+    @property
+    def disk_seconds(self) -> Histogram:
+        """See MetadataLog."""
+        return self._steps.seconds
 
     async def start(self, restore: RestoreCallback, replay: ReplayCallback, snapshot: SnapshotSource) -> None:
         """See MetadataLog."""

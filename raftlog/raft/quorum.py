@@ -9,6 +9,7 @@ import asyncio
 import random as randomness
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+from raftlog.histogram import Histogram
 from raftlog.raft.core.configuration import Configuration
 from raftlog.raft.core.ids import NodeId
 from raftlog.raft.core.state import Timing
@@ -111,6 +112,11 @@ class QuorumLog:
         return self.node.is_leader
 
     # -- life ----------------------------------------------------------------------------------------
+
+    @property
+    def disk_seconds(self) -> Histogram:
+        """See MetadataLog."""
+        return self.node.disk.seconds
 
     async def start(self, restore: RestoreCallback, replay: ReplayCallback, snapshot: SnapshotSource) -> None:
         """See MetadataLog. What is committed is replayed when a leader says what that is. Raises OSError when the

@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from raftlog.histogram import Histogram
+
 ReplayCallback = Callable[[int, bytes], None]
 """Called with (index, entry) for each committed entry, in order, without a gap, on the event loop. Must not
 raise.
@@ -117,6 +119,10 @@ class MetadataLog(Protocol):
     @property
     def committed_index(self) -> int:
         """The index of the last entry that was replayed."""
+
+    @property
+    def disk_seconds(self) -> Histogram:
+        """How long the journal's steps on the disk took so far, a sync in nearly each of them."""
 
     async def start(self, restore: RestoreCallback, replay: ReplayCallback, snapshot: SnapshotSource) -> None:
         """Read back what is there, calling `restore` at most once and `replay` for each later entry.

@@ -316,6 +316,16 @@ class Connection:
             if not self._corked:
                 self._flush_guarded()
 
+    @property
+    def newest_place(self) -> PendingReply | None:
+        """Where the last reply goes that has not left; None when all have."""
+        return self._places[-1] if self._places else None
+
+    def call_when_sent(self, callback: Callable[[], None]) -> None:
+        """Call it when what `is_unread` has left. Only the last one that is given counts, and none if the connection
+        ends before."""
+        self._queue.on_empty = callback
+
     def park(self) -> PendingReply:
         """A place for a reply that comes later."""
         place = PendingReply(self)

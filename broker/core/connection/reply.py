@@ -70,6 +70,19 @@ class PendingReply:
         self.pieces = pieces
         connection.reply_ready(pieces)
 
+    def watch(self, sink: ReplySink) -> ReplySink | None:
+        """Let `sink` be told in place of the one that it is given, which it has to tell in turn; None, and nothing is
+        changed, if nobody waits any more."""
+        connection = self._connection
+        if connection is not None and self.pieces is None:
+            self._connection = sink
+            return connection
+        return None
+
+    def unwatch(self, sink: ReplySink) -> None:
+        """Tell this one again."""
+        self._connection = sink
+
     def complete_early(self) -> None:
         """A later reply is known and waits behind this one. Who only waits for more to say answers now."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from raftlog.broker.core.connection.limits import BUFFERS_PER_SEND_MAX, SEND_BYTES_PER_TURN
 from raftlog.broker.core.connection.reply import Buffer, Piece
@@ -22,7 +22,7 @@ class SendQueue:
     - the transport is watched exactly while there are pieces.
     """
 
-    __slots__ = ("_sent_of_first", "is_watching", "pieces", "transport", "unsent_bytes")
+    __slots__ = ("_sent_of_first", "is_watching", "on_empty", "pieces", "transport", "unsent_bytes")
 
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
@@ -30,6 +30,8 @@ class SendQueue:
         self.pieces: list[Piece] = []
         self.unsent_bytes = 0
         self.is_watching = False
+        # Called once, when what was kept for want of room at the transport has left.
+        self.on_empty: Callable[[], None] | None = None
         self._sent_of_first = 0
 
     def count(self, pieces: Sequence[Piece]) -> None:
@@ -114,12 +116,16 @@ class SendQueue:
         if wanted != self.is_watching:
             self.is_watching = wanted
             self.transport.watch_writable(wanted)
+            if self.on_empty is not None and not wanted:
+                on_empty, self.on_empty = self.on_empty, None
+                on_empty()
 
     def clear(self) -> None:
         """Nothing more is sent."""
         self.pieces.clear()
         self.unsent_bytes = 0
         self.is_watching = False
+        self.on_empty = None
 
     def check_invariants(self, waiting: Sequence[Piece]) -> None:
         """Raises InvariantViolation. `waiting`: what was counted and is not in the queue."""

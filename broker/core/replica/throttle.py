@@ -38,10 +38,12 @@ class ThrottledReplicas:
 class ByteRate:
     """At most `rate` bytes a second, seldom exceeded by more than one answer: what is over is waited for afterwards."""
 
-    __slots__ = ("_allowance", "_at_ms", "rate")
+    __slots__ = ("_allowance", "_at_ms", "bytes", "rate")
 
     def __init__(self) -> None:
         self.rate = UNLIMITED
+        # All that was throttled so far, whatever the rate was.
+        self.bytes = 0
         self._allowance = 0.0
         self._at_ms = -1
 
@@ -54,6 +56,7 @@ class ByteRate:
 
     def used(self, size: int, now_ms: int) -> None:
         """So many bytes have gone."""
+        self.bytes += size
         if self.rate != UNLIMITED:
             self._refill(now_ms)
             self._allowance -= size

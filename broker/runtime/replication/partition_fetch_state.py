@@ -128,6 +128,7 @@ class PartitionFetchState:
                 result = partition_log.append_as_follower(fetched.records, self.leader_epoch)
                 if result.error is not ErrorCode.NONE:
                     return self._not_appended(result.error, result.message)
+                self.partition.traffic.replication_bytes_in += len(fetched.records)
         except LogUnavailable as failure:
             return self._failed(str(failure))
         if self.backoff.failures:

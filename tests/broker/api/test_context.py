@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from raftlog.broker.api.context import RequestContext, responds, responds_later
+from raftlog.broker.api.request_metrics import RequestCounts
 from raftlog.wire.apis import APIS, ApiKey
 from raftlog.wire.errors import ErrorCode, InvariantViolation, RemoteProtocolError
 from raftlog.wire.headers import parse_response_header
@@ -30,7 +31,7 @@ async def stopped() -> AsyncIterator[Stopped]:
 
 
 def context_of(connection: ClientConnection) -> RequestContext:
-    services: Any = SimpleNamespace(loop=asyncio.get_running_loop(), tasks=set())
+    services: Any = SimpleNamespace(loop=asyncio.get_running_loop(), tasks=set(), counts=RequestCounts())
     return RequestContext(
         services,
         APIS[ApiKey.HEARTBEAT],

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from raftlog.broker.api.context import RequestContext
+from raftlog.broker.api.request_metrics import RequestCounts
 from raftlog.broker.config import BrokerConfig
 from raftlog.broker.core.connection.connection import Connection, ServerSide
 from raftlog.broker.core.connection.memory import ReceiveMemory
@@ -85,6 +86,7 @@ class AdminWorld:
             config=self.config,
             controller=self.controller,
             suspects=self.suspects,
+            counts=RequestCounts(),
             **self.services,
         )
         connection = ClientConnection()

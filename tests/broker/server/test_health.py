@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from raftlog import __version__
 from raftlog.broker.runtime.readiness import QUORUM_SILENCE_SECONDS_MAX, Readiness
 from raftlog.broker.server import health
 from raftlog.broker.server.health import HealthServer
@@ -20,8 +21,13 @@ class World:
 
     def __init__(self) -> None:
         self.reasons: list[str] = []
-        self.server = HealthServer(asyncio.get_running_loop(), lambda: self.reasons)
+        self.page = asyncio.Event()
+        self.server = HealthServer(asyncio.get_running_loop(), lambda: self.reasons, self.metrics)
         self.address = ("", 0)
+
+    async def metrics(self) -> tuple[str, bytes]:
+        await self.page.wait()
+        return "text/plain", b"up 1\n"
 
     async def ask(self, request: bytes) -> tuple[int, str]:
         """Status and body of the answer to a request after which the connection is closed."""
@@ -53,12 +59,27 @@ async def test_a_broker_is_ready_when_nothing_speaks_against_it(world: World) ->
 
 
 async def test_what_is_not_served_is_refused_in_http(world: World) -> None:
-    assert (await world.get("/metrics"))[0] == 404
+    assert (await world.get("/metric"))[0] == 404
+    assert (await world.ask(b"POST /metrics HTTP/1.1\r\nConnection: close\r\n\r\n"))[0] == 405
     assert (await world.ask(b"POST /ready HTTP/1.1\r\nContent-Length: 4\r\n\r\nabcd"))[0] == 405
     assert (await world.ask(b"\x16\x03\x01\r\n\r\n"))[0] == 400
     assert (await world.ask(b"GET /" + b"a" * health.REQUEST_BYTES_MAX))[0] == 400
     status, body = await world.ask(b"HEAD /ready HTTP/1.0\r\n\r\n")
     assert (status, body) == (200, "")
+
+
+async def test_the_version_is_told(world: World) -> None:
+    assert await world.get("/version") == (200, {"version": __version__})
+
+
+async def test_what_is_asked_behind_a_page_of_metrics_waits_for_it(world: World) -> None:
+    reader, writer = await asyncio.open_connection(*world.address)
+    writer.write(b"GET /metrics HTTP/1.1\r\n\r\nGET /health HTTP/1.1\r\nConnection: close\r\n\r\n")
+    assert (await world.get("/health"))[0] == 200, "others do not wait"
+    world.page.set()
+    answers = (await asyncio.wait_for(reader.read(), 5)).decode()
+    assert answers.index("Content-Type: text/plain") < answers.index("up 1\n") < answers.index('"alive"')
+    writer.close()
 
 
 async def test_one_connection_may_ask_several_times(world: World) -> None:
@@ -94,6 +115,11 @@ def status(leader_id: int, ages: dict[int, float], *, node_id: int = 1) -> Quoru
 
 
 LONG = QUORUM_SILENCE_SECONDS_MAX + 1
+
+
+def test_a_broker_with_a_full_disk_is_not_ready() -> None:
+    full = ["the disk of /data is full: make room, or delete topics"]
+    assert Readiness(1, image, lambda: status(1, {1: 0.0}), lambda: full).reasons() == full
 
 
 @pytest.mark.parametrize(

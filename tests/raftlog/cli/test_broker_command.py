@@ -72,6 +72,7 @@ def test_a_broker_that_the_peers_do_not_name_listens_for_none() -> None:
 
 def test_health_is_served_where_it_is_asked_for() -> None:
     assert settings("--id", "1", "--health-listen", "127.0.0.1:8080")["raftlog.health.listener"] == "127.0.0.1:8080"
+    assert settings("--id", "1", "--metrics-listen", "127.0.0.1:8081")["raftlog.metrics.listener"] == "127.0.0.1:8081"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,92 @@
+"""How much room the data directories have: a word when it gets little, and whether one is full.
+
+A directory is full from the first append that found no room until there is room again, for as long as FullDisk waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from raftlog.broker.store.log_manager import LogManager
+    from raftlog.broker.store.store import UnavailableLog
+
+log = logging.getLogger("raftlog.disk")
+
+LOOK_SECONDS: Final = 5.0
+ROOM_BYTES: Final = 4 << 20
+ROOM_SHARE: Final = 100
+"""There is room again when ROOM_BYTES and one part in so many of the volume are free: a log cleaner or an operator has
+been there, and the next record does not fill it."""
+WARNING_PERCENT: Final = "raftlog.disk.free.warning.percent"
+CRITICAL_PERCENT: Final = "raftlog.disk.free.critical.percent"
+
+
+class DiskRoom:
+    """Looks at the volumes now and then. `on_full` is told each append that finds no room, after this was."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, logs: LogManager, *, warning_percent: int, critical_percent: int
+    ) -> None:
+        self._loop = loop
+        self._logs = logs
+        self._levels = (critical_percent, warning_percent)
+        self._full: dict[str, None] = {}
+        # By directory: how many of the levels it is above.
+        self._above: dict[str, int] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self.on_full: Callable[[UnavailableLog, str], None] | None = None
+
+    def begin(self) -> None:
+        """Look now, and from now on."""
+        self.look()
+        self._timer = self._loop.call_later(LOOK_SECONDS, self.begin)
+
+    def end(self) -> None:
+        """Look no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def log_full(self, full: UnavailableLog, reason: str) -> None:
+        """A log took no append for want of room."""
+        self._full.setdefault(self._logs.home_of(full))
+        if self.on_full is not None:
+            self.on_full(full, reason)
+
+    def reasons(self) -> list[str]:
+        """Why nothing can be written; empty when everything can."""
+        for path in [path for path in self._full if has_room(self._logs, path)]:
+            del self._full[path]
+        return [f"the disk of {path} is full: make room, or delete topics" for path in self._full]
+
+    def look(self) -> None:
+        """Tell of directories that have passed a level, in one direction or the other."""
+        for directory in self._logs.directories:
+            if directory.offline_reason is not None:
+                continue
+            try:
+                total, usable = self._logs.store.disk.usage(directory.path)
+            except OSError:
+                continue  # whoever needs the disk will tell
+            percent = usable * 100 / total if total else 100.0
+            above = sum(percent >= level for level in self._levels)
+            before = self._above.get(directory.path, len(self._levels))
+            self._above[directory.path] = above
+            if above < before:
+                level = logging.ERROR if above == 0 else logging.WARNING
+                what = "directory=%s has %.1f %% of its disk left, %d MB"
+                log.log(level, what, directory.path, percent, usable >> 20)
+            elif above > before:
+                log.info("directory=%s has room again: %.1f %% of its disk", directory.path, percent)
+
+
+def has_room(logs: LogManager, path: str) -> bool:
+    """Whether it is worth while to write in a data directory again."""
+    try:
+        total, usable = logs.store.disk.usage(path)
+    except OSError:
+        return False
+    return usable >= max(ROOM_BYTES, total // ROOM_SHARE)

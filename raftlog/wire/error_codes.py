@@ -1,0 +1,49 @@
+"""Which errors a response tells, wherever in it they stand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import NamedTuple
+
+from raftlog.wire.schema import Kind, Struct
+
+ERROR_CODE = "error_code"
+
+
+class _Places(NamedTuple):
+    """Where a struct has error codes: of its own, and in the structs of which fields, arrays or not."""
+
+    own: bool
+    inner: tuple[tuple[str, bool], ...]
+
+
+def has_error(response: Struct) -> bool:
+    """Whether a response may tell an error: it does if it has a place for one alone, and most are so."""
+    places = _places(type(response))
+    return bool(places.inner) or (places.own and bool(getattr(response, ERROR_CODE)))
+
+
+def error_codes(response: Struct) -> Iterator[int]:
+    """The error codes of a response that are not 0, in order."""
+    places = _places(type(response))
+    if places.own and (code := getattr(response, ERROR_CODE)):
+        yield code
+    for name, is_array in places.inner:
+        value = getattr(response, name)
+        for struct in (value or ()) if is_array else (value,) if value is not None else ():
+            yield from error_codes(struct)
+
+
+@cache
+def _places(kind: type[Struct]) -> _Places:
+    inner = []
+    for field in kind.__fields__:
+        if field.struct is not None and _has_some(field.struct):
+            inner.append((field.name, field.kind is Kind.ARRAY))
+    return _Places(any(field.name == ERROR_CODE for field in kind.__fields__), tuple(inner))
+
+
+def _has_some(kind: type[Struct]) -> bool:
+    places = _places(kind)
+    return places.own or bool(places.inner)

@@ -1,0 +1,54 @@
+"""How much room a disk has, and what is said of it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from raftlog.broker.runtime.disk_room import DiskRoom
+
+GB = 1 << 30
+
+
+class World:
+    """One data directory on a disk of 100 GB."""
+
+    def __init__(self) -> None:
+        self.usable = 50 * GB
+        directory = SimpleNamespace(path="/data", offline_reason=None)
+        disk = SimpleNamespace(usage=lambda _: (100 * GB, self.usable))
+        store = SimpleNamespace(disk=disk)
+        logs: Any = SimpleNamespace(directories=[directory], store=store, home_of=lambda _: "/data")
+        loop = cast(asyncio.AbstractEventLoop, None)
+        self.room = DiskRoom(loop, logs, warning_percent=10, critical_percent=3)
+
+
+def test_little_room_is_told_once_for_each_level(caplog: pytest.LogCaptureFixture) -> None:
+    world = World()
+    told: list[int] = []
+    with caplog.at_level(logging.INFO, "raftlog.disk"):
+        for usable in (50, 9, 8, 2, 1, 5, 50):
+            world.usable = usable * GB
+            world.room.look()
+            told += [record.levelno for record in caplog.records]
+            caplog.clear()
+    assert told == [logging.WARNING, logging.ERROR, logging.INFO, logging.INFO]
+
+
+def test_a_disk_is_full_from_a_failed_append_until_there_is_room() -> None:
+    world = World()
+    heard: list[str] = []
+    world.room.on_full = lambda _, reason: heard.append(reason)
+    world.usable = 0
+    assert world.room.reasons() == [], "nobody has needed it yet"
+    world.room.log_full(cast(Any, None), "No space left on device")
+    assert heard == ["No space left on device"]
+    assert world.room.reasons() == ["the disk of /data is full: make room, or delete topics"]
+    world.usable = GB // 2
+    assert world.room.reasons(), "half a percent is not worth while"
+    world.usable = 2 * GB
+    assert world.room.reasons() == []
