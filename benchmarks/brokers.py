@@ -130,7 +130,11 @@ class Raftlog(Broker):
         for key, value in {"group.initial.rebalance.delay.ms": "0", **self.settings}.items():
             command += ["--set", f"{key}={value}"]
         with open(self.directory / "broker.out", "ab") as output:
-            self.process = subprocess.Popen(command, stdout=output, stderr=output, pass_fds=[write_end])
+            # A session of its own, as Kafka's brokers have: Linux shares processors between sessions first
+            # (sched_autogroup), and the client's threads would count against the broker.
+            self.process = subprocess.Popen(
+                command, stdout=output, stderr=output, pass_fds=[write_end], start_new_session=True
+            )
         os.close(write_end)
         with os.fdopen(read_end) as ready:
             line = ready.readline()

@@ -13,7 +13,9 @@ _RATE = re.compile(r"([\d.]+) records/sec")
 LARGE_BATCHES = ("batch.size=262144", "linger.ms=20")
 
 
-def produce(broker: Broker, topic: str, records: int, size: int, settings: tuple[str, ...]) -> Sample:
+def produce(
+    broker: Broker, topic: str, records: int, size: int, settings: tuple[str, ...], *, options: tuple[str, ...] = ()
+) -> Sample:
     """Records per second of one producer-perf run, of its second half (the last line).
 
     In the first half the client's compiler takes as much of two cores as its work, which says nothing of the broker.
@@ -22,6 +24,7 @@ def produce(broker: Broker, topic: str, records: int, size: int, settings: tuple
         "producer-perf",
         *("--topic", topic, "--num-records", str(records), "--record-size", str(size), "--throughput", "-1"),
         *("--warmup-records", str(records // 2)),
+        *options,
         *("--producer-props", f"bootstrap.servers={broker.bootstrap}", "acks=all", *settings),
     )
     rate = float(_RATE.findall(output)[-1])

@@ -2,13 +2,15 @@
 
     python -m benchmarks.transactions [--only produce,read-committed] [--rounds 3] [--scale 1.0] [--against TREE]
 
-The same librdkafka client for each broker, one broker, one partition, 100 B records. A row "as part of plain" is the
-records per second of that way of producing divided by those of plain producing in the same round, right before it.
+The same client for each broker, 100 B records. A row "as part of plain" is the records per second of that way of
+producing divided by those of plain producing in the same round, right before it; one broker, one partition. The works
+`rates`, `rates-java` and `copier` have three brokers and three replicas, and one of each with `-alone` behind the name.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
 import sys
 import time
@@ -16,15 +18,21 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from benchmarks import java_clients
 from benchmarks.brokers import Broker, beside_raftlog, create_topic
+from benchmarks.cluster import make_sets
 from benchmarks.librdkafka import consume, payloads
 from benchmarks.measure import Row, Sample, alternate
 from benchmarks.table import run_chosen, together
+from benchmarks.transaction_rates import copying, java, librdkafka, rates
 
 SIZE = 100
 PRODUCED, CONSUMED = 600_000, 1_500_000
 IN_A_TRANSACTION = 1000
 ABORTED_PERCENT = (0, 1, 50)
+PRODUCED_BY_JAVA = 6_000_000
+TRANSACTION_MS = (100, 1000)
+SECONDS = 5.0
 _SECONDS_MAX = 60
 _numbers = itertools.count()
 
@@ -132,6 +140,37 @@ def consuming(brokers: list[Broker], rounds: int, scale: float) -> list[Row]:
     return rows
 
 
+def producing_for_a_time(brokers: list[Broker], rounds: int, scale: float) -> list[Row]:
+    """Kafka's producer-perf with transactions of some duration, which is how it knows them, beside plain."""
+    for broker in brokers:
+        create_topic(broker.bootstrap, "for-a-time")
+    perf = partial(java_clients.produce, topic="for-a-time", records=int(PRODUCED_BY_JAVA * scale), size=SIZE)
+    plain = ("enable.idempotence=false",)
+
+    def part_of_plain(broker: Broker, number: int, settings: tuple[str, ...], options: tuple[str, ...]) -> Sample:
+        before = perf(broker, settings=plain).value
+        options = tuple(each.format(number=next(_numbers)) for each in options)
+        return Sample(perf(broker, settings=settings, options=options).value / before)
+
+    rows = []
+    for milliseconds in (0, *TRANSACTION_MS):
+        options: tuple[str, ...] = ()
+        if milliseconds:
+            options = ("--transaction-duration-ms", str(milliseconds), "--transactional-id", "perf-{number}")
+        way = f"transactions of {milliseconds:,} ms" if milliseconds else "idempotent"
+        row = Row(f"producer-perf 100 B, {way}, as part of plain", "", higher_is_better=True)
+        work = partial(part_of_plain, settings=(), options=options)
+        rows.append(alternate(row, brokers, work, rounds=rounds))
+    return rows
+
+
+def of_three(work: Callable[[list[Broker]], list[Row]], against: str | None) -> list[Row]:
+    """Run beside Kafka, or another checkout, with three brokers of each up."""
+    options = argparse.Namespace(of="raftlog,kafka", against=against)
+    with contextlib.ExitStack() as stack:
+        return work([stack.enter_context(each) for each in make_sets(options, 3)])
+
+
 def _consume(broker: Broker, _: int, topic: str, committed: int) -> Sample:
     return consume(broker, topic, range(committed, committed), SIZE, isolation="read_committed")
 
@@ -149,8 +188,17 @@ def main() -> int:
     rounds, scale = options.rounds, options.scale
     works: dict[str, Callable[[], list[Row]]] = {
         "produce": lambda: together(lambda b: producing(b, rounds, scale), others),
+        "produce-java": lambda: together(lambda b: producing_for_a_time(b, rounds, scale), others),
         "read-committed": lambda: together(lambda b: consuming(b, rounds, scale), others),
     }
+    kinds: dict[str, Callable[..., list[Row]]] = {
+        "rates": lambda b, **replicas: rates(b, rounds, SECONDS * scale, librdkafka, **replicas),
+        "rates-java": lambda b, **replicas: rates(b, rounds, SECONDS * scale, java, **replicas),
+        "copier": lambda b, **replicas: copying(b, rounds, scale, **replicas),
+    }
+    for name, work in kinds.items():
+        works[name] = partial(of_three, partial(work, replicas=3), options.against)
+        works[f"{name}-alone"] = partial(together, partial(work, replicas=1), others)
     return run_chosen(parser, options, works)
 
 
