@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from typing import Any
 
 import pytest
 
+from raftlog.broker.api.list_transactions import TOGETHER
+from raftlog.broker.core.coordinator.shared import coordinator_partition
 from raftlog.broker.core.transaction import markers
+from raftlog.broker.core.transaction.records import TransactionRecord
 from raftlog.broker.runtime import transaction_host
 from raftlog.broker.runtime.broker_requests import RequestFailure
 from raftlog.wire.errors import ErrorCode
 from tests.broker.runtime.coordinator_world import running
-from tests.broker.runtime.transaction_world import NODE, OTHER, PLACES, Machine, settle, topic
+from tests.broker.runtime.transaction_world import NODE, OTHER, PARTITIONS, PLACES, Machine, settle, topic
 from tests.waiting import until
 
 E = ErrorCode
@@ -394,6 +398,30 @@ async def test_a_list_has_what_passes_the_filters(machine: Machine) -> None:
     machine.passed_ms = 5000
     assert await names(duration_filter=4000, state_filters=["Ongoing"]) == ["audit", "pay-1"]
     assert await names(duration_filter=60_000, state_filters=["Ongoing"]) == []
+
+
+async def test_a_list_of_very_many_ids_is_made_in_small_steps(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await machine.begin()
+    host = machine.coordinator.hosts[coordinator_partition("t", PARTITIONS)]
+    for number in range(20_000):
+        host.shard.load(TransactionRecord(f"t-{number}", host.shard.transactions["t"]))
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    # Time passes with each look at the clock, so that every step is long enough to give way.
+    monkeypatch.setattr(machine, "monotonic", itertools.count(1).__next__)
+    counting = asyncio.create_task(count_turns())
+    listed = await machine.list()
+    counting.cancel()
+    assert {state.transactional_id for state in listed.transaction_states} == host.shard.transactions.keys()
+    assert turns > 2 * 20_000 // TOGETHER
 
 
 async def test_what_is_coordinated_elsewhere_or_not_known_is_said_so(machine: Machine) -> None:

@@ -23,12 +23,13 @@ from raftlog.broker.runtime.transaction_coordinator import TransactionCoordinato
 from raftlog.metadata.delta import MetadataDelta
 from raftlog.metadata.feature_levels import TRANSACTION_VERSION
 from raftlog.metadata.image import MetadataImage, PartitionState, TopicImage
+from raftlog.wire.codec import decode
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from raftlog.wire.messages.describe_transactions import DescribeTransactionsRequest
 from raftlog.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from raftlog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from raftlog.wire.messages.list_transactions import ListTransactionsRequest
+from raftlog.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from raftlog.wire.messages.write_txn_markers import (
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
@@ -269,7 +270,8 @@ class Machine:
         return str((await self.describe(transactional_id)).transaction_state)
 
     async def list(self, **filters: Any) -> Any:
-        return await self.ask(list_transactions, ListTransactionsRequest(**filters), 2)
+        answer = await self.ask(list_transactions, ListTransactionsRequest(**filters), 2)
+        return decode(ListTransactionsResponse, 2, answer) if isinstance(answer, bytes) else answer
 
     def check(self) -> None:
         self.coordinator.check_invariants()
