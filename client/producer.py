@@ -8,10 +8,19 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from raftlog.client.core.accumulator import Accumulator, Limits
-from raftlog.client.core.errors import BufferFull, Closed, KafkaError, Rejected, TimedOut, TransactionFailed, WrongState
+from raftlog.client.core.errors import (
+    BufferFull,
+    Closed,
+    KafkaError,
+    MissingExtra,
+    Rejected,
+    TimedOut,
+    TransactionFailed,
+    WrongState,
+)
 from raftlog.client.core.metadata import TopicPartition
 from raftlog.client.core.partitioner import StickyPartitioner, partition_for_key
 from raftlog.client.core.producer_batch import HeaderPairs, Placed
@@ -23,6 +32,14 @@ from raftlog.client.sender import Sender
 from raftlog.client.transactions import GroupMember, TransactionNumbering
 from raftlog.wire.errors import ErrorCode
 
+if TYPE_CHECKING:
+    import pyarrow
+
+    from raftlog.client.columns.encode import Rows
+    from raftlog.client.columns.outcome import TableDelivery
+
+WINDOW_BYTES = 4 * 1024 * 1024
+"""So much of a table is encoded at a time: then there has to be room for more."""
 CREATED_ON_FIRST_USE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE)
 
 
@@ -177,6 +194,61 @@ class Producer:
         except KafkaError as error:
             return error
 
+    async def send_arrow(self, topic: str, table: pyarrow.Table, *, timeout: float | None = None) -> pyarrow.Table:
+        """Send the rows of a table and wait until all are stored: partition and offset of each, in their order.
+
+        Columns: value, and if you like key, headers (a list of structs of key and value, or a map), partition and
+        timestamp. Raises BadTable before anything is sent, and KafkaError when other rows may be stored.
+        """
+        seconds = self._router.timeout if timeout is None else timeout
+        try:
+            async with asyncio.timeout(seconds):
+                delivery = await self.enqueue_arrow(topic, table)
+                self._sender.flush_begins()
+                return await delivery
+        except TimeoutError:
+            raise self._late(topic, seconds) from None
+
+    async def enqueue_arrow(self, topic: str, table: pyarrow.Table) -> TableDelivery:
+        """Hand the rows of a table over, and wait only for room; see `send_arrow`. Needs the extra raftlog[arrow]."""
+        try:
+            from raftlog.client.columns.encode import check, rows_of, windows
+            from raftlog.client.columns.outcome import TableDelivery
+        except ImportError as error:
+            raise MissingExtra("producer.send_arrow()", "arrow") from error
+        if self._closed:
+            raise Closed("the producer is closed")
+        count = await self._partition_count(topic)
+        limits = self._accumulator.limits
+        chunks = rows_of(table, time.time_ns() // 1_000_000)
+        check(chunks, topic, count, limits.max_request_size)
+        delivery, first = TableDelivery(), 0
+        for rows in windows(chunks, min(WINDOW_BYTES, limits.buffer_memory)):
+            size = int(rows.sizes.sum())
+            if not self._accumulator.has_room(size):
+                await self._wait_for_room(size)
+            self._take_in(topic, rows, first, delivery)
+            first += len(rows.sizes)
+            await asyncio.sleep(0)  # others get their turn
+        return delivery
+
+    def _take_in(self, topic: str, rows: Rows, first: int, delivery: TableDelivery) -> None:
+        from raftlog.client.columns.encode import by_partition, pack
+
+        self._sender.check_usable()
+        accumulator, now = self._accumulator, time.monotonic()
+        limits = accumulator.limits
+        count = self._router.known.partition_count(topic)
+        for index, numbers, part in by_partition(
+            rows, count, limits.batch_size, lambda size: self._sticky.choose(topic, count, size)
+        ):
+            if self._transactions is not None:
+                self._transactions.core.touch((topic, index))
+            packed = pack(part, limits.batch_size, limits.batch_records)
+            batches = [accumulator.append_packed((topic, index), each, now) for each in packed]
+            delivery.add(numbers + first, batches)
+            self._sender.look(batches[0])
+
     async def flush(self, timeout: float | None = None) -> None:
         """Wait until every record that was handed over has an outcome. Raises TimedOut; what is left goes on."""
         seconds = self._router.timeout if timeout is None else timeout
@@ -320,6 +392,10 @@ class TransactionBlock:
         return await self._producer.enqueue(
             topic, value, key=key, headers=headers, partition=partition, timestamp=timestamp
         )
+
+    async def send_arrow(self, topic: str, table: pyarrow.Table) -> TableDelivery:
+        """Hand the rows of a table over, as `Producer.enqueue_arrow` does."""
+        return await self._producer.enqueue_arrow(topic, table)
 
     async def send_offsets(self, offsets: Mapping[TopicPartition, int], member: GroupMember | str) -> None:
         """See `Producer.send_offsets`."""

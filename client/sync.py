@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack
 
 import uvloop
 
@@ -29,6 +29,11 @@ from raftlog.client.core.settings import ConsumerOptions, ProducerOptions
 from raftlog.client.delivery import Delivery
 from raftlog.client.producer import Producer
 from raftlog.client.transactions import GroupMember
+
+if TYPE_CHECKING:
+    import pyarrow
+
+    from raftlog.client.columns.outcome import TableDelivery
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -149,6 +154,8 @@ class SyncProducer:
     send = _blocking(Producer.send)
     enqueue = _blocking(Producer.enqueue)
     send_batch = _blocking(Producer.send_batch)
+    send_arrow = _blocking(Producer.send_arrow)
+    enqueue_arrow = _blocking(Producer.enqueue_arrow)
     flush = _blocking(Producer.flush)
     partitions = _blocking(Producer.partitions)
     begin = _blocking(Producer.begin)
@@ -191,6 +198,10 @@ class SyncTransaction:
         return self._thread.run(
             self._block.send(topic, value, key=key, headers=headers, partition=partition, timestamp=timestamp)
         )
+
+    def send_arrow(self, topic: str, table: pyarrow.Table) -> TableDelivery:
+        """See `TransactionBlock.send_arrow`."""
+        return self._thread.run(self._block.send_arrow(topic, table))
 
     def send_offsets(self, offsets: Mapping[TopicPartition, int], member: GroupMember | str) -> None:
         """See `Producer.send_offsets`."""

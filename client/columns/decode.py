@@ -14,8 +14,17 @@ import pyarrow as pa
 
 from raftlog.client.columns.scan import PADDING, Bytes, Ints, Unusual, record_starts, spans, varints
 from raftlog.client.core.errors import DamagedRecords
-from raftlog.client.core.fetched import Piece, Slice, decode_piece
-from raftlog.wire.batch import LOG_APPEND_TIME_BIT, MAX_DECOMPRESSED_BYTES, CorruptRecord, unpack_payload
+from raftlog.client.core.fetched import Piece, Slice, decode_piece, verify
+from raftlog.client.core.isolation import AbortedFilter
+from raftlog.wire.batch import (
+    LOG_APPEND_TIME_BIT,
+    MAX_DECOMPRESSED_BYTES,
+    CorruptRecord,
+    iterate_batches,
+    unpack_payload,
+)
+from raftlog.wire.messages.fetch import AbortedTransaction
+from raftlog.wire.schema import Bytes as FetchedBytes
 
 HEADER = pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())])
 SCHEMA = pa.schema(
@@ -56,9 +65,7 @@ def to_table(slices: Sequence[Slice]) -> pa.Table:
     for each in slices:
         for columns in decode_pieces(each.topic, each.partition, each.pieces):
             count = len(columns.offsets)
-            topic = pa.DictionaryArray.from_arrays(
-                pa.array(np.full(count, topics.index(each.topic), np.int32)), names
-            )
+            topic = pa.DictionaryArray.from_arrays(pa.array(np.full(count, topics.index(each.topic), np.int32)), names)
             arrays = [
                 columns.keys,
                 columns.values,
@@ -71,6 +78,30 @@ def to_table(slices: Sequence[Slice]) -> pa.Table:
             ]
             parts.append(pa.RecordBatch.from_arrays(arrays, schema=SCHEMA))
     return pa.Table.from_batches(parts, schema=SCHEMA)
+
+
+def read_batches(
+    topic: str, partition: int, data: FetchedBytes, *, first: int = 0, hidden: Iterable[AbortedTransaction] = ()
+) -> pa.Table:
+    """What a broker sent of a partition, from offset `first` on, as a table; a batch that is cut short ends it.
+
+    Left out are control batches and, of the transactions that the broker listed as aborted, what is `hidden` for it.
+    Raises DamagedRecords.
+    """
+    pieces: list[Piece] = []
+    view, aborted = memoryview(data), AbortedFilter(hidden)
+    at, after = 0, first
+    try:
+        for at, header in iterate_batches(view):
+            piece = Piece(header, view[at : at + header.size], first, header.next_offset)
+            after = header.next_offset
+            if after <= first or aborted.hides(header, piece.data) or not header.records_count:
+                continue
+            verify(topic, partition, piece)
+            pieces.append(piece)
+    except CorruptRecord as error:
+        raise DamagedRecords(topic, partition, after, str(error)) from error
+    return to_table([Slice(topic, partition, pieces, after, -1)])
 
 
 def decode_pieces(topic: str, partition: int, pieces: Sequence[Piece]) -> Iterator[Columns]:

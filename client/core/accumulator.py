@@ -8,7 +8,13 @@ from typing import NamedTuple
 from raftlog.client.core.errors import KafkaError, Rejected
 from raftlog.client.core.metadata import NO_LEADER, TopicPartition
 from raftlog.client.core.partition_queue import PartitionQueue
-from raftlog.client.core.producer_batch import HeaderPairs, ProducerBatch, ProducerIdentity, encoded_size
+from raftlog.client.core.producer_batch import (
+    HeaderPairs,
+    PackedRecords,
+    ProducerBatch,
+    ProducerIdentity,
+    encoded_size,
+)
 from raftlog.wire.batch import HEADER_SIZE
 from raftlog.wire.errors import ErrorCode
 
@@ -86,6 +92,13 @@ class Accumulator:
             batch.is_full = True
             is_news = True
         return batch, index, is_news
+
+    def append_packed(self, partition: TopicPartition, packed: PackedRecords, now: float) -> ProducerBatch:
+        """A batch of its own, behind all that is there."""
+        batch = self.open_batch(partition, now)
+        batch.fill(packed)
+        self.buffered += batch.size
+        return batch
 
     def open_batch(self, partition: TopicPartition, now: float) -> ProducerBatch:
         """An empty batch at the end of the partition's queue."""

@@ -51,6 +51,15 @@ class Placed(NamedTuple):
     timestamp: int
 
 
+class PackedRecords(NamedTuple):
+    """What a batch holds, as it lies in one that is not compressed; offset deltas count from 0. Times in ms."""
+
+    payload: bytes
+    records_count: int
+    base_timestamp: int
+    max_timestamp: int
+
+
 class ProducerBatch:
     """Records for one partition. `listeners` are called once, when `is_done`."""
 
@@ -143,6 +152,14 @@ class ProducerBatch:
         self.size += size + len(prefix)
         self.count = index + 1
         return index
+
+    def fill(self, packed: PackedRecords) -> None:
+        """All of its records at once; it takes no more."""
+        self.parts = [packed.payload]
+        self.size = len(packed.payload)
+        self.count = packed.records_count
+        self.base_timestamp, self.max_timestamp = packed.base_timestamp, packed.max_timestamp
+        self.is_full = True
 
     def encode(self, compression: Compression, level: int | None = None) -> bytes:
         """The batch as it goes over the wire, the same at each attempt under the same identity and sequence."""

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raftlog.client import Client, Outgoing
-from raftlog.client.columns.decode import SCHEMA, to_table
+from raftlog.client.columns.decode import SCHEMA, read_batches, to_table
 from raftlog.client.core.errors import DamagedRecords
 from raftlog.client.core.fetched import Piece, Slice
 from raftlog.wire.batch import (
@@ -24,6 +24,8 @@ from raftlog.wire.batch import (
     parse_header,
 )
 from raftlog.wire.compression import Compression
+from raftlog.wire.control import TransactionMarker, encode_transaction_marker
+from raftlog.wire.messages.fetch import AbortedTransaction
 
 FIELDS = st.none() | st.binary(max_size=200) | st.integers(0, 300).map(bytes)
 HEADERS = st.lists(st.tuples(st.text(max_size=5), FIELDS), max_size=4).map(tuple)
@@ -122,6 +124,23 @@ def test_a_payload_that_is_no_compressed_data_is_told_with_its_place() -> None:
     with pytest.raises(DamagedRecords, match=r"t\[3\]: the batch at offset 40 is damaged"):
         to_table([Slice("t", 3, pieces_of(bytes(packed)), 60, 0)])
     assert CRC_OFFSET and issubclass(CorruptRecord, ValueError)
+
+
+def test_fetched_bytes_are_read_without_a_consumer() -> None:
+    rows: list[tuple[int, int, bytes | None, bytes | None, object]] = [(1, 5, b"k", b"%d" % n, ()) for n in range(10)]
+    aborted = batch_of(rows, 10, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+    marker = encode_transaction_marker(
+        TransactionMarker(False, 0), producer_id=7, producer_epoch=0, timestamp=5, base_offset=20
+    )
+    data = batch_of(rows, 0) + aborted + marker + batch_of(rows, 21)
+    listed = [AbortedTransaction(producer_id=7, first_offset=10)]
+    table = read_batches("t", 3, data + data[:50], first=4, hidden=listed)
+    assert table["offset"].to_pylist() == [*range(4, 10), *range(21, 31)]
+    assert read_batches("t", 3, data, first=4)["offset"].to_pylist() == [*range(4, 20), *range(21, 31)]
+    damaged = bytearray(data)
+    damaged[-1] ^= 1
+    with pytest.raises(DamagedRecords, match=r"t\[3\]: the batch at offset 21 is damaged: the checksum"):
+        read_batches("t", 3, damaged)
 
 
 async def test_a_consumer_gives_tables(client: Client, topic: str) -> None:
