@@ -1,24 +1,25 @@
-"""The asyncio client: where producers, consumers and administration are made."""
+"""The asyncio client: where producers, consumers and administration are made.
+
+Each of these is imported when the first one is made: a program pays for what it uses.
+"""
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Unpack
+from functools import cached_property
+from typing import TYPE_CHECKING, Unpack
 
-from raftlog.client.admin import Admin
-from raftlog.client.consumer import Consumer
 from raftlog.client.core.addresses import Address, parse_addresses
-from raftlog.client.core.settings import (
-    ConsumerOptions,
-    ConsumerSettings,
-    ProducerOptions,
-    ProducerSettings,
-    make_settings,
-)
-from raftlog.client.producer import Producer
 from raftlog.client.router import Router
+
+if TYPE_CHECKING:
+    import ssl
+    from types import TracebackType
+
+    from raftlog.client.admin import Admin
+    from raftlog.client.consumer import Consumer
+    from raftlog.client.core.settings import ConsumerOptions, ProducerOptions
+    from raftlog.client.producer import Producer
 
 
 class Client:
@@ -44,7 +45,6 @@ class Client:
         self._tls = tls
         self.timeout = timeout
         self.router = self._new_router()
-        self.admin = Admin(self.router)
 
     async def __aenter__(self) -> Client:
         return self
@@ -57,8 +57,17 @@ class Client:
     async def close(self) -> None:
         await self.router.close()
 
+    @cached_property
+    def admin(self) -> Admin:
+        from raftlog.client.admin import Admin
+
+        return Admin(self.router)
+
     def producer(self, **options: Unpack[ProducerOptions]) -> Producer:
         """To be used as `async with`. Raises BadSetting."""
+        from raftlog.client.core.settings import ProducerSettings, make_settings
+        from raftlog.client.producer import Producer
+
         return Producer(self._new_router(), make_settings(ProducerSettings, options))
 
     def consumer(self, *topics: str, pattern: str | None = None, **options: Unpack[ConsumerOptions]) -> Consumer:
@@ -66,6 +75,9 @@ class Client:
 
         With `group` the partitions are divided among the group's members, otherwise all are read.
         """
+        from raftlog.client.consumer import Consumer
+        from raftlog.client.core.settings import ConsumerSettings, make_settings
+
         return Consumer(self._new_router(), make_settings(ConsumerSettings, options), topics, pattern=pattern)
 
     def _new_router(self) -> Router:

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-import ssl
 from collections import deque
 from struct import error as StructError
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from raftlog.client.core.addresses import Address
 from raftlog.client.core.errors import BrokerUnreachable, Closed, KafkaError, NotKafka, TimedOut
@@ -20,6 +19,9 @@ from raftlog.wire.errors import ErrorCode, RemoteProtocolError
 from raftlog.wire.headers import encode_request_header, parse_response_header
 from raftlog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from raftlog.wire.schema import Message
+
+if TYPE_CHECKING:
+    import ssl
 
 Reply = TypeVar("Reply", bound=Message)
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from raftlog.client.connection import Connection, Reply
 from raftlog.client.core.addresses import Address
@@ -20,6 +19,9 @@ from raftlog.wire.messages.metadata import (
     MetadataResponseTopic,
 )
 from raftlog.wire.schema import Message
+
+if TYPE_CHECKING:
+    import ssl
 
 Result = TypeVar("Result")
 

@@ -23,7 +23,7 @@ from raftlog.wire.records import RecordBase, decode_records
 from raftlog.wire.varint import encode_varint
 
 HeaderPairs: TypeAlias = Sequence[tuple[str, bytes | None]]
-_TABLE_SIZE = 1 << 14
+_TABLE_SIZE = 1 << 11
 _VARINTS = [encode_varint(value) for value in range(_TABLE_SIZE)]
 """Lengths and deltas are nearly always small: looking up costs a third of encoding."""
 _ZERO = b"\x00"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -216,3 +218,13 @@ async def test_a_topic_nobody_knows_is_not_waited_for_unless_wanted() -> None:
         await router.retrying(attempt)
     assert len(calls) == 1
     assert (await router.retrying(attempt, also=[ErrorCode.UNKNOWN_TOPIC_OR_PARTITION])).name == "t"
+
+
+def test_importing_the_client_brings_in_no_more_than_a_connection_needs() -> None:
+    """An import that may take 60 ms: producers, consumers and the messages of administration come when asked for."""
+    listed = "import sys; from raftlog.client import Client; print(*sys.modules)"
+    loaded = set(subprocess.run([sys.executable, "-c", listed], capture_output=True, text=True).stdout.split())
+    assert {each for each in loaded if each.startswith("raftlog.wire.messages.")} == {
+        f"raftlog.wire.messages.{name}" for name in ("api_versions", "find_coordinator", "metadata")
+    }
+    assert not loaded & {"numpy", "pyarrow", "uvloop", "raftlog.client.producer", "raftlog.client.consumer"}
