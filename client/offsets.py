@@ -99,7 +99,7 @@ async def committed_offsets(
                 check(each.error_code, f"group {group!r}, {topic.name}[{each.partition_index}]")
                 if each.committed_offset >= 0:
                     where = (topic.name, each.partition_index)
-                    found[where] = Position(each.committed_offset, each.committed_leader_epoch)
+                    found[where] = Position(each.committed_offset, each.committed_leader_epoch, each.metadata or "")
         return found
 
     return await router.retrying(attempt)
@@ -121,7 +121,7 @@ async def commit_offsets(
             partition_index=index,
             committed_offset=position.offset,
             committed_leader_epoch=position.leader_epoch,
-            committed_metadata="",
+            committed_metadata=position.metadata,
         )
         topics.setdefault(topic, []).append(one)
     request = OffsetCommitRequest(

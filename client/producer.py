@@ -24,6 +24,7 @@ from raftlog.client.core.errors import (
 from raftlog.client.core.metadata import TopicPartition
 from raftlog.client.core.partitioner import StickyPartitioner, partition_for_key
 from raftlog.client.core.producer_batch import HeaderPairs, Placed
+from raftlog.client.core.progress import Position
 from raftlog.client.core.settings import ProducerSettings
 from raftlog.client.delivery import Delivery
 from raftlog.client.numbering import IdempotentNumbering
@@ -284,8 +285,12 @@ class Producer:
 
         `member` is `Consumer.member` (KIP-447), or only the name of a group that has no members.
         """
+        await self.send_positions({each: Position(offset) for each, offset in offsets.items()}, member)
+
+    async def send_positions(self, positions: Mapping[TopicPartition, Position], member: GroupMember | str) -> None:
+        """`send_offsets` with leader epochs, and words of one's own (`metadata`) that are kept with each offset."""
         who = GroupMember(member) if isinstance(member, str) else member
-        await self._transactional().send_offsets(offsets, who)
+        await self._transactional().send_positions(positions, who)
 
     def _transactional(self) -> TransactionNumbering:
         if self._transactions is None:

@@ -10,6 +10,7 @@ from raftlog.client.core.accumulator import Accumulator
 from raftlog.client.core.errors import KafkaError, Rejected, TimedOut, check
 from raftlog.client.core.metadata import TopicPartition
 from raftlog.client.core.producer_batch import ProducerIdentity
+from raftlog.client.core.progress import Position
 from raftlog.client.core.settings import ProducerSettings
 from raftlog.client.core.transaction import State, Step, Transaction
 from raftlog.client.router import GROUP, TRANSACTION, Router
@@ -139,14 +140,14 @@ class TransactionNumbering:
             tell = self.core.is_begun
         await self._finish(committed=False, tell=tell)
 
-    async def send_offsets(self, offsets: Mapping[TopicPartition, int], member: GroupMember) -> None:
+    async def send_positions(self, positions: Mapping[TopicPartition, Position], member: GroupMember) -> None:
         """Commit where a group stands as part of the transaction."""
         self.core.check_can_send()
         group = member.group
         if self.core.version < 2 and not self.core.has_group(group):
             await self._retrying(lambda: self._add_group(group), Step.COORDINATE)
         self.core.group_added(group)
-        await self._retrying(lambda: self._commit_offsets(offsets, member), Step.COORDINATE)
+        await self._retrying(lambda: self._commit_positions(positions, member), Step.COORDINATE)
 
     async def _finish(self, *, committed: bool, tell: bool) -> None:
         given: ProducerIdentity | None = None
@@ -214,11 +215,16 @@ class TransactionNumbering:
         answer = await self._ask(request, AddOffsetsToTxnResponse)
         check(answer.error_code, f"group {group!r}")
 
-    async def _commit_offsets(self, offsets: Mapping[TopicPartition, int], member: GroupMember) -> None:
+    async def _commit_positions(self, positions: Mapping[TopicPartition, Position], member: GroupMember) -> None:
         assert self.core.identity is not None
         topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
-        for (topic, index), offset in offsets.items():
-            one = TxnOffsetCommitRequestPartition(partition_index=index, committed_offset=offset, committed_metadata="")
+        for (topic, index), position in positions.items():
+            one = TxnOffsetCommitRequestPartition(
+                partition_index=index,
+                committed_offset=position.offset,
+                committed_leader_epoch=position.leader_epoch,
+                committed_metadata=position.metadata,
+            )
             topics.setdefault(topic, []).append(one)
         request = TxnOffsetCommitRequest(
             transactional_id=self._id,

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+)
 
-from raftlog.pipeline.source.batch import BatchReader, FilteringBatchReader
+from raftlog.pipeline.sink.options import SinkOptions, parse_sink
+from raftlog.pipeline.sink.writers import BatchWriter, StreamWriter
+from raftlog.pipeline.source.batch import BatchReader
 from raftlog.pipeline.source.options import parse_columns, parse_source
 from raftlog.pipeline.source.rows import ddl
-
-ASKS_WITH_FILTERS = "data_source_pushdown_filters"
-"""The module of Spark that makes a reader and hands it filters; another one makes readers where filters are off."""
+from raftlog.pipeline.source.stream import StreamReader
 
 
 class RaftlogDataSource(DataSource):
-    """Reads topics of raftlog, or of any Kafka. The options are told in docs/PIPELINE.md."""
+    """Reads and writes topics of raftlog, or of any Kafka. The options are told in docs/PIPELINE.md."""
 
     @classmethod
     def name(cls) -> str:
@@ -27,6 +31,17 @@ class RaftlogDataSource(DataSource):
         return ddl(parse_columns(self.options))
 
     def reader(self, schema: Any) -> DataSourceReader:
-        options = parse_source(self.options, streaming=False)
-        asked_by = Path(sys._getframe(1).f_code.co_filename).stem
-        return FilteringBatchReader(options) if asked_by == ASKS_WITH_FILTERS else BatchReader(options)
+        return BatchReader(parse_source(self.options, streaming=False))
+
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:
+        return StreamReader(parse_source(self.options, streaming=True))
+
+    def writer(self, schema: Any, overwrite: bool) -> DataSourceArrowWriter:
+        return BatchWriter(self._sink(schema, overwrite, streaming=False))
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> DataSourceStreamArrowWriter:
+        return StreamWriter(self._sink(schema, overwrite, streaming=True))
+
+    def _sink(self, schema: Any, overwrite: bool, *, streaming: bool) -> SinkOptions:
+        columns = [(field.name, field.dataType.simpleString()) for field in schema.fields]
+        return parse_sink(self.options, columns, streaming=streaming, overwrite=overwrite)

@@ -12,10 +12,14 @@ from raftlog.wire.errors import InvariantViolation
 
 
 class Position(NamedTuple):
-    """The next offset to read, and the leader epoch of the record before it (KIP-320), -1 if unknown."""
+    """The next offset to read, and the leader epoch of the record before it (KIP-320), -1 if unknown.
+
+    `metadata` is what whoever commits it wants to keep with it.
+    """
 
     offset: int
     leader_epoch: int = -1
+    metadata: str = ""
 
 
 class _Handed:

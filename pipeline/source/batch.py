@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from raftlog.pipeline.session import session
 from raftlog.pipeline.source.fetch import read_range
-from raftlog.pipeline.source.filters import Restriction
 from raftlog.pipeline.source.options import SourceOptions
 from raftlog.pipeline.source.planning import Planner
 from raftlog.pipeline.source.ranges import DataLoss, Range, between, split, too_small
@@ -35,11 +33,14 @@ def read_task(options: SourceOptions, partition: InputPartition) -> Iterator[pa.
 
 
 class BatchReader(DataSourceReader):
-    """Plans in the driver, reads in the workers."""
+    """Plans in the driver, reads in the workers.
+
+    It takes no filters. Spark 4.3 asks a Python source once for each DataFrame: a filter taken for one query is
+    then left in all later ones on the same DataFrame, and rows are missing without a word.
+    """
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        self._restriction = Restriction()
 
     def partitions(self) -> list[InputPartition]:
         ranges = session(self._options.connection).run(self._plan())
@@ -59,17 +60,4 @@ class BatchReader(DataSourceReader):
         if lost and options.fail_on_data_loss:
             raise DataLoss(lost)
         start = {each: max(offset, first[each]) for each, offset in start.items()}
-        since = self._restriction.not_before_ms
-        if since is not None:
-            later = await planner.since(partitions, since)
-            start = {each: max(offset, later[each]) for each, offset in start.items()}
-        ranges = self._restriction.apply(between(start, end))
-        return split(ranges, least=options.min_partitions, records_max=options.max_records_per_partition)
-
-
-class FilteringBatchReader(BatchReader):
-    """Takes filters on topic, partition, offset and timestamp. Spark refuses such a reader where filters are off."""
-
-    def pushFilters(self, filters: list[Any]) -> Iterable[Any]:
-        """The filters that Spark still has to apply."""
-        return [each for each in filters if not self._restriction.keep(each)]
+        return split(between(start, end), least=options.min_partitions, records_max=options.max_records_per_partition)

@@ -66,15 +66,11 @@ class Planner:
     async def end(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
         return await self._resolve(partitions, self._options.ending, "endingOffsets", is_start=False)
 
-    async def since(self, partitions: Sequence[Partition], timestamp: int) -> dict[Partition, int]:
-        """The first offset of each whose record is at least as late as `timestamp` (ms); the end where none is."""
-        committed = self._options.read_committed
-        return await offsets_at(self._router, dict.fromkeys(partitions, timestamp), read_committed=committed)
-
     async def _at(self, partitions: Sequence[Partition], special: int) -> dict[Partition, int]:
         if not partitions:
             return {}
-        return await self.since(partitions, special)
+        committed = self._options.read_committed
+        return await offsets_at(self._router, dict.fromkeys(partitions, special), read_committed=committed)
 
     async def _resolve(
         self, partitions: Sequence[Partition], position: Position, option: str, *, is_start: bool

@@ -42,22 +42,29 @@ SETTINGS = {
 }
 
 
-@pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A session with two cores, where a task is tried four times, and Spark's own Kafka connector if it is there."""
+def start_spark(**more: str) -> Any:
+    """A session with two cores, where a task is tried four times."""
     from pyspark.sql import SparkSession
 
     from raftlog.pipeline import RaftlogDataSource
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2,4]")
-    for name, value in SETTINGS.items():
+    for name, value in {**SETTINGS, **more}.items():
         builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.dataSource.register(RaftlogDataSource)
+    return session
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """One for all tests of this process, with Spark's own Kafka connector if it is there."""
+    settings = {"spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse"))}
     jars = sorted(str(path) for path in SPARK_JARS.glob("*.jar"))
     if jars:
-        builder = builder.config("spark.jars", ",".join(jars))
-    session = builder.config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse"))).getOrCreate()
-    session.dataSource.register(RaftlogDataSource)
+        settings["spark.jars"] = ",".join(jars)
+    session = start_spark(**settings)
     yield session
     session.stop()
 

@@ -1,17 +1,12 @@
-"""Planning: what is read, in which tasks, and which filters are done by reading less."""
+"""Planning: what is read, and in which tasks."""
 
 from __future__ import annotations
-
-from datetime import UTC, datetime
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from raftlog.pipeline.given import BadOption
-from raftlog.pipeline.source.filters import Restriction
 from raftlog.pipeline.source.offsets import Partition, check_covers
 from raftlog.pipeline.source.ranges import Range, available, between, limited, never_back, split, too_small
 
@@ -87,71 +82,3 @@ def test_a_start_before_what_is_left_is_told() -> None:
 def test_offsets_have_to_name_the_partitions_that_are_read() -> None:
     with pytest.raises(BadOption, match=r"says nothing about a\[1\] and names, without its being read, b\[0\]"):
         check_covers("startingOffsets", {("a", 0): 1, ("b", 0): 1}, [("a", 0), ("a", 1)])
-
-
-def condition(kind: str, column: str, value: Any = None) -> Any:
-    return type(kind, (SimpleNamespace,), {})(attribute=(column,), value=value)
-
-
-WHOLE = [Range("a", 0, 0, 10), Range("a", 1, 0, 10), Range("b", 0, 0, 10)]
-
-
-@pytest.mark.parametrize(
-    ("kind", "column", "value", "passes"),
-    [
-        ("EqualTo", "offset", 4, lambda r, o: o == 4),
-        ("GreaterThan", "offset", 4, lambda r, o: o > 4),
-        ("GreaterThanOrEqual", "offset", 4, lambda r, o: o >= 4),
-        ("LessThan", "offset", 4, lambda r, o: o < 4),
-        ("LessThanOrEqual", "offset", 4, lambda r, o: o <= 4),
-        ("In", "offset", [1, 7, 99], lambda r, o: o in (1, 7)),
-        ("EqualTo", "partition", 1, lambda r, o: r.partition == 1),
-        ("GreaterThan", "partition", 0, lambda r, o: r.partition > 0),
-        ("LessThanOrEqual", "partition", 0, lambda r, o: r.partition <= 0),
-        ("In", "partition", [0, 5], lambda r, o: r.partition == 0),
-        ("EqualTo", "topic", "b", lambda r, o: r.topic == "b"),
-        ("In", "topic", ["b", "c"], lambda r, o: r.topic == "b"),
-        ("IsNotNull", "offset", None, lambda r, o: True),
-    ],
-)
-def test_a_filter_that_is_kept_is_applied_exactly(kind: str, column: str, value: Any, passes: Any) -> None:
-    restriction = Restriction()
-    assert restriction.keep(condition(kind, column, value))
-    found = {(r.topic, r.partition, offset) for r in restriction.apply(WHOLE) for offset in range(r.start, r.end)}
-    assert found == {(r.topic, r.partition, o) for r in WHOLE for o in range(r.start, r.end) if passes(r, o)}
-
-
-@pytest.mark.parametrize(
-    ("kind", "column", "value"),
-    [
-        ("EqualTo", "value", b"x"),
-        ("EqualTo", "offset", None),
-        ("EqualTo", "offset", True),
-        ("EqualTo", "offset", 1.5),
-        ("StringContains", "topic", "b"),
-        ("IsNull", "offset", None),
-        ("IsNotNull", "key", None),
-        ("In", "offset", [1, None]),
-        ("Not", "offset", 3),
-    ],
-)
-def test_other_filters_are_left_to_spark(kind: str, column: str, value: Any) -> None:
-    restriction = Restriction()
-    assert not restriction.keep(condition(kind, column, value))
-    assert restriction.apply(WHOLE) == WHOLE
-
-
-def test_a_timestamp_says_where_to_begin_and_is_left_to_spark() -> None:
-    restriction = Restriction()
-    moment = datetime(2026, 1, 2, 3, 4, 5, 678_900, tzinfo=UTC)
-    assert not restriction.keep(condition("GreaterThan", "timestamp", moment))
-    assert not restriction.keep(condition("LessThan", "timestamp", moment.replace(year=2030)))
-    assert restriction.not_before_ms == int(moment.timestamp() * 1000)
-
-
-def test_filters_add_up() -> None:
-    restriction = Restriction()
-    for kind, value in (("GreaterThan", 2), ("LessThan", 9), ("GreaterThanOrEqual", 5), ("In", [1, 6, 9])):
-        assert restriction.keep(condition(kind, "offset", value))
-    assert restriction.keep(condition("EqualTo", "topic", "b"))
-    assert restriction.apply(WHOLE) == [Range("b", 0, 6, 7)]

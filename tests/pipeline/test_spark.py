@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,11 @@ from raftlog.client.producer import Outgoing
 from tests.conftest import Broker
 from tests.paths import ROOT, SPARK_JARS
 from tests.pipeline.conftest import Topic, fill, needs_spark
+
+try:
+    from tests.pipeline.faulty import Blind, BlindTasksFail, TasksFail
+except ImportError:
+    pass  # without PySpark the tests are skipped
 
 pytestmark = needs_spark
 
@@ -69,14 +76,13 @@ def test_a_read_by_time_begins_and_ends_where_the_time_says(read: Any, topic: To
     assert values(read(name, startingTimestamp="9000", startingOffsetsByTimestampStrategy="latest")) == []
 
 
-def test_filters_on_partition_and_offset_read_less(spark: Any, read: Any, topic: Topic) -> None:
-    name = topic(numbered(0, 40), partitions=2)
+def test_a_filter_of_one_query_is_not_left_in_the_next(spark: Any, read: Any, topic: Topic) -> None:
+    found = read(topic(numbered(0, 40), partitions=2))
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     try:
-        found = read(name).where("partition = 1 AND offset >= 5 AND offset < 8 AND timestamp > '2020-01-01'")
-        plan = found._jdf.queryExecution().executedPlan().toString()
-        assert "partition" not in plan.split("Filter")[1].split("\n")[0], plan
-        assert values(found) == numbered(0, 40)[1::2][5:8]
+        assert found.where("partition = 1 AND offset < 5").count() == 5
+        assert found.count() == 40
+        assert found.where("offset < 2").union(found.where("offset >= 15")).count() == 2 * 2 + 2 * 5
     finally:
         spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
 
@@ -118,6 +124,193 @@ def test_a_topic_that_is_not_there_is_named(read: Any, name: str) -> None:
         read(name).count()
 
 
+@pytest.fixture
+def stream(spark: Any, broker: Broker, tmp_path: Path) -> Any:
+    """`stream(topic, **options)` runs a query over what is available now, and returns it with the values it saw."""
+
+    def run(topic: str, checkpoint: str = "checkpoint", **options: str) -> tuple[Any, list[bytes]]:
+        seen: list[bytes] = []
+        loaded = spark.readStream.format("raftlog").option("kafka.bootstrap.servers", broker.bootstrap_servers)
+        frame = loaded.option("subscribe", topic).options(**options).load().select("value")
+        query = (
+            frame.writeStream.foreachBatch(lambda batch, _: seen.extend(values(batch)))
+            .option("checkpointLocation", str(tmp_path / checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        return query, sorted(seen)
+
+    return run
+
+
+def test_a_stream_goes_on_where_its_checkpoint_says(stream: Any, topic: Topic, client: SyncClient) -> None:
+    name = topic(numbered(0, 10), partitions=2)
+    query, seen = stream(name, startingOffsets="earliest", maxOffsetsPerTrigger="4")
+    batches = [progress for progress in query.recentProgress if progress.numInputRows]
+    assert seen == numbered(0, 10) and [batch.numInputRows for batch in batches] == [4, 4, 2]
+    ends = [json.loads(progress.sources[0].latestOffset) for progress in batches]
+    assert ends[0] == {name: {"0": 5, "1": 5}}, "what is left to read is told"
+    fill(client, name, numbered(10, 20), 2)
+    assert stream(name, startingOffsets="earliest")[1] == numbered(10, 20)
+    assert stream(name, startingOffsets="earliest")[1] == []
+
+
+def test_a_stream_reads_partitions_that_are_new_from_their_beginning(
+    stream: Any, topic: Topic, client: SyncClient
+) -> None:
+    name = topic(numbered(0, 3))
+    assert stream(name, startingOffsets="earliest")[1] == numbered(0, 3)
+    client.admin.create_partitions(name, 2)
+    fill(client, name, [Outgoing(b"new", partition=1)])
+    assert stream(name, startingOffsets="earliest")[1] == [b"new"]
+
+
+def test_a_stream_is_seen_as_a_group_and_can_begin_where_one_stands(
+    stream: Any, topic: Topic, client: SyncClient, name: str
+) -> None:
+    made = topic(numbered(0, 8))
+    client.admin.commit_offsets(name, {(made, 0): 3})
+    seen = stream(made, startingOffsets="committed", commitOffsets="true", **{"kafka.group.id": name})[1]
+    assert seen == numbered(3, 8)
+    assert client.admin.committed_offsets(name)[made, 0] == 8, "the last batch counts, too"
+
+
+def test_a_stream_whose_records_are_gone_fails_unless_told_otherwise(
+    stream: Any, topic: Topic, client: SyncClient
+) -> None:
+    name = topic(numbered(0, 4))
+    assert stream(name, startingOffsets="earliest")[1] == numbered(0, 4)
+    fill(client, name, numbered(4, 9))
+    client.admin.delete_records({(name, 0): 7})
+    with pytest.raises(Exception, match="failOnDataLoss"):
+        stream(name, startingOffsets="earliest")
+    assert stream(name, startingOffsets="earliest", failOnDataLoss="false")[1] == numbered(7, 9)
+
+
+def test_what_a_source_in_python_cannot_do_is_refused(spark: Any, broker: Broker, topic: Topic, tmp_path: Path) -> None:
+    name = topic()
+    loaded = spark.readStream.format("raftlog").option("kafka.bootstrap.servers", broker.bootstrap_servers)
+    frame = loaded.option("subscribe", name).load()
+    writer = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path))
+    with pytest.raises(Exception, match=r"does not support|not supported"):
+        writer.trigger(continuous="1 second").start().awaitTermination()
+
+
+@pytest.fixture
+def copy(spark: Any, broker: Broker, tmp_path: Path) -> Any:
+    """`copy(source, target, **options)` runs a query over what is available now, from topic to topic."""
+    for faulty in (TasksFail, BlindTasksFail, Blind):
+        spark.dataSource.register(faulty)
+
+    def run(source: str, target: str, sink: str = "raftlog", *, value: str = "value", **options: str) -> None:
+        servers = {"kafka.bootstrap.servers": broker.bootstrap_servers}
+        loaded = spark.readStream.format("raftlog").options(**servers, subscribe=source, startingOffsets="earliest")
+        writer = loaded.load().selectExpr("key", f"{value} AS value").writeStream.format(sink)
+        query = (
+            writer.options(**servers, topic=target, **options)
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+
+    return run
+
+
+def forget_the_last_commit(checkpoint: Path) -> None:
+    """What a driver leaves that was killed after its tasks had committed and before Spark wrote that down."""
+    last = max((checkpoint / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+    for path in (last, last.with_name(f".{last.name}.crc")):
+        path.unlink(missing_ok=True)
+
+
+def test_a_stream_writes_each_row_once(copy: Any, read: Any, topic: Topic, client: SyncClient) -> None:
+    source, target = topic(numbered(0, 20), partitions=2), topic(partitions=3)
+    copy(source, target)
+    fill(client, source, numbered(20, 30), 2)
+    copy(source, target)
+    assert values(read(target)) == numbered(0, 30)
+
+
+def test_a_task_that_dies_after_its_commit_writes_nothing_twice(copy: Any, read: Any, topic: Topic) -> None:
+    source, target = topic(numbered(0, 20), partitions=2), topic(partitions=2)
+    copy(source, target, "raftlog-tasks-fail")
+    assert values(read(target)) == numbered(0, 20)
+
+
+def test_without_a_look_at_the_marker_rows_are_there_twice(copy: Any, read: Any, topic: Topic) -> None:
+    source, target = topic(numbered(0, 20), partitions=2), topic(partitions=2)
+    copy(source, target, "raftlog-blind-tasks-fail")
+    assert values(read(target)) == sorted(numbered(0, 20) * 2), "the control: the tests above could fail"
+
+
+@pytest.mark.parametrize(("sink", "times"), [("raftlog", 1), ("raftlog-blind", 2)])
+def test_a_driver_that_dies_before_the_checkpoint_writes_nothing_twice(
+    copy: Any, read: Any, topic: Topic, tmp_path: Path, sink: str, times: int
+) -> None:
+    source, target = topic(numbered(0, 20), partitions=2), topic(partitions=2)
+    copy(source, target, sink)
+    forget_the_last_commit(tmp_path / "checkpoint")
+    copy(source, target, sink)
+    assert values(read(target)) == sorted(numbered(0, 20) * times)
+
+
+def test_rows_that_are_others_when_a_batch_comes_again_are_refused(
+    copy: Any, read: Any, topic: Topic, tmp_path: Path
+) -> None:
+    source, target = topic(numbered(0, 20)), topic()
+    copy(source, target)
+    forget_the_last_commit(tmp_path / "checkpoint")
+    with pytest.raises(Exception, match="rows were divided among the tasks in another way"):
+        copy(source, target, value="concat(value, value)")
+    assert values(read(target)) == numbered(0, 20)
+
+
+def test_a_sink_that_another_query_had_is_refused(copy: Any, topic: Topic, tmp_path: Path, name: str) -> None:
+    source, target = topic(numbered(0, 5)), topic()
+    copy(source, target, sinkId=name)
+    (tmp_path / "checkpoint").rename(tmp_path / "lost")
+    with pytest.raises(Exception, match=f"sinkId '{name}' belongs to query"):
+        copy(source, target, sinkId=name)
+
+
+def test_a_batch_write_has_keys_headers_partitions_and_topics_of_the_rows(
+    spark: Any, broker: Broker, read: Any, topic: Topic
+) -> None:
+    one, two = topic(partitions=3), topic(partitions=3)
+    rows = [("k", "v", one, 2, [("h", bytearray(b"1"))]), (None, None, two, 0, None)]
+    schema = "key string, value string, topic string, partition int, headers array<struct<key: string, value: binary>>"
+    frame = spark.createDataFrame(rows, schema)
+    for guarantee in ("exactly-once", "at-least-once"):
+        writer = frame.write.format("raftlog").option("kafka.bootstrap.servers", broker.bootstrap_servers)
+        writer.option("deliveryGuarantee", guarantee).mode("append").save()
+    found = read(f"{one},{two}", includeHeaders="true").orderBy("partition").collect()
+    assert [(row.topic, row.partition, row.value) for row in found] == [(two, 0, None)] * 2 + [(one, 2, b"v")] * 2
+    assert found[2].key == b"k" and [(each.key, each.value) for each in found[2].headers] == [("h", b"1")]
+    with pytest.raises(Exception, match=r"a log is only appended to: use mode\('append'\)"):
+        frame.write.format("raftlog").options(**{"kafka.bootstrap.servers": "h:1"}).mode("overwrite").save()
+
+
+def test_a_batch_write_whose_tasks_die_writes_nothing_twice(
+    spark: Any, broker: Broker, copy: Any, read: Any, topic: Topic
+) -> None:
+    target = topic(partitions=2)
+    writer = read(topic(numbered(0, 20), partitions=2)).select("value").write.format("raftlog-tasks-fail")
+    writer.option("kafka.bootstrap.servers", broker.bootstrap_servers).option("topic", target).mode("append").save()
+    assert values(read(target)) == numbered(0, 20)
+
+
+def test_a_batch_of_foreach_batch_is_written_once(broker: Broker, read: Any, topic: Topic, name: str) -> None:
+    source, target = topic(numbered(0, 20), partitions=2), topic()
+    for batch in ("0", "0", "1"):
+        writer = read(source).select("value").write.format("raftlog").mode("append")
+        writer.option("kafka.bootstrap.servers", broker.bootstrap_servers).option("topic", target).options(
+            sinkId=name, batchId=batch
+        ).save()
+    assert values(read(target)) == sorted(numbered(0, 20) * 2)
+
+
 @pytest.mark.skipif(not SPARK_JARS.exists(), reason="needs Spark's Kafka connector in ../shared/peers")
 def test_sparks_own_connector_reads_and_writes_the_same_topics(
     spark: Any, broker: Broker, read: Any, topic: Topic
@@ -131,11 +324,17 @@ def test_sparks_own_connector_reads_and_writes_the_same_topics(
     assert values(read(copy)) == numbered(0, 50)
 
 
-def test_the_examples_of_the_document_run(spark: Any, broker: Broker, client: SyncClient) -> None:
-    client.admin.create_topic("orders", partitions=1)
+def test_the_examples_of_the_document_run(
+    spark: Any, broker: Broker, read: Any, client: SyncClient, tmp_path: Path
+) -> None:
+    for made in ("orders", "invoices", "archive"):
+        client.admin.create_topic(made, partitions=1)
     fill(client, "orders", numbered(0, 200))
     names: dict[str, Any] = {"print": lambda *_: None}
     examples = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "PIPELINE.md").read_text(), re.DOTALL)
-    assert len(examples) >= 3
+    assert len(examples) >= 5
     for example in examples:
-        exec(example.replace("localhost:9092", broker.bootstrap_servers), names)
+        text = example.replace("localhost:9092", broker.bootstrap_servers).replace('"checkpoints', f'"{tmp_path}')
+        exec(text, names)
+    assert [row["count"] for row in spark.table("counted").collect()] == [200]
+    assert values(read("archive")) == numbered(0, 200) and values(read("invoices")) == sorted(numbered(0, 200) * 2)

@@ -1,0 +1,235 @@
+"""The data source for Spark beside Spark's own Kafka connector: rows a second, and CPU seconds of JVM and workers.
+
+    python -m benchmarks.spark [--rows 5000000] [--size 100] [--rounds 3] [--partitions 2] [--kafka]
+
+Both read and write topics of one raftlog; with --kafka the connector works on an Apache Kafka and the data source on
+raftlog and on that Kafka. In turns, the order swapped each round, after a round that does not count; medians and the
+lowest and highest ratio to the connector are shown. Needs `raftlog[spark]`, Java 17 and the peers (`brokers.PEERS`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks.brokers import PEERS, Broker, Kafka, Raftlog, create_topic, kafka_tool
+
+SOURCE = "source"
+
+
+class Contender(NamedTuple):
+    """A format of Spark's, and the brokers that it works on."""
+
+    name: str
+    format: str
+    bootstrap: str
+    options: dict[str, str]
+
+
+class Cost(NamedTuple):
+    seconds: float
+    cpu_seconds: float
+
+
+class Run:
+    """One session, and what is done in it."""
+
+    def __init__(self, spark: Any, rows: int, directory: Path) -> None:
+        self.spark = spark
+        self.rows = rows
+        self._directory = directory
+        self._number = 0
+
+    def read(self, who: Contender) -> None:
+        """Count, and sum of the sizes of all values."""
+        frame = self.spark.read.format(who.format).options(**self._source(who)).load()
+        self._check(frame.selectExpr("count(*)", "sum(length(value))").first()[0])
+
+    def stream(self, who: Contender) -> None:
+        """All there is, to a sink that does nothing."""
+        frame = self.spark.readStream.format(who.format).options(**self._source(who)).load()
+        self._finish(frame.writeStream.format("noop"))
+
+    def write(self, who: Contender) -> None:
+        """Key and value from Spark's memory to a new topic."""
+        topic = self._new_topic(who)
+        sink = self.spark.table("rows").write.format(who.format).options(**who.options, topic=topic)
+        sink.option("kafka.bootstrap.servers", who.bootstrap).mode("append").save()
+
+    def prepare_rows(self, size: int, partitions: int) -> None:
+        frame = self.spark.range(0, self.rows, 1, partitions).selectExpr(
+            "CAST(NULL AS BINARY) AS key", f"CAST(lpad(CAST(id AS STRING), {size}, 'x') AS BINARY) AS value"
+        )
+        frame.createOrReplaceTempView("rows")
+        self.spark.catalog.cacheTable("rows")
+        self._check(self.spark.table("rows").count())
+
+    def _source(self, who: Contender) -> dict[str, str]:
+        return {
+            "kafka.bootstrap.servers": who.bootstrap,
+            "subscribe": SOURCE,
+            "startingOffsets": "earliest",
+            **who.options,
+        }
+
+    def _new_topic(self, who: Contender) -> str:
+        self._number += 1
+        topic = f"{who.name.replace(' ', '-')}-{self._number}"
+        create_topic(who.bootstrap, topic, partitions=2)
+        return topic
+
+    def _finish(self, writer: Any) -> None:
+        self._number += 1
+        checkpoint = self._directory / f"checkpoint-{self._number}"
+        query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+        query.awaitTermination()
+        self._check(sum(progress.numInputRows for progress in query.recentProgress))
+
+    def _check(self, found: int) -> None:
+        assert found == self.rows, f"{found} rows where there are {self.rows}"
+
+
+def descendants() -> Iterator[Path]:
+    """The folders in /proc of all processes that this one started, and theirs."""
+    parents: dict[int, list[int]] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        parents.setdefault(int(fields[1]), []).append(int(folder.name))
+    waiting = [os.getpid()]
+    while waiting:
+        children = parents.get(waiting.pop(), [])
+        waiting += children
+        yield from (Path(f"/proc/{child}") for child in children)
+
+
+def cpu_seconds(brokers: list[int]) -> float:
+    """Of all descendants but the brokers, those included that have ended and were waited for."""
+    ticks = 0
+    for folder in descendants():
+        if int(folder.name) in brokers:
+            continue
+        try:
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        ticks += sum(map(int, fields[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def measure(work: Callable[[Contender], None], who: Contender, brokers: list[int]) -> Cost:
+    wall, cpu = time.perf_counter(), cpu_seconds(brokers)
+    work(who)
+    return Cost(time.perf_counter() - wall, cpu_seconds(brokers) - cpu)
+
+
+def show(title: str, costs: dict[str, list[Cost]], rows: int) -> None:
+    """The first one is what the others are compared with."""
+    base = next(iter(costs.values()))
+    print(f"\n{title}\n{'':34} rows/s   CPU us/row   x connector (spread)   CPU, x connector")
+    for name, found in costs.items():
+        seconds = statistics.median(cost.seconds for cost in found)
+        cpu = statistics.median(cost.cpu_seconds for cost in found)
+        ratios = [one.seconds / other.seconds for one, other in zip(base, found, strict=True)]
+        less = statistics.median(one.cpu_seconds / other.cpu_seconds for one, other in zip(base, found, strict=True))
+        spread = f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
+        print(f"{name:30} {rows / seconds:10,.0f} {cpu / rows * 1e6:12.2f} {spread:>22} {less:18.2f}")
+
+
+def session() -> Any:
+    from pyspark.sql import SparkSession
+
+    from raftlog.pipeline import RaftlogDataSource
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    jars = ",".join(sorted(str(path) for path in (PEERS / "spark-kafka").glob("*.jar")))
+    builder = SparkSession.builder.master("local[2]").config("spark.jars", jars).config("spark.driver.memory", "3g")
+    for name, value in {
+        "spark.ui.enabled": "false",
+        "spark.log.level": "ERROR",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+    }.items():
+        builder = builder.config(name, value)
+    made = builder.getOrCreate()
+    made.dataSource.register(RaftlogDataSource)
+    return made
+
+
+def fill(broker: Broker, rows: int, size: int, partitions: int) -> None:
+    create_topic(broker.bootstrap, SOURCE, partitions=partitions)
+    sizes = f"--topic {SOURCE} --num-records {rows} --record-size {size} --throughput -1"
+    settings = f"--producer-props bootstrap.servers={broker.bootstrap} batch.size=131072 linger.ms=20"
+    kafka_tool("producer-perf", *sizes.split(), *settings.split())
+
+
+def contenders(ours: str, theirs: str) -> tuple[list[Contender], list[Contender]]:
+    """Who reads and who writes; the connector comes first."""
+    connector = Contender("connector", "kafka", theirs, {})
+    readers = [connector, Contender("raftlog", "raftlog", ours, {})]
+    readers.append(Contender("raftlog, columns=value", "raftlog", ours, {"columns": "value"}))
+    once = {"deliveryGuarantee": "at-least-once"}
+    writers = [connector, Contender("raftlog at least once", "raftlog", ours, once)]
+    writers.append(Contender("raftlog exactly once", "raftlog", ours, {}))
+    if ours != theirs:
+        readers.append(Contender("raftlog on Kafka", "raftlog", theirs, {}))
+        writers.append(Contender("raftlog exactly once on Kafka", "raftlog", theirs, {}))
+    return readers, writers
+
+
+def in_turns(
+    work: Callable[[Contender], None], those: list[Contender], rounds: int, brokers: list[int]
+) -> dict[str, list[Cost]]:
+    """The costs of each; a round before the first one does not count."""
+    costs: dict[str, list[Cost]] = {each.name: [] for each in those}
+    for number in range(-1, rounds):
+        for who in those if number % 2 else those[::-1]:
+            cost = measure(work, who, brokers)
+            if number >= 0:
+                costs[who.name].append(cost)
+    return costs
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=5_000_000)
+    parser.add_argument("--size", type=int, default=100)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--partitions", type=int, default=2)
+    parser.add_argument("--kafka", action="store_true")
+    parser.add_argument("--only", choices=["read", "stream", "write"])
+    options = parser.parse_args()
+    with ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        brokers: list[Broker] = [stack.enter_context(Raftlog())]
+        if options.kafka:
+            brokers.append(stack.enter_context(Kafka()))
+        for broker in brokers:
+            fill(broker, options.rows, options.size, options.partitions)
+        readers, writers = contenders(brokers[0].bootstrap, brokers[-1].bootstrap)
+        spark = session()
+        stack.callback(spark.stop)
+        run = Run(spark, options.rows, directory)
+        pids = [broker.pid for broker in brokers]
+        print(f"{options.rows:,} rows of {options.size} B, median of {options.rounds}")
+        if options.only in (None, "read"):
+            show("batch read", in_turns(run.read, readers, options.rounds, pids), options.rows)
+        if options.only in (None, "stream"):
+            show("stream, AvailableNow to no-op", in_turns(run.stream, readers, options.rounds, pids), options.rows)
+        if options.only in (None, "write"):
+            run.prepare_rows(options.size, options.partitions)
+            show("write", in_turns(run.write, writers, options.rounds, pids), options.rows)
+
+
+if __name__ == "__main__":
+    main()

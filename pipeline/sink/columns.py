@@ -1,0 +1,76 @@
+"""The rows that Spark hands over, as Arrow batches: what they are like, and one record after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from raftlog.client.producer import Outgoing
+from raftlog.pipeline.sink.marker import Fingerprint
+
+
+class NoTopic(Exception):
+    """A row says nothing about where it goes."""
+
+
+def fingerprint(batch: pa.RecordBatch) -> Fingerprint:
+    """Of the rows' keys and values."""
+    found = Fingerprint(batch.num_rows)
+    for at, name in enumerate(("key", "value"), 1):
+        if name not in batch.schema.names:
+            continue
+        size, sums = _sums(batch.column(name))
+        weighted = sums * (2 * at + 1)
+        found += Fingerprint(0, size if at == 1 else 0, size if at == 2 else 0, weighted)
+    return found
+
+
+def _sums(column: pa.Array) -> tuple[int, int]:
+    """Bytes of an array of binary or text, and a sum over them that no order of the rows changes."""
+    _, offsets, data = column.cast(pa.binary()).buffers()
+    if data is None or not len(column):
+        return 0, 0
+    edges = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1].astype(np.int64)
+    content = np.frombuffer(data, np.uint8)[edges[0] : edges[-1]]
+    lengths = np.diff(edges)
+    total = int(content.sum(dtype=np.uint64)) + (int((lengths * lengths).sum()) << 20)
+    # The first bytes of a row count for themselves: rows of one length often differ in little else.
+    filled = edges[:-1][lengths > 0] - edges[0]
+    ends = edges[1:][lengths > 0] - edges[0] - 1
+    if len(filled):
+        first, last = content[filled].astype(np.uint64), content[ends].astype(np.uint64)
+        total += int((first * first * np.uint64(31) + last * last * np.uint64(17)).sum()) << 8
+    return len(content), total & 0xFFFF_FFFF_FFFF_FFFF
+
+
+def by_topic(batch: pa.RecordBatch, topic: str | None) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """The rows of each topic, in their order. Raises NoTopic."""
+    if topic is not None:
+        yield topic, batch
+        return
+    names = batch.column("topic")
+    if names.null_count:
+        raise NoTopic("a row has NULL as its topic: give each one a topic, or use the option topic for all")
+    unique = names.unique().to_pylist()
+    for name in unique:
+        yield name, batch if len(unique) == 1 else batch.filter(pc.equal(names, name))
+
+
+def outgoing(batch: pa.RecordBatch, columns: tuple[str, ...]) -> Iterator[Outgoing]:
+    """Record after record."""
+    count = batch.num_rows
+
+    def listed(name: str) -> list[Any]:
+        if name not in columns:
+            return [None] * count
+        column = batch.column(name)
+        return list((column.cast(pa.binary()) if name in ("key", "value") else column).to_pylist())
+
+    rows = zip(listed("key"), listed("value"), listed("headers"), listed("partition"), strict=True)
+    for key, value, headers, partition in rows:
+        pairs = tuple((each["key"], each["value"]) for each in headers) if headers else ()
+        yield Outgoing(value, key, pairs, partition)

@@ -1,0 +1,143 @@
+"""The options of the sink, by the names of Spark's Kafka sink and of Kafka's producer, and the columns it takes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from raftlog.client.core.settings import ProducerOptions
+from raftlog.pipeline.given import (
+    CONNECTION_SETTINGS,
+    NO_SECURITY,
+    PASSIVE_SETTINGS,
+    BadOption,
+    Connection,
+    Given,
+    connection,
+)
+from raftlog.wire.compression import Compression
+
+EXACTLY_ONCE, AT_LEAST_ONCE = "exactly-once", "at-least-once"
+TRANSACTION_SECONDS = 900.0
+"""How long a task may write: Kafka's own limit (transaction.max.timeout.ms) unless it was changed."""
+SINK_ID = re.compile(r"[A-Za-z0-9._-]{1,150}")
+
+SPARKS_OWN = ("path", "checkpointLocation", "queryName")
+"""Options of Spark's writers, which hand them on."""
+OPTIONS = ("topic", "includeHeaders", "deliveryGuarantee", "sinkId", "batchId", *SPARKS_OWN)
+SETTINGS = (
+    *CONNECTION_SETTINGS,
+    *PASSIVE_SETTINGS,
+    "acks",
+    "batch.size",
+    "buffer.memory",
+    "compression.type",
+    "compression.level",
+    "delivery.timeout.ms",
+    "linger.ms",
+    "max.request.size",
+    "request.timeout.ms",
+    "transaction.timeout.ms",
+)
+REFUSED: Mapping[str, str] = {
+    "kafka.key.serializer": "keys are binary or string columns",
+    "kafka.value.serializer": "values are binary or string columns",
+    "kafka.transactional.id": "use sinkId: each task gets a transactional id of its own, which begins with it",
+    "kafka.enable.idempotence": "it is always on",
+    "kafka.partitioner.class": "give a column partition, or leave it to the key",
+    "kafka.sasl.mechanism": NO_SECURITY,
+    "kafka.sasl.jaas.config": NO_SECURITY,
+    "kafka.ssl.truststore.location": NO_SECURITY,
+}
+TYPES: Mapping[str, tuple[str, ...]] = {
+    "key": ("binary", "string"),
+    "value": ("binary", "string"),
+    "topic": ("string",),
+    "partition": ("int",),
+    "headers": ("array<struct<key:string,value:binary>>",),
+}
+
+
+class SinkOptions(NamedTuple):
+    """Checked. `batch` is the number that a batch write was given, for foreachBatch."""
+
+    connection: Connection
+    topic: str | None
+    columns: tuple[str, ...]
+    """Those of TYPES that the rows have, and that are written."""
+    exactly_once: bool
+    sink_id: str | None
+    batch: int | None
+    producer: ProducerOptions
+
+
+def parse_sink(
+    options: Mapping[str, str], columns: Sequence[tuple[str, str]], *, streaming: bool, overwrite: bool = False
+) -> SinkOptions:
+    """`columns` are names and types as Spark writes them. Raises BadOption."""
+    given = Given(options)
+    given.check_known(OPTIONS, SETTINGS, REFUSED)
+    if overwrite:
+        raise BadOption("a log is only appended to: use mode('append') for a batch, outputMode('append') for a stream")
+    topic = given.text("topic")
+    found = _columns(columns, topic)
+    if not given.flag("includeHeaders", True):
+        found = tuple(name for name in found if name != "headers")
+    guarantee = given.choice("deliveryGuarantee", (EXACTLY_ONCE, AT_LEAST_ONCE), EXACTLY_ONCE)
+    sink_id, batch = given.text("sinkId"), given.number("batchId", least=0)
+    if sink_id is not None and not SINK_ID.fullmatch(sink_id):
+        raise BadOption(f"sinkId={sink_id!r}: it has 1 to 150 letters, digits, dots, dashes and underscores")
+    if streaming and batch is not None:
+        raise BadOption("batchId is for batch writes in foreachBatch: a stream numbers its batches by itself")
+    if not streaming and (sink_id is None) != (batch is None):
+        raise BadOption("sinkId and batchId belong together in a batch write: in foreachBatch they say which batch "
+                        "was written already; elsewhere leave both out")
+    acks = given.choice("kafka.acks", ("all", "-1", "1", "0"), "all")
+    if guarantee == EXACTLY_ONCE and acks not in ("all", "-1"):
+        raise BadOption(f"kafka.acks={acks} with deliveryGuarantee=exactly-once: leave it out, or use at-least-once")
+    return SinkOptions(
+        connection(given), topic, found, guarantee == EXACTLY_ONCE, sink_id, batch, _producer(given, acks)
+    )
+
+
+def _columns(columns: Sequence[tuple[str, str]], topic: str | None) -> tuple[str, ...]:
+    found = []
+    for name, kind in columns:
+        if name.lower() not in TYPES:
+            continue  # such as the offset of rows that were read from another topic
+        if kind not in TYPES[name.lower()]:
+            wanted = " or ".join(TYPES[name.lower()])
+            raise BadOption(f"the column {name} is of type {kind}: it has to be {wanted}; cast it")
+        found.append(name.lower())
+    if "value" not in found:
+        names = ", ".join(name for name, _ in columns)
+        raise BadOption(f"there is no column value among {names}: name the one that is written so")
+    if topic is None and "topic" not in found:
+        raise BadOption("say where to write: with the option topic, or in a column topic")
+    return tuple(name for name in TYPES if name in found and not (name == "topic" and topic is not None))
+
+
+def _producer(given: Given, acks: str) -> ProducerOptions:
+    chosen: ProducerOptions = {"acks": acks, "linger": 0.02, "batch_size": 256 * 1024}
+    codecs = tuple(codec.name.lower() for codec in Compression)
+    chosen["compression"] = given.choice("kafka.compression.type", codecs, "none")
+    if acks not in ("all", "-1"):
+        chosen["enable_idempotence"] = False
+    if (level := given.number("kafka.compression.level", least=-131072)) is not None:
+        chosen["compression_level"] = level
+    if (size := given.number("kafka.batch.size")) is not None:
+        chosen["batch_size"] = size
+    if (memory := given.number("kafka.buffer.memory")) is not None:
+        chosen["buffer_memory"] = memory
+    if (largest := given.number("kafka.max.request.size")) is not None:
+        chosen["max_request_size"] = largest
+    if (linger := given.number("kafka.linger.ms", least=0)) is not None:
+        chosen["linger"] = linger / 1000
+    if (delivery := given.number("kafka.delivery.timeout.ms")) is not None:
+        chosen["delivery_timeout"] = delivery / 1000
+    if (request := given.number("kafka.request.timeout.ms")) is not None:
+        chosen["request_timeout"] = request / 1000
+    transaction = given.number("kafka.transaction.timeout.ms")
+    chosen["transaction_timeout"] = TRANSACTION_SECONDS if transaction is None else transaction / 1000
+    return chosen

@@ -1,0 +1,182 @@
+"""One task's writing: at least once, or in a transaction that holds the rows and the marker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
+
+import pyarrow as pa
+
+from raftlog.client.core.errors import KafkaError
+from raftlog.client.core.progress import Position
+from raftlog.client.delivery import Delivery
+from raftlog.client.offsets import committed_offsets
+from raftlog.client.producer import Producer
+from raftlog.pipeline.session import Session, session
+from raftlog.pipeline.sink.columns import by_topic, fingerprint, outgoing
+from raftlog.pipeline.sink.marker import Fingerprint, Marker, check_same, is_written, read_marker
+from raftlog.pipeline.sink.options import SinkOptions
+
+
+class TaskId(NamedTuple):
+    """Which part of what is written."""
+
+    sink_id: str
+    query: str
+    batch: int
+    partition: int
+
+    @property
+    def transactional_id(self) -> str:
+        return f"{self.sink_id}-{self.partition}"
+
+    @property
+    def group(self) -> str:
+        """Where the marker lies."""
+        return f"raftlog-sink-{self.sink_id}-{self.partition}"
+
+
+class Result(NamedTuple):
+    """`rows` of the task; `was_written`: by an earlier attempt, which had committed them."""
+
+    rows: int
+    was_written: bool
+
+
+class Task(Protocol):
+    async def begin(self) -> None: ...
+
+    async def send(self, batch: pa.RecordBatch) -> None: ...
+
+    async def finish(self) -> Result: ...
+
+    async def close(self) -> None: ...
+
+
+def write_rows(options: SinkOptions, task_id: TaskId, batches: Iterator[pa.RecordBatch]) -> Result:
+    """Write a task's rows and return when they are stored. Raises KafkaError, SinkInUse, RowsMoved, NoTopic."""
+    running = session(options.connection)
+    task: Task = ExactlyOnce(running, options, task_id) if options.exactly_once else AtLeastOnce(running, options)
+    try:
+        running.run(task.begin())
+        for batch in batches:
+            if batch.num_rows:
+                running.run(task.send(batch))
+        return running.run(task.finish())
+    finally:
+        running.run(task.close())
+
+
+class Rows:
+    """Hands rows to a producer, and keeps count."""
+
+    def __init__(self, producer: Producer, options: SinkOptions) -> None:
+        self.first_topic: str | None = None
+        self.count = 0
+        self._producer = producer
+        self._options = options
+        self._last: list[Delivery] = []
+
+    async def send(self, batch: pa.RecordBatch) -> None:
+        """Raises KafkaError, also for a record of an earlier batch that was refused."""
+        self._check(wait=False)
+        enqueue = self._producer.enqueue
+        for topic, rows in by_topic(batch, self._options.topic):
+            self.first_topic = self.first_topic or topic
+            for each in outgoing(rows, self._options.columns):
+                delivery = await enqueue(
+                    topic, each.value, key=each.key, headers=each.headers, partition=each.partition
+                )
+                self._last.append(delivery)
+        self.count += batch.num_rows
+        await asyncio.sleep(0)
+
+    async def stored(self) -> None:
+        """Wait until every row is stored. Raises KafkaError."""
+        await self._producer.flush()
+        self._check(wait=True)
+
+    def _check(self, *, wait: bool) -> None:
+        waiting = []
+        for delivery in self._last:
+            if not delivery.done:
+                waiting.append(delivery)
+            elif isinstance(outcome := delivery.outcome(), KafkaError):
+                raise outcome
+        assert not (wait and waiting)
+        self._last = waiting
+
+
+class AtLeastOnce:
+    """An idempotent producer: rows are written again only when a task or a micro-batch is."""
+
+    def __init__(self, running: Session, options: SinkOptions) -> None:
+        self._running = running
+        self._options = options
+        self._producer: Producer | None = None
+
+    async def begin(self) -> None:
+        self._producer = self._running.client.producer(**self._options.producer)
+        self._rows = Rows(self._producer, self._options)
+
+    async def send(self, batch: pa.RecordBatch) -> None:
+        await self._rows.send(batch)
+
+    async def finish(self) -> Result:
+        await self._rows.stored()
+        return Result(self._rows.count, False)
+
+    async def close(self) -> None:
+        if self._producer is not None:
+            await self._producer.close()
+
+
+class ExactlyOnce:
+    """Rows and marker in one transaction.
+
+    The order is what makes it safe: to begin fences every other attempt of this task, and only then is the marker read.
+    Whoever comes later fences this one; whoever was earlier has committed, and is seen, or never will.
+    """
+
+    def __init__(self, running: Session, options: SinkOptions, task_id: TaskId) -> None:
+        self._running = running
+        self._options = options
+        self._id = task_id
+        self._found: Marker | None = None
+        self._is_written = False
+        self._fingerprint = Fingerprint()
+        self._producer: Producer | None = None
+
+    async def begin(self) -> None:
+        task = self._id
+        options = {**self._options.producer, "transactional_id": task.transactional_id}
+        self._producer = self._running.client.producer(**options)  # type: ignore[arg-type]
+        self._rows = Rows(self._producer, self._options)
+        await self._producer.begin()
+        committed = await committed_offsets(self._running.router, task.group, require_stable=True)
+        self._found = read_marker((each.offset, each.metadata) for each in committed.values())
+        self._is_written = is_written(self._found, task.sink_id, task.query, task.batch)
+
+    async def send(self, batch: pa.RecordBatch) -> None:
+        self._fingerprint += fingerprint(batch)
+        if not self._is_written:
+            await self._rows.send(batch)
+
+    async def finish(self) -> Result:
+        assert self._producer is not None
+        if self._is_written:
+            assert self._found is not None
+            check_same(self._found, self._id.batch, self._fingerprint)
+        elif self._rows.first_topic is not None:
+            marker = Marker(self._id.query, self._id.batch, self._fingerprint)
+            where = (self._rows.first_topic, 0)
+            position = Position(marker.offset, metadata=marker.metadata())
+            await self._producer.send_positions({where: position}, self._id.group)
+            await self._producer.commit()
+        return Result(self._fingerprint.rows, self._is_written)
+
+    async def close(self) -> None:
+        """What was not committed is aborted."""
+        if self._producer is not None:
+            await self._producer.close()

@@ -1,0 +1,132 @@
+"""The data source with faults, for tests: what Spark's workers import by name."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from pyspark import TaskContext
+
+from raftlog.pipeline import RaftlogDataSource
+from raftlog.pipeline.sink import tasks
+from raftlog.pipeline.sink.writers import BatchWriter, StreamWriter
+
+
+class TaskDies(Exception):
+    """On purpose."""
+
+
+class Faults:
+    """The first attempt of each task fails after it has committed; without `looks`, nobody looks at the marker."""
+
+    fails = True
+    looks = True
+
+    def write(self, iterator: Iterator[Any]) -> Any:
+        if self.looks:
+            written = super().write(iterator)  # type: ignore[misc]
+        else:
+            with patch.object(tasks, "is_written", lambda *_: False):
+                written = super().write(iterator)  # type: ignore[misc]
+        context = TaskContext.get()
+        assert context is not None
+        if self.fails and context.attemptNumber() == 0:
+            raise TaskDies(f"task {context.partitionId()} after its commit")
+        return written
+
+
+class FailingStream(Faults, StreamWriter):
+    pass
+
+
+class BlindFailingStream(FailingStream):
+    looks = False
+
+
+class BlindStream(BlindFailingStream):
+    fails = False
+
+
+class FailingBatch(Faults, BatchWriter):
+    pass
+
+
+class TasksFail(RaftlogDataSource):
+    @classmethod
+    def name(cls) -> str:
+        return "raftlog-tasks-fail"
+
+    def writer(self, schema: Any, overwrite: bool) -> Any:
+        return FailingBatch(self._sink(schema, overwrite, streaming=False))
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> Any:
+        return FailingStream(self._sink(schema, overwrite, streaming=True))
+
+
+class BlindTasksFail(RaftlogDataSource):
+    @classmethod
+    def name(cls) -> str:
+        return "raftlog-blind-tasks-fail"
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> Any:
+        return BlindFailingStream(self._sink(schema, overwrite, streaming=True))
+
+
+class Blind(RaftlogDataSource):
+    @classmethod
+    def name(cls) -> str:
+        return "raftlog-blind"
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> Any:
+        return BlindStream(self._sink(schema, overwrite, streaming=True))
+
+
+STRIKES = "RAFTLOG_STRIKES"
+"""A folder: a file with the name of a point says who is killed there, and is gone then."""
+
+
+def strike(point: str) -> None:
+    """kill -9 for the worker ("task"), or for the driver's JVM ("driver"), if a file says so."""
+    folder = Path(os.environ[STRIKES])
+    try:
+        (folder / point).rename(folder / f"{point}.taken")
+    except FileNotFoundError:
+        return
+    if (folder / f"{point}.taken").read_text() == "driver":
+        os.kill(int((folder / "jvm").read_text()), signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class StruckTask(tasks.ExactlyOnce):
+    async def begin(self) -> None:
+        await super().begin()
+        strike("begun")
+
+    async def finish(self) -> tasks.Result:
+        await self._rows.stored()
+        strike("stored")
+        result = await super().finish()
+        strike("committed")
+        return result
+
+
+class StruckStream(StreamWriter):
+    def write(self, iterator: Iterator[Any]) -> Any:
+        with patch.object(tasks, "ExactlyOnce", StruckTask):
+            return super().write(iterator)
+
+    def commit(self, messages: Any, batchId: int) -> None:
+        strike("driver-commit")
+
+
+class Struck(RaftlogDataSource):
+    @classmethod
+    def name(cls) -> str:
+        return "raftlog-struck"
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> Any:
+        return StruckStream(self._sink(schema, overwrite, streaming=True))
