@@ -34,7 +34,9 @@ PARTITIONS = 1_000
 MEMBERS = 100
 HEARTBEAT_MS = 200
 OFFSETS = 100_000
+TRANSACTIONAL_IDS = 10_000
 GROUP, TRANSACTION = 0, 1  # kinds of coordinators
+QUICK_METADATA = {"topic.metadata.refresh.fast.interval.ms": 100}
 SETTINGS = {"group.initial.rebalance.delay.ms": "0", "group.consumer.min.heartbeat.interval.ms": str(HEARTBEAT_MS)}
 SETTINGS |= {"group.consumer.heartbeat.interval.ms": str(HEARTBEAT_MS)}
 
@@ -44,7 +46,7 @@ def consumer(bootstrap: str, group: str, **settings: Any) -> Any:
     from confluent_kafka import Consumer
 
     common = {"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False, "log_level": 0}
-    return Consumer({**common, "topic.metadata.refresh.fast.interval.ms": 100, **settings})
+    return Consumer({**common, **QUICK_METADATA, **settings})
 
 
 def commits(brokers: list[Broker], rounds: int, count: int = 300) -> Row:
@@ -110,22 +112,33 @@ def wait_for_all(members: list[Any], partitions: int, seconds_max: float = 120) 
     raise TimeoutError(f"the partitions are not all assigned after {seconds_max} s: {counts}")
 
 
-def failover(rounds: int, *, with_kafka: bool) -> Row:
-    """Seconds from kill -9 of the coordinator of 100,000 offsets until the next commit is answered."""
-    row = Row(f"coordinator of {OFFSETS:,} offsets killed: next commit", "s", higher_is_better=False)
-    # One coordinator for all groups: what counts is how soon another has loaded them.
-    settings = {"offsets.topic.num.partitions": "1", "offsets.topic.replication.factor": "3"}
+def failover(rounds: int, *, with_kafka: bool) -> list[Row]:
+    """Seconds from kill -9 of the coordinator of 100,000 offsets until the next commit is answered; and from kill -9 of
+    the coordinator of 10,000 transactional ids until one of them is answered.
+    """
+    rows = [
+        Row(f"coordinator of {OFFSETS:,} offsets killed: next commit", "s", higher_is_better=False),
+        Row(f"coordinator of {TRANSACTIONAL_IDS:,} transactional ids killed: next one", "s", higher_is_better=False),
+    ]
+    # One coordinator for all groups, and one for all ids: what counts is how soon another has loaded them.
+    settings = {
+        "offsets.topic.num.partitions": "1",
+        "offsets.topic.replication.factor": "3",
+        "transaction.state.log.num.partitions": "1",
+    }
     for kind in (RaftlogSet, KafkaSet) if with_kafka else (RaftlogSet,):
         with kind(3, settings) as brokers:
             create_topic(brokers.bootstrap, "failover", PARTITIONS, replicas=3)
+            asyncio.run(begin_at_coordinator(brokers.bootstrap, TRANSACTIONAL_IDS))
             for number in range(rounds):
-                seconds = one_failover(brokers, number)
-                progress(f"{row.work}: {brokers.name} {seconds:.3f} s")
-                row.samples.setdefault(brokers.name, []).append(Sample(seconds))
-    return row
+                for row, one in zip(rows, (commit_after_failover, begin_after_failover), strict=True):
+                    seconds = one(brokers, number)
+                    progress(f"{row.work}: {brokers.name} {seconds:.3f} s")
+                    row.samples.setdefault(brokers.name, []).append(Sample(seconds))
+    return rows
 
 
-def one_failover(brokers: Any, number: int) -> float:
+def commit_after_failover(brokers: Any, number: int) -> float:
     """Commit for a hundred groups, kill their coordinator, commit again; the broker is back afterwards."""
     from confluent_kafka import KafkaException, TopicPartition
 
@@ -136,7 +149,7 @@ def one_failover(brokers: Any, number: int) -> float:
         other.close()
     client = consumer(brokers.bootstrap, "failover")
     client.commit(offsets=offsets, asynchronous=False)
-    node = asyncio.run(coordinator_of(brokers.bootstrap, "failover"))
+    node, _ = asyncio.run(coordinator_of(brokers.bootstrap, "failover"))
     begin = time.perf_counter()
     brokers.signal(node, signal.SIGKILL)
     while True:
@@ -152,14 +165,51 @@ def one_failover(brokers: Any, number: int) -> float:
     return seconds
 
 
-async def coordinator_of(bootstrap: str, key: str, kind: int = GROUP) -> int:
-    """The node that coordinates a group or a transactional id; asked until somebody does."""
+def begin_after_failover(brokers: Any, _: int) -> float:
+    """Kill the coordinator of all transactional ids; one of their producers commits what it has written."""
+    from confluent_kafka import KafkaException, Producer
+
+    settings = {"bootstrap.servers": brokers.bootstrap, "log_level": 0, **QUICK_METADATA}
+    client = Producer({**settings, "transactional.id": f"producer-{0:020}"})
+    client.init_transactions()
+    node, _ = asyncio.run(coordinator_of(brokers.bootstrap, "", TRANSACTION))
+    elsewhere = next(partition for partition in range(PARTITIONS) if brokers.leader("failover", partition) != node)
+    for is_last in (False, True):
+        client.begin_transaction()
+        client.produce("failover", b"", partition=elsewhere)
+        if not is_last:
+            client.commit_transaction()
+    client.flush()
+    begin = time.perf_counter()
+    brokers.signal(node, signal.SIGKILL)
+    while True:
+        try:
+            client.commit_transaction(0.5)
+            break
+        except KafkaException as error:
+            if not error.args[0].retriable():
+                raise
+    seconds = time.perf_counter() - begin
+    brokers.restart(node)
+    brokers.wait_until_in_sync("__transaction_state")
+    return seconds
+
+
+async def begin_at_coordinator(bootstrap: str, count: int) -> None:
+    """Have so many producers begin, asked of their coordinator."""
+    _, address = await coordinator_of(bootstrap, "", TRANSACTION)
+    await begin_producers(address, count)
+
+
+async def coordinator_of(bootstrap: str, key: str, kind: int = GROUP) -> tuple[int, str]:
+    """The node that coordinates a group or a transactional id, and its address; asked until somebody does."""
     request = find_coordinator.FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
     client = await connect(bootstrap.split(",")[0])
     while True:
         answer = await client.call(ApiKey.FIND_COORDINATOR, 4, request, find_coordinator.FindCoordinatorResponse)
-        if not answer.coordinators[0].error_code:
-            return answer.coordinators[0].node_id
+        (found,) = answer.coordinators
+        if not found.error_code:
+            return found.node_id, f"{found.host}:{found.port}"
         await asyncio.sleep(0.1)
 
 
@@ -271,7 +321,7 @@ def main() -> int:
         "commits": lambda: together(lambda b: [commits(b, rounds)], others, SETTINGS),
         "leave-classic": lambda: together(lambda b: [leave(b, rounds, "classic")], others, SETTINGS),
         "leave-consumer": lambda: together(lambda b: [leave(b, rounds, "consumer")], others, SETTINGS),
-        "failover": lambda: [failover(rounds, with_kafka=bool(others) and options.against is None)],
+        "failover": lambda: failover(rounds, with_kafka=bool(others) and options.against is None),
         "memory": memory,
     }
     return run_chosen(parser, options, works)

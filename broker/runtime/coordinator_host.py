@@ -151,6 +151,12 @@ class CoordinatorHost(ABC, Generic[R]):
         """Apply a record that is in the log as part of an open transaction."""
         raise InvariantViolation(f"{self.name}: producer {producer_id} has written {record} in a transaction")
 
+    def replay_common(self, pairs: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes] | None]:
+        """Replay those pairs of key and value that there are very many of, in steps: None at the end of each; the
+        others are yielded. Only while loading.
+        """
+        return pairs
+
     @abstractmethod
     def restore(self) -> Iterator[None]:
         """Build what the log does not hold, after all its records were replayed; a slice at each step."""
@@ -292,12 +298,13 @@ class CoordinatorHost(ABC, Generic[R]):
                 raise ValueError(f"the log ends at {before} and not at {end_offset}")
         left_alone = 0
         # One record may be a group with thousands of members: each is a step of its own.
-        for key, value in reader.survivors():
-            record = self.decode(key, value)
-            if record is None:
-                left_alone += 1
-            else:
-                self.replay(record)
+        for pair in self.replay_common(reader.survivors()):
+            if pair is not None:
+                record = self.decode(*pair)
+                if record is None:
+                    left_alone += 1
+                else:
+                    self.replay(record)
             yield
         for producer_id, key, value_if_counts in reader.pending():
             record = self.decode(key, value_if_counts)

@@ -10,7 +10,9 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from importlib import import_module
+from threading import Thread
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 from raftlog.broker.core.coordinator.shared import Now, coordinator_error, coordinator_partition
 from raftlog.broker.core.log.results import LogUnavailable
@@ -65,6 +67,9 @@ class CoordinatorRuntime(ABC, Generic[H]):
     broker leads its partition no more.
     """
 
+    host_module: ClassVar[str]
+    """Where the class of the hosts is. It is imported when it is first needed: a broker without starts sooner."""
+
     def __init__(
         self,
         topic_name: str,
@@ -91,6 +96,7 @@ class CoordinatorRuntime(ABC, Generic[H]):
         self._unreadable: set[int] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_stopped = False
+        self._is_imported = False
 
     # ── what the subclass knows ───────────────────────────────────────────────────────────────────────────
 
@@ -161,8 +167,16 @@ class CoordinatorRuntime(ABC, Generic[H]):
             led = self._epoch_led(index) is not None
             if led and index not in self.hosts and self._partitions.is_on_disk(self.topic_name, index):
                 self._to_load[index] = None
+        if topic is not None and not self._is_imported:
+            self._import_ahead(topic)
         if self._to_load:
             self.spawn(self._load_in_background())
+
+    def _import_ahead(self, topic: TopicImage) -> None:
+        """Who follows a partition may lead it any moment, and its clients shall not wait for an import then."""
+        if any(self._node_id in partition.replicas for partition in topic.partitions):
+            self._is_imported = True
+            Thread(target=import_module, args=(self.host_module,), name="import", daemon=True).start()
 
     def _epoch_led(self, index: int) -> LeaderEpoch | None:
         """The epoch in which this broker leads the partition, or None."""

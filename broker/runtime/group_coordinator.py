@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 class GroupCoordinator(CoordinatorRuntime["GroupHost"]):
     """All groups of this broker. Requests come through `run`, and go on in `GroupHost`."""
 
+    host_module = "raftlog.broker.runtime.group_host"
+
     def __init__(
         self,
         config: BrokerConfig,

@@ -13,6 +13,7 @@ from raftlog.broker.core.group.consumer.regexes import regexes_resolved, resolve
 from raftlog.broker.core.group.effects import Continuation, Decision, Effects, RegexResolution, Write
 from raftlog.broker.core.group.events import complete_write, expire, unload
 from raftlog.broker.core.group.group import Group
+from raftlog.broker.core.group.loading import replay_common_offsets
 from raftlog.broker.core.group.member import MemoryBudget, Ticket
 from raftlog.broker.core.group.offsets import expire_group, forget_missing_topics, forget_topics
 from raftlog.broker.core.group.records import (
@@ -157,6 +158,10 @@ class GroupHost(CoordinatorHost[CoordinatorRecord]):
     def replay(self, record: CoordinatorRecord) -> None:
         """See CoordinatorHost."""
         self.shard.replay(record)
+
+    def replay_common(self, pairs: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes] | None]:
+        """See CoordinatorHost."""
+        return replay_common_offsets(self.shard, pairs)
 
     def replay_pending(self, producer_id: ProducerId, record: CoordinatorRecord) -> None:
         """See CoordinatorHost."""

@@ -47,6 +47,8 @@ Decide = Callable[["TransactionHost", ProducerId | None], Decision[D] | Undecide
 class TransactionCoordinator(CoordinatorRuntime["TransactionHost"]):
     """All transactional ids of this broker. Requests come through `decide`, or `run` if they change nothing."""
 
+    host_module = "raftlog.broker.runtime.transaction_host"
+
     def __init__(
         self,
         config: Mapping[str, Any],

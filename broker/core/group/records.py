@@ -116,6 +116,7 @@ _VALUE_HEAD = Struct(">hqi")
 _ONE_TAG_TOPIC_ID = b"\x01\x00\x10"
 _NO_TAGS = b"\x00"
 _COMMON_VALUE = Struct(">hqicq3s16s")
+_COMMON_SIZE = _COMMON_VALUE.size
 _EMPTY = b"\x01"
 
 
@@ -233,12 +234,19 @@ def _shared(topic_id: bytes) -> bytes:
     return topic_id
 
 
-def _decode_offset(value: bytes) -> CommittedOffset:
-    if len(value) == _COMMON_VALUE.size:
-        # Nearly all: ours, and Kafka's since 4.1, of a commit without metadata.
+def common_offset(value: bytes) -> CommittedOffset | None:
+    """The offset, if the value has the form that nearly all have: ours, and Kafka's since 4.1, without metadata."""
+    if len(value) == _COMMON_SIZE:
         version, offset, epoch, text, time, tag, topic_id = _COMMON_VALUE.unpack(value)
         if version == _OFFSET_VALUE and text == _EMPTY and tag == _ONE_TAG_TOPIC_ID:
             return tuple.__new__(CommittedOffset, (offset, epoch, "", time, NO_EXPIRY, _shared(topic_id)))
+    return None
+
+
+def _decode_offset(value: bytes) -> CommittedOffset:
+    common = common_offset(value)
+    if common is not None:
+        return common
     version, offset, leader_epoch = _VALUE_HEAD.unpack_from(value)
     # With metadata: a short compact string, and no tag or one that is the topic id.
     if version == _OFFSET_VALUE and 1 <= (size := value[14]) < 0x80:
