@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from raftlog.broker.core.coordinator.shared import GROUP_TOPIC, Now
 from raftlog.broker.core.group.config import GroupConfig
+from raftlog.broker.core.group.consumer.large_target import assign_in_steps
 from raftlog.broker.core.group.consumer.regexes import regexes_resolved, resolve
 from raftlog.broker.core.group.effects import Continuation, Decision, Effects, RegexResolution, Write
 from raftlog.broker.core.group.events import complete_write, expire, unload
@@ -121,6 +122,11 @@ class GroupHost(CoordinatorHost[CoordinatorRecord]):
             if self.shard.groups.get(resolution.group_id) is not None:
                 self.shard.resolving[resolution.group_id] = None
                 self._in_background(self._resolve(resolution))
+        for group_id in effects.assignments:
+            if group_id in self.shard.assigning:
+                continue
+            self.shard.assigning[group_id] = None
+            self._in_background(self._assign(group_id))
         self.schedule()
 
     def _write(self, write: Write) -> None:
@@ -143,6 +149,15 @@ class GroupHost(CoordinatorHost[CoordinatorRecord]):
         resolved = yield from resolve(resolution, self.shard.image, self.now())
         if not self.is_closed:
             self.execute(regexes_resolved(self.shard, resolution.group_id, resolved, self.now()))
+
+    def _assign(self, group_id: str) -> Iterator[None]:
+        """Compute the target assignment of a large group."""
+        for effects in assign_in_steps(self.shard, group_id, self.now()):
+            if effects is not None:
+                self.execute(effects)
+            yield
+            if self.is_closed:
+                return
 
     def _complete(self, then: Continuation, error: ErrorCode) -> None:
         self.execute(complete_write(self.shard, then, error, self.now()))

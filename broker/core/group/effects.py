@@ -85,10 +85,11 @@ class RegexResolution(NamedTuple):
 
 class Effects:
     """What one event leads to, in order. `notes` are for an operator: (group id, what happened to it). `rebalances`
-    are those that begin once all is written: (group id, epoch or generation, why). `resolutions` are begun then, too.
+    are those that begin once all is written: (group id, epoch or generation, why). `resolutions` are begun then, too,
+    and `assignments`, of the groups whose target assignment takes too long to be computed at once.
     """
 
-    __slots__ = ("notes", "rebalances", "replies", "resolutions", "writes")
+    __slots__ = ("assignments", "notes", "rebalances", "replies", "resolutions", "writes")
 
     def __init__(self) -> None:
         self.replies: list[Reply] = []
@@ -96,6 +97,7 @@ class Effects:
         self.notes: list[tuple[str, str]] = []
         self.rebalances: list[tuple[str, int, str]] = []
         self.resolutions: list[RegexResolution] = []
+        self.assignments: list[str] = []
 
     def reply(self, ticket: Ticket, response: Message) -> None:
         """Answer a parked request now."""

@@ -44,6 +44,7 @@ class GroupCoordinatorShard:
     __slots__ = (
         "_settings",
         "_transactions",
+        "assigning",
         "config",
         "groups",
         "image",
@@ -77,6 +78,8 @@ class GroupCoordinatorShard:
         self.timers_of_members: dict[tuple[str, str], MemberTimers] = {}
         # Consumer groups whose patterns are being matched with topics.
         self.resolving: dict[str, None] = {}
+        # Consumer groups whose target assignment is being computed.
+        self.assigning: dict[str, None] = {}
 
     def replay(self, record: CoordinatorRecord) -> None:
         """Apply a record that is in the log."""

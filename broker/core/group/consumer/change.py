@@ -31,7 +31,7 @@ from raftlog.broker.core.group.consumer.records import (
     TargetRecord,
 )
 from raftlog.broker.core.group.consumer.state import MemberState
-from raftlog.broker.core.group.consumer.target import compute_target, topic_ids
+from raftlog.broker.core.group.consumer.target import compute_target, is_large, topic_ids
 from raftlog.broker.core.group.effects import Appended, Effects
 from raftlog.broker.core.group.records import CoordinatorRecord
 from raftlog.broker.core.group.shard import GroupCoordinatorShard
@@ -141,6 +141,9 @@ class GroupChange:
         computed_ms = group.target_epoch.computed_ms
         if computed_ms != 0 and interval_ms != 0 and now.wall_ms < computed_ms + interval_ms:
             # One assignment for all that happens within a short time (KIP-1263).
+            return group.target_epoch.epoch, last
+        if is_large(group, after, shard.image):
+            self.effects.assignments.append(group.group_id)
             return group.target_epoch.epoch, last
         votes = group.assignor_votes.copy()
         if before.subscription.assignor is not None:

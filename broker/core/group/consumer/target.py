@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from raftlog.broker.core.group.assignors.assignor import Assignor, MemberSpec, describe_topics, finish
+from raftlog.broker.core.group.assignors.assignor import Assignor, MemberSpec, Steps, describe_topics, finish
 from raftlog.broker.core.group.consumer.group import ConsumerGroup
 from raftlog.broker.core.group.consumer.member import ConsumerMember, Target
 from raftlog.broker.core.group.consumer.records import (
@@ -16,12 +16,24 @@ from raftlog.broker.core.group.consumer.records import (
 )
 from raftlog.metadata.image import MetadataImage
 
+AT_ONCE_MAX = 1_000
+"""Members and partitions of a group whose target is computed in the heartbeat that needs it, in some milliseconds; that
+of a larger one is computed beside the heartbeats, and its members hear of it with their next ones.
+"""
+
 
 class NewTarget(NamedTuple):
     """A target assignment: of every member, and as records what differs from the one before."""
 
     by_member: Mapping[str, Target]
     records: list[ConsumerGroupRecord]
+
+
+def is_large(group: ConsumerGroup, updated: ConsumerMember, image: MetadataImage) -> bool:
+    """Whether the target takes too long to be computed at once, with `updated` in the group."""
+    names = {*group.topic_subscribers, *group.topics_of(updated.subscription)}
+    topics = (image.topics.get(name) for name in names)
+    return len(group.members) + sum(len(topic.partitions) for topic in topics if topic is not None) > AT_ONCE_MAX
 
 
 def compute_target(
@@ -33,18 +45,11 @@ def compute_target(
     if replaced is not None:
         members.pop(replaced.member_id, None)
     members[updated.member_id] = updated
-    ids: dict[frozenset[str], frozenset[bytes]] = {}
-    specs: dict[str, MemberSpec] = {}
-    for member_id, member in members.items():
-        names = frozenset(group.topics_of(member.subscription))
-        subscribed = ids.get(names)
-        if subscribed is None:
-            subscribed = ids[names] = topic_ids(names, image)
-        had = replaced.member_id if replaced is not None and member is updated else member_id
-        specs[member_id] = MemberSpec(subscribed, group.target_of(had), member.subscription.rack_id, member.instance_id)
-    with_racks = any(spec.rack is not None for spec in specs.values())
-    consumed = {topic_id: None for subscribed in ids.values() for topic_id in sorted(subscribed)}
-    assigned = finish(assignor(specs, describe_topics(image, consumed, with_racks=with_racks)))
+    before = dict(group.target)
+    if replaced is not None:
+        before[updated.member_id] = group.target_of(replaced.member_id)
+    specs = describe_members(group, members.values(), before, image)
+    assigned = finish(assign(specs, assignor, image))
     group_id = group.group_id
     records: list[ConsumerGroupRecord] = [
         TargetRecord(group_id, member_id, assigned[member_id])
@@ -53,6 +58,30 @@ def compute_target(
     ]
     records.append(TargetEpochRecord(group_id, target_epoch))
     return NewTarget(assigned, records)
+
+
+def describe_members(
+    group: ConsumerGroup, members: Iterable[ConsumerMember], before: Mapping[str, Target], image: MetadataImage
+) -> dict[str, MemberSpec]:
+    """The members as an assignor sees them; `before` is what they were to have."""
+    ids: dict[frozenset[str], frozenset[bytes]] = {}
+    specs: dict[str, MemberSpec] = {}
+    for member in members:
+        names = frozenset(group.topics_of(member.subscription))
+        subscribed = ids.get(names)
+        if subscribed is None:
+            subscribed = ids[names] = topic_ids(names, image)
+        had = before.get(member.member_id, {})
+        specs[member.member_id] = MemberSpec(subscribed, had, member.subscription.rack_id, member.instance_id)
+    return specs
+
+
+def assign(specs: Mapping[str, MemberSpec], assignor: Assignor, image: MetadataImage) -> Steps:
+    """What each of them is to have, in steps."""
+    with_racks = any(spec.rack is not None for spec in specs.values())
+    subscriptions = dict.fromkeys(spec.subscribed for spec in specs.values())
+    consumed = {topic_id: None for subscribed in subscriptions for topic_id in sorted(subscribed)}
+    return assignor(specs, describe_topics(image, consumed, with_racks=with_racks))
 
 
 def topic_ids(names: Iterable[str], image: MetadataImage) -> frozenset[bytes]:

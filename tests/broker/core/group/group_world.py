@@ -68,6 +68,7 @@ class World:
         self.append_error = ErrorCode.NONE
         # Patterns that are to be matched with topics.
         self.resolutions: list[RegexResolution] = []
+        self.assignments: list[str] = []
         # What an operator reads.
         self.notes: list[str] = []
 
@@ -114,6 +115,10 @@ class World:
         for resolution in effects.resolutions:
             self.shard.resolving[resolution.group_id] = None
             self.resolutions.append(resolution)
+        for group_id in effects.assignments:
+            if group_id not in self.shard.assigning:
+                self.shard.assigning[group_id] = None
+                self.assignments.append(group_id)
         self.shard.check_invariants()
 
     def check(self) -> None:

@@ -12,6 +12,7 @@ from raftlog.broker.core.group.config import GroupConfig
 from raftlog.broker.core.group.state import GroupState
 from raftlog.wire.errors import ErrorCode
 from tests.broker.core.group.group_world import GROUP, World, subscription
+from tests.effort import examples
 
 INSTANCES = st.sampled_from([None, None, None, "one", "two"])
 PROTOCOLS = st.sampled_from(
@@ -238,4 +239,4 @@ class Groups(RuleBasedStateMachine):
 
 
 TestGroups = Groups.TestCase
-TestGroups.settings = settings(max_examples=100, stateful_step_count=40)
+TestGroups.settings = settings(max_examples=examples(100), stateful_step_count=40)

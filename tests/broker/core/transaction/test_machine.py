@@ -17,6 +17,7 @@ from raftlog.broker.core.transaction.records import TransactionRecord
 from raftlog.broker.core.transaction.state import ProducerIdentity, TopicPartition, TransactionState
 from raftlog.wire.errors import ErrorCode
 from tests.broker.core.transaction.transaction_world import ID, P0, P1, P2, World, identity, loaded, metadata
+from tests.effort import examples
 
 S, E = TransactionState, ErrorCode
 PRODUCERS = (0, 1)
@@ -176,4 +177,4 @@ class Life(RuleBasedStateMachine):
 
 
 TestLife = Life.TestCase
-TestLife.settings = settings(max_examples=60, stateful_step_count=40)
+TestLife.settings = settings(max_examples=examples(60), stateful_step_count=40)

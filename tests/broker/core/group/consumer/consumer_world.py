@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from raftlog.broker.core.group.assignors.assignor import finish
 from raftlog.broker.core.group.caller import Caller
 from raftlog.broker.core.group.consumer.group import ConsumerGroup
 from raftlog.broker.core.group.consumer.heartbeat import consumer_heartbeat
+from raftlog.broker.core.group.consumer.large_target import assign_in_steps
 from raftlog.broker.core.group.consumer.regexes import regexes_resolved, resolve
 from raftlog.metadata.image import MetadataImage, PartitionState, TopicImage
 from raftlog.wire.errors import ErrorCode
@@ -68,6 +69,15 @@ class ConsumerWorld(World):
         for resolution in pending:
             resolved = finish(resolve(resolution, self.shard.image, self.now))
             self.execute(regexes_resolved(self.shard, resolution.group_id, resolved, self.now))
+
+    def begin_assignments(self) -> Iterator[None]:
+        """The steps of the target assignments that are computed beside the heartbeats."""
+        pending, self.assignments = self.assignments, []
+        for group_id in pending:
+            for effects in assign_in_steps(self.shard, group_id, self.now):
+                if effects is not None:
+                    self.execute(effects)
+                yield
 
     def beat(self, member_id: str, epoch: int, *, version: int = 1, **fields: Any) -> ConsumerGroupHeartbeatResponse:
         """The answer to a heartbeat, which has to come at once."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import combinations
+from unittest.mock import patch
 
 import hypothesis.strategies as st
 from hypothesis import settings
@@ -10,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from raftlog.broker.core.group.classic_group import ClassicGroup
 from raftlog.broker.core.group.config import GroupConfig
+from raftlog.broker.core.group.consumer import large_target, target
 from raftlog.broker.core.group.consumer.group import ConsumerGroup
 from raftlog.broker.core.group.state import GroupState
 from raftlog.metadata.group_configs import ConsumerGroupSettings
@@ -17,6 +20,7 @@ from raftlog.wire.errors import ErrorCode
 from tests.broker.core.group.consumer.classic_client import ClassicClient
 from tests.broker.core.group.consumer.consumer_world import Consumer, ConsumerWorld, topic
 from tests.broker.core.group.group_world import GROUP
+from tests.effort import examples
 
 TOPICS = ["t", "u"]
 SUBSCRIPTIONS = st.sampled_from([["t"], ["t"], ["u"], ["t", "u"]])
@@ -195,10 +199,8 @@ class ConsumerGroups(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Left alone, the group comes to rest with every partition in use; each prefix of the log is sound."""
-        for _ in range(30):
-            for client in self.clients:
-                self.beat(client)
-            self.world.resolve_regexes()
+        for _ in range(60):
+            self.everybody_beats()
             self.world.advance(1_100)
             self.what_a_client_uses_is_its_own()
             self.nobody_uses_what_another_member_uses()
@@ -228,5 +230,52 @@ class ConsumerGroups(RuleBasedStateMachine):
             self.world.restarted()
 
 
+class LargeConsumerGroups(ConsumerGroups):
+    """The same with target assignments that are computed and written beside the heartbeats, a member at a time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps: Iterator[None] = iter(())
+        self.patches = [patch.object(target, "AT_ONCE_MAX", -1), patch.object(large_target, "RECORDS_A_STEP", 1)]
+        for each in self.patches:
+            each.start()
+
+    @rule(count=st.integers(1, 4))
+    def some_steps_of_an_assignment(self, count: int) -> None:
+        self.take_steps(count)
+
+    def take_steps(self, count: int) -> None:
+        for _ in range(count):
+            if next(self.steps, self) is self:
+                self.steps = self.begin_assignments()
+
+    def begin_assignments(self) -> Iterator[None]:
+        """The steps of what is to be computed; no more of them once another broker has loaded the log."""
+        world = self.world
+        for _ in world.begin_assignments():
+            yield
+            if self.world is not world:
+                return
+
+    @rule()
+    def a_step_of_an_assignment_fails(self) -> None:
+        self.world.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
+        next(self.steps, None)
+        self.world.append_error = ErrorCode.NONE
+
+    def beat(self, client: Client) -> None:
+        super().beat(client)
+        self.take_steps(1)
+
+    def teardown(self) -> None:
+        try:
+            super().teardown()
+        finally:
+            for each in self.patches:
+                each.stop()
+
+
 TestConsumerGroups = ConsumerGroups.TestCase
-TestConsumerGroups.settings = settings(max_examples=25, stateful_step_count=30, deadline=None)
+TestConsumerGroups.settings = settings(max_examples=examples(25), stateful_step_count=30, deadline=None)
+TestLargeConsumerGroups = LargeConsumerGroups.TestCase
+TestLargeConsumerGroups.settings = settings(max_examples=examples(12), stateful_step_count=30, deadline=None)
