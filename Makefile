@@ -10,7 +10,7 @@ export PYTHONDONTWRITEBYTECODE :=
 LOCKS := .ci/locks
 VERSION := import sys; print("python%d.%d" % sys.version_info[:2])
 
-.PHONY: help demo test check lint format lock bench bench-cluster fuzz txn-kills group-kills spark-kills bench-spark client-kafka check-deep sim sim-swarm sim-mutants clean
+.PHONY: help demo test check lint format lock bench bench-cluster fuzz txn-kills group-kills cut-links spark-kills bench-spark client-kafka check-deep sim sim-swarm sim-mutants clean
 
 help:
 	@echo "make demo        three brokers, real data through them, their leaders killed with -9 twice, and a count"
@@ -24,6 +24,7 @@ help:
 	@echo "make sim-mutants each known fault put into the code, and after how many seeds it is noticed"
 	@echo "make txn-kills   brokers and clients killed at every step of a transaction"
 	@echo "make group-kills the coordinator killed with -9 at every step of a rebalance, under both group protocols"
+	@echo "make cut-links   links between brokers in network namespaces are cut and healed (root)"
 	@echo "make spark-kills a Spark query's workers, driver and brokers killed with -9 at every step of its writing"
 	@echo "make bench-spark the data source for Spark beside Spark's own Kafka connector"
 	@echo "make client-kafka  the client's tests against Apache Kafka, as they run against raftlog"
@@ -100,6 +101,9 @@ txn-kills: compiled
 
 group-kills: compiled
 	$(BIN)/python -m pytest -q -m "slow or long" tests/system/clients/test_consumer_protocol.py
+
+cut-links: compiled
+	$(BIN)/python -m pytest -q -m slow tests/system/cluster/test_cut_links.py
 
 spark-kills: compiled $(SPARK)
 	$(BIN)/python -m pytest -q -m slow tests/pipeline

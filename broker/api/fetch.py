@@ -9,7 +9,7 @@ There is one short cut: the poll of an idle consumer, which says the same again 
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from struct import Struct
 from typing import TYPE_CHECKING
 
@@ -63,6 +63,8 @@ def serve(services: Services, raw: RawRequest) -> None:
         reads = _refused_everywhere(request, session) if raw.version < _SESSIONS_SINCE else []
         raw.connection.reply(encode_fetch_reply(raw.version, raw.correlation_id, session, NO_SESSION, reads))
         return
+    if session.is_follower and request.session_epoch == INITIAL_EPOCH:
+        raw.connection.watch_broker(partial(fetches.follower_lost, session))
     in_session = session.session_id != NO_SESSION and request.session_epoch > INITIAL_EPOCH
     params = _shared_params(
         request.max_wait_ms / 1000,

@@ -25,7 +25,7 @@ log = logging.getLogger("raftlog.contact")
 SUSPICION_SECONDS_MAX = 2.0
 """By then a dead broker is fenced; one that is not has another way to the leader."""
 
-LOOK_SECONDS = 0.5
+LOOK_SECONDS = 0.25
 PAUSE_SECONDS_MAX = 60.0
 NOBODY: frozenset[int] = frozenset()
 
@@ -78,6 +78,8 @@ class QuorumWatch:
         self._status = status
         self._session_seconds = session_seconds
         self._disconnect_all = disconnect_all
+        # When the quorum was in contact last, as of the latest look that found it so.
+        self._heard_at = loop.time()
         self._lost_at: float | None = None
         self._pause = session_seconds
         self._timer: asyncio.TimerHandle | None = None
@@ -98,9 +100,11 @@ class QuorumWatch:
         if silence is not None and silence < self._session_seconds:
             if self._lost_at is not None:
                 log.info("in contact with the metadata quorum again")
-            self._lost_at, self._pause = None, self._session_seconds
-        elif self._lost_at is None:
-            self._lost_at = now - (silence if silence is not None and silence != float("inf") else 0.0)
-        elif now - self._lost_at >= self._pause:
+            self._lost_at, self._pause, self._heard_at = None, self._session_seconds, now - silence
+            return
+        if self._lost_at is None:
+            # Who has no leader any more has not heard one for a while.
+            self._lost_at = self._heard_at
+        if now - self._lost_at >= self._pause:
             self._pause = min(self._pause * 2, self._pause + PAUSE_SECONDS_MAX)
             self._disconnect_all(f"nothing was heard of the metadata quorum for {now - self._lost_at:.1f} s")

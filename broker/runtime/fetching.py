@@ -68,6 +68,12 @@ class FetchService:
         self._release()
         return session
 
+    def follower_lost(self, session: FetchSession) -> None:
+        """The connection has ended over which a follower began this session."""
+        session.is_lost = True
+        if self.sessions.is_current(session):
+            self._partitions.follower_lost(session.replica_id)
+
     def end_request(self, session: FetchSession) -> None:
         """A fetch was answered, or its client is gone: a session without an id has lived."""
         if session.session_id == NO_SESSION:

@@ -14,6 +14,7 @@ from struct import Struct
 from typing import Any, NamedTuple, cast
 
 from raftlog.broker.core.replica.following import Backoff
+from raftlog.broker.silent_peers import end_when_silent
 from raftlog.wire.apis import APIS
 from raftlog.wire.codec import decode, encode
 from raftlog.wire.errors import RemoteProtocolError
@@ -30,7 +31,11 @@ FRAME_BYTES_MAX = 256 * 1024 * 1024
 """An answer that is larger is a lie: replica.fetch.response.max.bytes and one batch are far below."""
 
 CONNECT_SECONDS_MAX = 5.0
-"""How long connecting may take: on one network the other end answers within milliseconds or not at all."""
+"""How long connecting may take."""
+
+ANOTHER_TRY_SECONDS = 0.4
+"""On one network the other end answers within milliseconds or not at all; after so long it is tried once more beside,
+for a first packet that was lost is sent again after 1, 3 and 7 s only."""
 
 OnResponse = Callable[[Any], None]
 
@@ -89,7 +94,8 @@ class Link:
         self._address: tuple[str, int] | None = None
         self._connection: _Connection | None = None
         self._transport: asyncio.WriteTransport | None = None
-        self._connecting: asyncio.Task[None] | None = None
+        # By the number of the attempt; the first one that is through ends the others.
+        self._connecting: dict[int, asyncio.Task[None]] = {}
         self._retry: asyncio.TimerHandle | None = None
         self._outstanding: deque[_Outstanding] = deque()
         self._correlation_id = 0
@@ -113,7 +119,13 @@ class Link:
         if address != self._address:
             self._drop("the address has changed")
             self._address = address
-        if self._transport is None and self._connecting is None and self._retry is None:
+        if self._transport is None and not self._connecting and self._retry is None:
+            self._begin()
+
+    def connect_now(self) -> None:
+        """The other end is known to be there: try at once, if there is no connection."""
+        if self._transport is None and self._address is not None:
+            self._stop_retrying()
             self._begin()
 
     def close(self) -> None:
@@ -121,47 +133,56 @@ class Link:
         self._drop("not needed any more")
         self._address = None
 
-    def _drop(self, reason: str) -> None:
+    def _stop_retrying(self) -> None:
         if self._retry is not None:
             self._retry.cancel()
             self._retry = None
-        if self._connecting is not None:
-            self._connecting.cancel()
-            self._connecting = None
+
+    def _stop_connecting(self) -> None:
+        self._stop_retrying()
+        attempts, self._connecting = self._connecting, {}
+        for attempt in attempts.values():
+            attempt.cancel()
+
+    def _drop(self, reason: str) -> None:
+        self._stop_connecting()
         if self._transport is not None:
             log.debug("broker=%s connection closed: %s", self._name, reason)
             self._transport.abort()
             self._end()
 
     def _begin(self) -> None:
-        self._retry = None
         self._attempt += 1
-        self._connecting = self._loop.create_task(self._connect())
+        self._connecting[self._attempt] = self._loop.create_task(self._connect(self._attempt))
+        self._retry = self._loop.call_later(ANOTHER_TRY_SECONDS, self._begin)
 
-    async def _connect(self) -> None:
+    async def _connect(self, attempt: int) -> None:
         assert self._address is not None
         host, port = self._address
-        connection = _Connection(self, self._attempt)
+        connection = _Connection(self, attempt)
         try:
             async with asyncio.timeout(CONNECT_SECONDS_MAX):
                 await self._loop.create_connection(lambda: connection, host, port)
         except (OSError, TimeoutError) as error:
             if self._backoff.failures == 0:
                 log.info("broker=%s at %s:%d cannot be reached: %s", self._name, host, port, error or "timed out")
-            self._connecting = None
+            self._connecting.pop(attempt, None)
             wait_ms = self._backoff.next_ms()
+            if isinstance(error, TimeoutError) and self._on_unreachable is None:
+                return  # later attempts are under way
+            self._stop_connecting()
             self._retry = self._loop.call_later(wait_ms / 1000, self._begin)
             if self._on_unreachable is not None:
                 self._on_unreachable(wait_ms)
-        else:
-            self._connecting = None
 
     def opened(self, connection: _Connection, transport: asyncio.WriteTransport) -> None:
         """It is there."""
-        if self._connecting is None or connection.attempt != self._attempt:
+        if self._connecting.pop(connection.attempt, None) is None:
             # It came after it was given up.
             transport.abort()
             return
+        self._stop_connecting()
+        end_when_silent(transport.get_extra_info("socket"))
         self._connection, self._transport = connection, transport
         self._rest, self._frame = b"", None
         self._on_open()

@@ -94,7 +94,12 @@ class Membership:
             self._controller.alter_partitions,
             registered_epoch=lambda: self._controller.broker_epoch,
         )
+        self._controller.log.on_peer(self._peer_changed)
         return self._replication
+
+    def _peer_changed(self, node_id: int, connected: bool) -> None:
+        if connected and self._replication is not None:
+            self._replication.in_contact(node_id)
 
     async def join(
         self,

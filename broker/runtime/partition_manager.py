@@ -138,6 +138,11 @@ class PartitionManager:
                 return partition if partition.read_error is _NONE else partition.read_error
         return found
 
+    def follower_lost(self, broker_id: int) -> None:
+        """A follower's connection has ended."""
+        if self._replication is not None:
+            self._replication.follower_lost(broker_id)
+
     @property
     def throttles(self) -> Throttles | None:
         """What holds back replicas that are not in sync; None when nothing does."""

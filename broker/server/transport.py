@@ -13,6 +13,7 @@ from raftlog.broker.core.connection.connection import Connection
 from raftlog.broker.core.connection.reply import Buffer, FileRange
 from raftlog.broker.core.connection.transport import Fault
 from raftlog.broker.server.limited_warnings import LimitedWarnings
+from raftlog.broker.silent_peers import end_when_silent
 from raftlog.wire.errors import InvariantViolation
 
 log = logging.getLogger("raftlog.connection")
@@ -87,6 +88,10 @@ class SocketTransport:
         """See Transport."""
         if self._connection is not None:
             self._loop.add_reader(self._fd, self._on_readable, self._connection)
+
+    def end_when_silent(self) -> None:
+        """See Transport."""
+        end_when_silent(self._socket)
 
     def call_soon(self, callback: Callable[[], None]) -> None:
         """See Transport."""

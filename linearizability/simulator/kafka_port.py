@@ -157,6 +157,9 @@ class SimulatedTransport(asyncio.Protocol):
         self._transport.resume_reading()
         self._machine.loop.call_soon(self._read)
 
+    def end_when_silent(self) -> None:
+        """The simulated network gives up by itself what is not acknowledged."""
+
     def call_soon(self, callback: Callable[[], None]) -> None:
         """See Transport."""
         self._machine.loop.call_soon(callback)

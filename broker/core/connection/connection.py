@@ -77,6 +77,7 @@ class Connection:
         "last_active",
         "listener_name",
         "local_address",
+        "on_end",
         "peer_host",
         "peer_port",
         "repeat_matcher",
@@ -100,6 +101,8 @@ class Connection:
         self.software = ""
         # Asked first about what is received while nothing else is under way.
         self.repeat_matcher: RepeatMatcher | None = None
+        # Called once, when the connection has ended.
+        self.on_end: Callable[[], None] | None = None
         self._stash = b""
         self._arriving: bytearray | None = None
         self._arriving_size = 0
@@ -316,6 +319,11 @@ class Connection:
             if not self._corked:
                 self._flush_guarded()
 
+    def watch_broker(self, on_end: Callable[[], None]) -> None:
+        """Another broker is at the other end: its silence ends the connection, and `on_end` is called then."""
+        self.on_end = on_end
+        self._transport.end_when_silent()
+
     @property
     def newest_place(self) -> PendingReply | None:
         """Where the last reply goes that has not left; None when all have."""
@@ -430,6 +438,8 @@ class Connection:
             place.abandon()
         if matcher is not None:
             matcher.disconnected()
+        if self.on_end is not None:
+            self.on_end()
 
     def check_times(self, now: float, idle_seconds_max: float) -> None:
         """End the connection if it takes too long over a request or a reply, or is idle; called now and then.

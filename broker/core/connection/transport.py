@@ -38,6 +38,9 @@ class Transport(Protocol):
     def resume_reading(self) -> None:
         """Read again."""
 
+    def end_when_silent(self) -> None:
+        """End the connection when the other machine acknowledges nothing any more."""
+
     def call_soon(self, callback: Callable[[], None]) -> None:
         """Call it in a later turn."""
 
@@ -65,6 +68,8 @@ class _Closed:
     def pause_reading(self) -> None: ...
 
     def resume_reading(self) -> None: ...
+
+    def end_when_silent(self) -> None: ...
 
     def call_soon(self, callback: Callable[[], None]) -> None: ...
 

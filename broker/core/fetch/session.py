@@ -100,6 +100,7 @@ class FetchSession:
         "dirty",
         "epoch",
         "is_follower",
+        "is_lost",
         "is_waiting",
         "last_used_ms",
         "partitions",
@@ -125,6 +126,8 @@ class FetchSession:
         self.dirty: dict[FetchedPartition, None] = {}
         self.replica_id = replica_id
         self.is_follower = replica_id != CONSUMER
+        # Of a follower: its connection has ended.
+        self.is_lost = False
         self.replica_epoch = NO_BROKER_EPOCH
         # A follower that serves consumers of its rack is told of the high watermark at once.
         self.wakes_when_dirty = False
@@ -243,6 +246,10 @@ class FetchSessions:
                     self.released.append(removed)
         self._count(session)
         return session
+
+    def is_current(self, session: FetchSession) -> bool:
+        """Whether a follower's session is its newest."""
+        return self._of_replicas.get(session.replica_id) == session.session_id
 
     def repeat(self, session: FetchSession, now_ms: int) -> bool:
         """Take a request that says the same as the last one did, and has the epoch that the session expects. False if

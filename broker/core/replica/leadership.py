@@ -27,20 +27,26 @@ from raftlog.metadata.records import PartitionState
 from raftlog.wire.errors import ErrorCode, InvariantViolation
 from raftlog.wire.ids import BrokerEpoch, PartitionEpoch
 
+HEARD_MS_MAX = 1500
+"""A follower fetches twice a second, and more often when there is something to fetch."""
+
 NO_OFFSET = -1
 NO_EPOCH = BrokerEpoch(-1)
 
 
 class Contact(Protocol):
-    """Through which a follower is heard: when it last fetched anything, in the milliseconds of `now_ms`."""
+    """Through which a follower is heard: when it last fetched anything, in the milliseconds of `now_ms`; `is_lost`: its
+    connection has ended, and it has not come back since."""
 
     last_used_ms: int
+    is_lost: bool
 
 
 class NeverHeard:
     """The contact of a follower that has not fetched yet."""
 
     last_used_ms = 0
+    is_lost = False
 
 
 _NEVER_HEARD = NeverHeard()
@@ -268,7 +274,7 @@ class Leadership:
         """What the high watermark may be, when the leader's own records are safe up to `end_offset`.
 
         The least end among the maximal ISR, and among those who are about to join it: they would be out again if
-        the high watermark ran away from them.
+        the high watermark ran away from them. Who is about to join is waited for only while it is heard.
         """
         if len(self.isr) < self.min_isr:
             return high_watermark
@@ -280,9 +286,11 @@ class Leadership:
         return committed if committed > high_watermark else high_watermark
 
     def _is_about_to_join(self, follower: Follower, end_offset: int, now_ms: int) -> bool:
-        lag_ms_max = self._terms.lag_ms_max
+        lag_ms_max, contact = self._terms.lag_ms_max, follower.contact
         return (
             follower.end_offset >= 0
+            and now_ms - contact.last_used_ms <= HEARD_MS_MAX
+            and not contact.is_lost
             and follower.is_caught_up(end_offset, now_ms, lag_ms_max)
             and self._terms.eligible(follower.broker_id, follower.broker_epoch)
         )
@@ -305,7 +313,7 @@ class Leadership:
         end = follower.end_offset
         if follower.counts or end < high_watermark or end < self.start_offset:
             return None
-        if not isinstance(self.state, Settled):
+        if not isinstance(self.state, Settled) or follower.contact.is_lost:
             return None
         if not self._terms.eligible(follower.broker_id, follower.broker_epoch):
             return None
@@ -314,21 +322,33 @@ class Leadership:
         follower.counts = True
         return proposal
 
-    def shrink(self, end_offset: int, now_ms: int) -> IsrProposal | None:
-        """The proposal that leaves out who lags; None when nobody does, or a proposal is pending."""
+    def lost(self) -> list[int]:
+        """Who is in sync, and has lost its connection."""
+        followers = (self.followers.get(broker_id) for broker_id in self.isr)
+        return [follower.broker_id for follower in followers if follower is not None and follower.contact.is_lost]
+
+    def shrink(
+        self, end_offset: int, now_ms: int, lost: frozenset[int] = frozenset()
+    ) -> IsrProposal | None:
+        """The proposal that leaves out who lags, and those of the `lost` who have not everything; None when there is
+        nobody, or a proposal is pending.
+        """
         if not isinstance(self.state, Settled):
             return None
-        lagging = tuple(self._lagging(end_offset, now_ms))
+        lagging = tuple(self._lagging(end_offset, now_ms, lost))
         if not lagging:
             return None
         proposal = self._proposal(tuple(member for member in self.isr if member not in lagging))
         self.state = Shrinking(proposal, lagging)
         return proposal
 
-    def _lagging(self, end_offset: int, now_ms: int) -> Iterator[int]:
+    def _lagging(self, end_offset: int, now_ms: int, lost: frozenset[int]) -> Iterator[int]:
         for broker_id in self.isr:
             follower = self.followers.get(broker_id)
-            if follower is not None and not follower.is_caught_up(end_offset, now_ms, self._terms.lag_ms_max):
+            if follower is None:
+                continue
+            lag_ms_max = 0 if broker_id in lost else self._terms.lag_ms_max
+            if not follower.is_caught_up(end_offset, now_ms, lag_ms_max):
                 yield broker_id
 
     def recover(self) -> IsrProposal | None:

@@ -46,6 +46,8 @@ REQUESTS_MAX = 2
 """Requests under way at once: the one that waits for records, and one that has something to tell."""
 
 BACKOFF_MS_MIN = 5
+OVERDUE_SECONDS = 0.2
+"""By so much more than what a fetch may wait its answer is late when the leader comes back into contact."""
 HELD_BACK_MS_MAX = 1000
 """After this time a throttled partition is looked at again: the rate may have changed."""
 _EPOCH_MAX = 2**31 - 1
@@ -330,6 +332,14 @@ class Fetcher:
     def _release(self, _: ErrorCode) -> None:
         self._holds -= 1
         self._pump()
+
+    def in_contact(self) -> None:
+        """The leader is heard of again. An answer that should be here by now is on a connection that may be silent for
+        much longer: a new one is made, at once.
+        """
+        if self.link.is_overdue(self._settings.fetch_wait_max_ms / 1000 + OVERDUE_SECONDS):
+            self.link.give_up("the leader is in contact again, and has not answered")
+        self.link.connect_now()
 
     def check_time(self) -> None:
         """Called now and then: an answer that is long overdue ends the connection."""

@@ -28,6 +28,9 @@ log = logging.getLogger("raftlog.replication")
 CHECK_SECONDS = 1.0
 """How often overdue answers are looked for; lagging followers are looked for every half replica.lag.time.max.ms."""
 
+COMES_BACK_MS_MAX = 300
+"""A follower that is there makes a new connection within milliseconds, one that was restarted is fenced by then."""
+
 
 class Replication:
     """The fetchers and ISRs of a broker.
@@ -59,6 +62,8 @@ class Replication:
         self.proposals = IsrProposals(loop, self.monotonic_ms, alter_partitions, self._settled)
         self._terms = LeaderTerms(node_id, settings.lag_time_max_ms, self._is_eligible, self._broker_epoch)
         self.throttles = Throttles()
+        # Followers whose connection has ended, and when those who wait for them go on without.
+        self._lost: dict[int, int] = {}
         self._next_look_ms = 0
         self._timer: asyncio.TimerHandle | None = None
 
@@ -141,6 +146,29 @@ class Replication:
         if address is not None:
             fetcher.link.connect(address)
 
+    def in_contact(self, broker_id: int) -> None:
+        """Another broker can be reached again."""
+        fetcher = self._fetchers.get(broker_id)
+        if fetcher is not None:
+            fetcher.in_contact()
+
+    def follower_lost(self, broker_id: int) -> None:
+        """A follower's connection has ended. If it does not come back in a moment, those who wait for it go on."""
+        self._lost[broker_id] = self.monotonic_ms() + COMES_BACK_MS_MAX
+        self._loop.call_later(COMES_BACK_MS_MAX / 1000, self._leave_out_silent)
+
+    def _leave_out_silent(self) -> None:
+        """Propose ISRs without the followers that are lost, where somebody waits for what they have not."""
+        now_ms = self.monotonic_ms()
+        due = frozenset(broker_id for broker_id, due_ms in self._lost.items() if now_ms >= due_ms)
+        still = self._lost.keys() - due
+        for partition, leadership in self._leaderships():
+            lost = due.intersection(leadership.lost())
+            still |= lost
+            if lost and partition.log.high_watermark < partition.log.log_end_offset:
+                self._shrink(partition, leadership, now_ms, lost)
+        self._lost = {broker_id: due_ms for broker_id, due_ms in self._lost.items() if broker_id in still}
+
     def stop_following(self, partition: Partition) -> None:
         """Fetch a partition no more."""
         followed = self._followed.pop(partition, None)
@@ -220,6 +248,8 @@ class Replication:
         self._start_looking()
         for fetcher in list(self._fetchers.values()):
             fetcher.check_time()
+        if self._lost:
+            self._leave_out_silent()
         now_ms = self.monotonic_ms()
         if now_ms >= self._next_look_ms:
             self._next_look_ms = now_ms + self._settings.lag_time_max_ms // 2
@@ -229,10 +259,15 @@ class Replication:
     def look_for_laggards(self, now_ms: int) -> None:
         """Propose ISRs without the followers that lag (replica.lag.time.max.ms)."""
         for partition, leadership in self._leaderships():
-            proposal = leadership.shrink(partition.log.log_end_offset, now_ms)
-            if proposal is not None:
-                self.propose(partition, proposal)
+            self._shrink(partition, leadership, now_ms)
             self.recover(partition)
+
+    def _shrink(
+        self, partition: Partition, leadership: Leadership, now_ms: int, lost: frozenset[int] = frozenset()
+    ) -> None:
+        proposal = leadership.shrink(partition.log.log_end_offset, now_ms, lost)
+        if proposal is not None:
+            self.propose(partition, proposal)
 
     def _look_for_joining(self) -> None:
         for partition, leadership in self._leaderships():

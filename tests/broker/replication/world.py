@@ -104,6 +104,7 @@ class Answer(NamedTuple):
 class Contact:
     def __init__(self) -> None:
         self.last_used_ms = 0
+        self.is_lost = False
 
 
 class Node:
