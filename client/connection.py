@@ -32,13 +32,9 @@ READ_BYTES = 256 * 1024
 WAITING_MAX = 1000
 """Requests without a reply on one connection; nobody has so many under way who waits for replies at all."""
 
-# The highest versions this client fills in by itself: later ones name topics by id or ask for several groups at once.
+# The highest versions this client fills in by itself: later ones ask for several things at once.
 HIGHEST = {
-    ApiKey.PRODUCE: 12,
-    ApiKey.FETCH: 12,
     ApiKey.METADATA: 12,
-    ApiKey.OFFSET_COMMIT: 9,
-    ApiKey.OFFSET_FETCH: 7,
     ApiKey.FIND_COORDINATOR: 3,
     ApiKey.DELETE_TOPICS: 5,
     ApiKey.ADD_PARTITIONS_TO_TXN: 3,
@@ -122,9 +118,9 @@ class Connection(asyncio.BufferedProtocol):
         """
         return cast(Reply, await self._ask(request, reply, timeout, highest))
 
-    def post(self, request: Message) -> None:
+    def post(self, request: Message, *, highest: int | None = None) -> None:
         """Send a request that has no reply (Produce with acks=0)."""
-        self._write(request)
+        self._write(request, highest)
 
     def version_of(self, key: ApiKey, highest: int | None = None) -> int:
         """The version that requests of this API have here. Raises NotKafka where there is none in common."""

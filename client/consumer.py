@@ -27,6 +27,7 @@ from raftlog.client.positions import LOOK_SECONDS, Positions
 from raftlog.client.router import Router
 from raftlog.client.transactions import GroupMember
 from raftlog.wire.errors import ErrorCode
+from raftlog.wire.schema import ZERO_UUID
 
 Listener = Callable[[Partitions], Awaitable[None] | None]
 
@@ -62,6 +63,7 @@ class Consumer(Positions):
         self._started = False
         self._assignments = 0
         self._closed = False
+        self._fetcher.on_made_anew = self._made_anew
 
     async def __aenter__(self) -> Consumer:
         await self.start()
@@ -271,6 +273,7 @@ class Consumer(Positions):
                 self._router,
                 group,
                 positions,
+                topic_ids=self._topic_ids(),
                 generation=member.generation if member is not None else -1,
                 member_id=member.member_id if member is not None and member.generation >= 0 else "",
                 group_instance_id=self.settings.group_instance_id if member is not None else None,
@@ -281,6 +284,11 @@ class Consumer(Positions):
             self._refused(error)
             raise
         return True
+
+    def _topic_ids(self) -> dict[str, bytes]:
+        """Of the topics that were read: they may be gone, and others have their names."""
+        states = self._fetching.partitions.items()
+        return {topic: state.topic_id for (topic, _), state in states if state.topic_id != ZERO_UUID}
 
     def _refused(self, error: Rejected) -> None:
         if self._runner is None:
@@ -381,6 +389,11 @@ class Consumer(Positions):
 
     def _drop(self, partition: TopicPartition) -> None:
         self._fetching.unassign(partition)
+        self._progress.forget(partition)
+
+    def _made_anew(self, partition: TopicPartition) -> None:
+        """What was read of the topic that is gone does not count for the one that has its name."""
+        self._forget_unread([partition])
         self._progress.forget(partition)
 
     # What goes on beside.

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from raftlog.client.core.errors import KafkaError, TimedOut
 from raftlog.client.core.fetch_session import FetchSession, SessionRequest, Wanted
 from raftlog.client.core.fetching import Fetching, News
 from raftlog.client.core.metadata import TopicPartition
+from raftlog.client.core.partition_queue import LEADER_UNKNOWN
 from raftlog.client.core.settings import ConsumerSettings
 from raftlog.client.offsets import READ_COMMITTED, by_topic, offsets_at
 from raftlog.client.router import Router
@@ -17,6 +18,8 @@ from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
 
 LANE = "fetch"
+BY_NAME = 12
+"""The last version of Fetch in which topics have their names, not their ids."""
 RETRY_SECONDS = 0.1
 METADATA_SECONDS = 3.0
 SLOW_SECONDS = 3.0
@@ -30,6 +33,8 @@ class Fetcher:
 
     def __init__(self, router: Router, fetching: Fetching, settings: ConsumerSettings) -> None:
         self.arrived = asyncio.Event()
+        self.on_made_anew: Callable[[TopicPartition], None] = lambda _: None
+        """Called for a partition whose topic was deleted, and another one made under its name."""
         self.failure: KafkaError | None = None
         self._router = router
         self._fetching = fetching
@@ -69,6 +74,9 @@ class Fetcher:
             self._looking_up = loop.create_task(self._look_up())
             self._looking_up.add_done_callback(self._ended)
         wanted, unled = self._fetching.wanted(now, self._router.known)
+        while self._fetching.made_anew:
+            self.on_made_anew(self._fetching.made_anew.pop())
+            self.arrived.set()
         for node, partitions in wanted.items():
             if node not in self._under_way:
                 task = loop.create_task(self._fetch(node, partitions))
@@ -99,11 +107,17 @@ class Fetcher:
 
     async def _fetch(self, node: int, wanted: Mapping[TopicPartition, Wanted]) -> None:
         session = self._sessions.setdefault(node, FetchSession())
-        request = self._request(session.request(wanted))
+        asked = session.request(wanted)
+        request = self._request(asked)
         settings = self._settings
         try:
             reply = await self._router.ask(
-                request, FetchResponse, node=node, lane=LANE, timeout=settings.request_timeout
+                request,
+                FetchResponse,
+                node=node,
+                lane=LANE,
+                timeout=settings.request_timeout,
+                highest=None if asked.uses_ids else BY_NAME,
             )
         except KafkaError as error:
             session.lost()
@@ -123,10 +137,18 @@ class Fetcher:
         session.answered(code, reply.session_id)
         if code == ErrorCode.NONE:
             self._take_in(wanted, reply)
+        elif code in LEADER_UNKNOWN:
+            for partition in wanted:
+                self._router.known.forget_leader(partition)
 
     def _take_in(self, wanted: Mapping[TopicPartition, Wanted], reply: FetchResponse) -> None:
         now = time.monotonic()
-        answers = [((each.topic, data.partition_index), data) for each in reply.responses for data in each.partitions]
+        names = {each.topic_id: topic for (topic, _), each in wanted.items()}
+        answers = [
+            ((each.topic or names.get(bytes(each.topic_id), ""), data.partition_index), data)
+            for each in reply.responses
+            for data in each.partitions
+        ]
         has_moved = False
         for partition, data in answers:
             if partition not in wanted:
@@ -161,7 +183,9 @@ class Fetcher:
                         partition_max_bytes=each.max_bytes,
                     )
                 )
-            topics.append(FetchTopic(topic=name, partitions=partitions))
+            topics.append(
+                FetchTopic(topic=name, topic_id=asked.partitions[name, indexes[0]].topic_id, partitions=partitions)
+            )
         return FetchRequest(
             max_wait_ms=int(wait * 1000),
             min_bytes=settings.fetch_min_bytes,
@@ -171,7 +195,8 @@ class Fetcher:
             session_epoch=asked.epoch,
             topics=topics,
             forgotten_topics_data=[
-                ForgottenTopic(topic=name, partitions=indexes) for name, indexes in by_topic(asked.forgotten).items()
+                ForgottenTopic(topic=name, topic_id=topic_id, partitions=[index])
+                for (name, index), topic_id in asked.forgotten
             ],
             rack_id=settings.client_rack or "",
         )

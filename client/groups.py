@@ -30,6 +30,8 @@ from raftlog.wire.schema import Bytes
 GROUP_TOPIC = "__consumer_offsets"
 # A group nobody ever joined or committed for is Dead to older versions, not found to newer ones (KIP-1043).
 DEAD = "Dead"
+WITH_LAG = 7
+"""The last version of OffsetFetch that tells lag, if the broker is raftlog."""
 
 
 class Progress(NamedTuple):
@@ -173,7 +175,7 @@ class GroupAdmin:
 
         async def attempt() -> tuple[dict[TopicPartition, Progress], list[Rebalance]]:
             request = OffsetFetchRequest(group_id=name, topics=None, require_stable=False, with_lag=True)
-            answer = await self._router.ask_coordinator(name, request, OffsetFetchResponse)
+            answer = await self._router.ask_coordinator(name, request, OffsetFetchResponse, highest=WITH_LAG)
             check(answer.error_code, f"group {name!r}")
             found = {
                 (topic.name, each.partition_index): Progress(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
-from raftlog.client.core.errors import check
+from raftlog.client.core.errors import Rejected, check
 from raftlog.client.core.fetching import EARLIEST, LATEST
 from raftlog.client.core.metadata import TopicPartition
 from raftlog.client.core.progress import Position
 from raftlog.client.router import Router
+from raftlog.wire.apis import ApiKey
+from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -21,11 +23,24 @@ from raftlog.wire.messages.offset_commit import (
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
-from raftlog.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic, OffsetFetchResponse
+from raftlog.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+)
+from raftlog.wire.schema import ZERO_UUID
 
 __all__ = ["EARLIEST", "LATEST", "by_topic", "commit_offsets", "committed_offsets", "offsets_at", "offsets_found"]
 
 READ_COMMITTED = 1
+SEVERAL_GROUPS = 8
+"""From this version on, OffsetFetch asks for several groups."""
+OFFSET_COMMIT_BY_NAME, OFFSET_FETCH_BY_NAME = 9, 9
+"""The last versions in which topics have their names, not their ids."""
 
 
 async def offsets_at(
@@ -82,27 +97,55 @@ async def committed_offsets(
     require_stable: bool = False,
 ) -> dict[TopicPartition, Position]:
     """What the group has committed of these partitions, or of all. `require_stable` waits for open transactions."""
-    topics = None
-    if partitions is not None:
-        topics = [
-            OffsetFetchRequestTopic(name=name, partition_indexes=indexes)
-            for name, indexes in by_topic(partitions).items()
-        ]
-    request = OffsetFetchRequest(group_id=group, topics=topics, require_stable=require_stable)
+    wanted = None if partitions is None else by_topic(partitions)
 
     async def attempt() -> dict[TopicPartition, Position]:
-        answer = await router.ask_coordinator(group, request, OffsetFetchResponse)
-        check(answer.error_code, f"group {group!r}")
+        node = await router.coordinator(group)
+        known = router.known.topic_id
+        has_ids = wanted is not None and all(known(topic) != ZERO_UUID for topic in wanted)
+        highest = None if has_ids else OFFSET_FETCH_BY_NAME
+        version = (await router.connection(node)).version_of(ApiKey.OFFSET_FETCH, highest)
+        request = _offset_fetch(router, group, wanted, version)
+        request.require_stable = require_stable
+        answer = await router.ask(request, OffsetFetchResponse, node=node, highest=version)
+        code = answer.error_code
+        topics: list[tuple[str, bytes, Sequence[OffsetFetchResponsePartition | OffsetFetchResponsePartitions]]]
+        topics = [(each.name, ZERO_UUID, each.partitions) for each in answer.topics]
+        for one in answer.groups:
+            code = one.error_code
+            topics += [(each.name, each.topic_id, each.partitions) for each in one.topics]
+        check(code, f"group {group!r}")
+        names = {known(topic): topic for topic in wanted or ()}
         found: dict[TopicPartition, Position] = {}
-        for topic in answer.topics:
-            for each in topic.partitions:
-                check(each.error_code, f"group {group!r}, {topic.name}[{each.partition_index}]")
+        for name, topic_id, answered in topics:
+            topic = name or names.get(bytes(topic_id), "")
+            for each in answered:
+                if each.error_code == ErrorCode.UNKNOWN_TOPIC_ID:
+                    await router.metadata([topic])
+                check(each.error_code, f"group {group!r}, {topic}[{each.partition_index}]")
                 if each.committed_offset >= 0:
-                    where = (topic.name, each.partition_index)
+                    where = (topic, each.partition_index)
                     found[where] = Position(each.committed_offset, each.committed_leader_epoch, each.metadata or "")
         return found
 
     return await router.retrying(attempt)
+
+
+def _offset_fetch(
+    router: Router, group: str, wanted: Mapping[str, list[int]] | None, version: int
+) -> OffsetFetchRequest:
+    if version < SEVERAL_GROUPS:
+        topics = None
+        if wanted is not None:
+            topics = [OffsetFetchRequestTopic(name=name, partition_indexes=each) for name, each in wanted.items()]
+        return OffsetFetchRequest(group_id=group, topics=topics)
+    several = None
+    if wanted is not None:
+        several = [
+            OffsetFetchRequestTopics(name=name, topic_id=router.known.topic_id(name), partition_indexes=each)
+            for name, each in wanted.items()
+        ]
+    return OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=several)])
 
 
 async def commit_offsets(
@@ -110,11 +153,19 @@ async def commit_offsets(
     group: str,
     offsets: Mapping[TopicPartition, Position],
     *,
+    topic_ids: Mapping[str, bytes] | None = None,
     generation: int = -1,
     member_id: str = "",
     group_instance_id: str | None = None,
 ) -> None:
-    """Commit for a group: as a member, or from outside when the group has none."""
+    """Commit for a group: as a member, or from outside when the group has none.
+
+    `topic_ids`: of the topics that were read. Raises Rejected with UNKNOWN_TOPIC_ID when one was deleted since, also if
+    another has its name; the others' offsets are committed.
+    """
+    ids = {topic: (topic_ids or {}).get(topic) or router.known.topic_id(topic) for topic, _ in offsets}
+    names = {topic_id: topic for topic, topic_id in ids.items()}
+    highest = OFFSET_COMMIT_BY_NAME if ZERO_UUID in names else None
     topics: dict[str, list[OffsetCommitRequestPartition]] = {}
     for (topic, index), position in offsets.items():
         one = OffsetCommitRequestPartition(
@@ -129,16 +180,25 @@ async def commit_offsets(
         generation_id_or_member_epoch=generation,
         member_id=member_id,
         group_instance_id=group_instance_id,
-        topics=[OffsetCommitRequestTopic(name=topic, partitions=each) for topic, each in topics.items()],
+        topics=[
+            OffsetCommitRequestTopic(name=topic, topic_id=ids[topic], partitions=each) for topic, each in topics.items()
+        ],
     )
 
-    async def attempt() -> None:
-        answer = await router.ask_coordinator(group, request, OffsetCommitResponse)
-        for topic in answer.topics:
-            for each in topic.partitions:
-                check(each.error_code, f"group {group!r}, {topic.name}[{each.partition_index}]")
+    async def attempt() -> list[str]:
+        answer = await router.ask_coordinator(group, request, OffsetCommitResponse, highest=highest)
+        gone = []
+        for answered in answer.topics:
+            topic = answered.name or names.get(bytes(answered.topic_id), "")
+            for each in answered.partitions:
+                if each.error_code == ErrorCode.UNKNOWN_TOPIC_ID:
+                    gone.append(topic)
+                else:
+                    check(each.error_code, f"group {group!r}, {topic}[{each.partition_index}]")
+        return gone
 
-    await router.retrying(attempt)
+    for topic in await router.retrying(attempt):
+        raise Rejected(ErrorCode.UNKNOWN_TOPIC_ID, f"topic {topic!r}", "it was deleted after it was read")
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:

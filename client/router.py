@@ -77,11 +77,15 @@ class Router:
         node: int = ANY_BROKER,
         lane: str = "",
         timeout: float | None = None,
+        highest: int | None = None,
     ) -> Reply:
-        """One request to one broker, not retried; `timeout` seconds in place of the router's."""
+        """One request to one broker, not retried; `timeout` seconds in place of the router's.
+
+        `highest` bounds the version.
+        """
         seconds = self.timeout if timeout is None else timeout
         connection = await self.connection(node, lane=lane)
-        return await connection.request(request, reply, seconds)
+        return await connection.request(request, reply, seconds, highest=highest)
 
     async def ask_coordinator(
         self,
@@ -92,10 +96,11 @@ class Router:
         kind: int = GROUP,
         lane: str = "",
         timeout: float | None = None,
+        highest: int | None = None,
     ) -> Reply:
         """One request to the coordinator of a consumer group or a transactional id, not retried."""
         node = await self.coordinator(key, kind)
-        return await self.ask(request, reply, node=node, lane=lane, timeout=timeout)
+        return await self.ask(request, reply, node=node, lane=lane, timeout=timeout, highest=highest)
 
     async def retrying(
         self,

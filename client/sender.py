@@ -23,8 +23,11 @@ from raftlog.wire.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from raftlog.wire.schema import ZERO_UUID
 
 LANE = "produce"
+BY_NAME = 12
+"""The last version of Produce in which topics have their names, not their ids."""
 LOOK_SECONDS = 1.0
 """How often to look for what is too late, while anything is on its way."""
 SLOW_SECONDS = 2.0
@@ -199,16 +202,14 @@ class Sender:
 
     async def _send(self, node: int, batches: list[ProducerBatch]) -> None:
         request = self._request(batches)
-        highest = self.numbering.produce_version_max if self.numbering is not None else None
+        highest = self._highest(request)
         try:
             connection = await self._router.connection(node, lane=LANE)
             if request.acks == 0:
-                connection.post(request)
+                connection.post(request, highest=highest)
                 self._stored_unseen(batches)
                 return
-            reply = await connection.request(
-                request, ProduceResponse, self._settings.request_timeout, highest=highest
-            )
+            reply = await connection.request(request, ProduceResponse, self._settings.request_timeout, highest=highest)
         except NotKafka as error:
             for batch in batches:
                 self._give_up(batch, error)
@@ -217,7 +218,7 @@ class Sender:
             self._again(batches)
         else:
             self.trouble = None
-            self._understand(batches, reply)
+            self._understand(batches, request, reply)
         self.on_progress()
 
     def _request(self, batches: list[ProducerBatch]) -> ProduceRequest:
@@ -231,8 +232,18 @@ class Sender:
             transactional_id=self.numbering.transactional_id if self.numbering is not None else None,
             acks=settings.acks_code,
             timeout_ms=int(settings.request_timeout * 1000),
-            topic_data=[TopicProduceData(name=name, partition_data=data) for name, data in topics.items()],
+            topic_data=[
+                TopicProduceData(name=name, topic_id=self._router.known.topic_id(name), partition_data=data)
+                for name, data in topics.items()
+            ],
         )
+
+    def _highest(self, request: ProduceRequest) -> int | None:
+        """The newest version for it; before topic ids, if there is one that is not known."""
+        highest = self.numbering.produce_version_max if self.numbering is not None else None
+        if all(topic.topic_id != ZERO_UUID for topic in request.topic_data):
+            return highest
+        return BY_NAME if highest is None else min(highest, BY_NAME)
 
     def _stored_unseen(self, batches: list[ProducerBatch]) -> None:
         for batch in batches:
@@ -246,9 +257,12 @@ class Sender:
             self._accumulator.retry(batch, retry_at)
             self._router.known.forget_leader(batch.partition)
 
-    def _understand(self, batches: list[ProducerBatch], reply: ProduceResponse) -> None:
+    def _understand(self, batches: list[ProducerBatch], request: ProduceRequest, reply: ProduceResponse) -> None:
+        names = {bytes(topic.topic_id): topic.name for topic in request.topic_data}
         results: dict[TopicPartition, PartitionProduceResponse] = {
-            (topic.name, each.index): each for topic in reply.responses for each in topic.partition_responses
+            (topic.name or names.get(bytes(topic.topic_id), ""), each.index): each
+            for topic in reply.responses
+            for each in topic.partition_responses
         }
         retry_at = time.monotonic() + self._settings.retry_backoff
         for batch in batches:
@@ -271,9 +285,7 @@ class Sender:
                     self._router.known.forget_leader(batch.partition)
                 self._accumulator.retry(batch, 0.0 if at_once else retry_at)
 
-    def _give_up(
-        self, batch: ProducerBatch, failure: KafkaError, errors: dict[int, str | None] | None = None
-    ) -> None:
+    def _give_up(self, batch: ProducerBatch, failure: KafkaError, errors: dict[int, str | None] | None = None) -> None:
         gap = self._accumulator.queues[batch.partition].give_up(batch, failure, errors)
         if self.numbering is not None:
             self.numbering.lost(batch.partition, failure, gap)

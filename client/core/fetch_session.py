@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from raftlog.client.core.metadata import TopicPartition
 from raftlog.wire.errors import ErrorCode
+from raftlog.wire.schema import ZERO_UUID
 
 FIRST_EPOCH = 0
 FINAL_EPOCH = -1
@@ -21,13 +22,18 @@ class Wanted(NamedTuple):
     last_epoch: int
     """Of the record before `offset`, -1 if unknown: the leader sees whether logs have parted (KIP-595)."""
     max_bytes: int
+    topic_id: bytes = ZERO_UUID
+    """Zero where brokers tell none."""
 
 
 class SessionRequest(NamedTuple):
     session_id: int
     epoch: int
     partitions: Mapping[TopicPartition, Wanted]
-    forgotten: list[TopicPartition]
+    forgotten: list[tuple[TopicPartition, bytes]]
+    """With the ids of their topics."""
+    uses_ids: bool
+    """Topics have their ids in it, not their names (KIP-516)."""
 
 
 class FetchSession:
@@ -37,16 +43,24 @@ class FetchSession:
         self.session_id = 0
         self.epoch = FIRST_EPOCH
         self._known: dict[TopicPartition, Wanted] = {}
+        self._uses_ids = True
 
     def request(self, wanted: Mapping[TopicPartition, Wanted]) -> SessionRequest:
         """What to send so that exactly `wanted` is fetched."""
+        uses_ids = all(each.topic_id != ZERO_UUID for each in wanted.values())
+        if uses_ids != self._uses_ids:
+            self.epoch = FIRST_EPOCH  # a session has names or ids, never both
+            self._uses_ids = uses_ids
+        known, self._known = self._known, dict(wanted)
         if self.epoch == FIRST_EPOCH:
-            self._known = dict(wanted)
-            return SessionRequest(self.session_id, self.epoch, wanted, [])
-        changed = {partition: each for partition, each in wanted.items() if self._known.get(partition) != each}
-        forgotten = [partition for partition in self._known if partition not in wanted]
-        self._known = dict(wanted)
-        return SessionRequest(self.session_id, self.epoch, changed, forgotten)
+            return SessionRequest(self.session_id, self.epoch, wanted, [], uses_ids)
+        changed = {partition: each for partition, each in wanted.items() if known.get(partition) != each}
+        forgotten = [
+            (partition, each.topic_id)
+            for partition, each in known.items()
+            if partition not in wanted or wanted[partition].topic_id != each.topic_id
+        ]
+        return SessionRequest(self.session_id, self.epoch, changed, forgotten, uses_ids)
 
     def answered(self, code: ErrorCode, session_id: int) -> None:
         """An error, or a session that the broker did not make or keep, begins from the start."""

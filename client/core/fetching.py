@@ -16,6 +16,7 @@ from raftlog.client.core.settings import ConsumerSettings
 from raftlog.wire.batch import CorruptRecord, iterate_batches
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.fetch import PartitionData
+from raftlog.wire.schema import ZERO_UUID
 
 LATEST, EARLIEST = -1, -2
 """Timestamps that stand for the end of a log and for its start (ListOffsets)."""
@@ -54,6 +55,7 @@ class PartitionState:
         "reset_to",
         "retry_at",
         "seeks",
+        "topic_id",
     )
 
     def __init__(self, position: int | None) -> None:
@@ -79,6 +81,8 @@ class PartitionState:
         self.node = -1
         """Who was asked last."""
         self.failure: Exception | None = None
+        self.topic_id = ZERO_UUID
+        """The topic that the position is in: another one may come to be under its name."""
 
     def move(self, position: int | None) -> None:
         self.position = position
@@ -97,6 +101,8 @@ class Fetching:
     def __init__(self, settings: ConsumerSettings) -> None:
         self.partitions: dict[TopicPartition, PartitionState] = {}
         self._settings = settings
+        self.made_anew: list[TopicPartition] = []
+        """Partitions of which another topic under the same name was found; whoever looks takes them out."""
 
     def assign(self, partition: TopicPartition, position: int | None) -> None:
         self.partitions[partition] = PartitionState(position)
@@ -120,10 +126,23 @@ class Fetching:
             if node == NO_LEADER or node not in known.nodes:
                 unled.append(partition)
                 continue
-            state.node = node
-            wanted = Wanted(state.fetched_to, known.leader_epoch(partition), state.last_epoch, limit)
+            topic_id = known.topic_id(partition[0])
+            if state.topic_id not in (topic_id, ZERO_UUID):
+                self._begin_anew(partition, state)
+                continue
+            state.node, state.topic_id = node, topic_id
+            wanted = Wanted(state.fetched_to, known.leader_epoch(partition), state.last_epoch, limit, topic_id)
             found.setdefault(node, {})[partition] = wanted
         return found, unled
+
+    def _begin_anew(self, partition: TopicPartition, state: PartitionState) -> None:
+        """Another topic has the name: nobody has read any of it, so reading begins at its start."""
+        self.made_anew.append(partition)
+        code = ErrorCode.UNKNOWN_TOPIC_ID
+        self._reset(partition, state, Rejected(code, f"{partition[0]}[{partition[1]}]", "the topic was made anew"))
+        if state.reset_to is not None:
+            state.reset_to = EARLIEST
+        state.topic_id = ZERO_UUID
 
     def retry_at(self, now: float) -> float | None:
         """When something may be fetched again that failed before."""

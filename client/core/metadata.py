@@ -76,6 +76,11 @@ class ClusterMetadata:
         known = topic.partitions.get(partition[1]) if topic is not None else None
         return NO_EPOCH if known is None else known.leader_epoch
 
+    def topic_id(self, topic: str) -> bytes:
+        """Zero for a topic that is not known, or whose id brokers do not tell."""
+        known = self.topics.get(topic)
+        return ZERO_UUID if known is None else known.topic_id
+
     def partition_count(self, topic: str) -> int:
         """0 for a topic that is not known."""
         known = self.topics.get(topic)

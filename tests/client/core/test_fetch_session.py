@@ -1,0 +1,45 @@
+"""What a fetch session asks for, as its partitions and their topics' ids change."""
+
+from __future__ import annotations
+
+from raftlog.client.core.fetch_session import FIRST_EPOCH, FetchSession, Wanted
+from raftlog.wire.errors import ErrorCode
+from raftlog.wire.schema import ZERO_UUID
+
+A, B = b"a" * 16, b"b" * 16
+HERE, THERE = ("t", 0), ("t", 1)
+
+
+def wanted(offset: int, topic_id: bytes = A) -> Wanted:
+    return Wanted(offset, 0, -1, 1000, topic_id)
+
+
+def begun() -> FetchSession:
+    session = FetchSession()
+    session.request({HERE: wanted(0), THERE: wanted(0)})
+    session.answered(ErrorCode.NONE, 7)
+    return session
+
+
+def test_only_what_changed_is_asked_for() -> None:
+    request = begun().request({HERE: wanted(5), THERE: wanted(0)})
+    assert (request.session_id, request.epoch, dict(request.partitions)) == (7, 1, {HERE: wanted(5)})
+    assert request.forgotten == [] and request.uses_ids
+
+
+def test_what_is_not_wanted_any_more_is_forgotten_by_the_id_that_it_had() -> None:
+    request = begun().request({HERE: wanted(0)})
+    assert request.forgotten == [(THERE, A)] and not request.partitions
+
+
+def test_a_topic_that_was_made_anew_replaces_the_one_before() -> None:
+    request = begun().request({HERE: wanted(0, B), THERE: wanted(0)})
+    assert request.forgotten == [(HERE, A)] and dict(request.partitions) == {HERE: wanted(0, B)}
+
+
+def test_a_session_has_names_or_ids_and_never_both() -> None:
+    session = begun()
+    request = session.request({HERE: wanted(0, ZERO_UUID), THERE: wanted(0)})
+    assert request.epoch == FIRST_EPOCH and not request.uses_ids and len(request.partitions) == 2
+    session.answered(ErrorCode.NONE, 8)
+    assert session.request({HERE: wanted(0, ZERO_UUID), THERE: wanted(0)}).epoch == 1
