@@ -242,7 +242,7 @@ class _Loader:
             if seen or states.end_offset >= self.recovery_point:
                 continue
             for at, header in segment.headers(segment.position_of(states.end_offset), end):
-                states.replay(header, partial(segment.read_batch, at, header.size))
+                states.replay(header, partial(segment.read_sound_batch, at, header.size))
         return states
 
     def _newest_snapshot(self, number: int, position: int) -> ProducerStates:

@@ -28,6 +28,8 @@ PAGE_BYTES: Final = 4096
 
 SCAN_BYTES: Final = 1 << 20
 """How much is read at once while every batch is checked."""
+SEGMENT_OFFSETS_MAX: Final = 1 << 31
+"""Index entries have 4 bytes for what an offset is above the segment's first one."""
 
 
 class LogRecovery:
@@ -71,8 +73,9 @@ class LogRecovery:
                     # Segments meet where they roll: the end of the one before never reached the disk.
                     self._truncate(following - 1, self._segments[following - 1].size, end_offset)
                     break
-            position, end_offset = self._check(segment, position, end_offset)
             later = self._segments[following + 1] if following + 1 < len(self._segments) else None
+            limit = later.base_offset if later is not None else segment.base_offset + SEGMENT_OFFSETS_MAX
+            position, end_offset = self._check(segment, position, end_offset, limit)
             if position < segment.size and later is not None and later.base_offset == end_offset:
                 # No offset is missing: this was truncated, or never used, before the next segment began.
                 self._give_back(segment, position)
@@ -83,10 +86,14 @@ class LogRecovery:
                 segment.add_time_entry()
         return end_offset
 
-    def _check(self, segment: Segment, position: int, end_offset: int) -> tuple[int, int]:
-        """Take up the sound batches of one segment; where they end, position and offset."""
+    def _check(self, segment: Segment, position: int, end_offset: int, limit: int) -> tuple[int, int]:
+        """Take up the sound batches of one segment below the offset `limit`; where they end, position and offset."""
         segment.verified_from = position
         for at, header, batch in self._checked_batches(segment, position, end_offset):
+            if header.next_offset > limit or (
+                header.base_offset > end_offset and _leaps(segment, at, header, end_offset)
+            ):
+                break
             position, end_offset = at + len(batch), header.next_offset
             self.changed = True
             segment.note(at, len(batch), header.last_offset, header.max_timestamp, self._interval)
@@ -203,6 +210,17 @@ def _may_be_cut_short(segment: Segment, position: int) -> bool:
         return segment.size - position < HEADER_SIZE or position + segment.batch_size_at(position) > segment.size
     except LogDamaged:
         return False
+
+
+def _leaps(segment: Segment, position: int, header: BatchHeader, end_offset: int) -> bool:
+    """Whether the offset of a batch is damaged: no checksum is over it. Compaction leaves out offsets, but what follows
+    goes on behind.
+    """
+    try:
+        following = parse_header(segment.read(position + header.size, HEADER_SIZE))
+    except CorruptRecord:
+        return False
+    return end_offset <= following.base_offset < header.next_offset
 
 
 def _sound_header(data: memoryview, at: int, end_offset: int) -> BatchHeader | None:

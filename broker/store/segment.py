@@ -14,7 +14,7 @@ from raftlog.broker.ports import Buffer
 from raftlog.broker.store.files import Descriptor, OpenFiles, read_exactly, write_all
 from raftlog.broker.store.index_file import offset_index, time_index
 from raftlog.broker.store.transaction_index import TRANSACTION_INDEX_SUFFIX, TransactionIndex
-from raftlog.wire.batch import HEADER_SIZE, LENGTH_END, MAGIC, BatchHeader, CorruptRecord, parse_header
+from raftlog.wire.batch import HEADER_SIZE, LENGTH_END, MAGIC, BatchHeader, CorruptRecord, check_crc, parse_header
 from raftlog.wire.errors import InvariantViolation
 
 LOG_SUFFIX: Final = ".log"
@@ -271,6 +271,13 @@ class Segment:
         data = self.read(position, size)
         if len(data) < size:
             raise self.damaged(position, "the file ends within a batch")
+        return data
+
+    def read_sound_batch(self, position: int, size: int) -> bytes:
+        """One whole batch with the right checksum. Raises OSError, LogDamaged."""
+        data = self.read_batch(position, size)
+        if not check_crc(data, 0, size):
+            raise self.damaged(position, "the checksum of a batch does not match")
         return data
 
     def next_offset(self) -> int:

@@ -109,7 +109,7 @@ class TruncationPlan:
         for piece in self._pieces:
             segment = Segment.load(files, self._opened.directory, piece.base_offset)
             for at, header in segment.headers(piece.start, piece.end):
-                states.replay(header, partial(segment.read_batch, at, header.size))
+                states.replay(header, partial(segment.read_sound_batch, at, header.size))
             segment.close()
         states.end_offset = self.end_offset
         return states

@@ -254,8 +254,8 @@ class Reader:
     """Reads a partition from the beginning, over and over, as far as it is committed. With a `topic_id` only of the
     topic that has it.
 
-    `out_of_range(partition, offset)` is told when there is nothing at the offset; the reader then goes on at the
-    start of the log.
+    `out_of_range(partition, offset, host)` is told when a host says that there is nothing at the offset; the reader
+    then goes on at the start of the log.
     """
 
     def __init__(
@@ -265,7 +265,7 @@ class Reader:
         topic: str,
         *,
         topic_id: bytes = b"",
-        out_of_range: Callable[[int, int], None] | None = None,
+        out_of_range: Callable[[int, int, str], None] | None = None,
     ) -> None:
         self._ways = ways
         self._history = history
@@ -308,7 +308,8 @@ class Reader:
         request = FetchRequest(max_wait_ms=50, min_bytes=1, topics=[topic])
         ways = self._ways
         try:
-            client = await ways.to(await ways.leader(self._topic, partition))
+            leader = await ways.leader(self._topic, partition)
+            client = await ways.to(leader)
             answer = await client.ask(request, FETCH_BY_ID if self.topic_id else FETCH_VERSION, ANSWER_SECONDS)
         except Unanswered as error:
             ways.forget(self._topic, partition)
@@ -320,7 +321,7 @@ class Reader:
             name = ErrorCode.of(found.error_code).name if found is not None else "no answer about the partition"
             self._history.end(operation, INFO, None, name)
             if name == "OFFSET_OUT_OF_RANGE" and self._out_of_range is not None:
-                self._out_of_range(partition, start)
+                self._out_of_range(partition, start, leader[0])
                 self._offsets[partition] = await self.start_of(partition) or 0
             return None
         try:

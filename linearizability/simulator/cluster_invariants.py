@@ -240,6 +240,7 @@ class ClusterInvariants:
         if start < before:
             self._fail("log start", f"{key}: on {node} from {before} back to {start}")
         if node in self.held:
+            self.log_starts.taken(key, start)
             return
         now_ms = self.world.machines[node].clock.now_ms()
         if (wrong := self.log_starts.moved(key, log, self.committed.get(key, []), now_ms)) is not None:

@@ -35,6 +35,10 @@ class LogStarts:
         self.asked: defaultdict[tuple[str, int], int] = defaultdict(int)
         self.highest: defaultdict[tuple[str, int, bytes], int] = defaultdict(int)
 
+    def taken(self, key: tuple[str, int, bytes], start: int) -> None:
+        """A replica's log begins here, and nobody can say why: its disk is bad."""
+        self.highest[key] = max(self.highest[key], start)
+
     def moved(
         self, key: tuple[str, int, bytes], log: PartitionLog, committed: Sequence[Committed], now_ms: int
     ) -> str | None:

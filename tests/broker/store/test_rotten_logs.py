@@ -1,0 +1,63 @@
+"""Bits that flip on a disk where a batch's own checksum does not see them, or where nobody has looked at it yet."""
+
+from __future__ import annotations
+
+import pytest
+
+from raftlog.broker.core.log.config import LogConfig
+from raftlog.broker.core.log.results import LogUnavailable
+from raftlog.wire.batch import iterate_batches
+from tests.broker.store.log_world import DIRECTORY, START_MS, LogWorld, batch_of
+
+
+def segment_of(world: LogWorld, base_offset: int = 0) -> bytearray:
+    return world.disk.names[f"{DIRECTORY}/{base_offset:020d}.log"].content
+
+
+@pytest.mark.parametrize("bit", [2, 20, 31, 33, 60])
+@pytest.mark.parametrize("number", [0, 5, 8])
+def test_a_log_is_cut_before_a_batch_whose_offset_has_rotted_and_not_behind_it(number: int, bit: int) -> None:
+    world = LogWorld()
+    for _ in range(10):
+        world.append_values(b"x")
+    world.log.storage.abandon()
+    content = segment_of(world)
+    position = [at for at, _ in iterate_batches(bytes(content))][number]
+    content[position + 7 - bit // 8] ^= 1 << bit % 8
+    world.disk.kill()
+    log = world.load()
+    log.open()
+    assert log.log_end_offset == number and world.losses == 1
+    assert world.append_values(b"again").base_offset == number
+
+
+def test_the_last_offset_of_a_segment_is_below_where_the_next_one_begins() -> None:
+    world = LogWorld(LogConfig(segment_bytes=200))
+    while len(world.log.opened.segments) < 3:
+        world.append_values(b"x")
+    end = world.log.opened.segments[1].base_offset
+    world.log.storage.abandon()
+    content = segment_of(world)
+    last = [at for at, _ in iterate_batches(bytes(content))][-1]
+    content[last + 4] ^= 8
+    world.disk.kill()
+    log = world.load()
+    log.open()
+    assert log.log_end_offset == end - 1 and world.losses == 1
+
+
+def test_a_safe_transaction_marker_that_has_rotted_takes_its_partition_offline_and_not_the_broker() -> None:
+    world = LogWorld()
+    data = batch_of([b"x"], START_MS, producer_id=1, base_sequence=0, transactional=True)
+    world.append(data)
+    world.end_transaction(1, commit=True)
+    world.log.storage.flush()
+    world.checkpoint()
+    world.log.storage.abandon()
+    content = segment_of(world)
+    content[-1] ^= 1
+    world.disk.kill()
+    log = world.load()
+    with pytest.raises(LogUnavailable, match="checksum of a batch does not match"):
+        log.open()
+    assert log.offline_reason is not None and not log.intact
