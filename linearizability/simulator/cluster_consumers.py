@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from raftlog.broker.core.coordinator.shared import GROUP_TOPIC
 from raftlog.linearizability.checker.history import Operation
 from raftlog.linearizability.simulator.cluster_client import Connections, History
-from raftlog.linearizability.simulator.cluster_groups import PARTITIONS, Coordinated, GroupJournal
-from raftlog.linearizability.simulator.cluster_topics import TopicWorkload
-from raftlog.linearizability.simulator.cluster_workloads import WorkloadContext, name_of
+from raftlog.linearizability.simulator.cluster_groups import GroupJournal, GroupMember, GroupWorkload
+from raftlog.linearizability.simulator.cluster_workloads import name_of
 from raftlog.wire.messages.consumer_group_heartbeat import (
     Assignment,
     ConsumerGroupHeartbeatRequest,
@@ -20,7 +18,6 @@ from raftlog.wire.messages.consumer_group_heartbeat import (
 HEARTBEAT_VERSION = 1
 SESSION_MS = 800
 REBALANCE_MS = 1500
-MEMBERS = 3
 JOIN, LEAVE, LEAVE_FOR_A_WHILE = 0, -1, -2
 """Member epochs of requests that are no plain heartbeats; the last is a static member's."""
 LOST = ("UNKNOWN_MEMBER_ID", "FENCED_MEMBER_EPOCH", "FENCED_INSTANCE_ID")
@@ -57,7 +54,7 @@ class ConsumerJournal(GroupJournal):
         return operation, is_over
 
 
-class Consumer(Coordinated):
+class Consumer(GroupMember):
     """One member. What it was given it has until a heartbeat takes it away, and says so in the next one."""
 
     journal: ConsumerJournal
@@ -68,30 +65,30 @@ class Consumer(Coordinated):
         super().__init__(ways, topic[0], topic[0], journal)
         self.journal = journal
         self.instance = instance
-        self.epoch = JOIN
+        self.generation = JOIN
         self.owned: set[int] = set()
         self._topic_id = topic[1]
         self._tell = True
         self._lives = 0
         self.member_id = ""
-        self.begin_anew()
+        self.die()
 
-    def begin_anew(self) -> None:
-        """Another process, which knows nothing of the last one."""
+    def die(self) -> None:
+        """See GroupMember."""
         self._lives += 1
         self.member_id = f"{self.ways.name}.{self._lives}"
         self.forget()
 
     def forget(self) -> None:
         """It is fenced, and has nothing any more."""
-        self.epoch, self._tell = JOIN, True
+        self.generation, self._tell = JOIN, True
         self.owned.clear()
 
     async def step(self) -> None:
         """A commit or a heartbeat."""
-        if self.epoch > 0 and self.owned and self.random.random() < 0.5:
+        if self.generation > 0 and self.owned and self.random.random() < 0.5:
             partition = self.random.choice(sorted(self.owned))
-            code = await self.commit(partition, self.epoch, self.member_id, self.instance)
+            code = await self.commit(partition, self.generation, self.member_id, self.instance)
             if code is not None:
                 self._refused(code)
         else:
@@ -99,13 +96,13 @@ class Consumer(Coordinated):
 
     async def heartbeat(self) -> None:
         """With all that it has when that has changed, or may not have been heard."""
-        joins = self.epoch == JOIN
+        joins = self.generation == JOIN
         owned = ConsumerGroupHeartbeatRequestTopicPartitions(topic_id=self._topic_id, partitions=sorted(self.owned))
         told = [owned] if self.owned else []
         request = ConsumerGroupHeartbeatRequest(
             group_id=self.group,
             member_id=self.member_id,
-            member_epoch=self.epoch,
+            member_epoch=self.generation,
             instance_id=self.instance,
             rebalance_timeout_ms=REBALANCE_MS if self._tell else -1,
             subscribed_topic_names=[self.topic] if self._tell else None,
@@ -121,21 +118,21 @@ class Consumer(Coordinated):
             self._tell = True
             self._refused(code)
             return
-        assert joins or answer.member_epoch >= self.epoch, "an epoch that falls"
-        self.epoch = answer.member_epoch
+        assert joins or answer.member_epoch >= self.generation, "an epoch that falls"
+        self.generation = answer.member_epoch
         if answer.assignment is not None:
             await self._take(answer.assignment)
 
     async def _take(self, assignment: Assignment) -> None:
         given = {partition for topic in assignment.topic_partitions for partition in topic.partitions}
-        epoch = self.epoch
+        epoch = self.generation
         taken = self.owned - given
         self.owned &= given
         new = sorted(given - self.owned)
         self._tell = bool(taken or new)
         for partition in new:
             self.journal.granted(self.owner, epoch, partition)
-        while new and self.epoch == epoch:
+        while new and self.generation == epoch:
             positions = await self.positions([*sorted(self.owned), *new])
             if positions is not None:
                 self.owned.update(new)
@@ -160,57 +157,22 @@ class Consumer(Coordinated):
             group_id=self.group, member_id=self.member_id, member_epoch=epoch, instance_id=self.instance
         )
         await self.ask_coordinator(request, HEARTBEAT_VERSION)
-        self.begin_anew()
+        self.die()
 
 
-class Consumers(TopicWorkload):
+class Consumers(GroupWorkload):
     """A partition has one owner at a time, and who had it before commits nothing for it any more; what was committed
     never goes back; in the end all members share all partitions.
     """
 
     kind = "consumers"
+    session_ms = SESSION_MS
+    journal: ConsumerJournal
 
-    def __init__(self, context: WorkloadContext, number: int) -> None:
-        super().__init__(context, number)
-        self.journal = ConsumerJournal(self.log, self.fail)
-        self.members: list[Consumer] = []
-        self.hunted = [(GROUP_TOPIC, 0)]
+    def make_journal(self) -> ConsumerJournal:
+        """See GroupWorkload."""
+        return ConsumerJournal(self.log, self.fail)
 
-    async def run(self) -> None:
-        """See Workload."""
-        topic_id = await self.create({}, partitions=PARTITIONS)
-        for number in range(MEMBERS):
-            instance = f"instance{number}" if self.random.random() < 0.3 else None
-            ways = self.context.ways(f"{self.topic}.{number}")
-            self.members.append(Consumer(ways, (self.topic, topic_id), self.journal, instance))
-        await asyncio.gather(*[self._live(member) for member in self.members])
-        self.counts.update(self.journal.counts)
-
-    async def _live(self, member: Consumer) -> None:
-        random = member.random
-        while not self._settled():
-            await member.step()
-            await asyncio.sleep(0.02 + 0.15 * random.random())
-            rng = random.random()
-            if self.context.calm():
-                continue
-            if rng < 0.02:
-                self.count("members that left")
-                await member.leave()
-            elif rng < 0.04:
-                self.count("members that died")
-                member.begin_anew()
-                await asyncio.sleep(1.5 * random.random())
-            elif rng < 0.08:
-                self.count("members that stood still")
-                await asyncio.sleep((0.5 + 2.0 * random.random()) * SESSION_MS / 1000)
-
-    def _settled(self) -> bool:
-        """All are in one epoch, and have all partitions."""
-        owned = sorted(partition for member in self.members for partition in member.owned)
-        epochs = {member.epoch for member in self.members}
-        return self.context.calm() and len(epochs) == 1 and owned == list(range(PARTITIONS))
-
-    def judge(self) -> None:
-        """See Workload."""
-        self.journal.judge()
+    def member(self, ways: Connections, topic_id: bytes, instance: str | None) -> Consumer:
+        """See GroupWorkload."""
+        return Consumer(ways, (self.topic, topic_id), self.journal, instance)

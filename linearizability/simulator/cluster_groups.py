@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
+from raftlog.broker.core.coordinator.shared import GROUP_TOPIC
 from raftlog.linearizability.checker.history import FAIL, INFO, OK, Operation
 from raftlog.linearizability.simulator.cluster_client import ANSWER_SECONDS, Address, Connections, History
-from raftlog.linearizability.simulator.cluster_workloads import name_of
+from raftlog.linearizability.simulator.cluster_topics import TopicWorkload
+from raftlog.linearizability.simulator.cluster_workloads import WorkloadContext, name_of
 from raftlog.linearizability.simulator.kafka_port import Unanswered
 from raftlog.wire.messages.find_coordinator import FindCoordinatorRequest
 from raftlog.wire.messages.offset_commit import (
@@ -141,6 +144,25 @@ class Coordinated:
         return code
 
 
+class GroupMember(Coordinated):
+    """A member of a group, of either protocol."""
+
+    owned: Collection[int]
+    generation: int
+
+    async def step(self) -> None:
+        """Whatever is next. Raises Unanswered."""
+        raise NotImplementedError
+
+    async def leave(self) -> None:
+        """In order, as far as it is heard."""
+        raise NotImplementedError
+
+    def die(self) -> None:
+        """Another process in its place, which knows nothing of it."""
+        raise NotImplementedError
+
+
 async def find_coordinator(ways: Connections, key: str, kind: int) -> Address | None:
     """Where the coordinator is, as some broker says; None when it does not know. Raises Unanswered."""
     client = await ways.some()
@@ -148,3 +170,74 @@ async def find_coordinator(ways: Connections, key: str, kind: int) -> Address | 
     answer = await client.ask(request, FIND_VERSION, ANSWER_SECONDS)
     found = answer.coordinators[0]
     return None if found.error_code else (found.host, found.port)
+
+
+class GroupWorkload(TopicWorkload):
+    """Members of one group over one topic: they step, leave, die, stand still, and share all partitions in the end.
+
+    `static`: how likely a member has an instance id. `session_ms`: after so long without a word it is given up.
+    """
+
+    members_number = 3
+    static = 0.3
+    session_ms = 0
+
+    def __init__(self, context: WorkloadContext, number: int) -> None:
+        super().__init__(context, number)
+        self.journal = self.make_journal()
+        self.members: list[GroupMember] = []
+        self.hunted = [(GROUP_TOPIC, 0)]
+        self._over = False
+
+    def make_journal(self) -> GroupJournal:
+        """What the members were told is kept in it."""
+        raise NotImplementedError
+
+    def member(self, ways: Connections, topic_id: bytes, instance: str | None) -> GroupMember:
+        """One more."""
+        raise NotImplementedError
+
+    async def run(self) -> None:
+        """See Workload."""
+        topic_id = await self.create({}, partitions=PARTITIONS)
+        for number in range(self.members_number):
+            instance = f"instance{number}" if self.random.random() < self.static else None
+            self.members.append(self.member(self.context.ways(f"{self.topic}.{number}"), topic_id, instance))
+        await asyncio.gather(*[self._live(member) for member in self.members])
+        self.counts.update(self.journal.counts)
+
+    async def _live(self, member: GroupMember) -> None:
+        random = member.random
+        while not self._settled():
+            try:
+                await member.step()
+            except Unanswered:
+                member.coordinator = None
+            await asyncio.sleep(0.02 + 0.15 * random.random())
+            rng = random.random()
+            if self.context.calm():
+                continue
+            if rng < 0.02:
+                self.count("members that left")
+                await member.leave()
+                await asyncio.sleep(random.random())
+            elif rng < 0.04:
+                # Dead for good, and somebody new in its place: a static member comes back under its name.
+                self.count("members that died")
+                member.die()
+                await asyncio.sleep(1.5 * random.random())
+            elif rng < 0.08:
+                self.count("members that stood still")
+                await asyncio.sleep((0.5 + 2.0 * random.random()) * self.session_ms / 1000)
+
+    def _settled(self) -> bool:
+        """All are, or were once after the faults, in one generation and had all partitions: then all end together."""
+        if not self._over and self.context.calm():
+            owned = sorted(partition for member in self.members for partition in member.owned)
+            generations = {member.generation for member in self.members}
+            self._over = len(generations) == 1 and owned == list(range(PARTITIONS))
+        return self._over
+
+    def judge(self) -> None:
+        """See Workload."""
+        self.journal.judge()
