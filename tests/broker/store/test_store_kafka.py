@@ -183,6 +183,62 @@ def read_all(address: str, isolation: str, end: int) -> list[Message]:
     raise AssertionError(f"only {len(found)} records within 30 s")
 
 
+def transactions_of(address: str) -> dict[int, tuple[int, int]]:
+    """Five transactions to partition 0 of `t`, one after the other in two segments at least, two of them aborted.
+
+    Returns of each aborted one the first and the last offset of its records.
+    """
+    aborted: dict[int, tuple[int, int]] = {}
+    for number in range(5):
+        producer = Producer({"bootstrap.servers": address, "transactional.id": f"id {number}", "linger.ms": 0})
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        offsets: list[int] = []
+        for _ in range(300):
+            producer.produce("t", b"txn %d " % number + b"x" * 1000, on_delivery=lambda _, m: offsets.append(m.offset()))
+        assert producer.flush(30) == 0
+        if number % 2:
+            producer.abort_transaction(30)
+            aborted[number] = min(offsets), max(offsets)
+        else:
+            producer.commit_transaction(30)
+    return aborted
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
+def test_transactions_that_kafka_wrote_are_read_as_it_meant_them(
+    kafka: tuple[Path, list[str], str], clean: bool
+) -> None:
+    """From its producer snapshots and transaction indexes, or, after a kill, made again from the log."""
+    data, start, address = kafka
+    run(start)
+    admin = AdminClient({"bootstrap.servers": address})
+    admin.create_topics([NewTopic("t", 1, 1, config={"segment.bytes": "1048576"})])["t"].result()
+    aborted = transactions_of(address)
+    stop(data.parent.parent)
+
+    end = parse_offsets((data / RECOVERY_POINTS).read_text())["t", 0]
+    indexes = {path.name: path.read_bytes() for path in (data / "t-0").glob("*.txnindex")}
+    assert any(indexes.values()) and list((data / "t-0").glob("*.snapshot"))
+    if not clean:
+        for path in [*(data / "t-0").glob("*.txnindex"), *(data / "t-0").glob("*.snapshot")]:
+            path.unlink()
+    log = open_log(data / "t-0", LogConfig(segment_bytes=1 << 20), end_offset=end if clean else 0, clean=clean)
+    log.update_high_watermark(end)
+    log.check_invariants()
+    assert log.log_end_offset == log.last_stable_offset == end == 1505
+    found = [(each.first_offset, each.last_offset) for each in log.aborted_transactions(0, end)]
+    assert found == [(first, last + 1) for first, last in aborted.values()], "the marker follows the last record"
+    entries = log.opened.producers.entries.values()
+    assert [(entry.epoch, entry.transaction_start, entry.last_sequence) for entry in entries] == [(0, -1, 299)] * 5
+    log.storage.close()
+    again = {path.name: path.read_bytes() for path in (data / "t-0").glob("*.txnindex")}
+    assert {name: content for name, content in again.items() if content} == {
+        name: content for name, content in indexes.items() if content
+    }
+
+
 @pytest.mark.slow
 def test_kafka_goes_on_with_a_log_of_ours_and_we_with_one_of_kafkas(kafka: tuple[Path, list[str], str]) -> None:
     data, start, address = kafka
