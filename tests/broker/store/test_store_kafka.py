@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -193,13 +194,14 @@ def transactions_of(address: str) -> dict[int, tuple[int, int]]:
         producer = Producer({"bootstrap.servers": address, "transactional.id": f"id {number}", "linger.ms": 0})
         producer.init_transactions(30)
         producer.begin_transaction()
-        offsets: list[int] = []
+        delivered: list[Message] = []
+        keep = partial(lambda kept, _, message: kept.append(message), delivered)
         for _ in range(300):
-            producer.produce("t", b"txn %d " % number + b"x" * 1000, on_delivery=lambda _, m: offsets.append(m.offset()))
+            producer.produce("t", b"txn %d " % number + b"x" * 1000, on_delivery=keep)
         assert producer.flush(30) == 0
         if number % 2:
             producer.abort_transaction(30)
-            aborted[number] = min(offsets), max(offsets)
+            aborted[number] = delivered[0].offset(), delivered[-1].offset()
         else:
             producer.commit_transaction(30)
     return aborted
