@@ -44,6 +44,7 @@ from raftlog.metadata.elections import directory_of
 from raftlog.metadata.feature_levels import unsupported_features
 from raftlog.metadata.records import ResourceType
 from raftlog.wire.errors import ErrorCode
+from raftlog.wire.ids import BrokerId
 from raftlog.wire.uuids import uuid_to_text
 
 if TYPE_CHECKING:
@@ -151,7 +152,7 @@ class Broker:
             return None
         return Place(topic.topic_id, directory_of(state, self.config.node_id))
 
-    def _address_of(self, broker_id: int) -> tuple[str, int] | None:
+    def _address_of(self, broker_id: BrokerId) -> tuple[str, int] | None:
         return self.controller.image.address_of(broker_id, self.config.inter_broker_listener)
 
     def _watch_contact(self) -> None:
@@ -230,7 +231,7 @@ class Broker:
         if config["replica.selector.class"] == RACK_AWARE_SELECTOR:
             self.fetches.consumers.rack_of = self._rack_of
 
-    def _rack_of(self, broker_id: int) -> str | None:
+    def _rack_of(self, broker_id: BrokerId) -> str | None:
         """The rack of a broker that clients can use; None without one."""
         broker = self.controller.image.brokers.get(broker_id)
         return None if broker is None or broker.fenced else broker.rack

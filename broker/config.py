@@ -12,6 +12,7 @@ from raftlog.metadata.configs import ConfigResolver, broker_definition
 from raftlog.metadata.group_configs import GROUP_CONFIGS, broker_synonym, limits_of
 from raftlog.metadata.image import MetadataImage
 from raftlog.metadata.records import Endpoint
+from raftlog.wire.ids import BrokerId
 
 METADATA_DIRECTORY = "__cluster_metadata"
 """Where the metadata log lies in a data directory. Without a number at the end it is the name of no partition."""
@@ -103,7 +104,7 @@ class BrokerConfig(Mapping[str, Any]):
             raise InvalidConfig("node.id is missing: every broker of a cluster needs a number of its own")
         if broker_id >= 0 and broker_id != node_id:
             raise InvalidConfig(f"node.id is {node_id} and broker.id is {broker_id}: set only node.id")
-        self.node_id: int = node_id
+        self.node_id = BrokerId(node_id)
         self._values["node.id"] = node_id
         if "broker" not in self["process.roles"]:
             raise InvalidConfig("process.roles must have broker in it: every raftlog node is one")

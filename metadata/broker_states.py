@@ -39,7 +39,7 @@ from raftlog.metadata.records import (
     UnregisterBrokerRecord,
 )
 from raftlog.wire.errors import ErrorCode
-from raftlog.wire.ids import PartitionEpoch
+from raftlog.wire.ids import BrokerId, PartitionEpoch
 
 # -- heartbeats ------------------------------------------------------------------------------------
 
@@ -197,7 +197,7 @@ def returned(
     return _remember_last_holder(image, records, broker_id, before)
 
 
-def _is_lost(state: PartitionState, broker_id: int, brought: tuple[bytes, ...], some_lost: bool) -> bool:
+def _is_lost(state: PartitionState, broker_id: BrokerId, brought: tuple[bytes, ...], some_lost: bool) -> bool:
     directory = directory_of(state, broker_id)
     if directory == NO_DIRECTORY:
         # It lies in one of the directories that the broker had, and nobody said in which.
@@ -205,7 +205,7 @@ def _is_lost(state: PartitionState, broker_id: int, brought: tuple[bytes, ...], 
     return bool(brought) and directory not in brought
 
 
-def _is_back(state: PartitionState, broker_id: int, brought: tuple[bytes, ...]) -> bool:
+def _is_back(state: PartitionState, broker_id: BrokerId, brought: tuple[bytes, ...]) -> bool:
     """Whether the last holder of the data comes back with the very directory that it was missing."""
     nobody = not state.isr and not state.eligible_leader_replicas
     return nobody and state.last_known_leader == broker_id and directory_of(state, broker_id) in brought
@@ -214,7 +214,7 @@ def _is_back(state: PartitionState, broker_id: int, brought: tuple[bytes, ...]) 
 def _remember_last_holder(
     image: MetadataImage,
     records: Iterable[PartitionChangeRecord],
-    broker_id: int,
+    broker_id: BrokerId,
     directories: tuple[bytes, ...],
 ) -> tuple[PartitionChangeRecord, ...]:
     """Note whose replica was the last with the data, and in which directory: should that come back, so is the data."""
@@ -227,7 +227,7 @@ def _remember_last_holder(
 
 
 def _noted(
-    before: PartitionState, after: PartitionState, broker_id: int, directories: tuple[bytes, ...]
+    before: PartitionState, after: PartitionState, broker_id: BrokerId, directories: tuple[bytes, ...]
 ) -> PartitionState:
     if after.isr or after.eligible_leader_replicas or {*before.isr, *before.eligible_leader_replicas} != {broker_id}:
         return after
@@ -236,7 +236,7 @@ def _noted(
     return after._replace(last_known_leader=broker_id)
 
 
-def _with_directory(state: PartitionState, broker_id: int, directory: bytes) -> PartitionState:
+def _with_directory(state: PartitionState, broker_id: BrokerId, directory: bytes) -> PartitionState:
     if directory_of(state, broker_id) != NO_DIRECTORY:
         return state
     before = state.directories or (NO_DIRECTORY,) * len(state.replicas)

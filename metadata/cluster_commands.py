@@ -12,7 +12,7 @@ from typing import ClassVar, NamedTuple
 from raftlog.metadata.commands import NO_EPOCH, Command
 from raftlog.metadata.records import PartitionState
 from raftlog.wire.errors import ErrorCode
-from raftlog.wire.ids import BrokerEpoch, LeaderEpoch, PartitionEpoch
+from raftlog.wire.ids import BrokerEpoch, BrokerId, LeaderEpoch, PartitionEpoch
 
 # -- brokers ---------------------------------------------------------------------------------------
 
@@ -25,7 +25,7 @@ class BrokerHeartbeat(Command["HeartbeatAnswer"]):
     failed (KIP-858).
     """
 
-    broker_id: int
+    broker_id: BrokerId
     broker_epoch: BrokerEpoch
     metadata_offset: int
     want_fence: bool = False
@@ -61,7 +61,7 @@ class FenceBrokers(Command["BrokersFenced"]):
     A broker that has registered again since is left alone. Answered by BrokersFenced.
     """
 
-    brokers: tuple[tuple[int, BrokerEpoch], ...]
+    brokers: tuple[tuple[BrokerId, BrokerEpoch], ...]
 
     repeatable: ClassVar[bool] = True
 
@@ -74,7 +74,7 @@ class BrokersFenced(NamedTuple):
     """The ids that were fenced by this, and how many partitions changed."""
 
     error: ErrorCode
-    fenced: tuple[int, ...] = ()
+    fenced: tuple[BrokerId, ...] = ()
     partitions: int = 0
 
 
@@ -82,7 +82,7 @@ class BrokersFenced(NamedTuple):
 class UnregisterBroker(Command["BrokerUnregistered"]):
     """Forget a broker that is gone for good. Answered by BrokerUnregistered."""
 
-    broker_id: int
+    broker_id: BrokerId
 
     def refused(self, error: ErrorCode, message: str) -> BrokerUnregistered:
         """See Command."""
@@ -100,7 +100,7 @@ class BrokerUnregistered(NamedTuple):
 class AssignDirectories(Command["DirectoriesAssigned"]):
     """A broker says in which of its directories replicas lie (KIP-858). Answered by DirectoriesAssigned, in order."""
 
-    broker_id: int
+    broker_id: BrokerId
     broker_epoch: BrokerEpoch
     assignments: tuple[DirectoryAssignment, ...]
 
@@ -132,7 +132,7 @@ class DirectoriesAssigned(NamedTuple):
 class IsrMember(NamedTuple):
     """A member of a proposed ISR, and the epoch with which the leader knows it (KIP-903); -1: not known."""
 
-    broker_id: int
+    broker_id: BrokerId
     broker_epoch: BrokerEpoch = NO_EPOCH
 
 
@@ -151,7 +151,7 @@ class IsrProposal(NamedTuple):
 class AlterPartitions(Command["PartitionsAltered"]):
     """ISR changes that a leader proposes. Answered by PartitionsAltered, in the same order."""
 
-    broker_id: int
+    broker_id: BrokerId
     broker_epoch: BrokerEpoch
     proposals: tuple[IsrProposal, ...]
 
@@ -237,7 +237,7 @@ class Reassignment(NamedTuple):
 
     topic: str
     partition_id: int
-    replicas: tuple[int, ...] | None
+    replicas: tuple[BrokerId, ...] | None
 
 
 @dataclass(frozen=True, slots=True)

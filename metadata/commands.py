@@ -15,7 +15,7 @@ from typing import ClassVar, Generic, NamedTuple, TypeVar
 
 from raftlog.metadata.records import Endpoint, FeatureRange
 from raftlog.wire.errors import ErrorCode
-from raftlog.wire.ids import BrokerEpoch
+from raftlog.wire.ids import BrokerEpoch, BrokerId
 
 ZERO_ID = bytes(16)
 NO_EPOCH = BrokerEpoch(-1)
@@ -80,7 +80,7 @@ class RegisterBroker(Command["BrokerRegistered"]):
     `fenced`: false only for a broker that is the whole cluster; others are unfenced by their heartbeats.
     """
 
-    broker_id: int
+    broker_id: BrokerId
     incarnation_id: bytes
     endpoints: tuple[Endpoint, ...]
     rack: str | None = None
@@ -113,7 +113,7 @@ class NewTopic(NamedTuple):
     name: str
     num_partitions: int = USE_DEFAULT
     replication_factor: int = USE_DEFAULT
-    assignments: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    assignments: tuple[tuple[int, tuple[BrokerId, ...]], ...] = ()
     configs: tuple[tuple[str, str | None], ...] = ()
 
 
@@ -190,7 +190,7 @@ class MorePartitions(NamedTuple):
 
     name: str
     partitions: int
-    assignments: tuple[tuple[int, ...], ...] | None = None
+    assignments: tuple[tuple[BrokerId, ...], ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +259,7 @@ class ConfigsAltered(NamedTuple):
 class AllocateProducerIds(Command["ProducerIdsAllocated"]):
     """A block of producer ids for one broker. Answered by ProducerIdsAllocated."""
 
-    broker_id: int
+    broker_id: BrokerId
     broker_epoch: BrokerEpoch
 
     repeatable: ClassVar[bool] = True

@@ -28,6 +28,7 @@ from raftlog.metadata.group_configs import (
 from raftlog.metadata.image import EMPTY_CONFIGS, MetadataImage
 from raftlog.metadata.records import ResourceType
 from raftlog.metadata.topic_configs import SYNONYMS, TOPIC_CONFIGS, Synonym, check_together
+from raftlog.wire.ids import BrokerId
 
 __all__ = [
     "DEFAULT_BROKER",
@@ -138,7 +139,7 @@ class ConfigResolver:
     Values that no topic overrides are resolved once and shared until the brokers' own settings change.
     """
 
-    def __init__(self, broker_id: int, static: Mapping[str, str]) -> None:
+    def __init__(self, broker_id: BrokerId, static: Mapping[str, str]) -> None:
         self._broker_id = broker_id
         self._static = static
         self._shared_from: tuple[Mapping[str, str], Mapping[str, str]] | None = None
@@ -268,7 +269,7 @@ class ConfigResolver:
             if definition is not None:
                 yield ConfigEntry(definition, name, text, place.source, is_read_only=False, synonyms=(place,))
 
-    def _broker_levels(self, image: MetadataImage, name: str, broker_id: int) -> Iterator[ConfigSynonym]:
+    def _broker_levels(self, image: MetadataImage, name: str, broker_id: BrokerId) -> Iterator[ConfigSynonym]:
         own = image.configs_of(ResourceType.BROKER, str(broker_id)).get(name)
         if own is not None:
             yield ConfigSynonym(name, own, ConfigSource.BROKER)

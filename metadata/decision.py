@@ -8,6 +8,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from raftlog.metadata.configs import ConfigResolver
 from raftlog.metadata.records import Record
+from raftlog.wire.ids import BrokerId
 
 R = TypeVar("R")
 
@@ -24,7 +25,7 @@ class Environment(NamedTuple):
     num_partitions: int = 1
     default_replication_factor: int = 1
     features: Mapping[str, tuple[int, int]] = MappingProxyType({})
-    node_id: int = 0
+    node_id: BrokerId = BrokerId(0)
 
 
 class Decision(NamedTuple, Generic[R]):

@@ -31,6 +31,7 @@ from raftlog.metadata.records import (
     UnregisterBrokerRecord,
 )
 from raftlog.metadata.topic_names import colliding_form
+from raftlog.wire.ids import BrokerId
 
 
 class TopicChange(NamedTuple):
@@ -53,8 +54,8 @@ class MetadataDelta:
         self._last_broker_epoch = image.last_broker_epoch
         self._next_producer_id = image.next_producer_id
         self._features: dict[str, int] | None = None
-        self._brokers: dict[int, BrokerRegistration] | None = None
-        self._brokers_changed: dict[int, None] = {}
+        self._brokers: dict[BrokerId, BrokerRegistration] | None = None
+        self._brokers_changed: dict[BrokerId, None] = {}
         self._topics: dict[bytes, TopicImage | None] = {}  # by id; None: deleted here
         self._names: dict[str, bytes | None] = {}  # of the topics created or deleted here
         self._partitions: dict[bytes, list[PartitionState]] = {}  # edited in place until apply
@@ -137,7 +138,7 @@ class MetadataDelta:
             else:
                 self.anomalies.append(f"unknown partition {state.partition_id} of {record.topic_id.hex()} changed")
 
-    def _replay_new_leader_epochs(self, broker_id: int) -> None:
+    def _replay_new_leader_epochs(self, broker_id: BrokerId) -> None:
         self._finish_partitions()
         for topic_id in (*self.image.topics_by_id, *self._topics):
             topic = self._topic(topic_id)
@@ -317,7 +318,7 @@ class MetadataDelta:
         return tuple(self._configs)
 
     @property
-    def changed_brokers(self) -> tuple[int, ...]:
+    def changed_brokers(self) -> tuple[BrokerId, ...]:
         """Brokers registered, unregistered or changed."""
         return tuple(self._brokers_changed)
 
@@ -349,7 +350,7 @@ def _changed_broker(known: BrokerRegistration, record: BrokerChangeRecord) -> Br
     )
 
 
-def _in_next_epoch(state: PartitionState, broker_id: int) -> PartitionState:
+def _in_next_epoch(state: PartitionState, broker_id: BrokerId) -> PartitionState:
     if state.leader != broker_id:
         return state
     return PartitionState._make((*state[:2], state.leader_epoch + 1, state.partition_epoch + 1, *state[4:]))

@@ -21,8 +21,9 @@ from raftlog.metadata.records import (
     UnregisterBrokerRecord,
 )
 from raftlog.metadata.snapshot import broker_records
+from raftlog.wire.ids import BrokerId
 
-_NOBODY = -1
+_NOBODY = BrokerId(-1)
 
 
 def records_between(before: MetadataImage, after: MetadataImage) -> Iterator[Record]:

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from enum import Enum
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from raftlog.metadata.config_definition import Value
 from raftlog.metadata.decision import Environment
 from raftlog.metadata.image import BrokerRegistration, MetadataImage, PartitionState
 from raftlog.metadata.records import NO_LEADER, ResourceType
-from raftlog.wire.ids import LeaderEpoch, PartitionEpoch
+from raftlog.wire.ids import BrokerId, LeaderEpoch, PartitionEpoch
 
 NO_DIRECTORY = bytes(16)
 """A replica whose directory is not known, or is the only one of its broker."""
@@ -34,6 +34,9 @@ class Election(Enum):
     UNCLEAN = "unclean"
 
 
+Brokers: TypeAlias = tuple[BrokerId, ...]
+
+
 class Wanted(NamedTuple):
     """What shall become of a partition; None leaves as it is.
 
@@ -41,12 +44,12 @@ class Wanted(NamedTuple):
     """
 
     election: Election = Election.ONLINE
-    isr: tuple[int, ...] | None = None
-    replicas: tuple[int, ...] | None = None
-    adding: tuple[int, ...] | None = None
-    removing: tuple[int, ...] | None = None
-    eligible: tuple[int, ...] | None = None
-    lost: Collection[int] = ()
+    isr: tuple[BrokerId, ...] | None = None
+    replicas: tuple[BrokerId, ...] | None = None
+    adding: tuple[BrokerId, ...] | None = None
+    removing: tuple[BrokerId, ...] | None = None
+    eligible: tuple[BrokerId, ...] | None = None
+    lost: Collection[BrokerId] = ()
     recovering: bool | None = None
 
 
@@ -70,7 +73,10 @@ class Electorate:
     __slots__ = ("_environment", "_image", "_ordinary", "brokers", "usable")
 
     def __init__(
-        self, image: MetadataImage, environment: Environment, brokers: Mapping[int, BrokerRegistration] | None = None
+        self,
+        image: MetadataImage,
+        environment: Environment,
+        brokers: Mapping[BrokerId, BrokerRegistration] | None = None,
     ) -> None:
         self._image = image
         self._environment = environment
@@ -82,7 +88,7 @@ class Electorate:
         )
         self._ordinary: Terms | None = None
 
-    def may_lead(self, state: PartitionState, broker_id: int) -> bool:
+    def may_lead(self, state: PartitionState, broker_id: BrokerId) -> bool:
         """Whether the broker is there, and so is the directory that holds its replica."""
         if broker_id not in self.usable:
             return False
@@ -118,7 +124,7 @@ def _terms(values: Mapping[str, Value]) -> Terms:
     return Terms(min_isr, Election.UNCLEAN if values["unclean.leader.election.enable"] else Election.ONLINE)
 
 
-def directory_of(state: PartitionState, broker_id: int) -> bytes:
+def directory_of(state: PartitionState, broker_id: BrokerId) -> bytes:
     """The directory of a broker's replica, or NO_DIRECTORY."""
     if not state.directories or broker_id not in state.replicas:
         return NO_DIRECTORY
@@ -145,7 +151,7 @@ def change(
     if adding or removing:
         replicas, isr, adding, removing = _complete_reassignment(replicas, isr, adding, removing, min_isr)
     candidates = wanted.eligible if wanted.eligible is not None else (*state.isr, *state.eligible_leader_replicas)
-    eligible: tuple[int, ...] = ()
+    eligible: tuple[BrokerId, ...] = ()
     if len(isr) < min(min_isr, len(replicas)):
         eligible = tuple([b for b in replicas if b in candidates and b not in isr and b not in lost])
     leader, isr, eligible, unclean = _elect(state, electorate, wanted.election, _Choice(replicas, isr, eligible))
@@ -169,8 +175,8 @@ def change(
 
 
 def _complete_reassignment(
-    replicas: tuple[int, ...], isr: tuple[int, ...], adding: tuple[int, ...], removing: tuple[int, ...], min_isr: int
-) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    replicas: Brokers, isr: Brokers, adding: Brokers, removing: Brokers, min_isr: int
+) -> tuple[Brokers, Brokers, Brokers, Brokers]:
     """Copies are given up when as many of those that stay are in sync as the topic demands, and all the new ones.
 
     Kafka looks at the new ones alone, and may leave a single copy of what `min.insync.replicas` had on several.
@@ -183,14 +189,14 @@ def _complete_reassignment(
 
 
 class _Choice(NamedTuple):
-    replicas: tuple[int, ...]
-    isr: tuple[int, ...]
-    eligible: tuple[int, ...]
+    replicas: Brokers
+    isr: Brokers
+    eligible: Brokers
 
 
 def _elect(
     state: PartitionState, electorate: Electorate, election: Election, choice: _Choice
-) -> tuple[int, tuple[int, ...], tuple[int, ...], bool]:
+) -> tuple[BrokerId, Brokers, Brokers, bool]:
     """(leader, ISR, ELR, whether the election was unclean). Every member of the ISR in `choice` may lead."""
     replicas, isr, eligible = choice
     if isr:
@@ -209,13 +215,13 @@ def _elect(
     return NO_LEADER, isr, eligible, False
 
 
-def _last_known_leader(state: PartitionState, leader: int) -> int:
+def _last_known_leader(state: PartitionState, leader: BrokerId) -> BrokerId:
     if leader != NO_LEADER:
         return NO_LEADER
     return state.leader if state.leader != NO_LEADER else state.last_known_leader
 
 
-def _directories(state: PartitionState, replicas: tuple[int, ...]) -> tuple[bytes, ...]:
+def _directories(state: PartitionState, replicas: Brokers) -> tuple[bytes, ...]:
     if replicas is state.replicas or not state.directories:
         return state.directories
     found = tuple(directory_of(state, b) for b in replicas)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from raftlog.metadata.persistent_map import PersistentMap, bucket_of_bytes, bucket_of_string
 from raftlog.metadata.records import NO_LEADER, Endpoint, FeatureRange, PartitionState, ResourceType
-from raftlog.wire.ids import BrokerEpoch
+from raftlog.wire.ids import BrokerEpoch, BrokerId
 
 __all__ = [
     "EMPTY_CONFIGS",
@@ -37,7 +37,7 @@ EMPTY_CONFIGS: Mapping[str, str] = MappingProxyType({})
 class BrokerRegistration(NamedTuple):
     """A registered broker. A fenced one leads nothing and is told to no client."""
 
-    broker_id: int
+    broker_id: BrokerId
     incarnation_id: bytes
     epoch: BrokerEpoch
     endpoints: tuple[Endpoint, ...]
@@ -98,7 +98,7 @@ class MetadataImage:
 
     cluster_id: str = ""
     version: int = 0
-    brokers: Mapping[int, BrokerRegistration] = field(default_factory=lambda: MappingProxyType({}))
+    brokers: Mapping[BrokerId, BrokerRegistration] = field(default_factory=lambda: MappingProxyType({}))
     topics: PersistentMap[str, TopicImage] = field(default_factory=_no_topics)
     topics_by_id: PersistentMap[bytes, TopicImage] = field(default_factory=_no_topics_by_id)
     configs: PersistentMap[ConfigKey, Mapping[str, str]] = field(default_factory=_no_configs)
@@ -120,12 +120,12 @@ class MetadataImage:
         """The overrides of one resource; empty when it has none."""
         return self.configs.get((resource_type, name), EMPTY_CONFIGS)
 
-    def is_usable(self, broker_id: int) -> bool:
+    def is_usable(self, broker_id: BrokerId) -> bool:
         """Whether a broker is registered and may lead partitions."""
         broker = self.brokers.get(broker_id)
         return broker is not None and not broker.fenced and not broker.in_controlled_shutdown
 
-    def address_of(self, broker_id: int, listener_name: str) -> tuple[str, int] | None:
+    def address_of(self, broker_id: BrokerId, listener_name: str) -> tuple[str, int] | None:
         """Where other brokers reach a broker that is registered and has that listener."""
         broker = self.brokers.get(broker_id)
         endpoint = broker.endpoint(listener_name) if broker is not None else None

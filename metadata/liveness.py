@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from raftlog.wire.ids import BrokerEpoch
+from raftlog.wire.ids import BrokerEpoch, BrokerId
 
 DEFAULT_SESSION_MS = 2000
 LOST_CONNECTION_GRACE_MS = 120
@@ -39,7 +39,7 @@ forgiven, the dead would live for ever.
 class Silence(NamedTuple):
     """A broker that counts as dead, and why."""
 
-    broker_id: int
+    broker_id: BrokerId
     broker_epoch: BrokerEpoch
     reason: str
 
@@ -66,8 +66,8 @@ class Liveness:
     def __init__(self, session_ms: int = DEFAULT_SESSION_MS, grace_ms: int = LOST_CONNECTION_GRACE_MS) -> None:
         self.session_ms = session_ms
         self._grace_ms = grace_ms
-        self._seen: dict[int, _Seen] = {}
-        self._disconnected: dict[int, int] = {}
+        self._seen: dict[BrokerId, _Seen] = {}
+        self._disconnected: dict[BrokerId, int] = {}
         self._last_tick_ms: int | None = None
 
     # -- events ------------------------------------------------------------------------------------
@@ -79,7 +79,7 @@ class Liveness:
         self._last_tick_ms = now_ms
 
     def watch(
-        self, broker_id: int, broker_epoch: BrokerEpoch, now_ms: int, silent_ms: int = 0, *, heard: bool = True
+        self, broker_id: BrokerId, broker_epoch: BrokerEpoch, now_ms: int, silent_ms: int = 0, *, heard: bool = True
     ) -> None:
         """A broker that is not fenced. Nothing happens if it is watched in this epoch already.
 
@@ -94,11 +94,11 @@ class Liveness:
         if broker_id in self._disconnected:
             seen.grace_ends_ms = now_ms + self._grace_ms
 
-    def forget(self, broker_id: int) -> None:
+    def forget(self, broker_id: BrokerId) -> None:
         """It is fenced, or not registered any more."""
         self._seen.pop(broker_id, None)
 
-    def heard(self, broker_id: int, broker_epoch: BrokerEpoch, now_ms: int) -> None:
+    def heard(self, broker_id: BrokerId, broker_epoch: BrokerEpoch, now_ms: int) -> None:
         """A heartbeat came. One of an older epoch proves nothing about the newer one."""
         seen = self._seen.get(broker_id)
         if seen is not None and seen.epoch == broker_epoch:
@@ -106,7 +106,7 @@ class Liveness:
             seen.heard_ms = now_ms
             seen.deadline_ms = now_ms + self.session_ms
 
-    def connection(self, broker_id: int, connected: bool, now_ms: int) -> None:
+    def connection(self, broker_id: BrokerId, connected: bool, now_ms: int) -> None:
         """The broker's connection to this node came or was lost."""
         seen = self._seen.get(broker_id)
         if connected:
@@ -122,7 +122,7 @@ class Liveness:
 
     # -- judgement ---------------------------------------------------------------------------------
 
-    def is_alive(self, broker_id: int, now_ms: int) -> bool:
+    def is_alive(self, broker_id: BrokerId, now_ms: int) -> bool:
         """Whether the broker was heard within its session, over the connection that it has now.
 
         Nodes let nobody connect under the id of a node that they hear: who has the connection is that broker, and if
@@ -132,7 +132,7 @@ class Liveness:
         seen = self._seen.get(broker_id)
         return seen is not None and seen.heard and broker_id not in self._disconnected and now_ms < seen.deadline_ms
 
-    def silent_ms(self, broker_id: int, now_ms: int) -> int:
+    def silent_ms(self, broker_id: BrokerId, now_ms: int) -> int:
         """For how long the broker has not been heard; 0 when it is not watched."""
         seen = self._seen.get(broker_id)
         return 0 if seen is None else now_ms - seen.heard_ms

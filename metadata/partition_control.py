@@ -23,6 +23,7 @@ from raftlog.metadata.elections import Election, Electorate, Wanted, change
 from raftlog.metadata.image import MetadataImage, PartitionState, TopicImage
 from raftlog.metadata.records import NO_LEADER, PartitionChangeRecord
 from raftlog.wire.errors import ErrorCode
+from raftlog.wire.ids import BrokerId
 
 
 class Changes:
@@ -69,7 +70,7 @@ def alter_partitions(
 
 
 def _alter(
-    topic: TopicImage, proposal: IsrProposal, broker_id: int, electorate: Electorate, changes: Changes
+    topic: TopicImage, proposal: IsrProposal, broker_id: BrokerId, electorate: Electorate, changes: Changes
 ) -> tuple[ErrorCode, PartitionState | None]:
     if not 0 <= proposal.partition_id < len(topic.partitions):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None
@@ -89,7 +90,9 @@ def _alter(
     return ErrorCode.NONE if led else ErrorCode.NEW_LEADER_ELECTED, after
 
 
-def _check_proposal(state: PartitionState, proposal: IsrProposal, broker_id: int, electorate: Electorate) -> ErrorCode:
+def _check_proposal(
+    state: PartitionState, proposal: IsrProposal, broker_id: BrokerId, electorate: Electorate
+) -> ErrorCode:
     if proposal.leader_epoch > state.leader_epoch or proposal.partition_epoch > state.partition_epoch:
         # The broker knows a future that this node does not: another one leads the quorum by now.
         return ErrorCode.NOT_CONTROLLER

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from raftlog.metadata.elections import Election, Electorate, Terms, Wanted, change
 from raftlog.metadata.image import MetadataImage, PartitionState, TopicImage
 from raftlog.metadata.records import NO_LEADER, PartitionChangeRecord
+from raftlog.wire.ids import BrokerId
 
 Touched = Callable[[PartitionState], bool]
 Decide = Callable[[TopicImage, PartitionState], Wanted | None]
@@ -44,7 +45,7 @@ _Likeness = tuple[Terms, int, tuple[object, ...]]
 class _Step(NamedTuple):
     """What happens to all partitions that are alike: they differ in their numbers and epochs only."""
 
-    leader: int
+    leader: BrokerId
     leader_epochs: int
     rest: tuple[Any, ...]
 
@@ -101,7 +102,7 @@ def in_sync_on(brokers: Collection[int]) -> Touched:
     return lambda state: state.leader in brokers or any(b in brokers for b in state.isr)
 
 
-def waiting_for(broker_id: int) -> Touched:
+def waiting_for(broker_id: BrokerId) -> Touched:
     """Picks partitions without a leader that have a replica on this broker."""
     return lambda state: state.leader == NO_LEADER and broker_id in state.replicas
 

@@ -9,6 +9,7 @@ from collections.abc import Collection, Sequence
 from typing import TypeVar
 
 from raftlog.metadata.image import BrokerRegistration
+from raftlog.wire.ids import BrokerId
 
 _T = TypeVar("_T")
 
@@ -19,7 +20,7 @@ class Unplaceable(Exception):
 
 def place(
     brokers: Collection[BrokerRegistration], partitions: int, replication_factor: int, seed: int
-) -> tuple[tuple[int, ...], ...]:
+) -> tuple[tuple[BrokerId, ...], ...]:
     """The replicas of each partition, the one to lead first. Raises Unplaceable.
 
     Fenced brokers hold replicas only when there are not enough others, and never come first. `seed` chooses where the
@@ -63,7 +64,7 @@ def _turn(items: list[_T], by: int) -> list[_T]:
 
 def _place_one(
     usable: list[BrokerRegistration], reserve: list[BrokerRegistration], replication_factor: int, index: int, seed: int
-) -> tuple[int, ...]:
+) -> tuple[BrokerId, ...]:
     count = len(usable)
     at = index % count
     leader = usable[at]

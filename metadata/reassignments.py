@@ -16,6 +16,7 @@ from raftlog.metadata.image import MetadataImage, PartitionState, TopicImage
 from raftlog.metadata.partition_control import Changes
 from raftlog.metadata.topic_control import Refused
 from raftlog.wire.errors import ErrorCode
+from raftlog.wire.ids import BrokerId
 
 
 class OngoingReassignment(NamedTuple):
@@ -23,9 +24,9 @@ class OngoingReassignment(NamedTuple):
 
     topic: str
     partition_id: int
-    replicas: tuple[int, ...]
-    adding: tuple[int, ...]
-    removing: tuple[int, ...]
+    replicas: tuple[BrokerId, ...]
+    adding: tuple[BrokerId, ...]
+    removing: tuple[BrokerId, ...]
 
 
 def ongoing(image: MetadataImage, wanted: Mapping[str, Sequence[int]] | None = None) -> tuple[OngoingReassignment, ...]:
@@ -85,7 +86,7 @@ def _reassign(
 
 
 def _check_target(
-    image: MetadataImage, state: PartitionState, target: tuple[int, ...], command: AlterReassignments
+    image: MetadataImage, state: PartitionState, target: tuple[BrokerId, ...], command: AlterReassignments
 ) -> None:
     error = ErrorCode.INVALID_REPLICA_ASSIGNMENT
     if not target:
@@ -105,7 +106,7 @@ def _check_target(
         )
 
 
-def _moved(state: PartitionState, target: tuple[int, ...], election: Election, min_isr: int) -> Wanted:
+def _moved(state: PartitionState, target: tuple[BrokerId, ...], election: Election, min_isr: int) -> Wanted:
     """Old and new replicas together, the new ones first: the first of them is the preferred leader to be.
 
     Replicas that an earlier reassignment was adding and this one does not want go at once, unless too few others have
@@ -119,7 +120,7 @@ def _moved(state: PartitionState, target: tuple[int, ...], election: Election, m
     return Wanted(election, replicas=(*target, *removing), adding=adding, removing=removing)
 
 
-def _leaves_enough(state: PartitionState, replicas: tuple[int, ...], min_isr: int) -> bool:
+def _leaves_enough(state: PartitionState, replicas: tuple[BrokerId, ...], min_isr: int) -> bool:
     """Whether, among these, as many have all that is committed as the topic demands, or all who have it."""
     holders = (*state.isr, *state.eligible_leader_replicas)
     left = sum(b in replicas for b in holders)

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import NamedTuple
 
-from raftlog.wire.ids import BrokerEpoch, LeaderEpoch, PartitionEpoch
+from raftlog.wire.ids import BrokerEpoch, BrokerId, LeaderEpoch, PartitionEpoch
 
-NO_LEADER = -1
+NO_LEADER = BrokerId(-1)
 
 
 class ResourceType(IntEnum):
@@ -45,16 +45,16 @@ class PartitionState(NamedTuple):
     """
 
     partition_id: int
-    leader: int
+    leader: BrokerId
     leader_epoch: LeaderEpoch
     partition_epoch: PartitionEpoch
-    replicas: tuple[int, ...]
-    isr: tuple[int, ...]
+    replicas: tuple[BrokerId, ...]
+    isr: tuple[BrokerId, ...]
     directories: tuple[bytes, ...] = ()
-    eligible_leader_replicas: tuple[int, ...] = ()
-    adding_replicas: tuple[int, ...] = ()
-    removing_replicas: tuple[int, ...] = ()
-    last_known_leader: int = NO_LEADER
+    eligible_leader_replicas: tuple[BrokerId, ...] = ()
+    adding_replicas: tuple[BrokerId, ...] = ()
+    removing_replicas: tuple[BrokerId, ...] = ()
+    last_known_leader: BrokerId = NO_LEADER
     leader_recovering: bool = False
 
 
@@ -84,7 +84,7 @@ class RegisterBrokerRecord(NamedTuple):
     registration.
     """
 
-    broker_id: int
+    broker_id: BrokerId
     incarnation_id: bytes
     epoch: BrokerEpoch
     endpoints: tuple[Endpoint, ...]
@@ -99,7 +99,7 @@ class BrokerChangeRecord(NamedTuple):
     unchanged.
     """
 
-    broker_id: int
+    broker_id: BrokerId
     epoch: BrokerEpoch
     fenced: bool | None = None
     in_controlled_shutdown: bool | None = None
@@ -110,7 +110,7 @@ class BrokerChangeRecord(NamedTuple):
 class UnregisterBrokerRecord(NamedTuple):
     """A broker left for good."""
 
-    broker_id: int
+    broker_id: BrokerId
     epoch: BrokerEpoch
 
 
@@ -150,7 +150,7 @@ class NewLeaderEpochsRecord(NamedTuple):
     after a crash, and naming ten thousand partitions would make each of the following starts slower.
     """
 
-    broker_id: int
+    broker_id: BrokerId
 
 
 class RemoveTopicRecord(NamedTuple):
@@ -172,7 +172,7 @@ class ProducerIdsRecord(NamedTuple):
     given.
     """
 
-    broker_id: int
+    broker_id: BrokerId
     broker_epoch: BrokerEpoch
     next_producer_id: int
 

@@ -20,11 +20,12 @@ from raftlog.metadata.records import (
     RegisterBrokerRecord,
     TopicRecord,
 )
+from raftlog.wire.ids import BrokerId
 
 PARTITIONS_PER_CHUNK = 4096
 """About 100 KB a chunk: small enough to be checked, sent and decoded piecemeal."""
 
-_NOBODY = -1
+_NOBODY = BrokerId(-1)
 
 
 def snapshot_records(image: MetadataImage) -> Iterator[Record]:

@@ -31,7 +31,7 @@ from raftlog.metadata.records import (
 )
 from raftlog.metadata.topic_names import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS, colliding_form, topic_name_error
 from raftlog.wire.errors import ErrorCode
-from raftlog.wire.ids import LeaderEpoch, PartitionEpoch
+from raftlog.wire.ids import BrokerId, LeaderEpoch, PartitionEpoch
 
 MAX_PARTITIONS_PER_REQUEST = 10_000
 """Kafka's limit: a request becomes one log entry, and an entry has to have a bound."""
@@ -141,7 +141,7 @@ def _checked_configs(configs: Iterable[tuple[str, str | None]]) -> dict[str, str
 
 def _placed(
     image: MetadataImage, command: CreateTopics, topic: NewTopic, topic_id: bytes, environment: Environment
-) -> Sequence[tuple[int, ...]]:
+) -> Sequence[tuple[BrokerId, ...]]:
     count, factor = topic.num_partitions, topic.replication_factor
     if count == USE_DEFAULT:
         count = environment.num_partitions
@@ -163,7 +163,7 @@ def _placed(
         raise Refused(ErrorCode.INVALID_REPLICATION_FACTOR, str(error)) from error
 
 
-def _assigned(image: MetadataImage, topic: NewTopic) -> Sequence[tuple[int, ...]]:
+def _assigned(image: MetadataImage, topic: NewTopic) -> Sequence[tuple[BrokerId, ...]]:
     if topic.replication_factor != USE_DEFAULT:
         message = "A manual partition assignment was specified, but replication factor was not set to -1."
         raise Refused(ErrorCode.INVALID_REQUEST, message)
@@ -172,7 +172,7 @@ def _assigned(image: MetadataImage, topic: NewTopic) -> Sequence[tuple[int, ...]
         raise Refused(ErrorCode.INVALID_REQUEST, message)
     if len(topic.assignments) > MAX_PARTITIONS_PER_REQUEST:
         raise Refused(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
-    by_index: dict[int, tuple[int, ...]] = {}
+    by_index: dict[int, tuple[BrokerId, ...]] = {}
     factor: int | None = None
     for index, replicas in topic.assignments:
         if index in by_index:
@@ -187,7 +187,7 @@ def _assigned(image: MetadataImage, topic: NewTopic) -> Sequence[tuple[int, ...]
     return [by_index[index] for index in range(len(by_index))]
 
 
-def _check_replicas(image: MetadataImage, index: int, replicas: tuple[int, ...], factor: int | None) -> None:
+def _check_replicas(image: MetadataImage, index: int, replicas: tuple[BrokerId, ...], factor: int | None) -> None:
     problem = None
     if not replicas:
         problem = "The manual partition assignment includes an empty replica list."
@@ -210,7 +210,7 @@ def _check_replicas(image: MetadataImage, index: int, replicas: tuple[int, ...],
         raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
 
 
-def _new_partition(image: MetadataImage, index: int, replicas: tuple[int, ...]) -> PartitionState:
+def _new_partition(image: MetadataImage, index: int, replicas: tuple[BrokerId, ...]) -> PartitionState:
     isr = tuple(broker for broker in replicas if image.is_usable(broker))
     if len(isr) == len(replicas):
         isr = replicas  # one tuple instead of two, ten thousand times
@@ -305,7 +305,9 @@ def _more_partitions(image: MetadataImage, wanted: MorePartitions) -> NewPartiti
     return NewPartitionsRecord(topic.topic_id, new)
 
 
-def _placed_after(image: MetadataImage, topic: TopicImage, additional: int, factor: int) -> Sequence[tuple[int, ...]]:
+def _placed_after(
+    image: MetadataImage, topic: TopicImage, additional: int, factor: int
+) -> Sequence[tuple[BrokerId, ...]]:
     """Places that go on where the topic's last round ended, so that leaders stay even."""
     seed = int.from_bytes(topic.topic_id[:4], "big")
     current = len(topic.partitions)

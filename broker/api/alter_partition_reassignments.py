@@ -9,6 +9,7 @@ from __future__ import annotations
 from raftlog.broker.api.context import RequestContext, responds_later
 from raftlog.broker.api.request_timeouts import metadata_timeout_seconds
 from raftlog.metadata.cluster_commands import AlterReassignments, Reassignment
+from raftlog.wire.ids import BrokerId
 from raftlog.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -24,7 +25,9 @@ async def handle(
     """Each partition succeeds or fails on its own."""
     reassignments = tuple(
         Reassignment(
-            topic.name, partition.partition_index, None if partition.replicas is None else tuple(partition.replicas)
+            topic.name,
+            partition.partition_index,
+            None if partition.replicas is None else tuple(map(BrokerId, partition.replicas)),
         )
         for topic in request.topics
         for partition in topic.partitions

@@ -14,6 +14,7 @@ from raftlog.broker.server.limits import NAME_LENGTH_IN_LOGS_MAX
 from raftlog.wire.apis import APIS, Api, ApiKey
 from raftlog.wire.codec import decode, encode
 from raftlog.wire.errors import InvariantViolation
+from raftlog.wire.ids import BrokerId
 from raftlog.wire.schema import Message
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ CHANGES_IN_A_LINE_MAX = 10
 class Services:
     """The parts of a running broker that handlers use. One owner each; handlers hold no state of their own."""
 
-    node_id: int
+    node_id: BrokerId
     cluster_id: str
     config: BrokerConfig
     clock: Clock

@@ -6,6 +6,7 @@ from raftlog.broker.api.context import RequestContext, responds_later
 from raftlog.broker.api.request_timeouts import metadata_timeout_seconds
 from raftlog.metadata.commands import CreatePartitions, MorePartitions
 from raftlog.wire.errors import ErrorCode
+from raftlog.wire.ids import BrokerId
 from raftlog.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -33,5 +34,5 @@ async def handle(context: RequestContext, request: CreatePartitionsRequest) -> C
 def _more(topic: CreatePartitionsTopic) -> MorePartitions:
     assignments = None
     if topic.assignments is not None:
-        assignments = tuple(tuple(assignment.broker_ids) for assignment in topic.assignments)
+        assignments = tuple(tuple(map(BrokerId, assignment.broker_ids)) for assignment in topic.assignments)
     return MorePartitions(topic.name, topic.count, assignments)

@@ -10,6 +10,7 @@ from raftlog.broker.api.context import RequestContext, responds_later
 from raftlog.broker.api.request_timeouts import metadata_timeout_seconds
 from raftlog.metadata.commands import CreateTopics, NewTopic, TopicResult
 from raftlog.wire.errors import ErrorCode
+from raftlog.wire.ids import BrokerId
 from raftlog.wire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -36,7 +37,7 @@ def _new_topic(topic: CreatableTopic) -> NewTopic:
         name=topic.name,
         num_partitions=topic.num_partitions,
         replication_factor=topic.replication_factor,
-        assignments=tuple((a.partition_index, tuple(a.broker_ids)) for a in topic.assignments),
+        assignments=tuple((a.partition_index, tuple(map(BrokerId, a.broker_ids))) for a in topic.assignments),
         configs=tuple((config.name, config.value) for config in topic.configs),
     )
 

@@ -75,7 +75,7 @@ def _described(
 
 
 def _partition(image: MetadataImage, partition: PartitionState) -> DescribeTopicPartitionsResponsePartition:
-    away = [b for b in partition.replicas if b not in image.brokers or image.brokers[b].fenced]
+    away = tuple(b for b in partition.replicas if b not in image.brokers or image.brokers[b].fenced)
     has_leader = partition.leader != NO_LEADER and partition.leader not in away
     return DescribeTopicPartitionsResponsePartition(
         error_code=ErrorCode.NONE if has_leader else ErrorCode.LEADER_NOT_AVAILABLE,
@@ -86,5 +86,5 @@ def _partition(image: MetadataImage, partition: PartitionState) -> DescribeTopic
         isr_nodes=list(partition.isr),
         eligible_leader_replicas=list(partition.eligible_leader_replicas),
         last_known_elr=[],
-        offline_replicas=away,
+        offline_replicas=list(away),
     )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
+from raftlog.wire.ids import BrokerId, LeaderEpoch
+
 if TYPE_CHECKING:
     from raftlog.broker.core.connection.connection import Connection
     from raftlog.metadata.image import MetadataImage
@@ -19,17 +21,17 @@ class NodeAddress(NamedTuple):
     rack: str | None
 
 
-def leader_of(image: MetadataImage, name: str, topic_id: bytes | None, index: int) -> tuple[int, int]:
+def leader_of(image: MetadataImage, name: str, topic_id: bytes | None, index: int) -> tuple[BrokerId, LeaderEpoch]:
     """(leader, leader epoch) as the metadata have them, -1 where there is none."""
     by_name = name or topic_id is None
     topic = image.topics.get(name) if by_name else image.topics_by_id.get(topic_id or b"")
     if topic is None or not 0 <= index < len(topic.partitions):
-        return -1, -1
+        return BrokerId(-1), LeaderEpoch(-1)
     state = topic.partitions[index]
     return state.leader, state.leader_epoch
 
 
-def addresses_of(image: MetadataImage, connection: Connection, node_ids: Iterable[int]) -> list[NodeAddress]:
+def addresses_of(image: MetadataImage, connection: Connection, node_ids: Iterable[BrokerId]) -> list[NodeAddress]:
     """The addresses of brokers on the listener that the client came through; those without one are left out."""
     found = []
     for node_id in dict.fromkeys(node_ids):

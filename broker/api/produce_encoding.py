@@ -12,6 +12,7 @@ from raftlog.broker.core.log.results import AppendResult
 from raftlog.broker.server.limits import PRODUCE_ENTRIES_MAX
 from raftlog.wire.codec import encode
 from raftlog.wire.errors import RemoteProtocolError
+from raftlog.wire.ids import BrokerId, LeaderEpoch
 from raftlog.wire.primitives import TAGGED_FIELDS_MAX
 from raftlog.wire.varint import encode_unsigned_varint, read_unsigned_varint
 
@@ -29,7 +30,7 @@ ParsedProduce: TypeAlias = "tuple[bytes | None, int, int, Wanted]"
 # Topics and partitions with what became of each.
 Outcome: TypeAlias = "list[tuple[bytes, list[tuple[int, AppendResult]]]]"
 # (leader, leader epoch) of partitions that are led elsewhere.
-Leaders: TypeAlias = "dict[tuple[bytes, int], tuple[int, int]]"
+Leaders: TypeAlias = "dict[tuple[bytes, int], tuple[BrokerId, LeaderEpoch]]"
 
 _INT16 = Struct(">h")
 _INT32 = Struct(">i")

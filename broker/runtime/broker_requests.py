@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from raftlog.broker.core.replica.following import Backoff
+from raftlog.wire.ids import BrokerId
 
 if TYPE_CHECKING:
     from raftlog.broker.runtime.link import Link
@@ -54,8 +55,8 @@ class BrokerRequests:
         self,
         loop: asyncio.AbstractEventLoop,
         timers: TimerWheel,
-        node_id: int,
-        address_of: Callable[[int], tuple[str, int] | None],
+        node_id: BrokerId,
+        address_of: Callable[[BrokerId], tuple[str, int] | None],
     ) -> None:
         """`address_of`: where a broker listens for others, None if it is not registered."""
         self.loop = loop
@@ -94,11 +95,11 @@ class RequestSender:
         self._requests = requests
         self._client_id = client_id
         self._timeout_seconds = timeout_seconds
-        self._peers: dict[int, _Peer] = {}
+        self._peers: dict[BrokerId, _Peer] = {}
         self._here: dict[_Request, None] = {}
         self._closed = False
 
-    def send(self, broker_id: int, request: Message, version: int, respond: OnResponse) -> None:
+    def send(self, broker_id: BrokerId, request: Message, version: int, respond: OnResponse) -> None:
         """Send a request of a flexible version. `respond` is called later, never during this call; a response is valid
         only while it runs.
         """
@@ -142,7 +143,7 @@ class RequestSender:
         self._here.pop(asked, None)
         asked.done(answer)
 
-    def give_up(self, broker_id: int) -> None:
+    def give_up(self, broker_id: BrokerId) -> None:
         """Wait no more for what this broker was asked: DISCONNECTED, or UNREACHABLE if it was not sent yet."""
         if broker_id in self._peers:
             self._peers[broker_id].give_up()
@@ -197,7 +198,7 @@ class _Peer:
     Invariant: requests wait only while there is no connection; what is in `_sent` has gone out over the one that is.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, broker_id: int, client_id: str) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, broker_id: BrokerId, client_id: str) -> None:
         # Imported here: a broker alone starts without it.
         from raftlog.broker.runtime.link import Link
 

@@ -9,6 +9,7 @@ from raftlog.broker.core.log.results import LogUnavailable
 from raftlog.broker.core.replica.following import is_diverging
 from raftlog.broker.runtime.partition_read import FetchParams, PartitionRead
 from raftlog.wire.errors import ErrorCode
+from raftlog.wire.ids import BrokerId
 
 if TYPE_CHECKING:
     from raftlog.broker.core.fetch.session import FetchedPartition
@@ -23,7 +24,7 @@ class ConsumerReads:
     def __init__(self, partitions: PartitionManager, watches: SessionWatches) -> None:
         self._partitions = partitions
         self._watches = watches
-        self.rack_of: Callable[[int], str | None] | None = None
+        self.rack_of: Callable[[BrokerId], str | None] | None = None
 
     def read(self, entry: FetchedPartition, params: FetchParams, budget: int, min_one: bool) -> PartitionRead:
         """At most `budget` bytes; with `min_one` the first batch whole."""

@@ -30,7 +30,7 @@ from raftlog.metadata.image import MetadataImage
 from raftlog.metadata.topic_names import INTERNAL_TOPICS
 from raftlog.raft.seam import MetadataLog, NotLeader, ProposalFailed, QuorumStatus
 from raftlog.wire.errors import ErrorCode
-from raftlog.wire.ids import BrokerEpoch
+from raftlog.wire.ids import BrokerEpoch, BrokerId
 
 if TYPE_CHECKING:
     from raftlog.broker.runtime.forwarding import Forwarding
@@ -103,9 +103,9 @@ class Controller:
         return self._loader.image
 
     @property
-    def controller_id(self) -> int:
+    def controller_id(self) -> BrokerId:
         """The node that decides on metadata, or -1 when none is known."""
-        return self._log.leader_id
+        return BrokerId(self._log.leader_id)
 
     @property
     def broker_epoch(self) -> BrokerEpoch:
@@ -207,11 +207,11 @@ class Controller:
         """Propose ISR changes of partitions that this broker leads; results in the order of `proposals`."""
         from raftlog.metadata.cluster_commands import AlterPartitions
 
-        return await self.execute(AlterPartitions(self._log.node_id, self._broker_epoch, tuple(proposals)))
+        return await self.execute(AlterPartitions(BrokerId(self._log.node_id), self._broker_epoch, tuple(proposals)))
 
     # -- what brokers need of it ----------------------------------------------------------------------
 
-    async def next_producer_id(self, broker_id: int) -> tuple[ErrorCode, int]:
+    async def next_producer_id(self, broker_id: BrokerId) -> tuple[ErrorCode, int]:
         """A producer id that nobody was ever given, or an error."""
         while self._next_producer_id >= self._end_of_producer_ids:
             error = await self._fetch_producer_ids(broker_id)
@@ -221,7 +221,7 @@ class Controller:
         self._next_producer_id += 1
         return ErrorCode.NONE, given
 
-    async def _fetch_producer_ids(self, broker_id: int) -> ErrorCode:
+    async def _fetch_producer_ids(self, broker_id: BrokerId) -> ErrorCode:
         async with self._producer_ids:  # a thousand producers that arrive at once need one block, not a thousand
             if self._next_producer_id < self._end_of_producer_ids:
                 return ErrorCode.NONE

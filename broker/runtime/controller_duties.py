@@ -15,6 +15,7 @@ from raftlog.metadata.delta import MetadataDelta
 from raftlog.metadata.image import MetadataImage
 from raftlog.metadata.liveness import DEFAULT_SESSION_MS, TICK_MS, Liveness, Silence
 from raftlog.wire.errors import ErrorCode
+from raftlog.wire.ids import BrokerId
 
 log = logging.getLogger("raftlog.controller")
 
@@ -39,7 +40,7 @@ class ControllerDuties:
         self._on_task = on_task
         self._loop = asyncio.get_running_loop()
         self._liveness = Liveness(settings.session_ms)
-        self._connected: dict[int, bool] = {}
+        self._connected: dict[BrokerId, bool] = {}
         self._leads = False
         self._ticking: asyncio.TimerHandle | None = None
         self._rebalancing: asyncio.TimerHandle | None = None
@@ -52,7 +53,7 @@ class ControllerDuties:
         """Do nothing more."""
         self._leadership_changed(False)
 
-    def silent_ms(self, broker_id: int) -> int:
+    def silent_ms(self, broker_id: BrokerId) -> int:
         """For how long the leader has not heard a broker; 0 when this node does not lead."""
         return self._liveness.silent_ms(broker_id, self._now_ms())
 
@@ -93,9 +94,10 @@ class ControllerDuties:
         return {m.node_id: int(m.last_contact_seconds * 1000) for m in members if m.last_contact_seconds >= 0}
 
     def _peer_changed(self, node_id: int, connected: bool) -> None:
-        self._connected[node_id] = connected
+        broker_id = BrokerId(node_id)  # a node of the quorum is the broker of that number
+        self._connected[broker_id] = connected
         if self._leads:
-            self._liveness.connection(node_id, connected, self._now_ms())
+            self._liveness.connection(broker_id, connected, self._now_ms())
 
     def _publish(self, delta: MetadataDelta, image: MetadataImage) -> None:
         if not self._leads:

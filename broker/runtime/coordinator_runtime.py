@@ -18,6 +18,7 @@ from raftlog.broker.core.coordinator.shared import Now, coordinator_error, coord
 from raftlog.broker.core.log.results import LogUnavailable
 from raftlog.broker.runtime.loading_pause import collector_paused
 from raftlog.wire.errors import ErrorCode
+from raftlog.wire.ids import BrokerId
 
 if TYPE_CHECKING:
     from raftlog.broker.ports import Clock
@@ -73,7 +74,7 @@ class CoordinatorRuntime(ABC, Generic[H]):
     def __init__(
         self,
         topic_name: str,
-        node_id: int,
+        node_id: BrokerId,
         *,
         metadata: Metadata,
         partitions: Partitions,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from raftlog.metadata.cluster_commands import AssignDirectories, DirectoryAssignment
 from raftlog.metadata.elections import directory_of
 from raftlog.wire.errors import ErrorCode
+from raftlog.wire.ids import BrokerId
 
 if TYPE_CHECKING:
     from raftlog.broker.runtime.controller import Controller
@@ -28,7 +29,7 @@ FINISH_SECONDS_MAX = 1.0
 class Assignments:
     """Sends what the controller is to be told until it has taken it, all that comes in one turn of the loop at once."""
 
-    def __init__(self, controller: Controller, node_id: int) -> None:
+    def __init__(self, controller: Controller, node_id: BrokerId) -> None:
         self._controller = controller
         self._node_id = node_id
         self._waiting: dict[tuple[bytes, int], bytes] = {}
@@ -69,7 +70,7 @@ class Assignments:
 class DirectoryReports:
     """Looks now and then, and only when logs or metadata have changed."""
 
-    def __init__(self, controller: Controller, logs: LogManager, node_id: int) -> None:
+    def __init__(self, controller: Controller, logs: LogManager, node_id: BrokerId) -> None:
         self._controller = controller
         self._logs = logs
         self._node_id = node_id

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from raftlog.broker.runtime.broker_requests import RequestFailure
 from raftlog.wire.errors import ErrorCode
+from raftlog.wire.ids import BrokerId
 
 if TYPE_CHECKING:
     from raftlog.broker.ports import Clock
@@ -63,7 +64,7 @@ class GroupLags:
         """`respond` gets what is known of the positions, now or later: none of partitions that cannot be asked for."""
         now = self._clock.monotonic()
         found: Lags = {}
-        asked: dict[int, list[Position]] = {}
+        asked: dict[BrokerId, list[Position]] = {}
         image = self._image()
         for position in list(dict.fromkeys(positions))[:POSITIONS_MAX]:
             until, lag = self._remembered.get(position, (0.0, None))

@@ -19,6 +19,7 @@ from raftlog.broker.runtime.flushing import Flusher
 from raftlog.broker.runtime.opening_queue import OpeningQueue
 from raftlog.broker.runtime.partition import Partition
 from raftlog.wire.errors import ErrorCode, RemoteProtocolError
+from raftlog.wire.ids import BrokerId
 
 if TYPE_CHECKING:
     from raftlog.broker.core.replica.throttle import Throttles
@@ -68,7 +69,7 @@ class PartitionManager:
 
     def __init__(
         self,
-        node_id: int,
+        node_id: BrokerId,
         logs: LogManager,
         topic_config: Callable[[str], LogConfig],
         replication: Replication | None = None,

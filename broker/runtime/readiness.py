@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from raftlog.metadata.image import MetadataImage
 from raftlog.raft.seam import QuorumStatus
+from raftlog.wire.ids import BrokerId
 
 QUORUM_SILENCE_SECONDS_MAX = 5.0
 """Nothing heard of the quorum for longer than this: what the broker knows may be out of date."""
@@ -16,7 +17,7 @@ class Readiness:
 
     def __init__(
         self,
-        node_id: int,
+        node_id: BrokerId,
         image: Callable[[], MetadataImage],
         status: Callable[[], QuorumStatus],
         full_disks: Callable[[], Sequence[str]] = tuple,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from raftlog.broker.core.coordinator.shared import TRANSACTION_TOPIC, coordinator_partition
 from raftlog.broker.runtime.broker_requests import BrokerRequests, RequestFailure, RequestSender
 from raftlog.wire.errors import ErrorCode
-from raftlog.wire.ids import ProducerEpoch, ProducerId
+from raftlog.wire.ids import BrokerId, ProducerEpoch, ProducerId
 from raftlog.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -81,7 +81,7 @@ class TransactionVerifier:
         self._loop = loop
         self._image = image
         self._sender = requests.sender("raftlog-transaction-verifier", ANSWER_SECONDS_MAX)
-        self._coordinators: dict[int, _Coordinator] = {}
+        self._coordinators: dict[BrokerId, _Coordinator] = {}
         self.is_enabled = True
         self._retry_seconds_max = 0.02
         self._retrying_seconds_max = 0.1
@@ -156,7 +156,7 @@ class TransactionVerifier:
 
         ask()
 
-    def _coordinator_of(self, transactional_id: str) -> int | None:
+    def _coordinator_of(self, transactional_id: str) -> BrokerId | None:
         """The broker that leads the transaction's partition of `__transaction_state`, if one does."""
         image = self._image()
         topic = image.topics.get(TRANSACTION_TOPIC)
@@ -220,7 +220,7 @@ class _Asked:
 class _Coordinator:
     """One broker that is asked. Invariant: of a transactional id there is at most one in `_waiting`."""
 
-    def __init__(self, broker_id: int, sender: RequestSender) -> None:
+    def __init__(self, broker_id: BrokerId, sender: RequestSender) -> None:
         self._broker_id = broker_id
         self._sender = sender
         self._under_way = 0

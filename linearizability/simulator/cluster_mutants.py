@@ -86,7 +86,7 @@ class _AnyBoot(str):
 def truncation_to_the_high_watermark() -> AbstractContextManager[None]:
     """A new follower cuts its log to its own high watermark, as before leader epochs were compared (KIP-101)."""
 
-    def made(self: Any, partition: Partition, leader_id: int, leader_epoch: Any, backoff: Any) -> None:
+    def made(self: Any, partition: Partition, leader_id: Any, leader_epoch: Any, backoff: Any) -> None:
         if partition.log.is_open and partition.log.high_watermark < partition.log.log_end_offset:
             partition.log.truncate_to(partition.log.high_watermark)
         real(self, partition, leader_id, leader_epoch, backoff)

@@ -25,7 +25,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 from raftlog.metadata.cluster_commands import IsrMember, IsrProposal
 from raftlog.metadata.records import PartitionState
 from raftlog.wire.errors import ErrorCode, InvariantViolation
-from raftlog.wire.ids import BrokerEpoch, PartitionEpoch
+from raftlog.wire.ids import BrokerEpoch, BrokerId, PartitionEpoch
 
 HEARD_MS_MAX = 1500
 """A follower fetches twice a second, and more often when there is something to fetch."""
@@ -70,7 +70,7 @@ class Follower:
         "log_start_offset",
     )
 
-    def __init__(self, broker_id: int, caught_up_ms: int) -> None:
+    def __init__(self, broker_id: BrokerId, caught_up_ms: int) -> None:
         self.broker_id = broker_id
         self.broker_epoch = NO_EPOCH
         self.end_offset = NO_OFFSET
@@ -100,14 +100,14 @@ class Expanding(NamedTuple):
     """`joining` shall enter the ISR."""
 
     proposal: IsrProposal
-    joining: int
+    joining: BrokerId
 
 
 class Shrinking(NamedTuple):
     """`leaving` shall leave the ISR."""
 
     proposal: IsrProposal
-    leaving: tuple[int, ...]
+    leaving: tuple[BrokerId, ...]
 
 
 class Recovering(NamedTuple):
@@ -140,18 +140,18 @@ _WAITS = (
     ErrorCode.NEW_LEADER_ELECTED,
 )
 
-Eligible: TypeAlias = Callable[[int, BrokerEpoch], bool]
+Eligible: TypeAlias = Callable[[BrokerId, BrokerEpoch], bool]
 """Whether a broker (its id, the epoch under which it fetches) may be in an ISR now: registered under that epoch,
 neither fenced nor shutting down (KIP-841, KIP-903)."""
 
-CurrentEpoch: TypeAlias = Callable[[int], BrokerEpoch]
+CurrentEpoch: TypeAlias = Callable[[BrokerId], BrokerEpoch]
 """The epoch under which the metadata have a broker registered, -1 if it is not."""
 
 
 class LeaderTerms(NamedTuple):
     """What all leaderships of a broker share: its id, replica.lag.time.max.ms, and what the metadata say of brokers."""
 
-    node_id: int
+    node_id: BrokerId
     lag_ms_max: int
     eligible: Eligible
     broker_epoch: CurrentEpoch
@@ -191,9 +191,9 @@ class Leadership:
         self.min_isr = 1
         self.state: IsrState = SETTLED
         self.partition_epoch = PartitionEpoch(-1)
-        self.isr: tuple[int, ...] = ()
+        self.isr: tuple[BrokerId, ...] = ()
         self.recovering = False
-        self.followers: dict[int, Follower] = {}
+        self.followers: dict[BrokerId, Follower] = {}
         self.change(partition, now_ms)
 
     # What the metadata say ---------------------------------------------------------------------------
@@ -226,13 +226,13 @@ class Leadership:
             follower.counts = broker_id in self.isr or broker_id == joining
 
     @property
-    def maximal_isr(self) -> tuple[int, ...]:
+    def maximal_isr(self) -> tuple[BrokerId, ...]:
         """Everybody who may be in the ISR, whatever becomes of the proposal."""
         return (*self.isr, self.state.joining) if isinstance(self.state, Expanding) else self.isr
 
     # What the followers say --------------------------------------------------------------------------
 
-    def follower(self, broker_id: int, broker_epoch: BrokerEpoch) -> Follower | ErrorCode:
+    def follower(self, broker_id: BrokerId, broker_epoch: BrokerEpoch) -> Follower | ErrorCode:
         """The follower that a fetch in our leader epoch comes from, or why it is refused.
 
         A fetch of an earlier life of the broker (KIP-903) says nothing about what it has now. Who is not among the
@@ -328,7 +328,7 @@ class Leadership:
         return [follower.broker_id for follower in followers if follower is not None and follower.contact.is_lost]
 
     def shrink(
-        self, end_offset: int, now_ms: int, lost: frozenset[int] = frozenset()
+        self, end_offset: int, now_ms: int, lost: frozenset[BrokerId] = frozenset()
     ) -> IsrProposal | None:
         """The proposal that leaves out who lags, and those of the `lost` who have not everything; None when there is
         nobody, or a proposal is pending.
@@ -342,7 +342,7 @@ class Leadership:
         self.state = Shrinking(proposal, lagging)
         return proposal
 
-    def _lagging(self, end_offset: int, now_ms: int, lost: frozenset[int]) -> Iterator[int]:
+    def _lagging(self, end_offset: int, now_ms: int, lost: frozenset[BrokerId]) -> Iterator[BrokerId]:
         for broker_id in self.isr:
             follower = self.followers.get(broker_id)
             if follower is None:
@@ -359,7 +359,7 @@ class Leadership:
         self.state = Recovering(proposal)
         return proposal
 
-    def _proposal(self, isr: tuple[int, ...]) -> IsrProposal:
+    def _proposal(self, isr: tuple[BrokerId, ...]) -> IsrProposal:
         return IsrProposal(
             topic_id=self.topic_id,
             partition_id=self.index,
@@ -368,7 +368,7 @@ class Leadership:
             isr=tuple(IsrMember(broker_id, self._epoch_of(broker_id)) for broker_id in isr),
         )
 
-    def _epoch_of(self, broker_id: int) -> BrokerEpoch:
+    def _epoch_of(self, broker_id: BrokerId) -> BrokerEpoch:
         if broker_id == self._terms.node_id:
             return self._terms.broker_epoch(broker_id)
         follower = self.followers.get(broker_id)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from raftlog.wire.ids import BrokerId
+
 if TYPE_CHECKING:
     from raftlog.broker.core.replica.leadership import Leadership
 
@@ -18,7 +20,7 @@ def closest_replica(
     fetch_offset: int,
     *,
     leader_rack: str | None,
-    rack_of: Callable[[int], str | None],
+    rack_of: Callable[[BrokerId], str | None],
 ) -> int:
     """The in-sync follower in the consumer's rack that is furthest and has `fetch_offset`; LEADER if there is none, or
     the leader is in that rack itself. `rack_of` is None for brokers that clients cannot use.

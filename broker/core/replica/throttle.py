@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from raftlog.wire.ids import BrokerId
+
 LEADER_RATE = "leader.replication.throttled.rate"
 FOLLOWER_RATE = "follower.replication.throttled.rate"
 LEADER_REPLICAS = "leader.replication.throttled.replicas"
@@ -107,7 +109,7 @@ class Throttles:
         found = self._topics.get(topic)
         return found is not None and (index, follower_id) in found[0]
 
-    def on_follower(self, topic: str, index: int, node_id: int) -> bool:
+    def on_follower(self, topic: str, index: int, node_id: BrokerId) -> bool:
         """Whether this broker throttles what it fetches."""
         found = self._topics.get(topic)
         return found is not None and (index, node_id) in found[1]

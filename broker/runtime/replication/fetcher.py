@@ -21,7 +21,7 @@ from raftlog.broker.runtime.replication.locating import Locator
 from raftlog.broker.runtime.replication.partition_fetch_state import PartitionFetchState, is_diverging
 from raftlog.broker.runtime.replication.settings import FetcherSettings
 from raftlog.wire.errors import ErrorCode, InvariantViolation
-from raftlog.wire.ids import LeaderEpoch
+from raftlog.wire.ids import BrokerId, LeaderEpoch
 from raftlog.wire.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -61,8 +61,8 @@ class Fetcher:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        node_id: int,
-        leader_id: int,
+        node_id: BrokerId,
+        leader_id: BrokerId,
         settings: FetcherSettings,
         broker_epoch: Callable[[], int],
     ) -> None:

@@ -16,7 +16,7 @@ from raftlog.broker.core.replica.following import (
     truncation_offset,
 )
 from raftlog.wire.errors import ErrorCode, InvariantViolation
-from raftlog.wire.ids import LeaderEpoch
+from raftlog.wire.ids import BrokerId, LeaderEpoch
 from raftlog.wire.messages.fetch import EpochEndOffset, FetchPartition, PartitionData
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class PartitionFetchState:
         "truncation",
     )
 
-    def __init__(self, partition: Partition, leader_id: int, leader_epoch: LeaderEpoch, backoff: Backoff) -> None:
+    def __init__(self, partition: Partition, leader_id: BrokerId, leader_epoch: LeaderEpoch, backoff: Backoff) -> None:
         self.partition = partition
         self.leader_id = leader_id
         self.leader_epoch = leader_epoch

@@ -12,6 +12,7 @@ from raftlog.broker.core.replica.throttle import Throttles
 from raftlog.broker.runtime.replication.proposals import AlterPartitions, IsrProposals
 from raftlog.broker.runtime.replication.settings import ReplicationSettings
 from raftlog.metadata.records import NO_LEADER, ResourceType
+from raftlog.wire.ids import BrokerId
 
 if TYPE_CHECKING:
     from raftlog.broker.runtime.partition import Partition
@@ -41,7 +42,7 @@ class Replication:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        node_id: int,
+        node_id: BrokerId,
         settings: ReplicationSettings,
         alter_partitions: AlterPartitions,
         *,
@@ -55,7 +56,7 @@ class Replication:
         self._node_id = node_id
         self._settings = settings
         self._image: MetadataImage | None = None
-        self._fetchers: dict[int, Fetcher] = {}
+        self._fetchers: dict[BrokerId, Fetcher] = {}
         self._followed: dict[Partition, PartitionFetchState] = {}
         # Those with followers that we lead.
         self._led: dict[Partition, None] = {}
@@ -95,13 +96,13 @@ class Replication:
                 everybody, own = image.configs_of(kind, ""), image.configs_of(kind, str(self._node_id))
                 self.throttles.set_rates({**everybody, **own})
 
-    def _is_eligible(self, broker_id: int, broker_epoch: BrokerEpoch) -> bool:
+    def _is_eligible(self, broker_id: BrokerId, broker_epoch: BrokerEpoch) -> bool:
         image = self._image
         if image is None or not image.is_usable(broker_id):
             return False
         return broker_epoch in (NO_EPOCH, image.brokers[broker_id].epoch)
 
-    def _broker_epoch(self, broker_id: int) -> BrokerEpoch:
+    def _broker_epoch(self, broker_id: BrokerId) -> BrokerEpoch:
         broker = self._image.brokers.get(broker_id) if self._image is not None else None
         return NO_EPOCH if broker is None else broker.epoch
 
