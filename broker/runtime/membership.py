@@ -21,6 +21,7 @@ from raftlog.metadata.commands import NO_EPOCH, RegisterBroker
 from raftlog.metadata.feature_levels import SUPPORTED_FEATURES
 from raftlog.metadata.records import FeatureRange
 from raftlog.raft.seam import ProposalFailed
+from raftlog.wire.ids import BrokerEpoch, BrokerId
 
 if TYPE_CHECKING:
     from raftlog.broker.config import BrokerConfig
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from raftlog.broker.runtime.disk_room import DiskRoom
     from raftlog.broker.store.log_manager import LogManager
     from raftlog.broker.store.store import UnavailableLog
-    from raftlog.wire.ids import BrokerEpoch
 
 log = logging.getLogger("raftlog.broker")
 
@@ -99,7 +99,7 @@ class Membership:
 
     def _peer_changed(self, node_id: int, connected: bool) -> None:
         if connected and self._replication is not None:
-            self._replication.in_contact(node_id)
+            self._replication.in_contact(BrokerId(node_id))
 
     async def join(
         self,

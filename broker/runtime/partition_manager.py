@@ -139,7 +139,7 @@ class PartitionManager:
                 return partition if partition.read_error is _NONE else partition.read_error
         return found
 
-    def follower_lost(self, broker_id: int) -> None:
+    def follower_lost(self, broker_id: BrokerId) -> None:
         """A follower's connection has ended."""
         if self._replication is not None:
             self._replication.follower_lost(broker_id)

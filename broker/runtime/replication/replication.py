@@ -64,7 +64,7 @@ class Replication:
         self._terms = LeaderTerms(node_id, settings.lag_time_max_ms, self._is_eligible, self._broker_epoch)
         self.throttles = Throttles()
         # Followers whose connection has ended, and when those who wait for them go on without.
-        self._lost: dict[int, int] = {}
+        self._lost: dict[BrokerId, int] = {}
         self._next_look_ms = 0
         self._timer: asyncio.TimerHandle | None = None
 
@@ -147,13 +147,13 @@ class Replication:
         if address is not None:
             fetcher.link.connect(address)
 
-    def in_contact(self, broker_id: int) -> None:
+    def in_contact(self, broker_id: BrokerId) -> None:
         """Another broker can be reached again."""
         fetcher = self._fetchers.get(broker_id)
         if fetcher is not None:
             fetcher.in_contact()
 
-    def follower_lost(self, broker_id: int) -> None:
+    def follower_lost(self, broker_id: BrokerId) -> None:
         """A follower's connection has ended. If it does not come back in a moment, those who wait for it go on."""
         self._lost[broker_id] = self.monotonic_ms() + COMES_BACK_MS_MAX
         self._loop.call_later(COMES_BACK_MS_MAX / 1000, self._leave_out_silent)
@@ -264,7 +264,7 @@ class Replication:
             self.recover(partition)
 
     def _shrink(
-        self, partition: Partition, leadership: Leadership, now_ms: int, lost: frozenset[int] = frozenset()
+        self, partition: Partition, leadership: Leadership, now_ms: int, lost: frozenset[BrokerId] = frozenset()
     ) -> None:
         proposal = leadership.shrink(partition.log.log_end_offset, now_ms, lost)
         if proposal is not None:
