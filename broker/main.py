@@ -46,7 +46,7 @@ def run(config: BrokerConfig, *, ready_fd: int | None = None, lifeline_fd: int |
     A line of JSON is written to `ready_fd` once clients are accepted; the broker stops when the other end of
     `lifeline_fd` is closed. Raises CannotStart, OSError, JournalDamaged, NewerVersion, UnsupportedRecord.
     """
-    configure_logging(config.node_id, _log_level())
+    configure_logging(config.node_id, _log_level(), config["raftlog.log.format"])
     if not raise_limit():
         raise CannotStart(
             f"this process may open fewer than {LIMIT_MIN} files: logs and clients would take them from each other."

@@ -44,6 +44,7 @@ BROKER_DEFAULT = -1
 class ResourceType(IntEnum):
     TOPIC = 2
     BROKER = 4
+    BROKER_LOGGER = 8
     GROUP = 32
 
 
@@ -56,6 +57,7 @@ class ConfigSource(IntEnum):
     DYNAMIC_DEFAULT_BROKER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
+    BROKER_LOGGER = 6
     GROUP = 8
 
 
@@ -71,7 +73,7 @@ class CreatedTopic:
 
 def owner(kind: ResourceType, name: str) -> int:
     """The broker to ask: a broker's own settings only it knows, anything else all brokers know."""
-    return int(name) if kind is ResourceType.BROKER and name else ANY_BROKER
+    return int(name) if kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER) and name else ANY_BROKER
 
 
 class TopicAdmin:

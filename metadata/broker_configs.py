@@ -211,6 +211,7 @@ _LISTENERS = (
         "raftlog.disk.free.warning.percent", _INT, 10, at_least(0),
         "With less of a data directory's disk free than this the broker warns. Not in Kafka.",
     ),
+    _fixed("raftlog.log.format", _STRING, "text", one_of("text", "json"), "How log lines look."),
     _fixed("raftlog.disk.free.critical.percent", _INT, 3, at_least(0), "With less than this it logs an error."),
     _fixed(
         "raftlog.standstill.timeout.ms", _INT, 1000, at_least(0),

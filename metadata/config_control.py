@@ -122,7 +122,7 @@ def _check_resource(image: MetadataImage, resource: AlterResource) -> ResourceTy
                 _check_broker(image, name)
             return ResourceType.BROKER
         case ResourceType.BROKER_LOGGER:
-            message = "raftlog's log levels are set when a broker starts, not by this request"
+            message = "log levels are changed by IncrementalAlterConfigs, and by the broker that they belong to"
         case ResourceType.GROUP:
             if not name:
                 raise Refused(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")

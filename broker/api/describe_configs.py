@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Iterable
 
 from raftlog.broker.api.context import RequestContext, responds_later
+from raftlog.broker.api.logger_configs import describe_loggers, refuse_other_broker
 from raftlog.metadata.configs import DEFAULT_BROKER, ConfigEntry
 from raftlog.metadata.records import ResourceType
 from raftlog.metadata.topic_names import topic_name_error
@@ -50,6 +51,8 @@ def _result(
     context: RequestContext, request: DescribeConfigsRequest, wanted: DescribeConfigsResource
 ) -> DescribeConfigsResult:
     result = DescribeConfigsResult(resource_type=wanted.resource_type, resource_name=wanted.resource_name)
+    if wanted.resource_type == ResourceType.BROKER_LOGGER:
+        return _loggers(context, result, wanted)
     answer = _entries(context, wanted.resource_type, wanted.resource_name)
     if isinstance(answer, tuple):
         result.error_code, result.error_message = answer
@@ -57,6 +60,18 @@ def _result(
     # Kafka takes an empty list of keys for all of them, too.
     keys = set(wanted.configuration_keys or ())
     result.configs = [_described(entry, request) for entry in answer if not keys or entry.name in keys]
+    return result
+
+
+def _loggers(
+    context: RequestContext, result: DescribeConfigsResult, wanted: DescribeConfigsResource
+) -> DescribeConfigsResult:
+    refusal = refuse_other_broker(wanted.resource_name, context.services.node_id)
+    if refusal is not None:
+        result.error_code, result.error_message = ErrorCode.INVALID_REQUEST, refusal
+    else:
+        keys = set(wanted.configuration_keys or ())
+        result.configs = [each for each in describe_loggers() if not keys or each.name in keys]
     return result
 
 
@@ -87,8 +102,6 @@ def _entries(context: RequestContext, resource_type: int, name: str) -> Answer:
             return resolver.describe_group(image, name)
         case ResourceType.CLIENT_METRICS:
             return iter(())  # nothing can be set on them yet
-        case ResourceType.BROKER_LOGGER:
-            return ErrorCode.INVALID_REQUEST, "raftlog's log levels are set when a broker starts, not by this request"
         case _:
             return ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource_type}"
 

@@ -6,7 +6,10 @@ from __future__ import annotations
 
 from raftlog.broker.api.config_audit import log_config_changes
 from raftlog.broker.api.context import RequestContext, responds_later
-from raftlog.metadata.commands import AlterConfigs, AlterResource, ConfigChange
+from raftlog.broker.api.logger_configs import alter_loggers
+from raftlog.metadata.commands import AlterConfigs, AlterResource, ConfigChange, ConfigsAltered
+from raftlog.metadata.records import ResourceType
+from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.incremental_alter_configs import (
     AlterConfigsResource,
     AlterConfigsResourceResponse,
@@ -17,18 +20,42 @@ from raftlog.wire.messages.incremental_alter_configs import (
 
 @responds_later
 async def handle(context: RequestContext, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
-    """Each resource changes as a whole or not at all."""
-    command = AlterConfigs(tuple(map(_resource, request.resources)), validate_only=request.validate_only)
-    answer = await context.services.controller.execute(command)
-    log_config_changes(context, command, answer)
+    """Each resource changes as a whole or not at all. Log levels are changed here, all else by the controller."""
+    resources = [_resource(resource) for resource in request.resources]
+    kept = [each for each in resources if each.resource_type != ResourceType.BROKER_LOGGER]
+    command = AlterConfigs(tuple(kept), validate_only=request.validate_only)
+    answer = ConfigsAltered(())
+    if kept or not resources:
+        answer = await context.services.controller.execute(command)
+        log_config_changes(context, command, answer)
+    results = iter(answer.results)
     return IncrementalAlterConfigsResponse(
         responses=[
-            AlterConfigsResourceResponse(
-                error_code=error, error_message=message, resource_type=resource_type, resource_name=name
-            )
-            for resource_type, name, error, message in answer.results
+            _alter_loggers(context, each, resources.count(each), validate_only=request.validate_only)
+            if each.resource_type == ResourceType.BROKER_LOGGER
+            else _response(*next(results))
+            for each in resources
         ]
     )
+
+
+def _response(resource_type: int, name: str, error: ErrorCode, message: str | None) -> AlterConfigsResourceResponse:
+    return AlterConfigsResourceResponse(
+        error_code=error, error_message=message, resource_type=resource_type, resource_name=name
+    )
+
+
+def _alter_loggers(
+    context: RequestContext, resource: AlterResource, times: int, *, validate_only: bool
+) -> AlterConfigsResourceResponse:
+    kind, name = resource.resource_type, resource.name
+    if times > 1:
+        return _response(kind, name, ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+    error, message = alter_loggers(resource, context.services.node_id, validate_only=validate_only)
+    if error is ErrorCode.NONE:
+        command = AlterConfigs((resource,), validate_only=validate_only)
+        log_config_changes(context, command, ConfigsAltered(((kind, name, error, message),)))
+    return _response(kind, name, error, message)
 
 
 def _resource(resource: AlterConfigsResource) -> AlterResource:

@@ -26,6 +26,10 @@ examples:
 With --peers the brokers named there form a quorum; the list is the same for all of them. A broker that it does not name
 joins as an observer, without a vote. Without --peers a broker runs alone.
 
+Logs go to standard error. The environment's RAFTLOG_LOG_LEVEL says how much (DEBUG, INFO, WARNING, ERROR, CRITICAL);
+while the broker runs `raftlog config set --logger ID raftlog.replication=DEBUG` changes that for one logger, and
+`raftlog config list --logger ID` shows all.
+
 Settings have Kafka's names. --set wins over the flags, flags win over the file. Clients are told the address that they
 connected to, unless --advertise gives another. The default is to listen on {DEFAULT_LISTEN}, for this machine only:
 there is no password yet. SIGTERM or Ctrl-C stops the broker in order. The line of --json is
@@ -52,6 +56,7 @@ def build_parser() -> Parser:
         "--health-listen", metavar="HOST:PORT", help="serve /health, /ready, /version and /metrics over HTTP here"
     )
     parser.add_argument("--metrics-listen", metavar="HOST:PORT", help="the same in one more place, for Prometheus")
+    parser.add_argument("--log-format", choices=("text", "json"), help="how log lines look, on standard error")
     parser.add_argument("--config", metavar="FILE", help="a file of settings, as Kafka's server.properties")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting; may be repeated")
     add_json(parser, "print one line of JSON on standard output when it serves")
@@ -90,6 +95,8 @@ def gather_settings(options: argparse.Namespace) -> dict[str, str]:
         settings["raftlog.health.listener"] = address(options.health_listen, "--health-listen")
     if options.metrics_listen is not None:
         settings["raftlog.metrics.listener"] = address(options.metrics_listen, "--metrics-listen")
+    if options.log_format is not None:
+        settings["raftlog.log.format"] = options.log_format
     return settings | key_values(options.set, "--set")
 
 

@@ -29,6 +29,7 @@ def resource_parser(verb: str, description: str, example: str) -> Parser:
     of.add_argument("--topic", metavar="NAME", help="a topic's settings")
     of.add_argument("--group", metavar="ID", help="a consumer group's settings, whether it is there yet or not")
     of.add_argument("--broker", metavar="ID", help="a broker's settings; `default` for all brokers")
+    of.add_argument("--logger", metavar="ID", help="the levels of a broker's loggers, until it stops")
     return parser
 
 
@@ -38,6 +39,10 @@ def resource(client: SyncClient, options: argparse.Namespace) -> tuple[ResourceT
         return ResourceType.TOPIC, options.topic
     if options.group is not None:
         return ResourceType.GROUP, options.group
+    if options.logger is not None and options.logger.isdecimal():
+        return ResourceType.BROKER_LOGGER, options.logger
+    if options.logger is not None:
+        raise UsageError(f"--logger {options.logger!r} is not a broker's number", "write --logger 1")
     if options.broker == "default":
         return ResourceType.BROKER, ""
     if not options.broker.isdecimal():

@@ -103,7 +103,7 @@ async def test_only_the_keys_asked_for_come_back_and_synonyms_only_on_request(tm
         (TOPIC, "", ErrorCode.INVALID_TOPIC_EXCEPTION),
         (BROKER, "7", ErrorCode.INVALID_REQUEST),
         (BROKER, "x", ErrorCode.INVALID_REQUEST),
-        (ResourceType.BROKER_LOGGER, "1", ErrorCode.INVALID_REQUEST),
+        (ResourceType.BROKER_LOGGER, "7", ErrorCode.INVALID_REQUEST),
         (ResourceType.GROUP, "", ErrorCode.INVALID_REQUEST),
         (ResourceType.CLIENT_METRICS, "m", ErrorCode.NONE),
         (99, "x", ErrorCode.INVALID_REQUEST),
