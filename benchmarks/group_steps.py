@@ -38,7 +38,7 @@ OFFSETS_A_GROUP = 1_000
 def empty_shard(partitions: int = 0) -> GroupCoordinatorShard:
     """A shard that knows one topic with so many partitions."""
     states = tuple(
-        PartitionState(index, (1,), (1,), leader=1, leader_epoch=LeaderEpoch(0), partition_epoch=PartitionEpoch(0))
+        PartitionState(index, 1, LeaderEpoch(0), PartitionEpoch(0), replicas=(1,), isr=(1,))
         for index in range(partitions)
     )
     topic = TopicImage(TOPIC, TOPIC_ID, states)

@@ -1,7 +1,7 @@
 """What consumer groups cost: commits of many partitions, a member that leaves, a coordinator that dies, memory.
 
     python -m benchmarks.groups [--only commits,leave-classic,leave-consumer,failover,memory] [--rounds 3]
-                               [--against TREE] [--output FILE]
+                               [--heartbeat-ms 200] [--against TREE] [--output FILE]
 
 The clients are librdkafka's, the same for both; memory is measured with requests made by hand.
 """
@@ -41,8 +41,7 @@ OFFSETS = 100_000
 TRANSACTIONAL_IDS = 10_000
 GROUP, TRANSACTION = 0, 1  # kinds of coordinators
 QUICK_METADATA = {"topic.metadata.refresh.fast.interval.ms": 100}
-SETTINGS = {"group.initial.rebalance.delay.ms": "0", "group.consumer.min.heartbeat.interval.ms": str(HEARTBEAT_MS)}
-SETTINGS |= {"group.consumer.heartbeat.interval.ms": str(HEARTBEAT_MS)}
+SETTINGS = {"group.initial.rebalance.delay.ms": "0"}
 
 
 def consumer(bootstrap: str, group: str, **settings: Any) -> Any:
@@ -76,7 +75,15 @@ def commits(brokers: list[Broker], rounds: int, count: int = 300) -> Row:
     return alternate(row, brokers, work, rounds=rounds)
 
 
-def leave(brokers: list[Broker], rounds: int, protocol: str) -> Row:
+def heartbeats_every(milliseconds: int) -> dict[str, str]:
+    """The broker's settings for members that send heartbeats so often."""
+    return SETTINGS | {
+        "group.consumer.min.heartbeat.interval.ms": str(milliseconds),
+        "group.consumer.heartbeat.interval.ms": str(milliseconds),
+    }
+
+
+def leave(brokers: list[Broker], rounds: int, protocol: str, heartbeat_ms: int) -> Row:
     """Seconds from when one of a hundred members leaves until the others have all partitions.
 
     The group has been at rest for a while: librdkafka joins a classic group once a second at the most, and sooner it
@@ -85,7 +92,7 @@ def leave(brokers: list[Broker], rounds: int, protocol: str) -> Row:
     row = Row(f"{MEMBERS} members ({protocol}), one leaves: all have their partitions", "s", higher_is_better=False)
     settings: dict[str, Any] = {"group.protocol": protocol}
     if protocol == "classic":
-        settings |= {"heartbeat.interval.ms": HEARTBEAT_MS, "partition.assignment.strategy": "cooperative-sticky"}
+        settings |= {"heartbeat.interval.ms": heartbeat_ms, "partition.assignment.strategy": "cooperative-sticky"}
     for broker in brokers:
         create_topic(broker.bootstrap, f"leave-{protocol}", 2 * MEMBERS)
 
@@ -93,7 +100,7 @@ def leave(brokers: list[Broker], rounds: int, protocol: str) -> Row:
         members = [consumer(broker.bootstrap, f"leave-{number + 9}", **settings) for _ in range(MEMBERS)]
         for member in members:
             member.subscribe([f"leave-{protocol}"])
-        wait_for_all(members, 2 * MEMBERS, REST_SECONDS + random.random() * HEARTBEAT_MS / 1000)
+        wait_for_all(members, 2 * MEMBERS, REST_SECONDS + random.random() * heartbeat_ms / 1000)
         begin = time.perf_counter()
         members.pop().close()
         wait_for_all(members, 2 * MEMBERS)
@@ -327,15 +334,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", default="", help="comma-separated names")
+    parser.add_argument("--heartbeat-ms", type=int, default=HEARTBEAT_MS, help="how often members that stay send one")
     parser.add_argument("--output", help="write the table to this file too")
     parser.add_argument("--against", metavar="TREE", help="another checkout of raftlog, in place of Kafka")
     options = parser.parse_args()
     others = beside_raftlog(options.against)
-    rounds = options.rounds
+    rounds, every_ms = options.rounds, options.heartbeat_ms
     works: dict[str, Callable[[], list[Row]]] = {
         "commits": lambda: together(lambda b: [commits(b, rounds)], others, SETTINGS),
-        "leave-classic": lambda: together(lambda b: [leave(b, rounds, "classic")], others, SETTINGS),
-        "leave-consumer": lambda: together(lambda b: [leave(b, rounds, "consumer")], others, SETTINGS),
+        "leave-classic": lambda: together(lambda b: [leave(b, rounds, "classic", every_ms)], others, SETTINGS),
+        "leave-consumer": lambda: together(
+            lambda b: [leave(b, rounds, "consumer", every_ms)], others, heartbeats_every(every_ms)
+        ),
         "failover": lambda: failover(rounds, with_kafka=bool(others) and options.against is None),
         "memory": memory,
     }
