@@ -1,4 +1,4 @@
-"""What a broker runs on: clocks, disks, chance. One value for the machine at hand; a simulation brings its own."""
+"""What a broker runs on: clocks, disks, randomness. One value for the machine at hand; a simulation brings its own."""
 
 from __future__ import annotations
 

@@ -244,7 +244,7 @@ _RECOVERY: tuple[_Row, ...] = (
     ("num.recovery.threads.per.data.dir", _INT, 2),
 )  # fmt: skip
 
-_REQUEST_PARKING: tuple[_Row, ...] = (
+_DELAYED_REQUESTS: tuple[_Row, ...] = (
     ("delete.records.purgatory.purge.interval.requests", _INT, 1),
     ("fetch.purgatory.purge.interval.requests", _INT, 1000),
     ("producer.purgatory.purge.interval.requests", _INT, 1000),
@@ -332,7 +332,7 @@ _REASONS: tuple[tuple[str, tuple[_Row, ...]], ...] = (
     ("it has no tiered storage", _TIERED_STORAGE),
     ("it serves all requests on one event loop", _THREADS),
     ("it recovers one log after the other", _RECOVERY),
-    ("parked requests need no purging", _REQUEST_PARKING),
+    ("delayed requests need no purging", _DELAYED_REQUESTS),
     ("it has no metrics reporters", _METRICS),
     ("it runs no Java classes", _PLUGINS),
     ("its metadata quorum is tuned otherwise", _QUORUM),
@@ -376,7 +376,7 @@ _CHANGED_AT_RUN_TIME = frozenset(
 
 _WITHOUT_EFFECT = _CHANGED_AT_RUN_TIME | (
     {
-        *(name for name, *_ in (*_THREADS, *_RECOVERY, *_REQUEST_PARKING)),
+        *(name for name, *_ in (*_THREADS, *_RECOVERY, *_DELAYED_REQUESTS)),
         "offsets.load.buffer.size",
         "share.coordinator.state.topic.min.isr",
         "share.coordinator.state.topic.num.partitions",

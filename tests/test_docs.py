@@ -49,6 +49,24 @@ def test_files_and_tests_that_documents_name_exist() -> None:
     assert not missing, "\n".join(missing)
 
 
+def test_a_walk_names_each_file_once_and_functions_that_are_in_it() -> None:
+    text = (ROOT / "docs" / "ARCHITECTURE.md").read_text()
+    walks = re.split(r"^#+ ", text[text.index("\n## Walks\n") : text.index("\n## Consensus\n")], flags=re.MULTILINE)
+    wrong, rows = [], 0
+    for walk in walks:
+        title, below = walk.split("\n", 1)[0], ROOT / "linearizability" if "all below `lin" in walk else ROOT
+        named: set[str] = set()
+        for path, told in re.findall(r"^\| \d+ \| `([^`]+)`[^|]*\| (.*) \|$", walk, re.MULTILINE):
+            rows += 1
+            target, function = below / path, re.match(r"`(\w+)`[:,]", told)
+            if path in named or not target.exists():
+                wrong.append(f"{title}: {path} {'twice' if path in named else 'is not there'}")
+            elif function and f"def {function[1]}(" not in target.read_text():
+                wrong.append(f"{title}: {path} has no {function[1]}")
+            named.add(path)
+    assert rows > 80 and not wrong, "\n".join(wrong)
+
+
 def test_the_readme_is_read_in_two_minutes_and_does_not_miscount() -> None:
     text = (ROOT / "README.md").read_text()
     assert len(text.split()) <= README_WORDS_MAX

@@ -84,7 +84,7 @@ def _begin(
 
     def verify(host: TransactionHost) -> None:
         found = verify_partitions(host.shard, transactional_id, producer, partitions)
-        host.carry_out(Decision(found, []), respond, respond_alike)
+        host.execute(Decision(found, []), respond, respond_alike)
 
     refused = _refused_partitions(context, is_from_broker, partitions)
     if refused:

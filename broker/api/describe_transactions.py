@@ -35,7 +35,7 @@ def handle(context: RequestContext, request: DescribeTransactionsRequest) -> Non
 
 def _describe(context: RequestContext, transactional_id: str, answer: Callable[[TransactionState], None]) -> None:
     def describe(host: TransactionHost) -> None:
-        host.carry_out(Decision(_state(host, transactional_id), []), answer, refuse)
+        host.execute(Decision(_state(host, transactional_id), []), answer, refuse)
 
     def refuse(error: ErrorCode) -> None:
         answer(TransactionState(transactional_id=transactional_id, error_code=error))

@@ -58,7 +58,7 @@ def _list(context: RequestContext, index: int, answer: Callable[[_Part], None]) 
     def find(host: TransactionHost) -> None:
         # As they are now: what becomes of an id later is another value.
         found = list(host.shard.transactions.items())
-        host.carry_out(Decision((ErrorCode.NONE, found), []), answer, refuse)
+        host.execute(Decision((ErrorCode.NONE, found), []), answer, refuse)
 
     def refuse(error: ErrorCode) -> None:
         answer((error, []))

@@ -21,7 +21,7 @@ class FetchParams(NamedTuple):
     bytes_min: int
     bytes_max: int
     read_committed: bool
-    whole_answer: bool  # answer about every partition, not only those with news
+    whole_answer: bool  # answer about every partition, not only those that have changed
 
 
 class PartitionRead:

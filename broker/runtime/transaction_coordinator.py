@@ -124,7 +124,7 @@ class TransactionCoordinator(CoordinatorRuntime["TransactionHost"]):
             if isinstance(decision, Undecided):
                 self.spawn(self._decide_with_id(transactional_id, decide, respond, refuse))
             else:
-                host.carry_out(decision, respond, refuse)
+                host.execute(decision, respond, refuse)
 
         def again(error: ErrorCode) -> None:
             if error in (ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT):

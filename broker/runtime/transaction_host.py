@@ -79,7 +79,7 @@ class TransactionHost(CoordinatorHost[TransactionRecord]):
 
     # ── requests ──────────────────────────────────────────────────────────────────────────────────────────
 
-    def carry_out(
+    def execute(
         self, decision: Decision[D], respond: Callable[[D], None], refuse: Callable[[ErrorCode], None]
     ) -> None:
         """Write what was decided and answer when it is committed; then write the markers of what has ended."""

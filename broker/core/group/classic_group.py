@@ -205,7 +205,7 @@ class ClassicGroup(Group):
             self.leader = member.member_id
 
     def remove(self, member: Member) -> None:
-        """Let a member go, whose parked requests the caller has answered."""
+        """Let a member go, whose delayed requests the caller has answered."""
         if member.join_ticket is not None or member.sync_ticket is not None:
             raise InvariantViolation(f"group {self.group_id}: {member} goes with an unanswered request")
         member.session.cancel()
@@ -280,7 +280,7 @@ class ClassicGroup(Group):
         return previous
 
     def take_join(self, member: Member) -> Ticket | None:
-        """The member's parked JoinGroup, to be answered now."""
+        """The member's delayed JoinGroup, to be answered now."""
         ticket, member.join_ticket = member.join_ticket, None
         if ticket is not None:
             self.awaiting_join_count -= 1
@@ -444,7 +444,7 @@ class ClassicGroup(Group):
 
     def dissolve(self) -> None:
         """The group goes over to another protocol: no timer of it runs any more, and its members are not counted here.
-        Requests that are parked are answered by whoever decided that."""
+        Delayed requests are answered by whoever decided that."""
         for member in self.members.values():
             member.session.cancel()
             self._count_protocols(member, -1)

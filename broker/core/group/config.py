@@ -33,7 +33,7 @@ class GroupConfig(NamedTuple):
     max_size: int = 2_147_483_647  # group.max.size, members of one group
     initial_rebalance_delay_ms: int = 3_000  # group.initial.rebalance.delay.ms
     new_member_join_timeout_ms: int = 300_000
-    """How long the JoinGroup of a new member may stay parked. It cannot send heartbeats yet, and nobody sees whether
+    """How long the JoinGroup of a new member may be delayed. It cannot send heartbeats yet, and nobody sees whether
     its connection is gone, so clients that give up and come back would fill a long rebalance with ghosts."""
     members_max_bytes: int = 128 << 20
     """How much the members of all groups may take (`MemoryBudget`). Each may bring megabytes, and stays for up to

@@ -1,4 +1,4 @@
-"""What an event on a group leads to: answers to parked requests, and records to write first."""
+"""What an event on a group leads to: answers to delayed requests, and records to write first."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from raftlog.wire.schema import Message
 
 
 class Reply(NamedTuple):
-    """The answer to a parked request."""
+    """The answer to a delayed request."""
 
     ticket: Ticket
     response: Message
@@ -100,7 +100,7 @@ class Effects:
         self.assignments: list[str] = []
 
     def reply(self, ticket: Ticket, response: Message) -> None:
-        """Answer a parked request now."""
+        """Answer a delayed request now."""
         self.replies.append(Reply(ticket, response))
 
     def write(

@@ -54,7 +54,7 @@ class _Join(NamedTuple):
 
 
 def join(shard: GroupCoordinatorShard, request: JoinGroupRequest, caller: Caller, ticket: Ticket, now: Now) -> Effects:
-    """Take a JoinGroup; it is answered at once, or parked until the join phase ends."""
+    """Take a JoinGroup; it is answered at once, or delayed until the join phase ends."""
     effects = Effects()
     config = shard.config
     error = ErrorCode.NONE

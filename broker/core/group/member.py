@@ -7,7 +7,7 @@ from typing import NewType
 from raftlog.broker.core.group.timers import Timer, TimerKind
 
 Ticket = NewType("Ticket", int)
-"""A parked request, by the number under which the shell will find it again. Every ticket is answered exactly once."""
+"""A delayed request, by the number under which the shell will find it again. Every ticket is answered exactly once."""
 
 Protocols = tuple[tuple[str, bytes], ...]
 """What a member can do: names of assignment protocols, best first, with the member's metadata for each."""
@@ -36,7 +36,7 @@ def size_of(protocols: Protocols) -> int:
 
 
 class Member:
-    """A member; `join_ticket` and `sync_ticket` are its parked requests, at most one of each."""
+    """A member; `join_ticket` and `sync_ticket` are its delayed requests, at most one of each."""
 
     __slots__ = (
         "assignment",
@@ -87,7 +87,7 @@ class Member:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a request of an old member is parked: it need not send heartbeats meanwhile."""
+        """Whether a request of an old member is delayed: it need not send heartbeats meanwhile."""
         return not self.is_new and (self.join_ticket is not None or self.sync_ticket is not None)
 
     def metadata(self, protocol: str) -> bytes:

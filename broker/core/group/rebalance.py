@@ -52,13 +52,13 @@ class Rebalance:
     # --- answering
 
     def answer_join(self, member: Member, error: ErrorCode, member_id: str) -> None:
-        """Refuse the member's parked JoinGroup, if there is one."""
+        """Refuse the member's delayed JoinGroup, if there is one."""
         ticket = self.group.take_join(member)
         if ticket is not None:
             self.effects.reply(ticket, join_error(error, member_id))
 
     def answer_sync(self, member: Member, error: ErrorCode) -> None:
-        """Answer the member's parked SyncGroup, if there is one."""
+        """Answer the member's delayed SyncGroup, if there is one."""
         ticket, member.sync_ticket = member.sync_ticket, None
         if ticket is None:
             return

@@ -22,7 +22,7 @@ PROTOCOL_REQUIRED_FROM = 5
 def sync(
     shard: GroupCoordinatorShard, request: SyncGroupRequest, api_version: int, ticket: Ticket, now: Now
 ) -> Effects:
-    """Take a SyncGroup; it is answered at once, or parked until the leader's assignment is stored."""
+    """Take a SyncGroup; it is answered at once, or delayed until the leader's assignment is stored."""
     effects = Effects()
     group = shard.classic(request.group_id)
     error = _check_sync(group, request, api_version)

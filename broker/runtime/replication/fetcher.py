@@ -1,6 +1,6 @@
 """All partitions that this broker follows under one leader: one connection, one fetch session (KIP-227).
 
-One request is under way nearly always, parked at the leader until there is something to fetch. As soon as its answer
+One request is under way nearly always, delayed at the leader until there is something to fetch. As soon as its answer
 is taken the next one goes out: that is the acknowledgement of what was appended. Anything else to be told (a new
 partition, one that may be tried again) does not wait for the answer: a second request goes out, and the leader answers
 the first one when it sees the second.
