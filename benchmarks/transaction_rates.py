@@ -52,18 +52,25 @@ def librdkafka(broker: Broker, topic: str, records: int, seconds: float) -> tupl
 
 def java(broker: Broker, topic: str, records: int, seconds: float) -> tuple[float, float]:
     """The same with Kafka's own client, whose compiler has had twice the time before."""
-    numbers = [str(PARTITIONS), str(records), str(2 * seconds), str(seconds)]
-    command = ["java", "-cp", str(_JARS), str(_PROGRAM), broker.bootstrap, topic, *numbers]
-    pipe, null = subprocess.PIPE, subprocess.DEVNULL
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=null, text=True) as client:
+    sizes = [str(PARTITIONS), str(records), str(2 * seconds), str(seconds)]
+    command = ["java", "-cp", str(_JARS), str(_PROGRAM), broker.bootstrap, topic, *sizes]
+    said, pipe = broker.directory / "transaction-rate.err", subprocess.PIPE
+    with (
+        said.open("w") as errors,
+        subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=errors, text=True) as client,
+    ):
         assert client.stdin is not None and client.stdout is not None
-        if client.stdout.readline() != "warm\n":
-            raise RuntimeError(f"{_PROGRAM.name} did not get as far as its first transactions")
+        is_warm = client.stdout.readline() == "warm\n"
         cpu = broker.cpu_seconds()
-        client.stdin.write("\n")
-        client.stdin.flush()
-        count, passed = map(float, client.stdout.readline().split())
-        return count / passed, (broker.cpu_seconds() - cpu) / count * 1000
+        if is_warm:
+            client.stdin.write("\n")
+            client.stdin.flush()
+        numbers = client.stdout.readline().split()
+        cpu = broker.cpu_seconds() - cpu
+    if len(numbers) != 2:
+        raise RuntimeError(f"{_PROGRAM.name} failed: {said.read_text()[-2000:]}")
+    count, passed = map(float, numbers)
+    return count / passed, cpu / count * 1000
 
 
 def rates(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 
 from raftlog.wire import batch as batches
 from raftlog.wire.batch import (
+    ATTRIBUTES_OFFSET,
     HEADER_SIZE,
     BatchHeader,
     CorruptRecord,
@@ -24,6 +27,7 @@ from raftlog.wire.batch import (
     parse_header,
     stamp_batch,
 )
+from raftlog.wire.checksum import crc32c
 from raftlog.wire.compression import Compression, compress
 from raftlog.wire.control import (
     ControlType,
@@ -332,6 +336,44 @@ def test_transaction_markers_say_what_they_end() -> None:
         assert (header.producer_id, header.producer_epoch, header.base_sequence) == (9, 2, -1)
         assert (header.base_offset, header.partition_leader_epoch, header.max_timestamp) == (41, 6, 77)
         assert decode_control_batch(batch) == marker
+
+
+def test_transaction_markers_are_what_any_batch_of_their_record_is() -> None:
+    for committed in (False, True):
+        marker = encode_transaction_marker(
+            TransactionMarker(committed, 2**31 - 1), producer_id=2**40, producer_epoch=2, timestamp=77, base_offset=41
+        )
+        record = Record(41, 77, struct.pack(">hh", 0, committed), struct.pack(">hi", 0, 2**31 - 1))
+        same = encode_batch(
+            [record], base_offset=41, producer_id=2**40, producer_epoch=2, transactional=True, control=True
+        )
+        assert marker == same
+
+
+@pytest.mark.parametrize("changed", range(ATTRIBUTES_OFFSET, 78))
+def test_a_marker_that_is_written_otherwise_is_read_like_any_control_batch(changed: int) -> None:
+    def outcome(read: Callable[[], object]) -> object:
+        try:
+            return read()
+        except CorruptRecord as error:
+            return str(error)
+
+    def slowly(batch: bytes) -> object:
+        records = decode_batch(batch)
+        return parse_transaction_marker(records[0]) if records else None
+
+    batch = bytearray(
+        encode_transaction_marker(TransactionMarker(True, 3), producer_id=9, producer_epoch=2, timestamp=7)
+    )
+    assert len(batch) == 78
+    for byte in (0, 1, 2, 3, 0x20, 0x80, 0xFF):
+        batch[changed] = byte
+        struct.pack_into(">I", batch, ATTRIBUTES_OFFSET - 4, crc32c(batch[ATTRIBUTES_OFFSET:]))
+        data = bytes(batch)
+        assert outcome(partial(decode_control_batch, data)) == outcome(partial(slowly, data))
+    batch[changed] ^= 0x10
+    with pytest.raises(CorruptRecord, match="checksum"):
+        decode_control_batch(bytes(batch))
 
 
 def test_other_control_records_are_known_to_be_something_else() -> None:
