@@ -24,13 +24,16 @@ from benchmarks.cluster_brokers import KafkaSet, RaftlogSet
 from benchmarks.measure import OURS, Row, Sample, alternate, progress
 from benchmarks.raw_client import RawClient, connect
 from benchmarks.table import run_chosen, together
+from raftlog.broker.core.log.producers import BATCHES_REMEMBERED
 from raftlog.wire.apis import ApiKey
+from raftlog.wire.batch import Record, encode_batch
 from raftlog.wire.messages import (
     consumer_group_heartbeat,
     find_coordinator,
     init_producer_id,
     join_group,
     offset_commit,
+    produce,
 )
 
 PARTITIONS = 1_000
@@ -236,13 +239,17 @@ async def coordinator_of(bootstrap: str, key: str, kind: int = GROUP) -> tuple[i
 
 
 def memory() -> list[Row]:
-    """Bytes of resident memory for each committed offset, member (in a group of its own) and transactional id."""
+    """Bytes of resident memory for each committed offset, member (in a group of its own), transactional id, and
+    producer id in a partition.
+    """
     rows = []
     for what, fill, count in (
         ("committed offset", commit_offsets, OFFSETS),
         ("member of a classic group", join_members, 10_000),
         ("member of a consumer group", join_consumer_members, 10_000),
         ("transactional id", begin_producers, 10_000),
+        ("producer id that wrote one batch", produce_once, 10_000),
+        (f"producer id that wrote {BATCHES_REMEMBERED} batches or more", produce_often, 10_000),
     ):
         # A broker for each: what one leaves free, the next would take.
         with Raftlog(SETTINGS) as broker:
@@ -321,6 +328,32 @@ async def begin_producers(bootstrap: str, count: int) -> None:
         assert not answer.error_code, answer.error_code
 
     await in_parts(begin, count)
+
+
+async def produce_once(bootstrap: str, count: int) -> None:
+    await produce_as_many(bootstrap, count, 1)
+
+
+async def produce_often(bootstrap: str, count: int) -> None:
+    await produce_as_many(bootstrap, count, BATCHES_REMEMBERED)
+
+
+async def produce_as_many(bootstrap: str, count: int, batches: int) -> None:
+    """So many idempotent producers, each with its batches to one partition."""
+    client = await connect(bootstrap)
+
+    async def write(number: int) -> None:
+        for sequence in range(batches):
+            batch = encode_batch(
+                [Record(0, 0, None, b"")], producer_id=number, producer_epoch=0, base_sequence=sequence
+            )
+            data = [produce.PartitionProduceData(index=0, records=batch)]
+            topics = [produce.TopicProduceData(name="memory", partition_data=data)]
+            request = produce.ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=topics)
+            answer = await client.call(ApiKey.PRODUCE, 9, request, produce.ProduceResponse)
+            assert not answer.responses[0].partition_responses[0].error_code
+
+    await in_parts(write, count)
 
 
 async def in_parts(work: Callable[[int], Coroutine[Any, Any, None]], count: int) -> None:
