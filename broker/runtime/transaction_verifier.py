@@ -137,9 +137,10 @@ class TransactionVerifier:
         def on_answer(answer: Answer) -> None:
             nonlocal wait
             errors = {partition: error for partition, error in answer.items() if error is not ErrorCode.NONE}
-            # If the marker came after the guards were made, the word is about this transaction, but they are gone.
-            is_early = ErrorCode.CONCURRENT_TRANSACTIONS in errors.values() or (not errors and begin() != guards)
-            if is_early and self._loop.time() + wait <= end:
+            if not errors and begin() != guards:
+                # The marker came after the guards were made: the word is about this transaction, but they are gone.
+                errors = dict.fromkeys(answer, ErrorCode.CONCURRENT_TRANSACTIONS)
+            if ErrorCode.CONCURRENT_TRANSACTIONS in errors.values() and self._loop.time() + wait <= end:
                 self._loop.call_later(wait, ask)
                 wait = min(2 * wait, self._retry_seconds_max)
             else:

@@ -191,6 +191,33 @@ def test_a_marker_that_comes_while_a_batch_is_verified_wins(tmp_path: Path) -> N
     play(tmp_path, story)
 
 
+@pytest.mark.parametrize(
+    ("version", "told"), [(ADDS, ErrorCode.CONCURRENT_TRANSACTIONS), (ABORTABLE, ErrorCode.NOT_ENOUGH_REPLICAS)]
+)
+def test_a_marker_that_comes_before_a_late_yes_makes_the_producer_try_again(
+    tmp_path: Path, version: int, told: ErrorCode
+) -> None:
+    """The marker of the transaction before took the guard with it, and there is no time to ask once more: the batch
+    must not be refused for good. Kafka's producer gives up at INVALID_TXN_STATE.
+    """
+
+    async def story(w: World) -> None:
+        settings = {"transaction.partition.verification.enable": True, "add.partitions.to.txn.retry.backoff.ms": 20}
+        w.cluster[1].services.verifier.reconfigure(settings | {"add.partitions.to.txn.retry.backoff.max.ms": 0})
+        w.coordinator.holds = True
+        request = produce((0, data(0, epoch=1)))
+        await w.client.send(request, version)
+        await until(lambda: w.coordinator.asked)
+        async with Client(w.cluster[1]) as other:
+            assert await end(other, 0, commit=True) == [NONE]
+        w.coordinator.holds = False
+        w.coordinator.asked[0].answer()
+        assert outcome(await w.client.receive(request, version)) == [(told, -1)]
+        assert await w.send((0, data(0, epoch=1)), version=version) == [(NONE, 1)]
+
+    play(tmp_path, story)
+
+
 def test_a_connection_that_ends_while_its_batch_is_verified_harms_nobody(tmp_path: Path) -> None:
     async def story(w: World) -> None:
         w.coordinator.holds = True
