@@ -9,18 +9,20 @@ import logging
 import os
 import signal
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
 
 import uvloop
 
 from raftlog import __version__
 from raftlog.broker.broker import Broker
 from raftlog.broker.descriptors import LIMIT_MIN, raise_limit
-from raftlog.broker.platform import SystemClock, this_platform
+from raftlog.broker.platform import Platform, SystemClock, this_platform
 from raftlog.broker.runtime.failures import CannotStart
 from raftlog.broker.runtime.loading_pause import freeze_start
 from raftlog.broker.runtime.log_format import configure_logging
 from raftlog.broker.runtime.version_note import note_version
+from raftlog.broker.server.listeners import KafkaListeners, Listeners
 from raftlog.broker.store.data_directory import refuse_another_nodes, refuse_without_metadata
 from raftlog.metadata.codec import UnsupportedRecord
 from raftlog.raft.core.errors import NewerVersion
@@ -36,11 +38,26 @@ log = logging.getLogger("raftlog.broker")
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
+
+class Surroundings(NamedTuple):
+    """What a broker's process is built in: the event loop, the machine, and the listeners on it. Tests bring others."""
+
+    loop: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    platform: Callable[[], Platform] = this_platform
+    listeners: Callable[[BrokerConfig], Listeners] = KafkaListeners
+
+
 WRITTEN_BY_A_NEWER_VERSION = (NewerVersion, UnsupportedRecord)
 """Nothing is broken: a newer raftlog can go on where this one has to stop."""
 
 
-def run(config: BrokerConfig, *, ready_fd: int | None = None, lifeline_fd: int | None = None) -> int:
+def run(
+    config: BrokerConfig,
+    *,
+    ready_fd: int | None = None,
+    lifeline_fd: int | None = None,
+    surroundings: Surroundings = Surroundings(),  # noqa: B008 - a value
+) -> int:
     """Serve until SIGTERM or SIGINT; the process's exit code.
 
     A line of JSON is written to `ready_fd` once clients are accepted; the broker stops when the other end of
@@ -53,10 +70,10 @@ def run(config: BrokerConfig, *, ready_fd: int | None = None, lifeline_fd: int |
             " Raise the hard limit (ulimit -Hn, LimitNOFILE)"
         )
     watchdog = _start_watchdog(config)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with asyncio.Runner(loop_factory=surroundings.loop) as runner:
         if watchdog is not None:
             watchdog.begin(runner.get_loop())
-        code = runner.run(_serve(config, ready_fd, lifeline_fd, watchdog))
+        code = runner.run(_serve(config, surroundings, ready_fd, lifeline_fd, watchdog))
         _hear_no_more_signals(runner.get_loop())
         return code
 
@@ -78,7 +95,13 @@ def _start_watchdog(config: BrokerConfig) -> Watchdog | None:
     return start_watchdog(timeout_ms / 1000)
 
 
-async def _serve(config: BrokerConfig, ready_fd: int | None, lifeline_fd: int | None, watchdog: Watchdog | None) -> int:
+async def _serve(
+    config: BrokerConfig,
+    surroundings: Surroundings,
+    ready_fd: int | None,
+    lifeline_fd: int | None,
+    watchdog: Watchdog | None,
+) -> int:
     began = time.monotonic()
     for directory in config.data_dirs:
         os.makedirs(directory, exist_ok=True)
@@ -87,7 +110,7 @@ async def _serve(config: BrokerConfig, ready_fd: int | None, lifeline_fd: int | 
         refuse_without_metadata(config.data_dirs, config.metadata_directory)
     for reason, names in config.without_effect.items():
         log.warning("settings without effect in raftlog, for %s: %s", reason, ", ".join(names))
-    broker = Broker(config, this_platform())
+    broker = Broker(config, surroundings.platform(), surroundings.listeners(config))
     _watch_for_the_end(broker, lifeline_fd)
     if not await _start(broker):
         return await _stop(broker)

@@ -63,6 +63,7 @@ def build_parser() -> Parser:
     # Whoever starts brokers as processes gives these: see raftlog.testing.process.
     parser.add_argument("--ready-fd", type=not_negative, help=argparse.SUPPRESS)
     parser.add_argument("--lifeline-fd", type=not_negative, help=argparse.SUPPRESS)
+    parser.add_argument("--faults", metavar="DIR", help=argparse.SUPPRESS)
     return parser
 
 
@@ -73,7 +74,7 @@ def run(arguments: list[str]) -> int:
     config = load_config(gather_settings(options))
     # Logs go to standard error.
     ready_fd = os.dup(sys.stdout.fileno()) if options.json else options.ready_fd
-    return run_broker(config, ready_fd, options.lifeline_fd)
+    return run_broker(config, ready_fd, options.lifeline_fd, options.faults)
 
 
 def gather_settings(options: argparse.Namespace) -> dict[str, str]:
@@ -184,8 +185,8 @@ def named_by_flag(problem: str) -> str:
     return problem
 
 
-def run_broker(config: BrokerConfig, ready_fd: int | None, lifeline_fd: int | None) -> int:
-    from raftlog.broker.main import CannotStart
+def run_broker(config: BrokerConfig, ready_fd: int | None, lifeline_fd: int | None, faults: str | None = None) -> int:
+    from raftlog.broker.main import CannotStart, Surroundings
     from raftlog.broker.main import run as run_until_stopped
     from raftlog.broker.store.data_directory import DataDirectoryInUse
     from raftlog.metadata.codec import MalformedRecord, UnsupportedRecord
@@ -193,8 +194,13 @@ def run_broker(config: BrokerConfig, ready_fd: int | None, lifeline_fd: int | No
     from raftlog.raft.journal import JournalFailed, JournalLocked, JournalOfQuorum
     from raftlog.raft.journal_recovery import JournalDamaged
 
+    surroundings = Surroundings()
+    if faults is not None:
+        from raftlog.testing.faults.in_broker import surroundings as surroundings_with
+
+        surroundings = surroundings_with(config, faults)
     try:
-        return run_until_stopped(config, ready_fd=ready_fd, lifeline_fd=lifeline_fd)
+        return run_until_stopped(config, ready_fd=ready_fd, lifeline_fd=lifeline_fd, surroundings=surroundings)
     except (NewerVersion, UnsupportedRecord) as error:
         raise written_by_a_newer_version(error, config.metadata_directory) from error
     except (JournalDamaged, JournalFailed, MalformedRecord) as error:

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
+from raftlog.testing.faults.faults import Faults
 from raftlog.testing.kafka import Kafka
 
 T = TypeVar("T")
@@ -34,9 +35,18 @@ class AsyncKafka:
         *,
         settings: Mapping[str, str] | None = None,
         directory: Path | str | None = None,
+        links: bool | None = None,
+        faults: bool = True,
         bootstrap_servers: str | None = None,
     ) -> None:
-        self.kafka = Kafka(brokers, settings=settings, directory=directory, bootstrap_servers=bootstrap_servers)
+        self.kafka = Kafka(
+            brokers,
+            settings=settings,
+            directory=directory,
+            links=links,
+            faults=faults,
+            bootstrap_servers=bootstrap_servers,
+        )
 
     async def __aenter__(self) -> Self:
         await asyncio.to_thread(self.kafka.start)
@@ -51,6 +61,11 @@ class AsyncKafka:
     def bootstrap_servers(self) -> str:
         """See Kafka."""
         return self.kafka.bootstrap_servers
+
+    @property
+    def faults(self) -> Faults:
+        """See Kafka. To ask for a fault takes a few milliseconds; what waits for brokers belongs in a thread."""
+        return self.kafka.faults
 
     topic = _awaited(Kafka.topic)
     seed = _awaited(Kafka.seed)

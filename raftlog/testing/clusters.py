@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from raftlog.testing.process import START_TIMEOUT_SECONDS, BrokerDied, BrokerProcess
 
 if TYPE_CHECKING:
+    from raftlog.testing.faults.process import BrokerLinks
     from raftlog.testing.ports import ReservedPort
 
 # What a laptop or a test wants: no wait for more group members, few partitions to create for the first commit.
@@ -54,25 +55,40 @@ class Cluster:
         log_to_stderr: bool = False,
         extra_arguments: Sequence[str] = (),
         python: Sequence[str] = (sys.executable,),
+        faults: bool = False,
+        links: bool = False,
     ) -> None:
         """`port` is the first broker's, the others' follow it; 0 lets the operating system choose. `settings` are added
         to `development_settings(n)`. Raises ValueError for a number of brokers that cannot be, OSError for a port
-        that is taken. `python` is the interpreter that runs the brokers."""
+        that is taken. `python` is the interpreter that runs the brokers. `faults`: they may happen to the brokers;
+        `links`: to what runs between them and their clients, too.
+        """
         if not 1 <= n <= BROKERS_MAX:
             raise ValueError(f"{n} brokers: 1 to {BROKERS_MAX} can run together")
         self.directory = Path(directory)
+        self.has_faults = faults or links
         self._reserved: list[ReservedPort] = []
+        self.links: BrokerLinks | None = None
+        if self.has_faults:
+            extra_arguments = (*extra_arguments, "--faults", str(self.directory))
         ports = [port + at if port else 0 for at in range(n)]
+        peer_ports: list[int] = []
         if n > 1:
-            peers = ",".join(f"{at + 1}@127.0.0.1:{peer}" for at, peer in enumerate(self._reserve_peer_ports(n)))
+            peer_ports = self._reserve_peer_ports(n)
+            peers = ",".join(f"{at + 1}@127.0.0.1:{peer}" for at, peer in enumerate(peer_ports))
             extra_arguments = (*extra_arguments, "--peers", peers)
+        if n > 1 or links:
             ports = [self._reserve(each) for each in ports]
+        if links:
+            from raftlog.testing.faults.process import BrokerLinks
+
+            self.links = BrokerLinks(self.directory, ports, peer_ports, self._reserve, python)
         self.brokers = [
             BrokerProcess(
                 node_id,
                 self.directory / f"broker-{node_id}",
                 port=ports[node_id - 1],
-                settings={**development_settings(n), **(settings or {})},
+                settings={**development_settings(n), **(settings or {}), **self._listeners(node_id)},
                 log_file=None if log_to_stderr else self.directory / f"broker-{node_id}.log",
                 extra_arguments=extra_arguments,
                 python=python,
@@ -80,7 +96,10 @@ class Cluster:
             for node_id in range(1, n + 1)
         ]
 
-    def _reserve(self, port: int) -> int:
+    def _listeners(self, node_id: int) -> Mapping[str, str]:
+        return {} if self.links is None else self.links.listeners(node_id)
+
+    def _reserve(self, port: int = 0) -> int:
         from raftlog.testing.ports import ReservedPort  # one broker starts without it, and so a little faster
 
         reserved = ReservedPort(port=port)
@@ -111,6 +130,8 @@ class Cluster:
     @property
     def bootstrap_servers(self) -> str:
         """`host:port,host:port`, as every Kafka client takes it."""
+        if self.links is not None:
+            return self.links.bootstrap_servers
         return ",".join(broker.address for broker in self.brokers)
 
     def start(self, timeout: float = START_TIMEOUT_SECONDS, meanwhile: Callable[[], None] | None = None) -> None:
@@ -119,11 +140,19 @@ class Cluster:
         `meanwhile`: called while they start.
         """
         self.directory.mkdir(parents=True, exist_ok=True)
+        if self.has_faults:
+            from raftlog.testing.faults.directory import FaultDirectory
+
+            FaultDirectory(self.directory).make()
         try:
+            if self.links is not None:
+                self.links.start(wait=False)
             for broker in self.brokers:
                 broker.start(wait=False)
             if meanwhile is not None:
                 meanwhile()
+            if self.links is not None:
+                self.links.wait_until_ready(timeout)
             for broker in self.brokers:
                 broker.wait_until_ready(timeout)
         except BaseException:
@@ -136,6 +165,8 @@ class Cluster:
             if broker.running:
                 broker.terminate()
         codes = [broker.stop() for broker in self.brokers]
+        if self.links is not None:
+            self.links.kill()
         bad = [broker for broker, code in zip(self.brokers, codes, strict=True) if code > 0]
         if bad:
             raise BrokerDied(f"broker {bad[0].node_id} {bad[0].how_it_ended()}{bad[0].last_words()}")
@@ -144,6 +175,8 @@ class Cluster:
         """kill -9 for all."""
         for broker in self.brokers:
             broker.kill()
+        if self.links is not None:
+            self.links.kill()
 
 
 @contextmanager

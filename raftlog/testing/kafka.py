@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from raftlog.client.groups import GroupDescription
     from raftlog.client.producer import Outgoing
     from raftlog.client.sync import SyncAdmin, SyncClient, SyncConsumer
+    from raftlog.testing.faults.faults import Faults
 
 READY_TOPIC = "raftlog-ready"
 """Made, written, read and deleted before a cluster counts as ready."""
@@ -43,10 +44,17 @@ class Kafka:
         *,
         settings: Mapping[str, str] | None = None,
         directory: Path | str | None = None,
+        links: bool | None = None,
+        faults: bool = True,
         bootstrap_servers: str | None = None,
     ) -> None:
-        """`bootstrap_servers`: a Kafka that runs already, which is then neither started nor stopped."""
+        """`faults`: they may happen to the brokers; `links`: to what runs between them and their clients, too (None: if
+        there are several). `bootstrap_servers`: a Kafka that runs already, which is then neither started nor stopped.
+        """
         self.broker_count = brokers
+        self.has_faults = faults
+        self.has_links = faults and brokers > 1 if links is None else links
+        self._faults: Faults | None = None
         self.settings = dict(settings or {})
         self.cluster: Cluster | None = None
         self._directory = directory
@@ -74,7 +82,9 @@ class Kafka:
         return self
 
     def _make_cluster(self, directory: Path) -> Cluster:
-        return Cluster(self.broker_count, directory, settings=self.settings)
+        return Cluster(
+            self.broker_count, directory, settings=self.settings, faults=self.has_faults, links=self.has_links
+        )
 
     def _find_ready(self) -> None:
         """Store a record on each broker, and read it."""
@@ -114,6 +124,20 @@ class Kafka:
             why = "this Kafka runs elsewhere" if self._external is not None else "it is not started: use `with`"
             raise RuntimeError(f"no brokers to take hold of: {why}")
         return self.cluster
+
+    @property
+    def faults(self) -> Faults:
+        """What can go wrong here. Raises RuntimeError for a Kafka that is not ours."""
+        from raftlog.testing.faults.faults import Faults
+
+        if self._faults is None or self._faults.cluster is not self.running:
+            self._faults = Faults(self.running, lambda: self.admin)
+        return self._faults
+
+    @property
+    def faults_made(self) -> Faults | None:
+        """The same, if anybody has asked for it."""
+        return self._faults if self._faults is not None and self._faults.cluster is self.cluster else None
 
     @property
     def client(self) -> SyncClient:

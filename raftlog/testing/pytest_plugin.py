@@ -13,6 +13,7 @@ import pytest
 
 if TYPE_CHECKING:
     from raftlog.linearizability.checker.recorder import Recorder
+    from raftlog.testing.faults.faults import Faults
     from raftlog.testing.kafka import Kafka
 
 BOOTSTRAP_VARIABLE = "KAFKA_BOOTSTRAP_SERVERS"
@@ -76,6 +77,41 @@ def pytest_unconfigure() -> None:
     """Stop what still runs: the Kafka of all workers."""
     while _running:
         _running.pop().stop()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """What is logged from now on is of this test."""
+    if _running:
+        from raftlog.testing.report import begin
+
+        begin(_running)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """A test that passes although one of its faults had no effect has shown nothing; then all faults are healed."""
+    outcome: Any = yield
+    made = [faults for kafka in _running if (faults := kafka.faults_made) is not None]
+    try:
+        for faults in made if outcome.excinfo is None else ():
+            faults.check()
+    except AssertionError as error:
+        outcome.force_exception(pytest.fail.Exception(str(error), pytrace=False))
+    finally:
+        for faults in made:
+            faults.heal()
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """A failure tells what the brokers logged meanwhile, the faults, and the command that runs it again."""
+    outcome: Any = yield
+    report = outcome.get_result()
+    if report.failed and _running:
+        from raftlog.testing.report import sections
+
+        report.sections += sections(_running, item.nodeid)
 
 
 def _bootstrap(config: pytest.Config) -> str | None:
@@ -177,6 +213,12 @@ def kafka_cluster() -> Iterator[Callable[..., Kafka]]:
     yield make
     for kafka in made:
         _stop(kafka)
+
+
+@pytest.fixture
+def kafka_faults(kafka: Kafka) -> Faults:
+    """What can go wrong with the session's Kafka (docs/TESTING.md). All of it is healed when the test is over."""
+    return kafka.faults
 
 
 @pytest.fixture

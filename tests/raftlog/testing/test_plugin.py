@@ -19,7 +19,12 @@ def python(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def run_tests(folder: Path, text: str, *options: str) -> subprocess.CompletedProcess[str]:
-    (folder / "test_users.py").write_text(text)
+    return run_files(folder, {"test_users.py": text}, *options)
+
+
+def run_files(folder: Path, files: dict[str, str], *options: str) -> subprocess.CompletedProcess[str]:
+    for name, text in files.items():
+        (folder / name).write_text(text)
     return python("-m", "pytest", "-q", *ALONE, *options, folder=folder)
 
 
@@ -103,3 +108,30 @@ def test_brokers_of_its_own(kafka):
 """
     done = run_tests(tmp_path, text, "--kafka-bootstrap", kafka.bootstrap_servers)
     assert "1 passed, 1 skipped" in done.stdout, done.stdout
+
+
+FAULTS = """
+def test_that_fails(kafka, kafka_topic, kafka_faults):
+    refused = kafka_faults.error("Produce", "NOT_LEADER_OR_FOLLOWER", topic=kafka_topic)
+    kafka.seed(kafka_topic, ["x"])
+    assert refused.fired == 2
+
+def test_whose_fault_does_nothing(kafka_faults):
+    kafka_faults.disconnect("EndTxn")
+
+def test_that_kills(kafka, kafka_topic, kafka_faults):
+    kafka_faults.broker(1).kill()
+
+def test_after_that(kafka, kafka_topic):
+    kafka.seed(kafka_topic, ["x"])
+"""
+
+
+@pytest.mark.long
+def test_a_failure_tells_logs_faults_and_how_to_run_it_again(tmp_path: Path) -> None:
+    done = run_tests(tmp_path, FAULTS)
+    assert "2 failed, 2 passed" in done.stdout, done.stdout
+    assert "broker-1 logged" in done.stdout and "topics created: test-that-fails-" in done.stdout
+    assert "s: error Produce NOT_LEADER_OR_FOLLOWER topic=test-that-fails-" in done.stdout
+    assert "python -m pytest test_users.py::test_that_fails" in done.stdout and "RAFTLOG_FAULT_SEED=" in done.stdout
+    assert "these faults had no effect:\n  disconnect EndTxn once (fired=0" in done.stdout

@@ -1,0 +1,139 @@
+"""A fault in a test's hands: when it happens, what it has done, and its end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol, Self
+
+from raftlog.testing.faults.directory import FaultDirectory
+from raftlog.testing.faults.spec import ALWAYS, Evidence, FaultSpec
+from raftlog.testing.waiting import wait_until
+
+if TYPE_CHECKING:
+    from raftlog.testing.clusters import Cluster
+
+
+class NeverFired(AssertionError):
+    """A test put in a fault that had no effect: it has shown nothing."""
+
+
+class Owner(Protocol):
+    """Where faults come from: those of one cluster (`faults.py`)."""
+
+    cluster: Cluster
+    directory: FaultDirectory
+    seed: int
+
+    def add(self, spec: FaultSpec, undo: Callable[[], None] | None = None) -> Fault:
+        """Put a fault in force, and return when everybody knows it."""
+
+    def happened(self, fault: Fault, size: int = 0) -> None:
+        """Count what this process has done itself."""
+
+
+class Fault:
+    """In force from the moment it is made until `heal`, the end of its `with` block, or that of the test."""
+
+    def __init__(self, owner: Owner, spec: FaultSpec, undo: Callable[[], None] | None = None) -> None:
+        self._owner = owner
+        self._directory = owner.directory
+        self._undo = undo
+        self.number = spec.number
+        self.kind = spec.kind
+
+    # -- when --------------------------------------------------------------------------------------
+
+    def once(self) -> Self:
+        """It happens to one call: the next (this is how faults of requests begin), or that of `on_call`."""
+        return self.times(1)
+
+    def times(self, n: int) -> Self:
+        """It happens to `n` calls, all brokers and connections taken together."""
+        return self._when(times=n)
+
+    def always(self) -> Self:
+        """It happens to each call until it is healed."""
+        return self._when(times=ALWAYS)
+
+    def on_call(self, n: int) -> Self:
+        """It happens from call `n` on (1 is the first that it is about): `on_call(2)` alone to the second."""
+        return self._when(first=n)
+
+    def with_probability(self, probability: float, seed: int | None = None) -> Self:
+        """It happens to each call with this probability; `seed` decides to which, that of the run if None."""
+        seed = self._owner.seed if seed is None else seed
+        return self._when(times=ALWAYS, probability=probability, seed=seed)
+
+    def _when(self, **changes: float) -> Self:
+        def change(spec: FaultSpec) -> None:
+            spec.when = replace(spec.when, **changes)  # type: ignore[arg-type]
+
+        self._directory.change(self.number, change)
+        return self
+
+    # -- what it has done --------------------------------------------------------------------------
+
+    @property
+    def spec(self) -> FaultSpec:
+        """All that is known of it now."""
+        return self._directory.read(self.number)
+
+    @property
+    def evidence(self) -> Evidence:
+        return self.spec.evidence
+
+    @property
+    def fired(self) -> int:
+        """How often it has had an effect: requests, pieces of a stream, calls of a disk, processes."""
+        return self.evidence.fired
+
+    @property
+    def bytes(self) -> int:
+        """What it has hit or lost."""
+        return self.evidence.bytes
+
+    @property
+    def connections(self) -> int:
+        """How many connections it has hit."""
+        return self.evidence.connections
+
+    @property
+    def ms(self) -> float:
+        """For how long it has held things up, in all."""
+        return self.evidence.ms
+
+    def wait(self, n: int = 1, timeout: float = 5.0) -> Self:
+        """Return when it has fired `n` times. Raises NotInTime."""
+        wait_until(lambda: self.fired >= n, timeout, lambda: f"{n} times: {self}")
+        return self
+
+    def __str__(self) -> str:
+        spec = self.spec
+        return f"{spec} ({spec.evidence}{'' if spec.is_healed else ', in force'})"
+
+    # -- end ---------------------------------------------------------------------------------------
+
+    def heal(self) -> None:
+        """End it, and undo what it did to processes. Safe to call twice."""
+        healed_before = False
+
+        def end(spec: FaultSpec) -> None:
+            nonlocal healed_before
+            healed_before = spec.is_healed
+            spec.ended = spec.ended or time.time()
+
+        self._directory.change(self.number, end)
+        if healed_before:
+            return
+        if self._undo is not None:
+            self._undo()
+        self._directory.tell()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.heal()

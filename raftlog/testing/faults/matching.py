@@ -1,0 +1,90 @@
+"""Whether a request is one that a fault is about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from typing import Any
+
+from raftlog.testing.faults.spec import FaultSpec
+from raftlog.wire.schema import Kind, Message, Struct
+
+ANY_API = "*"
+_TOPICS = ("name", "topic", "topic_name")
+_PARTITIONS = ("partition", "partition_index", "index")
+_GROUPS = ("group_id", "group", "consumer_group_id")
+_LISTS_OF_GROUPS = ("groups", "group_ids", "groups_names", "coordinator_keys")
+_TRANSACTIONS = ("transactional_id", "v3_and_below_transactional_id")
+_LISTS_OF_TRANSACTIONS = ("transactional_ids", "coordinator_keys")
+
+
+def fits_client(spec: FaultSpec, client_id: str | None, *, from_broker: bool) -> bool:
+    """Whether it is about this client. Other brokers are meant only by those that name a client."""
+    if not spec.client:
+        return not from_broker
+    return fnmatchcase(client_id or "", spec.client)
+
+
+def looks_inside(spec: FaultSpec) -> bool:
+    """Whether a request has to be decoded to know."""
+    return bool(spec.topic or spec.partition >= 0 or spec.group or spec.transactional_id)
+
+
+def fits_request(spec: FaultSpec, request: Message) -> bool:
+    """Whether the request names the fault's topic, partition, group and transactional id, as far as it has any."""
+    if spec.group and spec.group not in _named(request, _GROUPS, _LISTS_OF_GROUPS):
+        return False
+    if spec.transactional_id and spec.transactional_id not in _named(request, _TRANSACTIONS, _LISTS_OF_TRANSACTIONS):
+        return False
+    if spec.topic:
+        return any(_has_partition(topic, spec.partition) for topic in _topics(request, spec))
+    return spec.partition < 0 or _has_partition(request, spec.partition)
+
+
+def _structs(struct: Struct) -> Iterator[Struct]:
+    yield struct
+    for field in struct.__fields__:
+        if field.struct is None:
+            continue
+        value = getattr(struct, field.name)
+        for each in value if isinstance(value, list) else [value]:
+            if each is not None:
+                yield from _structs(each)
+
+
+def _named(request: Message, names: tuple[str, ...], lists: tuple[str, ...]) -> set[Any]:
+    found: set[Any] = set()
+    for struct in _structs(request):
+        for field in struct.__fields__:
+            value = getattr(struct, field.name)
+            if field.name in names or (field.name == "key" and "coordinator_keys" in lists):
+                found.add(value if isinstance(value, str) else None)
+            elif field.name in lists and field.element is Kind.STRING:
+                found.update(value or ())
+    return found
+
+
+def _topics(request: Message, spec: FaultSpec) -> Iterator[Struct | None]:
+    """The parts of the request that are about the topic; None for a bare name in a list."""
+    identity = bytes.fromhex(spec.topic_id) if spec.topic_id else None
+    for struct in _structs(request):
+        values = {field.name: getattr(struct, field.name) for field in struct.__fields__}
+        is_named = any(values.get(name) == spec.topic for name in _TOPICS)
+        if is_named or (identity is not None and values.get("topic_id") == identity):
+            yield struct
+        for field in struct.__fields__:
+            if field.element is Kind.STRING and "topic" in field.name and spec.topic in (values[field.name] or ()):
+                yield None
+
+
+def _has_partition(struct: Struct | None, partition: int) -> bool:
+    if partition < 0 or struct is None:
+        return True
+    for each in _structs(struct):
+        for field in each.__fields__:
+            value = getattr(each, field.name)
+            if field.name in _PARTITIONS and value == partition:
+                return True
+            if "partition" in field.name and field.element is Kind.INT32 and partition in (value or ()):
+                return True
+    return False

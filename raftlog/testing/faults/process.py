@@ -1,0 +1,74 @@
+"""The process of a cluster's links (`links.py`), as who starts the cluster sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from raftlog.testing.faults.directory import FaultDirectory
+from raftlog.testing.faults.wiring import BROKERS_LISTENER, Wiring, write_wiring
+from raftlog.testing.process import START_TIMEOUT_SECONDS, BrokerProcess, safe_path
+
+HOST = "127.0.0.1"
+
+
+class BrokerLinks(BrokerProcess):
+    """Started before the brokers, and ended after them. Brokers 1..n listen for clients at `ports`, for each other's
+    Raft at `peer_ports` (none for one broker), and for each other's Kafka requests at ports of their own.
+    """
+
+    def __init__(
+        self,
+        cluster: Path,
+        ports: Sequence[int],
+        peer_ports: Sequence[int],
+        reserve: Callable[[], int],
+        python: Sequence[str],
+    ) -> None:
+        super().__init__(0, cluster, log_file=cluster / "links.log", python=python)
+        self._cluster = cluster
+        self._ports = list(ports)
+        self._peer_ports = list(peer_ports)
+        self._outer = [reserve() for _ in ports]
+        self._inner = [reserve() for _ in ports]
+        self._dial = reserve()
+
+    @property
+    def command(self) -> list[str]:
+        """See BrokerProcess."""
+        module = "raftlog.testing.faults.links"
+        return [*self._python, *safe_path(), "-m", module, "--directory", str(self._cluster)]
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Where clients come in."""
+        return ",".join(f"{HOST}:{port}" for port in self._outer)
+
+    def listeners(self, broker: int) -> dict[str, str]:
+        """The listeners of a broker whose clients and fellow brokers come through the links."""
+        at = broker - 1
+        listeners = {"PLAINTEXT": self._ports[at], BROKERS_LISTENER: self._inner[at]}
+        advertised = {**listeners, "PLAINTEXT": self._outer[at]}
+        names = [*listeners]
+        if self._peer_ports:
+            listeners["CONTROLLER"] = self._peer_ports[at]
+            names.append("CONTROLLER")
+        return {
+            "listeners": _addresses(listeners),
+            "advertised.listeners": _addresses(advertised),
+            "inter.broker.listener.name": BROKERS_LISTENER,
+            "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in names),
+        }
+
+    def start(self, *, wait: bool = True, timeout: float = START_TIMEOUT_SECONDS) -> None:
+        """See BrokerProcess."""
+        brokers: dict[str, int] = {}
+        for ports in (self._inner, self._peer_ports):
+            brokers |= {f"{HOST}:{port}": at + 1 for at, port in enumerate(ports)}
+        clients = {at + 1: (outer, self._ports[at]) for at, outer in enumerate(self._outer)}
+        write_wiring(FaultDirectory(self._cluster), Wiring(self._dial, brokers, clients))
+        super().start(wait=wait, timeout=timeout)
+
+
+def _addresses(ports: dict[str, int]) -> str:
+    return ",".join(f"{name}://{HOST}:{port}" for name, port in ports.items())

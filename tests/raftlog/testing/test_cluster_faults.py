@@ -1,0 +1,70 @@
+"""Faults among three brokers: by role, of the links between them, and a schedule from a seed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from raftlog.linearizability.simulator.faults import read_schedule
+from raftlog.testing import Kafka
+from raftlog.testing.waiting import wait_until
+
+pytestmark = pytest.mark.long
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[Kafka]:
+    with Kafka(3, settings={"replica.lag.time.max.ms": "2000"}) as running:
+        yield running
+
+
+@pytest.fixture
+def own(three: Kafka) -> Iterator[Kafka]:
+    yield three
+    three.faults.heal()
+    three.faults.forget()
+
+
+def test_an_isolated_leader_is_replaced_and_nothing_is_lost(own: Kafka) -> None:
+    topic = own.topic(seed=["before"])
+    old = own.faults.leader_of(topic)
+    with own.faults.isolate(old) as isolated:
+        own.seed(topic, ["meanwhile"], timeout=40)
+        assert own.faults.leader_of(topic).id != old.id
+    assert isolated.fired and isolated.connections and isolated.bytes
+    assert [record.value for record in own.records(topic, 2)] == [b"before", b"meanwhile"]
+
+
+def test_a_killed_quorum_leader_is_replaced(own: Kafka) -> None:
+    old = own.faults.quorum_leader()
+    with own.faults.quorum_leader().kill() as killed:
+        wait_until(lambda: own.faults.quorum_leader().id != old.id, 20, lambda: "another leader")
+    assert killed.fired == 1 and own.faults.broker(old.id).process.running
+
+
+def test_a_coordinator_is_found_and_stopped_in_order(own: Kafka, kafka_group: str) -> None:
+    topic = own.topic(seed=["x"])
+    own.admin.commit_offsets(kafka_group, {(topic, 0): 1})
+    stopped = own.faults.coordinator(kafka_group).stop()
+    assert own.committed(kafka_group) == {(topic, 0): 1} and stopped.fired == 1
+
+
+def test_a_link_can_be_cut_one_way(own: Kafka) -> None:
+    topic = own.topic(partitions=6)
+    with own.faults.link(1, 2).cut(both=False) as cut:
+        cut.wait(1, timeout=10)
+        assert cut.spec.links == [(1, 2)]
+    own.seed(topic, ["x"] * 6, partitions=range(6), timeout=40)
+
+
+def test_a_schedule_is_the_simulators_and_is_carried_out(own: Kafka) -> None:
+    topic = own.topic(partitions=3)
+    schedule = own.faults.schedule(seed=11, seconds=3, kinds=["freeze", "isolate", "kill"])
+    assert read_schedule(schedule.lines.splitlines()) == schedule.planned
+    again = own.faults.schedule(seed=11, seconds=3, kinds=["freeze", "isolate", "kill"])
+    assert again.lines == schedule.lines
+    with schedule:
+        schedule.wait()
+    assert schedule.done.total() >= 1 and all(broker.running for broker in own.running.brokers)
+    own.seed(topic, ["x"] * 3, partitions=range(3), timeout=40)
