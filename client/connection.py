@@ -27,6 +27,10 @@ Reply = TypeVar("Reply", bound=Message)
 
 REPLY_BYTES_MAX = 256 * 1024 * 1024
 """A longer reply is not one: whatever answers is not a Kafka broker (an HTTP server's first bytes read as 1.2 GB)."""
+SOFTWARE = "raftlog-client"
+TOOL = "raftlog"
+"""A broker that is cut off lets its clients go, but not the command line, which may ask about just that."""
+TOOL_CLIENT_ID = "raftlog-cli"
 READ_BYTES = 256 * 1024
 """Short replies are received into one buffer of this size, longer ones into one of their own."""
 WAITING_MAX = 1000
@@ -175,7 +179,8 @@ class Connection(asyncio.BufferedProtocol):
     async def _negotiate(self, timeout: float) -> None:
         from raftlog import __version__
 
-        hello = ApiVersionsRequest(client_software_name="raftlog", client_software_version=__version__)
+        software = TOOL if self._client_id == TOOL_CLIENT_ID else SOFTWARE
+        hello = ApiVersionsRequest(client_software_name=software, client_software_version=__version__)
         waiting, frame = await self._ask(hello, None, timeout)
         if frame[CORRELATION_ID_SIZE:][:2] == UNSUPPORTED_VERSION:
             # A broker that does not know our version answers in the form of version 0 (KIP-511).
