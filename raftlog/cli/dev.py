@@ -7,6 +7,7 @@ import os
 import select
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from raftlog.cli.arguments import Parser, add_json, key_values, not_negative, positive_count
 from raftlog.cli.failure import CommandFailed, UsageError
@@ -14,6 +15,11 @@ from raftlog.cli.output import notice, print_json, table
 from raftlog.cli.signals import StopRequested, stop_signals_raise
 from raftlog.testing.clusters import BROKERS_MAX, Cluster, data_directory
 from raftlog.testing.process import BrokerDied, BrokerProcess
+
+if TYPE_CHECKING:
+    import argparse
+
+    from raftlog.testing.faults.supervisor import Supervisor
 
 REPLACEMENT_CHECK_SECONDS = 1.0
 """How often to look whether a broker that was started by hand still serves, when all of ours are gone."""
@@ -43,6 +49,9 @@ def build_parser() -> Parser:
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="a broker config; may be repeated"
     )
+    parser.add_argument(
+        "--faults", action="store_true", help="let faults happen to the brokers and their links (`raftlog fault`)"
+    )
     parser.add_argument("-v", "--verbose", action="store_true", help="show what the brokers log")
     add_json(parser, "print exactly one line on standard output, when the brokers serve")
     return parser
@@ -60,7 +69,7 @@ def run(arguments: list[str]) -> int:
     with stop_signals_raise():
         try:
             with data_directory(options.data_dir) as directory:
-                cluster = make_cluster(options.brokers, directory, options.port, settings, options.verbose)
+                cluster = make_cluster(options, directory, settings)
                 try:
                     return serve(cluster, throw_away=options.data_dir is None, as_json=options.json)
                 finally:
@@ -69,7 +78,7 @@ def run(arguments: list[str]) -> int:
             return 0
 
 
-def make_cluster(n: int, directory: Path, port: int, settings: dict[str, str], verbose: bool) -> Cluster:
+def make_cluster(options: argparse.Namespace, directory: Path, settings: dict[str, str]) -> Cluster:
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -77,7 +86,14 @@ def make_cluster(n: int, directory: Path, port: int, settings: dict[str, str], v
             f"cannot use the data directory {directory}: {error.strerror}", "choose another with --data-dir"
         ) from error
     try:
-        return Cluster(n, directory.absolute(), port=port, settings=settings, log_to_stderr=verbose)
+        return Cluster(
+            options.brokers,
+            directory.absolute(),
+            port=options.port,
+            settings=settings,
+            log_to_stderr=options.verbose,
+            links=options.faults,
+        )
     except OSError as error:
         if error.errno != errno.EADDRINUSE:
             raise
@@ -97,7 +113,12 @@ def serve(cluster: Cluster, *, throw_away: bool, as_json: bool) -> int:
         else:
             print(welcome(cluster, throw_away))
         sys.stdout.flush()
-        watch(cluster.brokers)
+        supervisor = None
+        if cluster.has_faults:
+            from raftlog.testing.faults.supervisor import Supervisor
+
+            supervisor = Supervisor(cluster)
+        watch(cluster.brokers, supervisor)
     except BrokerDied as died:
         raise CommandFailed(*what_the_broker_said(died), code="BROKER_DIED") from died
     except StopRequested:
@@ -121,11 +142,19 @@ def what_the_broker_said(died: BrokerDied) -> tuple[str, str | None]:
     return message, "its log ends with:\n  " + "\n  ".join(said[-12:]) if said else None
 
 
-def watch(brokers: list[BrokerProcess]) -> None:
-    """Report each broker that dies; return when none is left, nor one that was started by hand in its place."""
+def watch(brokers: list[BrokerProcess], supervisor: Supervisor | None = None) -> None:
+    """Report each broker that dies; return when none is left, nor one that was started by hand in its place. With a
+    supervisor, which starts them again, only Ctrl-C ends it.
+    """
     alive = {broker.death_fd: broker for broker in brokers if broker.death_fd is not None}
-    while alive or any(is_served(broker) for broker in brokers):
-        for descriptor in select.select(list(alive), [], [], None if alive else REPLACEMENT_CHECK_SECONDS)[0]:
+    asked = [supervisor.fileno()] if supervisor is not None else []
+    while alive or asked or any(is_served(broker) for broker in brokers):
+        patience = None if alive or asked else REPLACEMENT_CHECK_SECONDS
+        for descriptor in select.select([*alive, *asked], [], [], patience)[0]:
+            if supervisor is not None and descriptor in asked:
+                supervisor.look()
+                alive = {each.death_fd: each for each in brokers if each.death_fd is not None}
+                break
             broker = alive.pop(descriptor)
             pid = broker.pid
             broker.stop()
@@ -151,7 +180,8 @@ def description(cluster: Cluster) -> dict[str, object]:
         }
         for broker in cluster.brokers
     ]
-    return {"bootstrap_servers": cluster.bootstrap_servers, "brokers": brokers}
+    told: dict[str, object] = {"bootstrap_servers": cluster.bootstrap_servers, "brokers": brokers}
+    return {**told, "faults": str(cluster.directory)} if cluster.has_faults else told
 
 
 def welcome(cluster: Cluster, throw_away: bool) -> str:
@@ -163,6 +193,7 @@ def welcome(cluster: Cluster, throw_away: bool) -> str:
             "",
             "Copy and paste:",
             f"  export RAFTLOG_BOOTSTRAP_SERVERS={servers}",
+            *([f"  export RAFTLOG_FAULTS={cluster.directory}"] if cluster.has_faults else []),
             "  raftlog topic create events --partitions 6",
             "  echo 'key:value' | raftlog produce events -K:",
             "  raftlog consume events -o beginning -e -f '%t[%p]@%o %k=%s\\n'",
