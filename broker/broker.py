@@ -137,7 +137,7 @@ class Broker:
         self.controller.subscribe(self.partitions.publish)
         if self.membership is not None:
             ports = {name: port for name, _, port in self.addresses}
-            await self.membership.join(self.logs, self.partitions.others_can_lead, self.cluster_id, ports, self._room)
+            await self.membership.join(self.logs, self.partitions, self.cluster_id, ports, self._room)
         else:
             await self._register_alone()
             self.addresses = self.listeners.bind()

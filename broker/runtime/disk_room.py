@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("raftlog.disk")
 
 LOOK_SECONDS: Final = 5.0
+TOLD_SECONDS: Final = 60.0
+"""How often it is told that a directory is still full."""
 ROOM_BYTES: Final = 4 << 20
 ROOM_SHARE: Final = 100
 """There is room again when ROOM_BYTES and one part in so many of the volume are free: a log cleaner or an operator has
@@ -34,7 +36,7 @@ class DiskRoom:
         self._loop = loop
         self._logs = logs
         self._levels = (critical_percent, warning_percent)
-        self._full: dict[str, None] = {}
+        self._full: dict[str, _Full] = {}
         # By directory: how many of the levels it is above.
         self._above: dict[str, int] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -52,18 +54,23 @@ class DiskRoom:
 
     def log_full(self, full: UnavailableLog, reason: str) -> None:
         """A log took no append for want of room."""
-        self._full.setdefault(self._logs.home_of(full))
+        path = self._logs.home_of(full)
+        known = self._full.get(path)
+        if known is None:
+            known = self._full[path] = _Full(self._loop.time())
+            log.error("directory=%s is full, and nothing is appended before there is room: %s", path, reason)
+        known.refused += 1
         if self.on_full is not None:
             self.on_full(full, reason)
 
     def reasons(self) -> list[str]:
         """Why nothing can be written; empty when everything can."""
-        for path in [path for path in self._full if has_room(self._logs, path)]:
-            del self._full[path]
+        self._look_for_room()
         return [f"the disk of {path} is full: make room, or delete topics" for path in self._full]
 
     def look(self) -> None:
-        """Tell of directories that have passed a level, in one direction or the other."""
+        """Tell of directories that have passed a level, in one direction or the other, and of full ones."""
+        self._look_for_room()
         for directory in self._logs.directories:
             if directory.offline_reason is not None:
                 continue
@@ -81,6 +88,28 @@ class DiskRoom:
                 log.log(level, what, directory.path, percent, usable >> 20)
             elif above > before:
                 log.info("directory=%s has room again: %.1f %% of its disk", directory.path, percent)
+
+
+    def _look_for_room(self) -> None:
+        now = self._loop.time()
+        for path, known in list(self._full.items()):
+            if has_room(self._logs, path):
+                del self._full[path]
+                seconds = now - known.since
+                log.warning("directory=%s has room: %d appends failed in %.0f s", path, known.refused, seconds)
+            elif now - known.told_at >= TOLD_SECONDS:
+                known.told_at = now
+                log.error("directory=%s is still full: %d appends have failed so far", path, known.refused)
+
+
+class _Full:
+    """Since when a directory is full, how many appends have failed, and when that was told last."""
+
+    __slots__ = ("refused", "since", "told_at")
+
+    def __init__(self, now: float) -> None:
+        self.since = self.told_at = now
+        self.refused = 0
 
 
 def has_room(logs: LogManager, path: str) -> bool:

@@ -1,10 +1,11 @@
-"""A leader whose disk is full: others lead until there is room.
+"""A broker whose disk is full: others go on without it until there is room.
 
-A follower on a full disk falls out of the ISR by itself, and catches up when there is room. A leader would refuse every
-record for as long as the disk is full. When the broker has other directories, the full one goes offline, as in Kafka,
-and only what lies there moves; the broker takes it up again at its next start. When it has no other, the broker asks
-the controller to fence it, which moves its leaderships and leaves all it has readable: it comes back by itself. A
-partition without another in-sync replica stays where it is, and is read.
+A leader would refuse every record for as long as the disk is full, and a follower in sync would let the leader's
+producers wait until it lags. When the broker has no other directory, it asks the controller to fence it, which moves
+its leaderships, takes it out of every ISR and leaves all it has readable: it comes back by itself. When it has others,
+the full one goes offline as soon as something cannot be appended that is led there, as in Kafka, and only what lies
+there moves; the broker takes it up again at its next start. A partition without another in-sync replica stays where it
+is, and is read.
 """
 
 from __future__ import annotations
@@ -25,24 +26,33 @@ class FullDisk:
     """`wants_fence` is asked with every heartbeat."""
 
     def __init__(
-        self, logs: LogManager, others_can_lead: Callable[[UnavailableLog], bool], heartbeat_now: Callable[[], None]
+        self,
+        logs: LogManager,
+        others_can_lead: Callable[[UnavailableLog], bool],
+        others_wait: Callable[[UnavailableLog], bool],
+        heartbeat_now: Callable[[], None],
     ) -> None:
         """`others_can_lead`: whether this broker leads the log's partition and another replica is in sync;
-        `heartbeat_now` has the next heartbeat sent now.
+        `others_wait`: whether another one leads it and this one is in sync; `heartbeat_now` has the next heartbeat sent
+        now.
         """
         self._logs = logs
         self._others_can_lead = others_can_lead
+        self._others_wait = others_wait
         self._heartbeat_now = heartbeat_now
         self._yielding = False
 
     def log_full(self, full: UnavailableLog, reason: str) -> None:
         """A log took no append for want of room. Called again with every append that is tried."""
-        if self._yielding or not self._others_can_lead(full):
+        leads = self._others_can_lead(full)
+        if self._yielding or not (leads or self._others_wait(full)):
             return
         if sum(directory.offline_reason is None for directory in self._logs.directories) > 1:
+            if not leads:
+                return
             self._logs.fail_directory_of(full, reason)
             return
-        log.error("the disk is full: others lead, and this broker is out of every ISR, until there is room: %s", reason)
+        log.error("the disk is full: others go on without this broker until there is room: %s", reason)
         self._yielding = True
         self._heartbeat_now()
 

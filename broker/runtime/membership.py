@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from raftlog.broker.platform import Platform
     from raftlog.broker.runtime.controller import Controller
     from raftlog.broker.runtime.disk_room import DiskRoom
+    from raftlog.broker.runtime.partition_manager import PartitionManager
     from raftlog.broker.store.log_manager import LogManager
-    from raftlog.broker.store.store import UnavailableLog
 
 log = logging.getLogger("raftlog.broker")
 
@@ -104,12 +104,12 @@ class Membership:
     async def join(
         self,
         logs: LogManager,
-        others_can_lead: Callable[[UnavailableLog], bool],
+        partitions: PartitionManager,
         cluster_id: str,
         ports: Mapping[str, int],
         room: DiskRoom,
     ) -> None:
-        """Register. `others_can_lead`: see FullDisk; `ports`: bound ones by listener name. Raises CannotStart."""
+        """Register. `ports`: bound ones by listener name. Raises CannotStart."""
         config = self._config
         self._duties = ControllerDuties(self._controller, self._duty_settings(), self._keep)
         last = LastRun() if self._distrusted else read_last_run(self._platform.disk, config.metadata_directory)
@@ -132,7 +132,7 @@ class Membership:
         heartbeat = LifecycleSettings(config["broker.heartbeat.interval.ms"] / 1000)
         self._lifecycle = BrokerLifecycle(self._controller, registration, heartbeat, logs.offline_directories)
         self._lifecycle.on_registered = self._remember
-        full_disk = FullDisk(logs, others_can_lead, self._lifecycle.heartbeat_now)
+        full_disk = FullDisk(logs, partitions.others_can_lead, partitions.others_wait, self._lifecycle.heartbeat_now)
         self._lifecycle.wants_fence = full_disk.wants_fence
         room.on_full = full_disk.log_full
         self._reports = DirectoryReports(self._controller, logs, config.node_id)

@@ -18,6 +18,7 @@ from raftlog.broker.core.traffic import IsrChanges, Traffic
 from raftlog.broker.runtime.flushing import Flusher
 from raftlog.broker.runtime.opening_queue import OpeningQueue
 from raftlog.broker.runtime.partition import Partition
+from raftlog.metadata.records import NO_LEADER
 from raftlog.wire.errors import ErrorCode, RemoteProtocolError
 from raftlog.wire.ids import BrokerId
 
@@ -414,9 +415,19 @@ class PartitionManager:
 
     def others_can_lead(self, partition_log: UnavailableLog) -> bool:
         """Whether this broker leads the partition of a log, and somebody else is in sync."""
-        topic = self._by_name.get(partition_log.topic.encode())
-        partition = topic.partitions.get(partition_log.index) if topic is not None else None
+        partition = self._partition_of(partition_log)
         return partition is not None and partition.leadership is not None and len(partition.leadership.isr) > 1
+
+    def others_wait(self, partition_log: UnavailableLog) -> bool:
+        """Whether another broker leads the partition of a log, and has to wait for this one as it is in sync."""
+        partition = self._partition_of(partition_log)
+        return partition is not None and partition.leader_id not in (NO_LEADER, self._node_id) and (
+            self._node_id in partition.isr
+        )
+
+    def _partition_of(self, partition_log: UnavailableLog) -> Partition | None:
+        topic = self._by_name.get(partition_log.topic.encode())
+        return topic.partitions.get(partition_log.index) if topic is not None else None
 
     def _has_other_replicas(self, partition_log: UnavailableLog) -> bool:
         state = self._image.partition(partition_log.topic, partition_log.index) if self._image is not None else None

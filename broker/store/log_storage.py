@@ -23,8 +23,6 @@ logger = logging.getLogger("raftlog.log")
 FULL_DISK_ERRORS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 FULL_DISK_RETRY_MS: Final = 1000
 """After a full disk appends are refused at once for so long, before one may try again."""
-FULL_DISK_LOGGED_MS: Final = 60_000
-"""How often a log tells of it at most: there may be thousands of them, and their lines may go to the same disk."""
 REFUSALS: Final = (*FULL_DISK_ERRORS, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 """Errors that say what was not done, and take nothing away of what was. A failed sync is none: it is told as EIO."""
 
@@ -42,7 +40,6 @@ class LogStorage:
     """
 
     __slots__ = (
-        "_full_logged_ms",
         "_full_until_ms",
         "_on_full",
         "_on_offline",
@@ -84,7 +81,6 @@ class LogStorage:
         self.last_flush_ms = 0
         self.full_reason: str | None = None
         self._full_until_ms = 0
-        self._full_logged_ms = -FULL_DISK_LOGGED_MS
         # While it is closed nothing changes its size.
         self._stored_bytes = -1
 
@@ -269,9 +265,7 @@ class LogStorage:
             return str(self.fail(second))
         self.full_reason = f"{self.directory}: {error.strerror}; appends are tried again every second"
         self._full_until_ms = now_ms + FULL_DISK_RETRY_MS
-        if not 0 <= now_ms - self._full_logged_ms < FULL_DISK_LOGGED_MS:
-            self._full_logged_ms = now_ms
-            logger.error("log=%s takes no appends before there is room: %s", self.directory, error.strerror)
+        logger.debug("log=%s takes no appends before there is room: %s", self.directory, error.strerror)
         self._on_full(self.full_reason)
         return self.full_reason
 

@@ -143,7 +143,9 @@ class PartitionFetchState:
         return state
 
     def _not_appended(self, error: ErrorCode, message: str | None) -> ReplicaState:
-        log.error("partition=%r cannot append what the leader sent: %s %s", self, error.name, message)
+        # A full disk is told of once for all its logs.
+        level = logging.DEBUG if self.partition.log.storage.full_reason is not None else logging.ERROR
+        log.log(level, "partition=%r cannot append what the leader sent: %s %s", self, error.name, message)
         if error is ErrorCode.OFFSET_OUT_OF_RANGE:
             # Offsets that do not go on where our log ends are a bug of one of the two; more of them will not help.
             return self._failed(message or error.name)

@@ -9,7 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from raftlog.broker.runtime.disk_room import DiskRoom
+from raftlog.broker.runtime.disk_room import TOLD_SECONDS, DiskRoom
+from tests.broker.runtime.manual_loop import ManualLoop
 
 GB = 1 << 30
 
@@ -23,7 +24,8 @@ class World:
         disk = SimpleNamespace(usage=lambda _: (100 * GB, self.usable))
         store = SimpleNamespace(disk=disk)
         logs: Any = SimpleNamespace(directories=[directory], store=store, home_of=lambda _: "/data")
-        loop = cast(asyncio.AbstractEventLoop, None)
+        self.loop = ManualLoop()
+        loop = cast(asyncio.AbstractEventLoop, self.loop)
         self.room = DiskRoom(loop, logs, warning_percent=10, critical_percent=3)
 
 
@@ -52,3 +54,26 @@ def test_a_disk_is_full_from_a_failed_append_until_there_is_room() -> None:
     assert world.room.reasons(), "half a percent is not worth while"
     world.usable = 2 * GB
     assert world.room.reasons() == []
+
+
+def test_a_full_disk_is_told_when_it_begins_when_it_ends_and_once_a_minute_between(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World()
+    world.usable = 0
+    with caplog.at_level(logging.INFO, "raftlog.disk"):
+        for _ in range(300):
+            world.room.log_full(cast(Any, None), "No space left on device")
+            world.loop.now += TOLD_SECONDS / 150
+            world.room.look()
+        world.usable = 50 * GB
+        world.room.look()
+    told = [record.message for record in caplog.records if "left" not in record.message or "No space" in record.message]
+    assert [message.split(": ")[0] for message in told] == [
+        "directory=/data is full, and nothing is appended before there is room",
+        "directory=/data is still full",
+        "directory=/data is still full",
+        "directory=/data has room",
+        "directory=/data has room again",
+    ]
+    assert "300 appends failed in 120 s" in told[3]

@@ -15,11 +15,13 @@ from tests.broker.store.store_world import Host
 class Filled:
     """A broker whose disk has filled up, told of every refused append."""
 
-    def __init__(self, *directories: str, others_can_lead: bool = True) -> None:
+    def __init__(self, *directories: str, others_can_lead: bool = True, others_wait: bool = False) -> None:
         self.disk = FaultyDisk()
         self.host = Host(*directories, disk=self.disk)
         self.hurried = 0
-        self.full_disk = FullDisk(self.host.manager, lambda _: others_can_lead, self.hurry)
+        self.full_disk = FullDisk(
+            self.host.manager, lambda _: others_can_lead, lambda _: others_wait, self.hurry
+        )
         self.host.manager.store.on_full = self.full_disk.log_full
         for index in range(2):
             self.host.append(index=index)
@@ -55,6 +57,21 @@ def test_of_several_directories_the_full_one_goes_offline_and_the_other_goes_on(
     assert all(log.intact for log in filled.host.manager), "a full disk has taken nothing away"
     filled.disk.full = False
     assert filled.append(1) is ErrorCode.NONE
+
+
+def test_a_follower_for_which_others_wait_leaves_at_once_and_comes_back_by_itself() -> None:
+    filled = Filled("/a", others_can_lead=False, others_wait=True)
+    assert filled.append(0) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert (filled.hurried, filled.full_disk.wants_fence()) == (1, True)
+    filled.disk.full = False
+    assert not filled.full_disk.wants_fence()
+
+
+def test_a_follower_keeps_its_directory_when_it_has_several() -> None:
+    filled = Filled("/a", "/b", others_can_lead=False, others_wait=True)
+    assert filled.append(0) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert not filled.full_disk.wants_fence()
+    assert not any(directory.offline_reason for directory in filled.host.manager.directories)
 
 
 def test_where_nobody_else_is_in_sync_the_leader_stays() -> None:

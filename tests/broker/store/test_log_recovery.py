@@ -223,16 +223,6 @@ def test_a_full_disk_leaves_no_piece_of_the_refused_batch(later_ms: int) -> None
     assert world.log.storage.full_reason is None
 
 
-def test_a_full_disk_is_told_once_a_minute_and_not_with_every_try(caplog: pytest.LogCaptureFixture) -> None:
-    world = LogWorld()
-    fill(world, 0, 3)
-    world.disk.full = True
-    for _ in range(120):
-        world.clock.ms += 1000
-        assert world.append_values(b"no room").error is ErrorCode.KAFKA_STORAGE_ERROR
-    assert caplog.text.count("takes no appends") == 2
-
-
 def test_an_io_error_takes_the_log_offline_until_the_next_start() -> None:
     world = LogWorld()
     failures: list[str] = []

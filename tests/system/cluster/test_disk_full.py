@@ -30,7 +30,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def started(directory: Path) -> Iterator[World]:
-    cluster = Cluster(3, directory, settings={"replica.lag.time.max.ms": "3000"})
+    # Nobody leaves an ISR for lagging.
+    cluster = Cluster(3, directory, settings={"replica.lag.time.max.ms": "600000"})
     try:
         cluster.start()
         yield World(cluster)
@@ -64,7 +65,7 @@ def test_a_leader_whose_disk_is_full_has_others_lead_and_comes_back_by_itself(tm
             wait_until(lambda: "there is room on the disk again" in broker.log(), "it is told")
             world.wait_until_in_sync(topic)
         writer.check_no_errors()
-        assert broker.running and "others lead" in broker.log()
+        assert broker.running and "others go on without this broker" in broker.log()
         world.check_nothing_lost(topic, writer)
 
 
@@ -82,8 +83,8 @@ def test_a_full_disk_costs_one_replica_and_no_record(tmp_path: Path, small_disk:
             )
             writer.wait_for_more(500)
         writer.check_no_errors()
+        log = cluster.broker(2).log()
+        assert "cannot append what the leader sent" not in log and log.count("is full, and nothing is appended") == 1
         ballast.unlink()
-        cluster.broker(2).stop()
-        cluster.broker(2).start()
         world.wait_until_in_sync(topic)
         world.check_nothing_lost(topic, writer)
