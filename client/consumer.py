@@ -84,7 +84,7 @@ class Consumer(Positions):
             self._join()
         elif self._topics:
             self.assign(self._router.known.partitions_of(sorted(self._topics)))
-        self._housekeeping = asyncio.get_running_loop().create_task(self._keep_house())
+        self._begin_housekeeping()
 
     async def close(self) -> None:
         """Commit what is done, leave the group, and stop. Never takes longer than the client's timeout."""
@@ -397,6 +397,19 @@ class Consumer(Positions):
         self._progress.forget(partition)
 
     # What goes on beside.
+
+    def _begin_housekeeping(self) -> None:
+        self._housekeeping = asyncio.get_running_loop().create_task(self._keep_house())
+        self._housekeeping.add_done_callback(self._housekeeping_ended)
+
+    def _housekeeping_ended(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled():
+            if not self._closed:
+                self._begin_housekeeping()  # somebody cancels whatever tasks there are
+        elif (error := task.exception()) is not None:
+            failure = KafkaError(f"the consumer's housekeeping failed: {error!r}")
+            failure.__cause__ = error
+            self._fetcher.fail(failure)
 
     async def _keep_house(self) -> None:
         """Commit now and then, look for new partitions, and leave the group when nobody asks for records any more."""

@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-from raftlog.client.core.errors import KafkaError
+from raftlog.client.core.errors import KafkaError, TimedOut
 from raftlog.client.core.membership import Assign, Fail, Learn, Lose, Member, Partitions, Revoke, Send, Wait
 from raftlog.client.router import Router
 from raftlog.wire.errors import ErrorCode
@@ -34,19 +34,24 @@ class GroupRunner:
         self._task: asyncio.Task[None] | None = None
         self._handlers: asyncio.Queue[Coroutine[Any, Any, None]] = asyncio.Queue()
         self._handling: asyncio.Task[None] | None = None
+        self._in_handler = False
+        self._stopped = False
 
     def start(self) -> None:
         loop = asyncio.get_running_loop()
-        self._task = loop.create_task(self._run())
-        self._handling = loop.create_task(self._handle())
-        for task in (self._task, self._handling):
-            task.add_done_callback(self._ended)
+        if self._task is None:
+            self._task = loop.create_task(self._run())
+            self._task.add_done_callback(self._ended)
+        if self._handling is None:
+            self._handling = loop.create_task(self._handle())
+            self._handling.add_done_callback(self._ended)
 
     def wake(self) -> None:
         self._wake.set()
 
     async def stop(self, *, leave: bool = True) -> None:
         """End, and tell the coordinator, so that the others need not wait for the session to run out."""
+        self._stopped = True
         tasks = [task for task in (self._task, self._handling) if task is not None]
         for task in tasks:
             task.cancel()
@@ -68,6 +73,18 @@ class GroupRunner:
             if failure is not error:
                 failure.__cause__ = error
             self.on_failure(failure)
+        if task.cancelled() and not self._stopped:
+            # Somebody cancels whatever tasks there are; what was under way is begun again.
+            if task is self._handling:
+                self._handling = None
+                if self._in_handler:
+                    self._in_handler = False
+                    self.member.fenced(keeps_name=True)
+                    self._wake.set()
+            else:
+                self._task = None
+                self.member.unanswered(TimedOut("the group member's task was cancelled"), time.monotonic())
+            self.start()
 
     async def _run(self) -> None:
         while True:
@@ -91,7 +108,10 @@ class GroupRunner:
 
     async def _handle(self) -> None:
         while True:
-            await (await self._handlers.get())
+            handler = await self._handlers.get()
+            self._in_handler = True
+            await handler
+            self._in_handler = False
 
     async def _assign(self, partitions: Partitions) -> None:
         await self.on_assigned(partitions)

@@ -212,7 +212,13 @@ class Router:
             self._opening[node, lane] = task
             task.add_done_callback(lambda done: self._opened((node, lane), done))
         # Several may wait for it: one who is cancelled takes nobody's connection away.
-        return await asyncio.shield(task)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            waiting = asyncio.current_task()
+            if task.cancelled() and waiting is not None and not waiting.cancelling():
+                raise Closed("the attempt to connect was cancelled") from None
+            raise
 
     def disconnect(self, node: int, *, lane: str = "") -> None:
         """Drop the connection to a broker; the next request makes a new one."""

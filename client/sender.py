@@ -216,6 +216,10 @@ class Sender:
         except KafkaError as error:
             self.trouble = error
             self._again(batches)
+        except asyncio.CancelledError:
+            if not self._stopped:
+                self._again(batches)  # somebody cancels whatever tasks there are: records are not lost by that
+            raise
         else:
             self.trouble = None
             self._understand(batches, request, reply)

@@ -15,6 +15,7 @@ import pytest
 from raftlog.client import Client
 from raftlog.testing.ports import ReservedPort
 from raftlog.wire.apis import ApiKey
+from tests.client.proxy import Proxy, broker_behind_a_proxy
 from tests.conftest import Broker
 from tests.paths import KAFKA
 
@@ -114,3 +115,10 @@ async def three_partitions(client: Client, name: str) -> str:
     """A topic with three partitions."""
     await client.admin.create_topic(name, partitions=3)
     return name
+
+
+@pytest.fixture
+def broker_proxy() -> Iterator[Proxy]:
+    """A raftlog broker of its own whose replies can be held back and lost."""
+    with broker_behind_a_proxy() as proxy:
+        yield proxy

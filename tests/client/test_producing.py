@@ -13,7 +13,7 @@ from raftlog.client.core.settings import BadSetting
 from raftlog.testing import cluster
 from raftlog.wire.compression import Compression
 from raftlog.wire.errors import ErrorCode
-from tests.client.proxy import Proxy, broker_behind_a_proxy
+from tests.client.proxy import Proxy
 from tests.client.reading import read_all
 
 
@@ -212,8 +212,3 @@ async def test_a_broker_that_is_killed_and_comes_back_costs_nothing() -> None:
             values = [record.value for record in await read_all(client, "t", 3000)]
             assert sorted(values) == [b"%06d" % number for number in range(3000)]
 
-
-@pytest.fixture
-def broker_proxy() -> object:
-    with broker_behind_a_proxy() as proxy:
-        yield proxy

@@ -1,0 +1,218 @@
+"""Members of a classic group and a coordinator without I/O: replies are lost, members are thrown out, and time passes.
+
+Whatever happens, no two members of one generation have the same partition, and what a member was told to read is what
+it thinks it owns. When it is quiet again, each partition has a reader.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from raftlog.client.core.classic_member import ClassicMember, State
+from raftlog.client.core.errors import TimedOut
+from raftlog.client.core.membership import Assign, Fail, Learn, Lose, Partitions, Revoke, Send
+from raftlog.client.core.settings import ConsumerSettings
+from raftlog.wire.errors import ErrorCode
+from raftlog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from raftlog.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
+from raftlog.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+PARTITIONS = {"t": 4, "u": 3}
+COUNT = 3
+
+
+class Reader:
+    """A member as a runner drives it: one request at a time, and what it is told to do one after the other."""
+
+    def __init__(self, assignor: str) -> None:
+        self.core = ClassicMember("g", ConsumerSettings(assignors=(assignor,)), frozenset(PARTITIONS))
+        self.request: Any = None
+        self.told: deque[Assign | Revoke | Lose] = deque()
+        self.reads: Partitions = frozenset()
+
+
+class Coordinator:
+    def __init__(self) -> None:
+        self.names = 0
+        self.generation = 0
+        self.members: set[str] = set()
+        self.joining: dict[str, tuple[Reader, JoinGroupRequest]] = {}
+        self.syncing: dict[str, Reader] = {}
+        self.shares: dict[str, bytes] | None = None
+        self.rebalancing = True
+
+    def ask(self, reader: Reader, request: Any) -> Any:
+        """The answer, or None if it comes later (`answers`)."""
+        match request:
+            case JoinGroupRequest() if not request.member_id:
+                self.names += 1
+                self.members.add(f"m{self.names}")
+                return JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id=f"m{self.names}")
+            case JoinGroupRequest() if request.member_id not in self.members:
+                return JoinGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID)
+            case JoinGroupRequest():
+                self.rebalancing = True
+                self.joining[request.member_id] = (reader, request)
+                return None
+            case SyncGroupRequest():
+                if (code := self.check(request.member_id, request.generation_id)) != ErrorCode.NONE:
+                    return SyncGroupResponse(error_code=code)
+                if request.assignments:
+                    self.shares = {each.member_id: each.assignment for each in request.assignments}
+                self.syncing[request.member_id] = reader
+                return None
+            case HeartbeatRequest():
+                return HeartbeatResponse(error_code=self.check(request.member_id, request.generation_id))
+
+    def check(self, member: str, generation: int) -> ErrorCode:
+        if member not in self.members:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if generation != self.generation:
+            return ErrorCode.ILLEGAL_GENERATION
+        return ErrorCode.REBALANCE_IN_PROGRESS if self.rebalancing else ErrorCode.NONE
+
+    def answers(self) -> list[tuple[Reader, Any]]:
+        """What can be answered now of what waits."""
+        found: list[tuple[Reader, Any]] = []
+        if self.rebalancing:
+            found += [(reader, SyncGroupResponse(error_code=27)) for reader in self.syncing.values()]
+            self.syncing = {}
+        if self.rebalancing and self.joining and set(self.joining) == self.members:
+            self.generation += 1
+            self.rebalancing, self.shares = False, None
+            leader = min(self.joining)
+            metadata = {name: asked.protocols[0].metadata for name, (_, asked) in self.joining.items()}
+            everybody = [JoinGroupResponseMember(member_id=name, metadata=each) for name, each in metadata.items()]
+            for name, (reader, asked) in self.joining.items():
+                answer = JoinGroupResponse(
+                    generation_id=self.generation,
+                    protocol_name=asked.protocols[0].name,
+                    leader=leader,
+                    member_id=name,
+                    members=everybody if name == leader else [],
+                )
+                found.append((reader, answer))
+            self.joining = {}
+        if self.shares is not None:
+            found += [(each, SyncGroupResponse(assignment=self.shares[name])) for name, each in self.syncing.items()]
+            self.syncing = {}
+        return found
+
+    def throw_out(self, member: str) -> None:
+        self.members.discard(member)
+        self.joining.pop(member, None)
+        self.syncing.pop(member, None)
+        self.rebalancing = True
+
+
+class Group(RuleBasedStateMachine):
+    @initialize(assignor=st.sampled_from(["range", "roundrobin", "sticky", "cooperative-sticky"]))
+    def begin(self, assignor: str) -> None:
+        self.readers = [Reader(assignor) for _ in range(COUNT)]
+        self.coordinator = Coordinator()
+        self.now = 100.0
+
+    @rule(which=st.integers(0, COUNT - 1), lost=st.sampled_from(["", "", "", "request", "reply"]))
+    def go_on(self, which: int, lost: str) -> None:
+        reader = self.readers[which]
+        if reader.request is not None:
+            return
+        match reader.core.next(self.now):
+            case Send(request=request):
+                reader.request = request
+                answer = None if lost == "request" else self.coordinator.ask(reader, request)
+                if lost:
+                    self.lose(reader)
+                elif answer is not None:
+                    self.tell(reader, answer)
+            case Learn():
+                reader.core.learned(PARTITIONS)
+            case Assign() | Revoke() | Lose() as told:
+                reader.told.append(told)
+            case Fail(error=error):
+                raise error
+        self.hear()
+
+    @rule(which=st.integers(0, COUNT - 1))
+    def do_what_is_told(self, which: int) -> None:
+        reader = self.readers[which]
+        if not reader.told:
+            return
+        match reader.told.popleft():
+            case Assign(partitions=partitions):
+                assert not partitions & reader.reads, "given twice"
+                reader.reads |= partitions
+            case Revoke(partitions=partitions):
+                reader.reads -= partitions
+                reader.core.revoked()
+            case Lose(partitions=partitions):
+                reader.reads -= partitions
+
+    @rule(seconds=st.sampled_from([0.05, 0.2, 3.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.now += seconds
+
+    @rule(which=st.integers(0, COUNT - 1))
+    def a_session_runs_out(self, which: int) -> None:
+        self.coordinator.throw_out(self.readers[which].core.member_id)
+        self.hear()
+
+    @rule(which=st.integers(0, COUNT - 1))
+    def a_waiting_request_is_lost(self, which: int) -> None:
+        if self.readers[which].request is not None:
+            self.lose(self.readers[which])
+
+    @invariant()
+    def members_of_one_generation_share_nothing(self) -> None:
+        if not hasattr(self, "readers"):
+            return
+        seen: set[tuple[str, int]] = set()
+        for reader in self.readers:
+            reader.core.check_invariants()
+            if not reader.told and not reader.core._then:
+                assert reader.reads == reader.core.owned
+            if reader.core.state is State.STABLE and reader.core.generation == self.coordinator.generation:
+                assert not seen & reader.core.owned, "two have it"
+                seen |= reader.core.owned
+
+    def teardown(self) -> None:
+        if not hasattr(self, "readers"):
+            return
+        for _ in range(400):
+            self.now += 0.5
+            named = {reader.core.member_id for reader in self.readers}
+            for gone in self.coordinator.members - named:
+                self.coordinator.throw_out(gone)
+            self.hear()
+            for which in range(COUNT):
+                self.go_on(which, "")
+                self.do_what_is_told(which)
+                self.members_of_one_generation_share_nothing()
+        read = sorted(each for reader in self.readers for each in reader.reads)
+        assert read == [(topic, index) for topic, count in PARTITIONS.items() for index in range(count)]
+
+    def hear(self) -> None:
+        for reader, answer in self.coordinator.answers():
+            self.tell(reader, answer)
+
+    def tell(self, reader: Reader, answer: Any) -> None:
+        if reader.request is not None:
+            reader.request = None
+            reader.core.answered(answer, self.now)
+
+    def lose(self, reader: Reader) -> None:
+        """The reader gives up on its request; an answer to it is dropped."""
+        reader.request = None
+        waiting = self.coordinator
+        waiting.joining = {name: each for name, each in waiting.joining.items() if each[0] is not reader}
+        waiting.syncing = {name: each for name, each in waiting.syncing.items() if each is not reader}
+        reader.core.unanswered(TimedOut("no answer"), self.now)
+
+
+Group.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestMembersOfAGroup = Group.TestCase
