@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from raftlog.broker.api.handlers import HANDLERS
+from raftlog.testing import Cluster
 from raftlog.testing.faults.answers import ERROR_FIELDS, KEPT, put_in, refusal
 from raftlog.testing.faults.directory import FaultDirectory
 from raftlog.testing.faults.flow import NEVER, SENT_AGAIN_SECONDS, Conditions, Flow
@@ -232,3 +234,20 @@ def test_a_torn_write_keeps_a_part_that_the_seed_chooses(tmp_path: Path) -> None
         disk.lose_what_was_not_synced(Random(seed))
         found.add((tmp_path / f"log{seed}").read_bytes())
     assert len(found) > 4 and all(b"0123456789".startswith(each) and len(each) < 10 for each in found)
+
+
+# -- what nobody injects into ------------------------------------------------------------------------------
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("faults", [False, True])
+def test_a_broker_without_faults_has_nothing_of_them_in_its_process(tmp_path: Path, faults: bool) -> None:
+    told = Cluster(1, tmp_path, faults=faults, python=(sys.executable, "-X", "importtime"))
+    try:
+        told.start()
+        told.stop()
+    finally:
+        told.close()
+    loaded = {line.rpartition("|")[2].strip() for line in told.brokers[0].log().splitlines() if "|" in line}
+    assert "raftlog.broker.main" in loaded
+    assert ("raftlog.testing.faults.protocol" in loaded) == faults == any("testing" in name for name in loaded)
