@@ -257,7 +257,7 @@ class ClusterInvariants:
         records = records_of(partition, log.log_start_offset, log.log_end_offset)
         if (wrong := self.compacted.altered(key, [record for record in records if record.offset < end])) is not None:
             return wrong
-        return self.compacted.lost(key, records, log.log_start_offset, end)
+        return self.compacted.lost(key, records, log.log_start_offset, end, log.log_end_offset)
 
     def _leads(self, node: int, key: Key, epoch: int, end: int) -> None:
         """A broker leads, and can be reached: until it is registered anew, one that lost power leads in name only."""

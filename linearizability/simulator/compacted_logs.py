@@ -36,8 +36,10 @@ class CompactedLogs:
                 return f"{record} is where {committed.get(record.offset)} was committed"
         return None
 
-    def lost(self, key: Key, records: Iterable[Record], start: int, end: int) -> str | None:
-        """What is missing on a replica that has the log from `start` to `end`, and should not be."""
+    def lost(self, key: Key, records: Iterable[Record], start: int, end: int, log_end: int) -> str | None:
+        """What is missing on a replica that has the log from `start` to `end`, and should not be. Up to `log_end` it
+        may have had more: a marker of deletion, which has taken what it supersedes and is gone by itself.
+        """
         there = {record.offset: record.key for record in records}
         latest: dict[bytes | None, int] = {}
         for offset, name in there.items():
@@ -48,6 +50,8 @@ class CompactedLogs:
                 last[name] = max(offset, last.get(name, -1))
         for name, offset in last.items():
             if offset in there or latest.get(name, -1) > offset:
+                continue
+            if (name, None) in (self.records[key].get(later) for later in range(end, log_end)):
                 continue
             if self.records[key][offset][1] is not None:
                 return f"the last value of {name!r}, at {offset}, is gone"

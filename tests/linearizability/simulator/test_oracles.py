@@ -65,17 +65,23 @@ def compacted(*records: tuple[bytes, bytes | None]) -> tuple[CompactedLogs, list
 
 def test_compaction_may_take_what_is_superseded_and_nothing_else() -> None:
     logs, (a1, b1, a2) = compacted((b"a", b"1"), (b"b", b"1"), (b"a", b"2"))
-    assert logs.lost(KEY, [b1, a2], 0, 3) is None
-    assert logs.lost(KEY, [a1, a2], 0, 3) == "the last value of b'b', at 1, is gone"
-    assert logs.lost(KEY, [a1, b1], 0, 3) == "the last value of b'a', at 2, is gone"
-    assert logs.lost(KEY, [a2], 2, 3) is None
+    assert logs.lost(KEY, [b1, a2], 0, 3, 3) is None
+    assert logs.lost(KEY, [a1, a2], 0, 3, 3) == "the last value of b'b', at 1, is gone"
+    assert logs.lost(KEY, [a1, b1], 0, 3, 3) == "the last value of b'a', at 2, is gone"
+    assert logs.lost(KEY, [a2], 2, 3, 3) is None
     assert logs.altered(KEY, [a1, b1._replace(value=b"2")]) is not None
 
 
 def test_a_mark_of_deletion_goes_with_all_that_it_deleted() -> None:
     logs, (a1, _) = compacted((b"a", b"1"), (b"a", None))
-    assert logs.lost(KEY, [], 0, 2) is None
-    assert logs.lost(KEY, [a1], 0, 2) is not None
+    assert logs.lost(KEY, [], 0, 2, 2) is None
+    assert logs.lost(KEY, [a1], 0, 2, 2) is not None
+
+
+def test_a_mark_of_deletion_that_is_not_known_to_be_committed_after_a_restart_may_be_gone_too() -> None:
+    logs, _ = compacted((b"a", b"1"), (b"a", None))
+    assert logs.lost(KEY, [], 0, 1, 2) is None
+    assert logs.lost(KEY, [], 0, 1, 1) == "the last value of b'a', at 0, is gone"
 
 
 def data(offset: int, value: int, producer_id: int, epoch: int) -> bytes:
