@@ -298,7 +298,8 @@ class _Loader:
                 segment.offsets.complete()
                 segment.times.complete()
                 opened.sync_with_next(segment)
-        if changed or self.snapshots.removed:
+        never_flushed = self.recovery_point <= log_start_offset
+        if changed or never_flushed or self.snapshots.removed:
             # A snapshot that was removed tells of records that others take the place of: it must not come back.
             opened.mark_names_new()
         return LoadedLog(opened, log_start_offset, min(self.recovery_point, end_offset))

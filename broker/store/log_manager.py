@@ -222,7 +222,8 @@ class LogManager:
             left -= 1
             directory.unrecovered -= 1
             try:
-                if not log.recovery_point and self._topic_id_of((log.topic, log.index), log) is None:
+                never_flushed = log.recovery_point <= log.log_start_offset
+                if never_flushed and self._topic_id_of((log.topic, log.index), log) is None:
                     continue
                 pending = log.begin_open()
             except LogUnavailable:
@@ -320,7 +321,7 @@ class LogManager:
         """
         with log.storage.failing():
             found = self._homes[key].topic_id_of(log.directory)
-            if found is None and log.recovery_point:
+            if found is None and log.recovery_point > log.log_start_offset:
                 raise LogDamaged(
                     f"{log.directory}: {PARTITION_METADATA} does not say of which topic it is, but its records up to "
                     f"offset {log.recovery_point} were safe. Restore the file from a backup, or stop the broker and "

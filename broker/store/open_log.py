@@ -311,7 +311,9 @@ class OpenLog:
         self.segments.add_active(self._create_segment(offset, now_ms, config))
         self.producers = ProducerStates(end_offset=offset)
         self._snapshot_size = 0
-        self.store.disk.sync_directory(self.directory)
+        # The log counts as safe up to `offset` now: so must the name that it has, and the topic.
+        self._unsynced_directories[self.directory] = None
+        self.begin_flush(offset).sync()
 
     def apply_retention(self, config: LogConfig, *, log_start_offset: int, high_watermark: int, now_ms: int) -> Removal:
         """Take out the oldest segments that retention.ms, retention.bytes or the log start let go; which they were.

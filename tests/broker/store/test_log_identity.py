@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from raftlog.broker.core.log.checkpoint_text import parse_properties
 from raftlog.broker.core.log.results import LogUnavailable
 from raftlog.broker.store.log_places import Place
+from raftlog.broker.store.names import RECOVERY_POINTS
 from raftlog.linearizability.simulator.disk import FaultyDisk
 from raftlog.metadata.elections import NO_DIRECTORY
 from raftlog.wire.uuids import uuid_from_text, uuid_to_text
@@ -46,6 +49,34 @@ async def test_safe_records_whose_topic_id_cannot_be_read_are_neither_served_nor
     with pytest.raises(LogUnavailable, match=r"partition\.metadata does not say .* up to offset 3 were safe"):
         host.open()
     assert host.names("/a/t-0/00000000000000000000.log")
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("how", ["killed", "stopped"])
+async def test_a_log_that_was_empty_at_a_restart_is_synced_with_its_name_and_its_topic(
+    host: Host, how: str, seed: int
+) -> None:
+    host.open()
+    if how == "stopped":
+        await host.manager.close()
+    host.kill()
+    host.start()
+    await host.manager.flush(host.append(3))
+    await host.tasks.checkpoint(RECOVERY_POINTS)
+    assert isinstance(host.disk, FaultyDisk)
+    host.disk.crash(Random(seed))
+    host.start()
+    assert host.offline == [] and host.open().log_end_offset == 3
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_a_log_that_begins_anew_where_its_leaders_does_is_synced_with_its_topic(host: Host, seed: int) -> None:
+    host.open().truncate_fully_and_start_at(15)
+    await host.tasks.checkpoint(RECOVERY_POINTS)
+    assert isinstance(host.disk, FaultyDisk)
+    host.disk.crash(Random(seed))
+    host.start()
+    assert host.offline == [] and host.open().log_end_offset == 15
 
 
 def tear(host: Host, left: bytes) -> None:
