@@ -131,14 +131,13 @@ def test_no_test_sleeps() -> None:
 def test_no_path_of_a_machine_and_no_registry_host_is_in_the_source() -> None:
     banned = ["/" + "work/", "py" + "pi.org", "registry." + "npmjs", "python" + "hosted"]
     suffixes = {".py", ".md", ".toml", ".txt", ".yml", ".sh", ".json", ".js", ".html", ""}
+    # Not into virtual environments and caches: they hold a hundred times as many files.
+    ours = [top for top in sorted(ROOT.iterdir()) if top.name == ".ci" or not top.name.startswith((".", "build"))]
     wrong = []
-    for path in sorted(ROOT.rglob("*")):
-        relative = path.relative_to(ROOT)
-        skip = relative.parts[0] in {".git", ".venv", "build", "node_modules"} or path.suffix not in suffixes
-        if skip or any(part.startswith(".") and part != ".ci" for part in relative.parts) or not path.is_file():
-            continue
-        text = path.read_text(errors="replace")
-        wrong += [f"{relative}: {word}" for word in banned if word in text]
+    for path in [file for top in ours for file in ([top] if top.is_file() else sorted(top.rglob("*")))]:
+        if path.suffix in suffixes and path.is_file() and "__pycache__" not in path.parts:
+            text = path.read_text(errors="replace")
+            wrong += [f"{path.relative_to(ROOT)}: {word}" for word in banned if word in text]
     assert not wrong, "\n".join(wrong)
 
 
