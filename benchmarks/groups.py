@@ -40,6 +40,8 @@ PARTITIONS = 1_000
 MEMBERS = 100
 HEARTBEAT_MS = 200
 REST_SECONDS = 1.5
+FORMING_SECONDS_MAX = 45.0
+ATTEMPTS = 4
 OFFSETS = 100_000
 TRANSACTIONAL_IDS = 10_000
 GROUP, TRANSACTION = 0, 1  # kinds of coordinators
@@ -100,20 +102,40 @@ def leave(brokers: list[Broker], rounds: int, protocol: str, heartbeat_ms: int) 
         create_topic(broker.bootstrap, f"leave-{protocol}", 2 * MEMBERS)
 
     def work(broker: Broker, number: int) -> Sample:
-        members = [consumer(broker.bootstrap, f"leave-{number + 9}", **settings) for _ in range(MEMBERS)]
-        for member in members:
-            member.subscribe([f"leave-{protocol}"])
-        wait_for_all(members, 2 * MEMBERS, REST_SECONDS + random.random() * heartbeat_ms / 1000)
+        members = group_at_rest(broker, f"leave-{number + 9}", f"leave-{protocol}", settings, heartbeat_ms)
         begin = time.perf_counter()
         members.pop().close()
         wait_for_all(members, 2 * MEMBERS)
         seconds = time.perf_counter() - begin
-        # Together: one that leaves during a rebalance waits for the others.
-        with ThreadPoolExecutor(MEMBERS) as closing:
-            list(closing.map(lambda member: member.close(), members))
+        close_all(members)
         return Sample(seconds)
 
     return alternate(row, brokers, work, rounds=rounds, warm_up=1)
+
+
+def group_at_rest(broker: Broker, name: str, topic: str, settings: dict[str, Any], heartbeat_ms: int) -> list[Any]:
+    """The members of a group that shares a topic, and has for a while.
+
+    With Kafka, one of the consumer protocol may come to rest with partitions that nobody has: another one is made then.
+    """
+    seconds_max = FORMING_SECONDS_MAX + 10 * heartbeat_ms / 1000
+    for attempt in range(ATTEMPTS):
+        members = [consumer(broker.bootstrap, f"{name}-{attempt}", **settings) for _ in range(MEMBERS)]
+        for member in members:
+            member.subscribe([topic])
+        try:
+            wait_for_all(members, 2 * MEMBERS, REST_SECONDS + random.random() * heartbeat_ms / 1000, seconds_max)
+            return members
+        except TimeoutError as error:
+            progress(f"{broker.name}: {error}")
+            close_all(members)
+    raise TimeoutError(f"{broker.name}: no group has shared all partitions")
+
+
+def close_all(members: list[Any]) -> None:
+    """Together: one that leaves during a rebalance waits for the others."""
+    with ThreadPoolExecutor(len(members)) as closing:
+        list(closing.map(lambda member: member.close(), members))
 
 
 def wait_for_all(members: list[Any], partitions: int, at_rest_seconds: float = 0.0, seconds_max: float = 120) -> None:
