@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from raftlog.histogram import Histogram
-from raftlog.wire.error_codes import error_codes, has_error
+from raftlog.wire.error_codes import error_codes, has_one_error_code
 
 if TYPE_CHECKING:
     from raftlog.broker.core.connection.connection import Connection
@@ -155,7 +155,10 @@ class RequestCounts:
 
     def count_errors(self, api_key: int, response: Message) -> None:
         """A response goes out."""
-        if not has_error(response):
+        if has_one_error_code(type(response)):
+            code: int = response.error_code  # type: ignore[attr-defined]
+            if code:
+                self.count_error(api_key, code)
             return
         for code in error_codes(response):
             self.count_error(api_key, code)

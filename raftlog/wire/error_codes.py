@@ -18,10 +18,11 @@ class _Places(NamedTuple):
     inner: tuple[tuple[str, bool], ...]
 
 
-def has_error(response: Struct) -> bool:
-    """Whether a response may tell an error: it does if it has a place for one alone, and most are so."""
-    places = _places(type(response))
-    return bool(places.inner) or (places.own and bool(getattr(response, ERROR_CODE)))
+@cache
+def has_one_error_code(kind: type[Struct]) -> bool:
+    """Whether responses of a kind have `error_code` of their own and no other; most are so."""
+    places = _places(kind)
+    return places.own and not places.inner
 
 
 def error_codes(response: Struct) -> Iterator[int]:
