@@ -219,7 +219,8 @@ class Producer:
             raise MissingExtra("producer.send_arrow()", "arrow") from error
         if self._closed:
             raise Closed("the producer is closed")
-        count = await self._partition_count(topic)
+        known = self._router.known.topics.get(topic)
+        count = len(known.partitions) if known is not None else await self._partition_count(topic)
         limits = self._accumulator.limits
         chunks = rows_of(table, time.time_ns() // 1_000_000)
         check(chunks, topic, count, limits.max_request_size)

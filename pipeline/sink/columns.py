@@ -1,15 +1,13 @@
-"""The rows that Spark hands over, as Arrow batches: what they are like, and one record after the other."""
+"""The rows that Spark hands over, as Arrow batches: what they are like, and what the producer takes of them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raftlog.client.producer import Outgoing
 from raftlog.pipeline.sink.marker import Fingerprint
 
 
@@ -60,17 +58,10 @@ def by_topic(batch: pa.RecordBatch, topic: str | None) -> Iterator[tuple[str, pa
         yield name, batch if len(unique) == 1 else batch.filter(pc.equal(names, name))
 
 
-def outgoing(batch: pa.RecordBatch, columns: tuple[str, ...]) -> Iterator[Outgoing]:
-    """Record after record."""
-    count = batch.num_rows
-
-    def listed(name: str) -> list[Any]:
-        if name not in columns:
-            return [None] * count
-        column = batch.column(name)
-        return list((column.cast(pa.binary()) if name in ("key", "value") else column).to_pylist())
-
-    rows = zip(listed("key"), listed("value"), listed("headers"), listed("partition"), strict=True)
-    for key, value, headers, partition in rows:
-        pairs = tuple((each["key"], each["value"]) for each in headers) if headers else ()
-        yield Outgoing(value, key, pairs, partition)
+def to_send(batch: pa.RecordBatch, columns: tuple[str, ...]) -> pa.Table:
+    """What the producer takes of the rows: keys and values as bytes, and partitions."""
+    names = [name for name in columns if name != "topic"]
+    arrays = [
+        batch.column(name).cast(pa.binary()) if name in ("key", "value") else batch.column(name) for name in names
+    ]
+    return pa.table(dict(zip(names, arrays, strict=True)))

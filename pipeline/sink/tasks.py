@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
-from raftlog.client.core.errors import KafkaError
+from raftlog.client.columns.outcome import TableDelivery
 from raftlog.client.core.progress import Position
-from raftlog.client.delivery import Delivery
 from raftlog.client.offsets import committed_offsets
 from raftlog.client.producer import Producer
 from raftlog.pipeline.session import Session, session
-from raftlog.pipeline.sink.columns import by_topic, fingerprint, outgoing
+from raftlog.pipeline.sink.columns import by_topic, fingerprint, to_send
 from raftlog.pipeline.sink.marker import Fingerprint, Marker, check_same, is_written, read_marker
 from raftlog.pipeline.sink.options import SinkOptions
 
@@ -76,36 +74,27 @@ class Rows:
         self.count = 0
         self._producer = producer
         self._options = options
-        self._last: list[Delivery] = []
+        self._under_way: list[TableDelivery] = []
 
     async def send(self, batch: pa.RecordBatch) -> None:
         """Raises KafkaError, also for a record of an earlier batch that was refused."""
-        self._check(wait=False)
-        enqueue = self._producer.enqueue
+        self._check()
         for topic, rows in by_topic(batch, self._options.topic):
             self.first_topic = self.first_topic or topic
-            for each in outgoing(rows, self._options.columns):
-                delivery = await enqueue(
-                    topic, each.value, key=each.key, headers=each.headers, partition=each.partition
-                )
-                self._last.append(delivery)
+            table = to_send(rows, self._options.columns)
+            self._under_way.append(await self._producer.enqueue_arrow(topic, table))
         self.count += batch.num_rows
-        await asyncio.sleep(0)
 
     async def stored(self) -> None:
         """Wait until every row is stored. Raises KafkaError."""
-        await self._producer.flush()
-        self._check(wait=True)
+        await self._producer.flush(self._options.connection.timeout)
+        self._check()
 
-    def _check(self, *, wait: bool) -> None:
-        waiting = []
-        for delivery in self._last:
-            if not delivery.done:
-                waiting.append(delivery)
-            elif isinstance(outcome := delivery.outcome(), KafkaError):
-                raise outcome
-        assert not (wait and waiting)
-        self._last = waiting
+    def _check(self) -> None:
+        for delivery in self._under_way:
+            if delivery.done:
+                delivery.placed()  # raises what a row failed with
+        self._under_way = [delivery for delivery in self._under_way if not delivery.done]
 
 
 class AtLeastOnce:

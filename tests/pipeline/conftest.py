@@ -57,6 +57,24 @@ def start_spark(**more: str) -> Any:
     return session
 
 
+def finish(start: Callable[[], Any]) -> Any:
+    """Start a query and wait for its end.
+
+    Spark gives the process that plans a stream ten seconds to begin, which a busy machine may not have: then nothing
+    was read yet, and the query is started again.
+    """
+    for _ in range(6):
+        query = start()
+        try:
+            query.awaitTermination()
+        except Exception as error:
+            if "failed to connect back" not in str(error):
+                raise
+        else:
+            return query
+    raise AssertionError("this machine is too busy for Spark to begin a stream")
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """One for all tests of this process, with Spark's own Kafka connector if it is there."""

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from raftlog.pipeline.given import BadOption
-from raftlog.pipeline.sink.columns import NoTopic, by_topic, fingerprint, outgoing
+from raftlog.pipeline.sink.columns import NoTopic, by_topic, fingerprint, to_send
 from raftlog.pipeline.sink.marker import (
     METADATA_BYTES_MAX,
     Fingerprint,
@@ -170,10 +170,7 @@ def test_rows_go_to_the_topic_that_they_name() -> None:
         list(by_topic(pa.RecordBatch.from_pydict({"topic": pa.array([None], pa.string())}), None))
 
 
-def test_text_is_written_as_utf8_and_headers_as_pairs() -> None:
-    headers = pa.array([[{"key": "h", "value": b"1"}], None])
-    columns = {"key": ["é", None], "value": ["x", "y"], "headers": headers, "partition": [1, None]}
-    rows = pa.RecordBatch.from_pydict(columns)
-    first, second = outgoing(rows, ("key", "value", "headers", "partition"))
-    assert (first.key, first.value, first.headers, first.partition) == ("é".encode(), b"x", (("h", b"1"),), 1)
-    assert (second.key, second.value, second.headers, second.partition) == (None, b"y", (), None)
+def test_text_is_written_as_utf8_and_what_is_no_part_of_a_record_is_left_out() -> None:
+    columns = {"key": ["é", None], "value": ["x", "y"], "offset": [5, 6], "partition": pa.array([1, None], pa.int32())}
+    table = to_send(pa.RecordBatch.from_pydict(columns), ("key", "value", "partition"))
+    assert table.to_pydict() == {"key": ["é".encode(), None], "value": [b"x", b"y"], "partition": [1, None]}

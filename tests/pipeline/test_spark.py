@@ -13,7 +13,7 @@ from raftlog.client import SyncClient
 from raftlog.client.producer import Outgoing
 from tests.conftest import Broker
 from tests.paths import ROOT, SPARK_JARS
-from tests.pipeline.conftest import Topic, fill, needs_spark
+from tests.pipeline.conftest import Topic, fill, finish, needs_spark
 
 try:
     from tests.pipeline.faulty import Blind, BlindTasksFail, TasksFail
@@ -132,14 +132,9 @@ def stream(spark: Any, broker: Broker, tmp_path: Path) -> Any:
         seen: list[bytes] = []
         loaded = spark.readStream.format("raftlog").option("kafka.bootstrap.servers", broker.bootstrap_servers)
         frame = loaded.option("subscribe", topic).options(**options).load().select("value")
-        query = (
-            frame.writeStream.foreachBatch(lambda batch, _: seen.extend(values(batch)))
-            .option("checkpointLocation", str(tmp_path / checkpoint))
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination()
-        return query, sorted(seen)
+        writer = frame.writeStream.foreachBatch(lambda batch, _: seen.extend(values(batch)))
+        writer = writer.option("checkpointLocation", str(tmp_path / checkpoint)).trigger(availableNow=True)
+        return finish(writer.start), sorted(seen)
 
     return run
 
@@ -207,13 +202,8 @@ def copy(spark: Any, broker: Broker, tmp_path: Path) -> Any:
         servers = {"kafka.bootstrap.servers": broker.bootstrap_servers}
         loaded = spark.readStream.format("raftlog").options(**servers, subscribe=source, startingOffsets="earliest")
         writer = loaded.load().selectExpr("key", f"{value} AS value").writeStream.format(sink)
-        query = (
-            writer.options(**servers, topic=target, **options)
-            .option("checkpointLocation", str(tmp_path / "checkpoint"))
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination()
+        writer = writer.options(**servers, topic=target, checkpointLocation=str(tmp_path / "checkpoint"), **options)
+        finish(writer.trigger(availableNow=True).start)
 
     return run
 

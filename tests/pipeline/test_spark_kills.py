@@ -1,0 +1,133 @@
+"""Exactly once under kill -9 of workers, drivers and brokers at each step of a task: make spark-kills."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from raftlog.client import SyncClient
+from raftlog.client.producer import Outgoing
+from raftlog.testing import Cluster, cluster
+from tests.client.conftest import kafka, needs_kafka  # noqa: F401
+from tests.paths import ROOT
+from tests.pipeline.conftest import needs_spark
+
+pytestmark = [pytest.mark.slow, *needs_spark]
+ROWS = 2_000
+RUN_SECONDS = 600
+POINTS = ("begun", "stored", "committed", "driver-commit")
+
+
+def run_driver(folder: Path, bootstrap: str, source: str, target: str, strikes: Mapping[str, str]) -> int:
+    """The driver's exit status; it and all that it started are gone when this returns."""
+    for point, who in strikes.items():
+        (folder / point).write_text(who)
+    command = [sys.executable, "-m", "tests.pipeline.struck_driver", str(folder), bootstrap, source, target]
+    with (folder / "driver.log").open("ab") as log:
+        driver = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env={**os.environ, "RAFTLOG_STRIKES": str(folder)},
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+        try:
+            return driver.wait(RUN_SECONDS)
+        finally:
+            try:
+                os.killpg(driver.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+
+
+def fill(client: SyncClient, topic: str) -> list[bytes]:
+    rows = [b"%06d" % at for at in range(ROWS)]
+    with client.producer() as producer:
+        outcomes = producer.send_batch(topic, [Outgoing(row, partition=at % 2) for at, row in enumerate(rows)])
+    assert not [each for each in outcomes if isinstance(each, Exception)]
+    return rows
+
+
+def committed(client: SyncClient, topic: str, end: Mapping[tuple[str, int], int]) -> list[bytes | None]:
+    """All that a reader of committed records sees."""
+    found: list[bytes | None] = []
+    with client.consumer(topic, auto_offset_reset="earliest") as consumer:
+        while any(consumer.positions.get(each, 0) < offset for each, offset in end.items()):
+            found += [record.value for record in consumer.poll(5000, timeout=1)]
+    return sorted(found)  # type: ignore[type-var]
+
+
+def kill_everything(folder: Path, bootstrap: str) -> None:
+    with SyncClient(bootstrap, timeout=60) as client:
+        for name in ("source", "target"):
+            client.admin.create_topic(name, partitions=2)
+        rows = fill(client, "source")
+        for point in POINTS:
+            assert run_driver(folder, bootstrap, "source", "target", {point: "driver"}) != 0
+            assert (folder / f"{point}.taken").exists(), "the driver was not killed"
+            (folder / f"{point}.taken").unlink()
+        strikes = dict.fromkeys(POINTS[:3], "task")
+        status = run_driver(folder, bootstrap, "source", "target", strikes)
+        assert status == 0, (folder / "driver.log").read_text()[-3000:]
+        assert all((folder / f"{point}.taken").exists() for point in strikes), "not every worker was killed"
+        end = client.admin.offsets_at([("target", 0), ("target", 1)], -1)
+        assert committed(client, "target", end) == rows
+
+
+def test_each_row_is_there_once_whoever_is_killed_when(tmp_path: Path) -> None:
+    with cluster() as brokers:
+        kill_everything(tmp_path, brokers.bootstrap_servers)
+
+
+@pytest.mark.parametrize("unused", [pytest.param("", marks=needs_kafka)])
+def test_the_same_on_apache_kafka(tmp_path: Path, kafka: str, unused: str) -> None:  # noqa: F811
+    kill_everything(tmp_path, kafka)
+
+
+@contextmanager
+def brokers_dying(brokers: Cluster) -> Iterator[list[int]]:
+    """Each broker in turn is killed, and started again a little later, until the block ends. Yields who was killed."""
+    over = threading.Event()
+    killed: list[int] = []
+
+    def kill() -> None:
+        while not over.wait(4):
+            broker = brokers.broker(1 + len(killed) % len(brokers.brokers))
+            broker.kill()
+            killed.append(broker.node_id)
+            over.wait(1)
+            broker.start()
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    try:
+        yield killed
+    finally:
+        over.set()
+        thread.join()
+
+
+def test_each_row_is_there_once_while_brokers_and_coordinators_are_killed(tmp_path: Path) -> None:
+    with cluster(3) as brokers, SyncClient(brokers.bootstrap_servers, timeout=60) as client:
+        for name in ("source", "target"):
+            client.admin.create_topic(name, partitions=2)
+        rows = fill(client, "source")
+        with brokers_dying(brokers) as killed:
+            status = 1
+            for _ in range(5):  # a query that a broker's death has stopped is started again
+                status = run_driver(tmp_path, brokers.bootstrap_servers, "source", "target", {})
+                if status == 0:
+                    break
+        assert status == 0, (tmp_path / "driver.log").read_text()[-3000:]
+        assert len(killed) >= 3
+        end = client.admin.offsets_at([("target", 0), ("target", 1)], -1)
+        assert committed(client, "target", end) == rows
