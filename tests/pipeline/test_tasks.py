@@ -1,0 +1,109 @@
+"""What a task does, without Spark: ranges are read to their end, rows are written once."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from raftlog.client import SyncClient
+from raftlog.pipeline.sink.marker import RowsMoved, SinkInUse
+from raftlog.pipeline.sink.options import parse_sink
+from raftlog.pipeline.sink.tasks import Result, TaskId, write_rows
+from raftlog.pipeline.source.fetch import read_range
+from raftlog.pipeline.source.options import COLUMNS, parse_source
+from raftlog.pipeline.source.ranges import DataLoss, Range
+from raftlog.pipeline.source.rows import arrow_schema, record_batches
+from tests.conftest import Broker
+from tests.pipeline.conftest import Topic
+
+
+def read(broker: Broker, wanted: Range, **options: str) -> list[bytes]:
+    given = {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": wanted.topic, **options}
+    parsed = parse_source(given, streaming=False)
+    schema = arrow_schema(COLUMNS[:-1])
+    return [
+        value
+        for part in read_range(parsed, wanted)
+        for batch in record_batches(part, schema)
+        for value in batch.column("value").to_pylist()
+    ]
+
+
+def write(broker: Broker, topic: str, batch: int, values: list[bytes], query: str = "q") -> Result:
+    given = {"kafka.bootstrap.servers": broker.bootstrap_servers, "topic": topic}
+    options = parse_sink(given, [("value", "binary")], streaming=True)
+    rows = pa.RecordBatch.from_pydict({"value": pa.array(values, pa.binary())})
+    return write_rows(options, TaskId(f"sink-{topic}", query, batch, 0), iter([rows]))
+
+
+def test_a_range_is_read_from_its_start_to_before_its_end(broker: Broker, topic: Topic) -> None:
+    name = topic([b"%d" % at for at in range(20)])
+    assert read(broker, Range(name, 0, 3, 9)) == [b"%d" % at for at in range(3, 9)]
+    assert read(broker, Range(name, 0, 0, 20), **{"kafka.max.partition.fetch.bytes": "1"})[-1] == b"19"
+
+
+def test_a_range_that_ends_with_what_nobody_sees_ends_without_waiting(
+    broker: Broker, topic: Topic, client: SyncClient
+) -> None:
+    name = topic([b"first"])
+    with client.producer(transactional_id=name) as producer, pytest.raises(ZeroDivisionError):
+        with producer.transaction() as tx:
+            tx.send(name, b"aborted")
+            producer.flush()
+            raise ZeroDivisionError
+    (end,) = client.admin.offsets_at([(name, 0)], -1).values()
+    assert end == 3  # with the marker
+    assert read(broker, Range(name, 0, 0, end)) == [b"first"]
+    assert read(broker, Range(name, 0, 1, end)) == []
+
+
+def test_what_retention_took_is_told_or_left_out(broker: Broker, topic: Topic, client: SyncClient) -> None:
+    name = topic([b"%d" % at for at in range(10)])
+    client.admin.delete_records({(name, 0): 6})
+    with pytest.raises(DataLoss, match="offset 2 was to be read, and the first one that is left is 6"):
+        read(broker, Range(name, 0, 2, 8))
+    assert read(broker, Range(name, 0, 2, 8), failOnDataLoss="false") == [b"6", b"7"]
+    assert read(broker, Range(name, 0, 2, 5), failOnDataLoss="false") == []
+
+
+def test_a_log_that_ends_before_its_range_is_told_or_left_out(broker: Broker, topic: Topic) -> None:
+    name = topic([b"0", b"1"])
+    with pytest.raises(DataLoss):
+        read(broker, Range(name, 0, 5, 8))
+    assert read(broker, Range(name, 0, 5, 8), failOnDataLoss="false") == []
+
+
+def test_a_batch_that_comes_again_is_written_once(broker: Broker, topic: Topic, client: SyncClient) -> None:
+    name = topic()
+    assert write(broker, name, 0, [b"a", b"b"]) == Result(2, False)
+    assert write(broker, name, 0, [b"b", b"a"]) == Result(2, True)
+    assert write(broker, name, 1, [b"c"]) == Result(1, False)
+    assert write(broker, name, 0, [b"late"]) == Result(1, True), "an attempt of long ago"
+    with pytest.raises(RowsMoved):
+        write(broker, name, 1, [b"d"])
+    with pytest.raises(SinkInUse):
+        write(broker, name, 2, [b"e"], query="other")
+    (end,) = client.admin.offsets_at([(name, 0)], -1).values()
+    assert read(broker, Range(name, 0, 0, end)) == [b"a", b"b", b"c"]
+
+
+def test_a_task_that_fails_leaves_nothing_to_see(broker: Broker, topic: Topic, client: SyncClient) -> None:
+    name = topic()
+    given = {"kafka.bootstrap.servers": broker.bootstrap_servers, "topic": name}
+    options = parse_sink(given, [("value", "binary")], streaming=True)
+
+    def rows():  # type: ignore[no-untyped-def]
+        yield pa.RecordBatch.from_pydict({"value": pa.array([b"x"], pa.binary())})
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        write_rows(options, TaskId(f"sink-{name}", "q", 0, 0), rows())
+    assert write(broker, name, 0, [b"y"]) == Result(1, False)
+    (end,) = client.admin.offsets_at([(name, 0)], -1).values()
+    assert read(broker, Range(name, 0, 0, end)) == [b"y"]
+
+
+def test_empty_partitions_leave_no_marker(broker: Broker, topic: Topic, client: SyncClient) -> None:
+    name = topic()
+    assert write(broker, name, 0, []) == Result(0, False)
+    assert client.admin.committed_offsets(TaskId(f"sink-{name}", "q", 0, 0).group) == {}
