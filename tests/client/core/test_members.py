@@ -7,6 +7,7 @@ it thinks it owns. When it is quiet again, each partition has a reader.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from typing import Any
 
 from hypothesis import settings
@@ -138,6 +139,15 @@ class Group(RuleBasedStateMachine):
                 raise error
         self.hear()
 
+    @rule(rounds=st.integers(1, 12))
+    def all_go_on(self, rounds: int) -> None:
+        self.rounds(rounds, range(COUNT))
+
+    @rule(which=st.integers(0, COUNT - 1), rounds=st.integers(1, 30))
+    def one_stands_still_and_is_thrown_out(self, which: int, rounds: int) -> None:
+        self.throw_out(which)
+        self.rounds(rounds, [each for each in range(COUNT) if each != which])
+
     @rule(which=st.integers(0, COUNT - 1))
     def do_what_is_told(self, which: int) -> None:
         reader = self.readers[which]
@@ -159,7 +169,7 @@ class Group(RuleBasedStateMachine):
 
     @rule(which=st.integers(0, COUNT - 1))
     def a_session_runs_out(self, which: int) -> None:
-        self.coordinator.throw_out(self.readers[which].core.member_id)
+        self.throw_out(which)
         self.hear()
 
     @rule(which=st.integers(0, COUNT - 1))
@@ -183,18 +193,30 @@ class Group(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "readers"):
             return
-        for _ in range(400):
-            self.now += 0.5
+        for _ in range(15):
             named = {reader.core.member_id for reader in self.readers}
             for gone in self.coordinator.members - named:
                 self.coordinator.throw_out(gone)
             self.hear()
-            for which in range(COUNT):
+            self.rounds(5, range(COUNT))
+        read = sorted(each for reader in self.readers for each in reader.reads)
+        assert read == [(topic, index) for topic, count in PARTITIONS.items() for index in range(count)]
+        counts = [len(reader.reads) for reader in self.readers]
+        assert max(counts) - min(counts) <= 1, counts
+
+    def rounds(self, count: int, readers: Iterable[int]) -> None:
+        for _ in range(count):
+            self.now += 0.5
+            for which in readers:
                 self.go_on(which, "")
                 self.do_what_is_told(which)
                 self.members_of_one_generation_share_nothing()
-        read = sorted(each for reader in self.readers for each in reader.reads)
-        assert read == [(topic, index) for topic, count in PARTITIONS.items() for index in range(count)]
+
+    def throw_out(self, which: int) -> None:
+        reader = self.readers[which]
+        self.coordinator.throw_out(reader.core.member_id)
+        if reader.request is not None:
+            self.lose(reader)
 
     def hear(self) -> None:
         for reader, answer in self.coordinator.answers():
@@ -214,5 +236,5 @@ class Group(RuleBasedStateMachine):
         reader.core.unanswered(TimedOut("no answer"), self.now)
 
 
-Group.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+Group.TestCase.settings = settings(max_examples=40, stateful_step_count=20, deadline=None)
 TestMembersOfAGroup = Group.TestCase
