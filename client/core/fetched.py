@@ -59,8 +59,7 @@ class Slice(NamedTuple):
         """Decoded. Raises DamagedRecords."""
         found: list[ConsumerRecord] = []
         for piece in self.pieces:
-            records = decode_piece(self.topic, self.partition, piece)
-            found = found + records if found else records
+            found += decode_piece(self.topic, self.partition, piece)
         return found
 
 
