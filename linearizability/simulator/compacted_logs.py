@@ -1,4 +1,5 @@
-"""What compaction may take from a log: records that a later one with their key supersedes, and markers of deletion.
+"""What compaction may take from a log: records that a later one with their key supersedes, those of aborted
+transactions, and markers of deletion.
 
 Every replica compacts by itself and when it sees fit, so their bytes differ, and each is compared with the records
 that were committed, as they were before any of them was compacted.
@@ -9,7 +10,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
-from raftlog.wire.batch import decode_batch
+from raftlog.wire.batch import decode_batch, parse_header
+from raftlog.wire.control import decode_control_batch
 from raftlog.wire.records import Record
 
 Content = tuple[bytes | None, bytes | None]
@@ -22,11 +24,23 @@ class CompactedLogs:
 
     def __init__(self) -> None:
         self.records: defaultdict[Key, dict[int, Content]] = defaultdict(dict)
+        self.aborted: defaultdict[Key, set[int]] = defaultdict(set)
+        self._open: dict[tuple[Key, int], list[int]] = {}
+        """Offsets of the transaction that each producer has open."""
 
     def commit(self, key: Key, data: bytes) -> None:
         """A batch is committed."""
+        header = parse_header(data)
+        offsets = []
         for record in decode_batch(data):
             self.records[key][record.offset] = (record.key, record.value)
+            offsets.append(record.offset)
+        if header.is_control:
+            ended = self._open.pop((key, header.producer_id), [])
+            if (marker := decode_control_batch(data)) is not None and not marker.committed:
+                self.aborted[key].update(ended)
+        elif header.is_transactional:
+            self._open.setdefault((key, header.producer_id), []).extend(offsets)
 
     def altered(self, key: Key, records: Iterable[Record]) -> str | None:
         """What is wrong with committed records of a replica: one that is there is the one that was committed."""
@@ -40,13 +54,14 @@ class CompactedLogs:
         """What is missing on a replica that has the log from `start` to `end`, and should not be. Up to `log_end` it
         may have had more: a marker of deletion, which has taken what it supersedes and is gone by itself.
         """
-        there = {record.offset: record.key for record in records}
+        aborted = self.aborted[key]
+        there = {record.offset: record.key for record in records if record.offset not in aborted}
         latest: dict[bytes | None, int] = {}
         for offset, name in there.items():
             latest[name] = max(offset, latest.get(name, -1))
         last: dict[bytes | None, int] = {}
         for offset, (name, _) in self.records[key].items():
-            if start <= offset < end:
+            if start <= offset < end and offset not in aborted:
                 last[name] = max(offset, last.get(name, -1))
         for name, offset in last.items():
             if offset in there or latest.get(name, -1) > offset:
@@ -58,14 +73,3 @@ class CompactedLogs:
             if name in latest:
                 return f"{name!r} was deleted at {offset}, which is gone, and its record at {latest[name]} is there"
         return None
-
-    def last_values(self, key: Key) -> dict[bytes, bytes]:
-        """What a reader of the whole log has in the end: each key with its last value, without deleted ones."""
-        state: dict[bytes, bytes] = {}
-        for _, (name, value) in sorted(self.records[key].items()):
-            assert name is not None
-            if value is None:
-                state.pop(name, None)
-            else:
-                state[name] = value
-        return state

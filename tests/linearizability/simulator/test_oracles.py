@@ -103,6 +103,22 @@ def marker(offset: int, producer_id: int, epoch: int, *, committed: bool) -> byt
     )
 
 
+@pytest.mark.parametrize("committed", [False, True])
+def test_compaction_may_take_what_an_aborted_transaction_wrote_which_supersedes_nothing(committed: bool) -> None:
+    logs, (a1,) = compacted((b"a", b"1"))
+    a2, b1 = Record(1, 0, b"a", b"2"), Record(2, 0, b"b", b"1")
+    logs.commit(
+        KEY,
+        encode_batch([a2, b1], base_offset=1, producer_id=1, producer_epoch=0, base_sequence=0, transactional=True),
+    )
+    logs.commit(KEY, marker(3, 1, 0, committed=committed))
+    end = Record(3, 0, logs.records[KEY][3][0], None)
+    without_b = "the last value of b'b', at 2, is gone" if committed else None
+    assert logs.lost(KEY, [a1, a2, end], 0, 4, 4) == without_b
+    without_a = None if committed else "the last value of b'a', at 0, is gone"
+    assert logs.lost(KEY, [a2, b1, end], 0, 4, 4) == without_a
+
+
 def test_what_is_committed_is_read_from_markers() -> None:
     batches = [
         data(0, 10, 1, 0),
