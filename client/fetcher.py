@@ -208,10 +208,13 @@ class Fetcher:
         try:
             found = await offsets_at(self._router, asked, read_committed=self._settings.is_read_committed)
         except KafkaError as error:
-            if not error.retriable:
+            if error.retriable:
+                self._in_trouble(error)
+            else:
                 self.fail(error)
             await asyncio.sleep(RETRY_SECONDS)
             return
+        self._trouble_since = None
         for partition, offset in found.items():
             state = self._fetching.partitions.get(partition)
             if state is not None and state.seeks == seeks[partition]:

@@ -74,6 +74,8 @@ class HealthServer:
             return 405, {"error": "ask with GET"}
         if path == "/health":
             return 200, {"status": "alive"}
+        if path == "/metrics":
+            return 200, {}
         if path == "/version":
             return 200, {"version": __version__}
         reasons = list(self._unready())

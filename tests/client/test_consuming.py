@@ -10,7 +10,7 @@ import pytest
 
 from raftlog.client import Client, KafkaError, Outgoing
 from raftlog.client.core.errors import BrokerUnreachable, Closed, NoOffset, Rejected, TimedOut, WrongState
-from raftlog.testing import cluster
+from raftlog.testing import Kafka, cluster
 from raftlog.wire.apis import ApiKey
 from raftlog.wire.errors import ErrorCode
 from tests.client.proxy import broker_behind_a_proxy
@@ -197,6 +197,20 @@ async def test_brokers_that_stay_away_are_told_and_closing_does_not_wait_for_the
             await consumer.close()
             assert time.monotonic() - before < 6
         brokers.brokers[0].start()
+
+
+@pytest.mark.long
+async def test_brokers_that_never_tell_where_a_log_begins_are_told() -> None:
+    with Kafka() as own:
+        topic = own.topic()
+        own.faults.disconnect("ListOffsets").always()
+        async with Client(own.bootstrap_servers, timeout=0.3) as client:
+            consumer = client.consumer(topic, auto_offset_reset="earliest")
+            await consumer.start()
+            with pytest.raises((BrokerUnreachable, TimedOut)):
+                for _ in range(40):
+                    await consumer.poll(timeout=0.5)
+            await consumer.close()
 
 
 @pytest.mark.long

@@ -82,6 +82,12 @@ async def test_what_is_asked_behind_a_page_of_metrics_waits_for_it(world: World)
     writer.close()
 
 
+async def test_a_broker_that_is_not_ready_tells_its_metrics(world: World) -> None:
+    world.reasons = ["the broker is fenced"]
+    world.page.set()
+    assert await world.ask(b"GET /metrics HTTP/1.0\r\n\r\n") == (200, "up 1\n")
+
+
 async def test_one_connection_may_ask_several_times(world: World) -> None:
     reader, writer = await asyncio.open_connection(*world.address)
     for _ in range(3):
