@@ -77,14 +77,16 @@ class Cluster(RuleBasedStateMachine):
                 assert state.leader_epoch > before.leader_epoch
             if state.leader in (NO_LEADER, before.leader):
                 continue
-            if not state.leader_recovering or before.leader_recovering:
-                held = {*before.isr, *before.eligible_leader_replicas, *joining}
-                back = before.last_known_leader == state.leader
-                assert state.leader in held or back or by_hand or self.unclean(name), (before, state)
-            else:
+            is_clean = state.leader in {*before.isr, *before.eligible_leader_replicas, *joining} or (
+                before.last_known_leader == state.leader
+            )
+            # A leader that recovers from an unclean election may be followed by another one.
+            if state.leader_recovering and not (before.leader_recovering and is_clean):
                 assert by_hand or self.unclean(name), "an unclean election that nobody allowed"
                 self.committed[key] = 0
                 self.excused.discard(key)
+            else:
+                assert is_clean or by_hand, (before, state)
             if key not in self.excused:
                 held_by_leader = self.lengths.get((*key, state.leader), 0)
                 assert held_by_leader >= self.committed.get(key, 0), (before, state, image.brokers)
@@ -312,3 +314,16 @@ class Cluster(RuleBasedStateMachine):
 
 Cluster.TestCase.settings = settings(max_examples=40, stateful_step_count=40)
 TestCluster = Cluster.TestCase
+
+
+def test_two_unclean_elections_may_follow_each_other() -> None:
+    cluster = Cluster()
+    cluster.set_min_isr("a", "1")
+    cluster.register(1, sound=False, survived=False, kept=0)
+    cluster.heartbeat(3, "stop")
+    cluster.set_unclean(name="a", rng=0, value="true")
+    cluster.catch_up(1)
+    cluster.register(2, sound=False, survived=False, kept=0)
+    cluster.heartbeat(2, "serve")
+    cluster.fence_the_isr(0, 0, lower=False)
+    cluster.image_is_consistent()
