@@ -27,6 +27,7 @@ from benchmarks.table import run_chosen, together
 from raftlog.broker.core.log.producers import BATCHES_REMEMBERED
 from raftlog.wire.apis import ApiKey
 from raftlog.wire.batch import Record, encode_batch
+from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages import (
     consumer_group_heartbeat,
     find_coordinator,
@@ -44,6 +45,7 @@ FORMING_SECONDS_MAX = 45.0
 ATTEMPTS = 4
 OFFSETS = 100_000
 TRANSACTIONAL_IDS = 10_000
+LOADING_TRIES = 100
 GROUP, TRANSACTION = 0, 1  # kinds of coordinators
 QUICK_METADATA = {"topic.metadata.refresh.fast.interval.ms": 100}
 SETTINGS = {"group.initial.rebalance.delay.ms": "0"}
@@ -346,7 +348,11 @@ async def begin_producers(bootstrap: str, count: int) -> None:
             transactional_id=f"producer-{number:020}", transaction_timeout_ms=60_000
         )
         kind = init_producer_id.InitProducerIdResponse
-        answer = await client.call(ApiKey.INIT_PRODUCER_ID, 5, request, kind)
+        for _ in range(LOADING_TRIES):
+            answer = await client.call(ApiKey.INIT_PRODUCER_ID, 5, request, kind)
+            if answer.error_code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                break
+            await asyncio.sleep(0.1)
         assert not answer.error_code, answer.error_code
 
     await in_parts(begin, count)
