@@ -15,7 +15,7 @@ from typing import TypeAlias, cast
 from raftlog import __version__
 
 REQUEST_BYTES_MAX = 8 * 1024
-"""A request's head; nobody who asks for our two paths needs a tenth of it."""
+"""A request's head; nobody who asks for one of our paths needs a tenth of it."""
 
 CONNECTIONS_MAX = 64
 """More than any number of probes; the port must not be a way to use up the broker's descriptors."""

@@ -213,13 +213,19 @@ def _subscription(given: Given) -> tuple[tuple[str, ...], str | None, tuple[Part
     return (), text, ()
 
 
-def _starting(given: Given, streaming: bool) -> Position:
-    stamp = given.number("startingTimestamp", least=0)
+def _by_time(given: Given, edge: str) -> Position | None:
+    """Where to begin ("starting") or to end ("ending"), if it is told as a time."""
+    stamp = given.number(f"{edge}Timestamp", least=0)
     if stamp is not None:
         return Position("timestamp", stamp)
-    by_time = given.text("startingOffsetsByTimestamp")
-    if by_time is not None:
-        return Position("timestamps", values=parse_numbers("startingOffsetsByTimestamp", by_time, least=0))
+    name = f"{edge}OffsetsByTimestamp"
+    text = given.text(name)
+    return None if text is None else Position("timestamps", values=parse_numbers(name, text, least=0))
+
+
+def _starting(given: Given, streaming: bool) -> Position:
+    if (by_time := _by_time(given, "starting")) is not None:
+        return by_time
     text = given.text("startingOffsets")
     if text is None:
         return Position("latest" if streaming else "earliest")
@@ -236,12 +242,8 @@ def _ending(given: Given, streaming: bool) -> Position:
     for name in ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets"):
         if streaming and given.text(name) is not None:
             raise BadOption(f"{name} is for batch reads: a stream has no end (or ends by trigger(availableNow=True))")
-    stamp = given.number("endingTimestamp", least=0)
-    if stamp is not None:
-        return Position("timestamp", stamp)
-    by_time = given.text("endingOffsetsByTimestamp")
-    if by_time is not None:
-        return Position("timestamps", values=parse_numbers("endingOffsetsByTimestamp", by_time, least=0))
+    if (by_time := _by_time(given, "ending")) is not None:
+        return by_time
     text = given.text("endingOffsets")
     if text is None:
         return Position("latest")
