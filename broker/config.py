@@ -69,6 +69,7 @@ class BrokerConfig(Mapping[str, Any]):
             self._read_node,
             self._read_directories,
             self._read_listeners,
+            self._read_memory,
             self._read_voters,
             self._read_times,
             self._read_groups,
@@ -144,6 +145,14 @@ class BrokerConfig(Mapping[str, Any]):
         for endpoint in advertised:
             _check_advertised(endpoint, [*names, *peers])
         self.advertised = {endpoint.listener_name: (endpoint.host, endpoint.port) for endpoint in advertised}
+
+    def _read_memory(self) -> None:
+        queued, largest = self["queued.max.request.bytes"], self["socket.request.max.bytes"]
+        if 0 < queued < largest:
+            raise InvalidConfig(
+                f"queued.max.request.bytes is {queued}, and one request may have {largest} (socket.request.max.bytes):"
+                " it must be as much or more"
+            )
 
     def _read_replica_selector(self) -> None:
         selector = self["replica.selector.class"]

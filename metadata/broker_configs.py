@@ -223,6 +223,11 @@ _LISTENERS = (
         "The largest request; a connection that announces a larger one is closed.",
     ),
     _fixed(
+        "queued.max.request.bytes", _LONG, -1, None,
+        "Memory for requests that are large or arrive in pieces, over all connections: who finds none left waits, and"
+        " whose request hardly moves then is closed. -1 means 256 MiB; in Kafka it means no bound.",
+    ),
+    _fixed(
         "socket.listen.backlog.size", _INT, 50, at_least(1),
         "How many connections may wait to be accepted.",
     ),

@@ -236,7 +236,6 @@ _THREADS: tuple[_Row, ...] = (
     ("num.io.threads", _INT, 8),
     ("num.network.threads", _INT, 3),
     ("num.replica.alter.log.dirs.threads", _INT, None),
-    ("queued.max.request.bytes", _LONG, -1),
     ("queued.max.requests", _INT, 500),
 )  # fmt: skip
 
@@ -384,8 +383,8 @@ _WITHOUT_EFFECT = _CHANGED_AT_RUN_TIME | (
         "share.coordinator.state.topic.segment.bytes",
         "transaction.state.log.load.buffer.size",
     }
-) - {"queued.max.request.bytes"}
-"""They size what is not there; Kafka's own server.properties has some of them. A limit of memory is another matter."""
+)
+"""They size what is not there; Kafka's own server.properties has some of them."""
 
 UNSUPPORTED_BROKER_CONFIGS: Mapping[str, ConfigDefinition] = {
     name: ConfigDefinition(

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from raftlog.broker.core.connection.limits import ARRIVING_BYTES_MAX
 from raftlog.metadata.config_definition import counts_by_host
 
 log = logging.getLogger("raftlog.server")
@@ -49,6 +50,7 @@ class ServerLimits(NamedTuple):
     """The bounds that an operator sets, here or in the system."""
 
     request_bytes_max: int = 100 * MIB  # socket.request.max.bytes
+    arriving_bytes_max: int = ARRIVING_BYTES_MAX  # queued.max.request.bytes
     connections_max: int = 2_147_483_647  # max.connections
     connections_per_address_max: int = 2_147_483_647  # max.connections.per.ip
     connections_by_address: Mapping[str, int] = MappingProxyType({})  # max.connections.per.ip.overrides
@@ -61,12 +63,18 @@ class ServerLimits(NamedTuple):
         """Read from resolved broker configurations, by Kafka's names."""
         return cls(
             request_bytes_max=config["socket.request.max.bytes"],
+            arriving_bytes_max=_arriving_bytes_max(config),
             connections_max=config["max.connections"],
             connections_per_address_max=config["max.connections.per.ip"],
             connections_by_address=_by_address(counts_by_host(config["max.connections.per.ip.overrides"])),
             idle_ms_max=config["connections.max.idle.ms"],
             backlog=config["socket.listen.backlog.size"],
         )
+
+
+def _arriving_bytes_max(config: Mapping[str, Any]) -> int:
+    given: int = config["queued.max.request.bytes"]
+    return given if given > 0 else max(ARRIVING_BYTES_MAX, config["socket.request.max.bytes"])
 
 
 def _by_address(counts: Mapping[str, int]) -> Mapping[str, int]:

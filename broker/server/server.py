@@ -36,7 +36,7 @@ class Server:
     def __init__(self, loop: asyncio.AbstractEventLoop, limits: ServerLimits, dispatch: Dispatch) -> None:
         self.loop = loop
         self.limits = limits
-        self.memory = ReceiveMemory(loop.call_soon)
+        self.memory = ReceiveMemory(loop.call_soon, loop.call_later, loop.time, limits.arriving_bytes_max)
         self.side = ServerSide(dispatch, self.memory, loop.time, limits.request_bytes_max)
         self.connections: dict[Connection, None] = {}
         self.on_fatal: Callable[[BaseException], None] | None = None

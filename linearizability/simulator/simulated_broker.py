@@ -65,7 +65,7 @@ class SimulatedListeners:
         """See Listeners."""
         machine = self._machine
         machine.parts["open"] = True
-        memory = ReceiveMemory(machine.loop.call_soon)
+        memory = ReceiveMemory(machine.loop.call_soon, machine.loop.call_later, machine.loop.time)
         side = ServerSide(dispatch, memory, machine.loop.time, FRAME_BYTES_MAX)
 
         def accept() -> SimulatedTransport:

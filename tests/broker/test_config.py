@@ -201,7 +201,11 @@ def test_kafkas_own_file_for_one_node_is_taken_and_what_has_no_effect_is_told() 
 
 def test_what_has_no_effect_must_be_right_all_the_same() -> None:
     assert "Not a number of type INT" in problems(num_io_threads="many")[0]
-    assert "it serves all requests on one event loop" in problems(queued_max_request_bytes="1000")[0]
+
+
+def test_memory_for_requests_has_room_for_one_of_them() -> None:
+    assert "queued.max.request.bytes is 1000" in problems(queued_max_request_bytes="1000")[0]
+    assert config(queued_max_request_bytes="104857600")["queued.max.request.bytes"] == 100 << 20
 
 
 @pytest.mark.parametrize(

@@ -12,15 +12,14 @@ during the call. Back-pressure: while replies cannot be sent, or too many are ou
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from mmap import mmap
 from struct import Struct
 from typing import TypeAlias
 
 from raftlog.broker.core.connection.limits import (
     FRAME_BYTES_MIN,
     INFLIGHT_REQUESTS_PER_CONNECTION_MAX,
-    OWN_BUFFER_BYTES,
     OWN_BUFFER_FROM_BYTES,
-    OWN_BUFFER_GROWTH,
     REQUEST_ARRIVAL_SECONDS_MAX,
     UNSENT_BYTES_PER_CONNECTION_MAX,
 )
@@ -104,7 +103,7 @@ class Connection:
         # Called once, when the connection has ended.
         self.on_end: Callable[[], None] | None = None
         self._stash = b""
-        self._arriving: bytearray | None = None
+        self._arriving: mmap | None = None
         self._arriving_size = 0
         self._arriving_filled = 0
         # A list: most connections have one place or none, and a deque takes six hundred bytes for that.
@@ -123,13 +122,13 @@ class Connection:
         """Where the next bytes belong. Until `received` nothing else may be done with any connection."""
         arriving = self._arriving
         if arriving is not None:
-            return memoryview(arriving)[self._arriving_filled : self._arriving_end]
-        shared = self._side.memory.shared
+            return memoryview(arriving)[self._arriving_filled : self._arriving_size]
+        offered = self._side.memory.offered
         stash = self._stash
         if not stash:
-            return shared
-        shared[: len(stash)] = stash
-        return shared[len(stash) :]
+            return offered
+        offered[: len(stash)] = stash
+        return offered[len(stash) :]
 
     def received(self, count: int) -> None:
         """So many bytes were put into the receive buffer; none means that the peer has ended the connection."""
@@ -157,35 +156,26 @@ class Connection:
         self._places.append(place)
         return True
 
-    @property
-    def _arriving_end(self) -> int:
-        """How far the buffer of its own may be filled."""
-        return min(self._arriving_size, len(self._arriving or b""))
-
-    def _arrived(self, buffer: bytearray, count: int) -> None:
+    def _arrived(self, buffer: mmap, count: int) -> None:
         """More of the large frame has come."""
         self._arriving_filled += count
         if self._arriving_filled == self._arriving_size:
             self._serve_arrived(buffer)
-        elif self._arriving_filled == len(buffer):
-            self._grow(buffer)
 
-    def _grow(self, buffer: bytearray) -> None:
-        """The large frame has filled its buffer and is not whole: a larger one, now or when there is memory."""
-        memory = self._side.memory
-        larger = memory.take(self, min(self._arriving_size, len(buffer) * OWN_BUFFER_GROWTH))
-        if larger is None:
-            self._wait_for_memory()
-            return
-        larger[: len(buffer)] = buffer
-        self._arriving = larger
-        memory.give_back(buffer)
+    @property
+    def arrived_bytes(self) -> int:
+        """How much of a large frame is in its buffer."""
+        return self._arriving_filled if self._arriving is not None else 0
 
-    def _wait_for_memory(self) -> None:
-        self._pause()
-        self._side.memory.wait(self.resume)
+    def lose_memory(self) -> None:
+        """The large frame arrives too slowly for the memory that it takes, and others wait for that."""
+        reason = (
+            f"a large request came too slowly, {self.arrived_bytes} bytes so far, while others waited for memory"
+            " (queued.max.request.bytes)"
+        )
+        self.close(reason, fault=Fault.THE_PEERS)
 
-    def _serve_arrived(self, buffer: bytearray) -> None:
+    def _serve_arrived(self, buffer: mmap) -> None:
         """The large frame is whole."""
         self._arriving = None
         self.arriving_since = 0.0
@@ -195,7 +185,7 @@ class Connection:
                 self._side.dispatch(self, frame)
         finally:
             self._corked = False
-            self._side.memory.give_back(buffer, holder=self)
+            self._side.memory.give_back(self)
         self._queue.flush()
         self._consider_pausing()
 
@@ -205,6 +195,7 @@ class Connection:
         view, dispatch, request_bytes_max = side.memory.shared, side.dispatch, side.request_bytes_max
         position = 0
         size = 0
+        is_at_limit = False
         self._corked = True
         try:
             while end - position >= 4:
@@ -212,7 +203,8 @@ class Connection:
                 if not FRAME_BYTES_MIN <= size <= request_bytes_max:
                     self._refuse_size(size)
                 stop = position + 4 + size
-                if stop > end or self._at_limit():
+                is_at_limit = self._at_limit()
+                if stop > end or is_at_limit:
                     break
                 dispatch(self, view[position + 4 : stop])
                 if self.closed:
@@ -227,6 +219,10 @@ class Connection:
         if self._queue.pieces:
             self._queue.flush()
         self._consider_pausing()
+        if is_at_limit and not self._paused:
+            # What was in the way has left at once, and nobody else would look at what is kept.
+            self._pause()
+            self._transport.call_soon(self.resume)
 
     def _refuse_size(self, size: int) -> None:
         raise RemoteProtocolError(
@@ -240,15 +236,14 @@ class Connection:
         memory = self._side.memory
         if position or not self.arriving_since:
             self.arriving_since = self._side.now()
-        if OWN_BUFFER_FROM_BYTES <= rest < size + 4:
-            buffer = memory.take(self, min(size + 4, max(OWN_BUFFER_BYTES, rest * OWN_BUFFER_GROWTH)))
+        if OWN_BUFFER_FROM_BYTES <= rest < size + 4 and not self._at_limit():
+            buffer = memory.take(self, size + 4)
             if buffer is not None:
                 buffer[:rest] = memory.shared[position:end]
                 self._arriving, self._arriving_size, self._arriving_filled = buffer, size + 4, rest
                 return
-            if size + 4 > len(memory.shared):
-                # No memory for it now: wait, with what has come, until another large request is done.
-                self._wait_for_memory()
+            # Wait, with what has come, for its turn.
+            self._pause()
         self._stash = bytes(memory.shared[position:end])
 
     def _at_limit(self) -> bool:
@@ -296,9 +291,7 @@ class Connection:
         if self.arriving_since:
             # While it was not read, the rest could not arrive.
             self.arriving_since = self._side.now()
-        if self._arriving is not None and self._arriving_filled == len(self._arriving):
-            self._grow(self._arriving)
-        elif self._stash:
+        if self._stash:
             stash, self._stash = self._stash, b""
             self._side.memory.shared[: len(stash)] = stash
             self._consume(len(stash))
@@ -426,9 +419,8 @@ class Connection:
         self.closed = True
         transport, self._transport = self._transport, CLOSED
         self._queue.transport = CLOSED
-        if self._arriving is not None:
-            self._side.memory.give_back(self._arriving, holder=self)
-            self._arriving = None
+        self._arriving = None
+        self._side.memory.give_back(self)
         places, self._places = self._places, []
         self._queue.clear()
         self._stash = b""

@@ -18,22 +18,36 @@ another copy; 256 KiB is the batch size of a well-tuned producer plus its framin
 OWN_BUFFER_FROM_BYTES = 32 * KIB
 """A frame of which so much has come, and which is not whole yet, moves to a buffer of its own."""
 
-OWN_BUFFER_BYTES = 1 * MIB
-"""The least size of such a buffer, which most producers' batches never outgrow."""
-
-OWN_BUFFER_GROWTH = 4
-"""By what it grows with what has come: a length that lies costs its sender as much as us."""
-
 ARRIVING_BYTES_MAX = 256 * MIB
-"""Memory for requests that are larger than the shared buffer and still arriving, over all connections. A connection
-that finds none left waits for its turn. Kafka: queued.max.request.bytes (there unlimited)."""
+"""Memory for requests that are larger than the shared buffer or arrive in pieces, over all connections, where
+queued.max.request.bytes says nothing. A connection that finds none left waits for its turn."""
+
+SMALL_REQUEST_BYTES = 2 * MIB
+"""Requests up to here have a share of that memory of their own: what producers send with their own settings."""
+
+SMALL_REQUESTS_SHARE = 4
+"""That share is one part in so many."""
+
+WAITING_BYTES_PER_SECOND = 64 * MIB
+"""Who waits for memory may be passed by for as long as his request would take at this rate: who waits for little goes
+first, and nobody waits for ever."""
+
+SLOW_SECONDS = 0.5
+"""While somebody waits for memory, those who have some are looked at after every so many seconds."""
+
+SLOW_PART = 64
+"""Whose request has grown by less than one part in so many of what it holds has to give it up: 3 MiB a second of 95,
+or 32 KiB of one."""
+
+PRESSED_RECEIVE_BYTES = 64 * KIB
+"""How much is received at once while somebody waits for memory: of a request that has to wait, too, so much is kept."""
 
 SPARE_BUFFER_BYTES_MAX = 8 * MIB
 """Buffers for large requests that are kept for the next one instead of being given back to the system."""
 
 REQUEST_ARRIVAL_SECONDS_MAX = 60
 """A request must arrive whole within this time once its first byte has: a sender of one byte a minute may not hold its
-share of ARRIVING_BYTES_MAX."""
+memory, whether others need it or not."""
 
 INFLIGHT_REQUESTS_PER_CONNECTION_MAX = 128
 """Requests of one connection that may be waiting for their reply. librdkafka allows a million in flight, Java five;

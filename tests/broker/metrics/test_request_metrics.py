@@ -35,7 +35,8 @@ class World:
         self.turn_began = 100.0
         self.soon: list[Callable[[], None]] = []
         self.times = RequestTimes(lambda: self.now, lambda: self.turn_began, self.soon.append)
-        side = ServerSide(lambda *_: None, ReceiveMemory(lambda _: None), lambda: self.now, 1_000)
+        memory = ReceiveMemory(lambda _: None, lambda *_: None, lambda: self.now)
+        side = ServerSide(lambda *_: None, memory, lambda: self.now, 1_000)
         self.transport = FullTransport()
         self.connection = Connection(side, self.transport, ("", 1), ("", 2))
 

@@ -112,7 +112,8 @@ class ClientConnection(Connection):
 
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
-        side = ServerSide(_no_requests, ReceiveMemory(loop.call_soon), loop.time, request_bytes_max=0)
+        memory = ReceiveMemory(loop.call_soon, loop.call_later, loop.time)
+        side = ServerSide(_no_requests, memory, loop.time, request_bytes_max=0)
         self.answer: asyncio.Future[bytes] = loop.create_future()
         super().__init__(side, OneReply(self.answer), ("127.0.0.1", 1), ADVERTISED)
 

@@ -25,6 +25,7 @@ from raftlog.broker.server.limited_warnings import MINUTE_SECONDS, TOLD_A_MINUTE
 from raftlog.broker.server.limits import ServerLimits
 from raftlog.broker.server.server import Server
 from raftlog.wire.errors import RemoteProtocolError
+from tests.system.fuzz.watch import resident_bytes
 
 PARK = 1
 FILE = 2
@@ -188,16 +189,19 @@ async def test_what_was_answered_before_the_broken_request_still_arrives(setup: 
         assert await reader.read() == b""
 
 
-async def test_a_length_that_lies_takes_no_memory_and_keeps_nobody_waiting(setup: Setup) -> None:
-    liars = [await setup.connect() for _ in range(10)]
+async def test_a_length_that_lies_takes_no_memory_and_keeps_nobody_waiting() -> None:
+    setup = Setup(ServerLimits())
+    before = resident_bytes(os.getpid())
+    liars = [await setup.connect() for _ in range(2)]
     for _, writer in liars:
-        writer.write(request(0, bytes(7 << 20))[:40_000])
-    await setup.until(lambda: sum(connection.is_arriving for connection in setup.server.connections) == len(liars))
-    assert setup.server.memory.given_out_bytes <= len(liars) << 20
+        writer.write(struct.pack(">i", 90 << 20) + bytes(40_000))
+    await setup.until(lambda: sum(connection.arrived_bytes > 0 for connection in setup.server.connections) == 2)
+    assert resident_bytes(os.getpid()) - before < 20 << 20, "memory is taken for what has not come"
     good = await setup.connect()
     whole = request(0, os.urandom(6 << 20))
     good[1].write(whole)
     assert await read_frame(good[0]) == whole[4:]
+    setup.server.close()
 
 
 async def test_replies_that_wait_behind_a_parked_one_count_as_unread(setup: Setup) -> None:
@@ -376,14 +380,21 @@ async def test_a_client_that_leaves_its_replies_unread_is_closed_in_time(
     setup.server.close()
 
 
-async def test_memory_for_large_requests_is_bounded_and_handed_on() -> None:
+def with_memory(bytes_max: int) -> Setup:
     setup = Setup(ServerLimits())
-    setup.server.memory = setup.server.side.memory = ReceiveMemory(setup.server.loop.call_soon, bytes_max=1 << 20)
+    loop = setup.server.loop
+    memory = ReceiveMemory(loop.call_soon, loop.call_later, loop.time, bytes_max)
+    setup.server.memory = setup.server.side.memory = memory
+    return setup
+
+
+async def test_memory_for_large_requests_is_bounded_and_handed_on() -> None:
+    setup = with_memory(1 << 20)
     holder, waiter = await setup.connect(), await setup.connect()
     whole = request(0, os.urandom(3 << 20))
     sent = 5 << 19
     holder[1].write(whole[:sent])
-    await setup.until(lambda: setup.server.memory.given_out_bytes == 4 << 20)
+    await setup.until(lambda: any(connection.arrived_bytes == sent for connection in setup.server.connections))
     waiter[1].write(whole)
     other = await setup.connect()
     other[1].write(request(0, b"small ones pass"))
@@ -392,4 +403,21 @@ async def test_memory_for_large_requests_is_bounded_and_handed_on() -> None:
     holder[1].write(whole[sent:])
     assert await read_frame(holder[0]) == whole[4:]
     assert await read_frame(waiter[0]) == whole[4:]
+    assert setup.server.memory.given_out_bytes == 0
+    setup.server.close()
+
+
+async def test_two_that_stop_in_the_middle_of_large_requests_hold_up_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    setup = with_memory(16 << 20)
+    stopped = [await setup.connect() for _ in range(2)]
+    for _, writer in stopped:
+        writer.write(request(0, bytes(5 << 20))[:-1000])
+    await setup.until(lambda: setup.server.memory.given_out_bytes > 10 << 20)
+    small, large = await setup.connect(), await setup.connect()
+    for client, size in ((small, 1 << 20), (large, 4 << 20)):
+        whole = request(0, os.urandom(size))
+        client[1].write(whole)
+        assert await read_frame(client[0]) == whole[4:]
+    assert len(setup.server.connections) == 3, "more than one of them lost its memory, or none"
+    assert "came too slowly" in caplog.text and "queued.max.request.bytes" in caplog.text
     setup.server.close()

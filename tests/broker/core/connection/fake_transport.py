@@ -22,7 +22,7 @@ class Range:
 
 
 class FakeTransport:
-    """`window` is how much it takes yet; what `call_soon` was given is in `soon`."""
+    """`window` is how much it takes yet; what `call_soon` was given is in `soon`, `call_later` in `later`."""
 
     def __init__(self, window: int = 1 << 30) -> None:
         self.window = window
@@ -30,6 +30,7 @@ class FakeTransport:
         self.is_reading = True
         self.is_watching = False
         self.soon: list[Callable[[], None]] = []
+        self.later: list[Callable[[], None]] = []
         self.bugs: list[Exception] = []
         self.ended: tuple[str, Fault] | None = None
         self.files_cut = False
@@ -65,12 +66,21 @@ class FakeTransport:
     def call_soon(self, callback: Callable[[], None]) -> None:
         self.soon.append(callback)
 
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
+        self.later.append(callback)
+
     def bug(self, error: Exception) -> None:
         self.bugs.append(error)
 
     def close(self, reason: str, fault: Fault) -> None:
         assert self.ended is None
         self.ended = reason, fault
+
+    def pass_time(self) -> None:
+        """What was to be called later is due."""
+        later, self.later = self.later, []
+        for callback in later:
+            callback()
 
     def turn(self) -> None:
         """A turn of the event loop."""

@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from raftlog.broker.core.connection.connection import Connection, ServerSide
-from raftlog.broker.core.connection.limits import REQUEST_ARRIVAL_SECONDS_MAX
+from raftlog.broker.core.connection.limits import REQUEST_ARRIVAL_SECONDS_MAX, UNSENT_BYTES_PER_CONNECTION_MAX
 from raftlog.broker.core.connection.memory import ReceiveMemory
 from raftlog.broker.core.connection.reply import PendingReply
 from raftlog.broker.core.connection.transport import Fault
@@ -21,7 +21,7 @@ class World:
     def __init__(self, request_bytes_max: int = 1 << 20) -> None:
         self.now = 100.0
         self.transport = FakeTransport()
-        self.memory = ReceiveMemory(self.transport.call_soon)
+        self.memory = ReceiveMemory(self.transport.call_soon, self.transport.call_later, lambda: self.now)
         side = ServerSide(self.dispatch, self.memory, lambda: self.now, request_bytes_max)
         self.connection = Connection(side, self.transport, ("client", 1), ("broker", 9092))
         self.raised: Exception | None = None
@@ -88,6 +88,22 @@ def test_a_file_that_was_cut_ends_the_connection_and_not_the_broker() -> None:
     world.connection.reply([Range(0, 100)])
     assert world.transport.ended is not None and "cut" in world.transport.ended[0]
     assert not world.transport.bugs
+
+
+def test_requests_behind_replies_that_left_at_once_are_served_without_another_byte() -> None:
+    world = World()
+    served: list[int] = []
+
+    def dispatch(connection: Connection, frame: memoryview) -> None:
+        served.append(len(frame))
+        connection.reply([bytes(UNSENT_BYTES_PER_CONNECTION_MAX // 2 + 1)])
+
+    world.connection._side.dispatch = dispatch
+    world.receive(framed(b"12345678") * 3)
+    assert len(served) == 2, "too much would be unsent"
+    world.transport.turn()
+    assert len(served) == 3
+    world.connection.check_invariants()
 
 
 def test_a_half_sent_request_has_its_time_and_an_idle_client_its_own() -> None:

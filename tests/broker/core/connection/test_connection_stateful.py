@@ -106,7 +106,7 @@ class Connections(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.later = FakeTransport()
-        self.memory = ReceiveMemory(self.later.call_soon, bytes_max=MEMORY_MAX)
+        self.memory = ReceiveMemory(self.later.call_soon, self.later.call_later, lambda: 1.0, MEMORY_MAX)
         self.clients = [Client(self.memory), Client(self.memory)]
 
     @initialize(windows=st.tuples(st.sampled_from((0, 5, 1 << 30)), st.sampled_from((0, 1 << 30))))
