@@ -17,6 +17,7 @@ from raftlog.broker.api.dispatcher import Dispatcher
 from raftlog.broker.core.fetch.session import FetchSessions
 from raftlog.broker.core.log.config import LogConfig
 from raftlog.broker.descriptors import shares
+from raftlog.broker.runtime.batch_checks import BatchChecks
 from raftlog.broker.runtime.broker_requests import BrokerRequests
 from raftlog.broker.runtime.disk_room import CRITICAL_PERCENT, WARNING_PERCENT, DiskRoom
 from raftlog.broker.runtime.dynamic_configs import DynamicConfigs
@@ -305,6 +306,7 @@ class Broker:
                 lambda: self.controller.image, self._requests.sender("raftlog-lag", LAG_TIMEOUT_SECONDS), self.clock
             ),
             verifier=self._verifier,
+            batch_checks=BatchChecks(self.loop),
             suspects=self._suspects,
         )
         dispatcher = Dispatcher(services, self.config.advertised)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from raftlog.broker.core.connection.connection import Connection
     from raftlog.broker.core.connection.reply import PendingReply, Piece
     from raftlog.broker.ports import Clock
+    from raftlog.broker.runtime.batch_checks import BatchChecks
     from raftlog.broker.runtime.broker_requests import BrokerRequests
     from raftlog.broker.runtime.controller import Controller
     from raftlog.broker.runtime.fetching import FetchService
@@ -64,6 +65,7 @@ class Services:
     requests: BrokerRequests
     lags: GroupLags
     verifier: TransactionVerifier
+    batch_checks: BatchChecks
     suspects: Suspects = field(default_factory=Suspects)
     counts: RequestCounts = field(default_factory=RequestCounts)
     # Made by the first Produce request, as is its module.

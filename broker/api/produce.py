@@ -10,11 +10,13 @@ the compiled codec. Nothing here looks at a record: the log checks each batch's 
 
 from __future__ import annotations
 
+from functools import partial
 from struct import error as StructError
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from raftlog.broker.api.context import RawRequest, Services
 from raftlog.broker.api.leader_hints import addresses_of, leader_of
+from raftlog.broker.api.produce_appending import ACKS_ALL, UNVERIFIED, Postponed, Terms, Waits, append_to
 from raftlog.broker.api.produce_encoding import (
     FLEXIBLE_FROM,
     IDS_FROM,
@@ -29,46 +31,22 @@ from raftlog.broker.api.produce_encoding import (
 from raftlog.broker.api.produce_templates import ProduceTemplate, TemplateCache
 from raftlog.broker.core.connection.reply import PendingReply, Piece, frame
 from raftlog.broker.core.connection.transport import Fault
-from raftlog.broker.core.log.results import AppendResult
-from raftlog.broker.core.log.validation import MAX_RECORD_ERRORS, check_api_version, is_transactional, producer_of
+from raftlog.broker.core.log.results import TAKES_LONG, AppendResult
+from raftlog.broker.core.log.validation import MAX_RECORD_ERRORS
 from raftlog.broker.runtime.delayed_operation import Mark
 from raftlog.wire.apis import ApiKey
 from raftlog.wire.errors import ErrorCode, RemoteProtocolError
 
 if TYPE_CHECKING:
-    from raftlog.broker.core.log.verification import VerificationGuard
     from raftlog.broker.runtime.partition import Partition
 
-_ACKS_ALL = -1
 _ACKS_NONE = 0
-_ACKS = (-1, 0, 1)
 _NO_TICK = -1
 # Read a dozen times in a request; an enum's attribute costs as much as a call.
 _NONE = ErrorCode.NONE
 
-Waits: TypeAlias = "list[tuple[Partition, list[tuple[int, AppendResult]], int]]"
-"""What was appended, and is not safe enough yet to be acknowledged: the partition, and its result's place in a list."""
-
-Terms: TypeAlias = "tuple[int, int, bytes | None]"
-"""Of a request: acks, its version, the transactional id."""
-
 Appended: TypeAlias = "tuple[ProduceTemplate | None, Outcome, Waits]"
 """What became of a request so far, and what it is like."""
-
-UNVERIFIED = AppendResult.refused(ErrorCode.INVALID_TXN_STATE)
-
-
-class Unverified(NamedTuple):
-    """A batch that begins a transaction in its partition (KIP-890), and its result's place in a list."""
-
-    partition: Partition
-    results: list[tuple[int, AppendResult]]
-    place: int
-    records: memoryview
-
-
-Begins: TypeAlias = "tuple[bytes, list[Unverified]]"
-"""The transactional id, and what begins its transaction in a partition."""
 
 
 def serve(services: Services, raw: RawRequest) -> None:
@@ -88,12 +66,16 @@ def serve(services: Services, raw: RawRequest) -> None:
             transactional_id, acks, timeout_ms, topics = parse(raw.frame, raw.offset, raw.version)
     except (StructError, IndexError) as error:
         raise RemoteProtocolError(f"Produce v{raw.version}: the request ends too early") from error
-    outcome, waits, unverified = _append(services, (acks, raw.version, transactional_id), topics)
+    terms = acks, raw.version, transactional_id
+    outcome, waits, postponed = _append(services, terms, topics)
     if known is None and len(outcome) == 1 and _has_error(outcome) is None:
         templates.learn(raw.frame, raw.offset, raw.version, (transactional_id, acks, timeout_ms, topics))
-    if unverified:
-        assert transactional_id is not None
-        _verify(services, raw, (acks, timeout_ms), (transactional_id, unverified), (template, outcome, waits))
+    if postponed:
+        # Imported here: most brokers never need it.
+        from raftlog.broker.api.produce_postponed import PostponedProduce
+
+        answer = partial(_answer, services, raw, (acks, timeout_ms), (template, outcome, waits))
+        PostponedProduce(services, raw, terms, waits, answer).begin(postponed)
     elif waits:
         DelayedProduce(services, raw, (acks, timeout_ms), (template, outcome, waits)).begin()
     elif acks == _ACKS_NONE:
@@ -105,8 +87,8 @@ def serve(services: Services, raw: RawRequest) -> None:
 # ── appending ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _append(services: Services, terms: Terms, topics: Wanted) -> tuple[Outcome, Waits, list[Unverified]]:
-    """What became of each partition's records, which of them must wait, and which begin a transaction there."""
+def _append(services: Services, terms: Terms, topics: Wanted) -> tuple[Outcome, Waits, list[Postponed]]:
+    """What became of each partition's records, which of them must wait, and which are not appended yet."""
     acks, version, _ = terms
     partitions = services.partitions
     find = partitions.find_by_id if version >= IDS_FROM else partitions.find_by_name
@@ -115,16 +97,17 @@ def _append(services: Services, terms: Terms, topics: Wanted) -> tuple[Outcome, 
     record_errors_left = MAX_RECORD_ERRORS
     outcome: Outcome = []
     waits: Waits = []
-    unverified: list[Unverified] = []
+    postponed: list[Postponed] = []
     for key, wanted in topics:
         results: list[tuple[int, AppendResult]] = []
         outcome.append((key, results))
         for index, records in wanted:
             partition = find(key, index)
             result = append_to(partition, records, terms, now_ms)
-            if result is UNVERIFIED:
+            if result is UNVERIFIED or result is TAKES_LONG:
                 assert records is not None and not isinstance(partition, ErrorCode)
-                unverified.append(Unverified(partition, results, len(results), records))
+                begins = result is UNVERIFIED
+                postponed.append(Postponed(partition, results, len(results), records, begins=begins))
             elif result.record_errors:
                 result = result._replace(record_errors=result.record_errors[:record_errors_left])
                 record_errors_left -= len(result.record_errors)
@@ -132,88 +115,25 @@ def _append(services: Services, terms: Terms, topics: Wanted) -> tuple[Outcome, 
                 result.error is _NONE
                 and not isinstance(partition, ErrorCode)
                 and partition.log.high_watermark <= result.last_offset
-                and (acks == _ACKS_ALL or partition.flushing)
+                and (acks == ACKS_ALL or partition.flushing)
             ):
                 waits.append((partition, results, len(results)))
             results.append((index, result))
-    return outcome, waits, unverified
+    return outcome, waits, postponed
 
 
-def append_to(
-    partition: Partition | ErrorCode,
-    records: memoryview | None,
-    terms: Terms,
-    now_ms: int,
-    guard: VerificationGuard | None = None,
-) -> AppendResult:
-    """Append what one partition gets, if a client may; `partition` may be why there is none. UNVERIFIED: nothing is
-    appended or refused yet; it begins a transaction, and needs a guard.
-    """
-    if isinstance(partition, ErrorCode):
-        return AppendResult.refused(partition)
-    acks, version, transactional_id = terms
-    if records is not None and is_transactional(records) and guard is None:
-        if transactional_id is None:
-            return AppendResult.refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        producer_id, epoch, _ = producer_of(records)
-        if producer_id >= 0 and not partition.has_open_transaction(producer_id, epoch):
-            return UNVERIFIED
-    if acks not in _ACKS:
-        return AppendResult.refused(ErrorCode.INVALID_REQUIRED_ACKS)
-    if partition.internal:
-        return AppendResult.refused(ErrorCode.INVALID_TOPIC_EXCEPTION)
-    if acks == _ACKS_ALL and partition.isr_size < partition.min_isr:
-        return AppendResult.refused(ErrorCode.NOT_ENOUGH_REPLICAS)
-    if records is None:
-        return AppendResult.refused(ErrorCode.INVALID_RECORD)
-    refusal = check_api_version(records, version)
-    if refusal is not None:
-        return AppendResult.refused(refusal.error, refusal.message)
-    return partition.append_from_client(records, now_ms, guard)
-
-
-def _verify(services: Services, raw: RawRequest, terms: tuple[int, int], begins: Begins, appended: Appended) -> None:
-    """Append what begins a transaction once the coordinator agrees (KIP-890), and answer then as ever.
-
-    Until that is done nothing more that this client asks is looked at: its batches shall not pass each other.
-    """
-    # Imported here: a broker without transactions starts without it.
-    from raftlog.broker.api.produce_verification import verify
-
-    transactional_id, unverified = begins
-    # What was received into is used again as soon as this request was looked at.
-    batches = [(each.partition, memoryview(bytearray(each.records))) for each in unverified]
-    raw.frame = memoryview(b"")
-    connection, place = raw.connection, raw.connection.park()
-    connection.hold()
+def _answer(
+    services: Services, raw: RawRequest, terms: tuple[int, int], appended: Appended, place: PendingReply
+) -> None:
+    """Answer in its place, once what had to be postponed is appended, too."""
     template, outcome, waits = appended
-    acks = terms[0]
-
-    def verified(guards: list[VerificationGuard | AppendResult]) -> None:
-        now_ms = services.clock.now_ms()
-        for each, (partition, records), guard in zip(unverified, batches, guards, strict=True):
-            if isinstance(guard, AppendResult):
-                result = guard
-            else:
-                current = partition if partition.error is _NONE else partition.error
-                result = append_to(current, records, (acks, raw.version, transactional_id), now_ms, guard)
-            each.results[each.place] = (each.results[each.place][0], result)
-            if result.error is _NONE and _must_wait(partition, result, acks):
-                waits.append((partition, each.results, each.place))
-        if waits:
-            DelayedProduce(services, raw, terms, (template, outcome, waits), place).begin()
-        elif acks == _ACKS_NONE:
-            place.complete([])
-            _without_response(services, raw, outcome)
-        else:
-            place.complete(_response(services, raw, template, outcome))
-        connection.release()
-
-    verify(services, raw.version, transactional_id, batches, verified)
-
-
-def _must_wait(partition: Partition, result: AppendResult, acks: int) -> bool:
-    return partition.log.high_watermark <= result.last_offset and (acks == _ACKS_ALL or partition.flushing)
+    if waits:
+        DelayedProduce(services, raw, terms, appended, place).begin()
+    elif terms[0] == _ACKS_NONE:
+        place.complete([])
+        _without_response(services, raw, outcome)
+    else:
+        place.complete(_response(services, raw, template, outcome))
 
 
 # ── waiting ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -260,7 +180,7 @@ class DelayedProduce:
                 self._finish()
 
         # With acks=1 the leader's disk is enough, and the followers may take their time.
-        is_flush_enough = self._acks != _ACKS_ALL and partition.leadership is not None
+        is_flush_enough = self._acks != ACKS_ALL and partition.leadership is not None
         mark = Mark.FLUSHED if is_flush_enough else Mark.HIGH_WATERMARK
         partition.wait(mark, result.last_offset + 1, committed)
 

@@ -20,6 +20,7 @@ from raftlog.wire.errors import ErrorCode, InvariantViolation
 from raftlog.wire.ids import LeaderEpoch, ProducerEpoch, ProducerId
 
 if TYPE_CHECKING:
+    from raftlog.broker.core.log.validation import BatchVerdict
     from raftlog.broker.core.replica.leadership import Follower, Leadership
     from raftlog.broker.store.partition_log import PartitionLog
     from raftlog.metadata.cluster_commands import IsrProposal
@@ -105,14 +106,19 @@ class Partition:
     # Appending ---------------------------------------------------------------------------------------
 
     def append_from_client(
-        self, records: memoryview, now_ms: int, guard: VerificationGuard | None = None
+        self,
+        records: memoryview,
+        now_ms: int,
+        guard: VerificationGuard | None = None,
+        *,
+        checked: BatchVerdict | None = None,
     ) -> AppendResult:
         """Append what a produce request brought; it is readable once it is committed. A batch that begins a
-        transaction needs the `guard` that it was verified with.
+        transaction needs the `guard` that it was verified with; after TAKES_LONG it comes again `checked`.
 
         An I/O error takes the partition offline and is answered with KAFKA_STORAGE_ERROR.
         """
-        result = self.log.append_as_leader(records, self.leader_epoch, now_ms, guard=guard)
+        result = self.log.append_as_leader(records, self.leader_epoch, now_ms, guard=guard, checked=checked)
         if result.error is _NONE:
             traffic = self.traffic
             traffic.bytes_in += len(records)

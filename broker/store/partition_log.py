@@ -13,6 +13,7 @@ from raftlog.broker.core.log.batch_runs import OutOfOrder, batch_around, batches
 from raftlog.broker.core.log.config import LogConfig
 from raftlog.broker.core.log.producers import ProducerStates, Verdict
 from raftlog.broker.core.log.results import (
+    TAKES_LONG,
     AppendOrigin,
     AppendResult,
     FileRange,
@@ -23,7 +24,7 @@ from raftlog.broker.core.log.results import (
     RecordError,
 )
 from raftlog.broker.core.log.transactions import AbortedTransaction
-from raftlog.broker.core.log.validation import BatchRules, Refusal, check_batch
+from raftlog.broker.core.log.validation import BatchRules, BatchVerdict, Refusal, TakesLong, check_batch
 from raftlog.broker.core.log.verification import NOT_REQUIRED, VerificationGuard
 from raftlog.broker.ports import Buffer
 from raftlog.broker.store.log_storage import LogStorage
@@ -178,10 +179,12 @@ class PartitionLog:
         origin: AppendOrigin = _CLIENT,
         transaction_version: int = 0,
         guard: VerificationGuard | None = NOT_REQUIRED,
+        checked: BatchVerdict | None = None,
     ) -> AppendResult:
         """Check batches, give them offsets and the leader epoch, and append them. Hot path for one batch. `records` is
         changed in place if it is writable, else copied. `transaction_version` is that of a transaction marker, `guard`
         what a batch that begins a transaction was verified with (KIP-890). See AppendResult.error: never raises.
+        After TAKES_LONG come again with `checked`, what a thread has found.
         """
         storage, rules = self.storage, self._rules
         opened = storage.opened
@@ -195,7 +198,11 @@ class PartitionLog:
             if isinstance(run, Refusal):
                 return self._refused(run.error, run.message, run.record_errors)
             return self._append_run(opened, *run, now_ms)
-        checked = check_batch(records, rules, now_ms, origin)
+        if checked is None:
+            try:
+                checked = check_batch(records, rules, now_ms, origin, may_take_long=origin is not _CLIENT)
+            except TakesLong:
+                return TAKES_LONG
         if isinstance(checked, Refusal):
             return self._refused(checked.error, checked.message, checked.record_errors)
         header, batch, log_append_time_ms = checked

@@ -21,7 +21,7 @@ from struct import error as StructError
 from typing import NamedTuple, cast
 
 from raftlog.wire.checksum import Buffer, crc32c
-from raftlog.wire.compression import Compression, CorruptCompression, compress, decompress
+from raftlog.wire.compression import Compression, CorruptCompression, compress, decompress, decompress_in_pieces
 from raftlog.wire.ids import LeaderEpoch, ProducerEpoch, ProducerId
 from raftlog.wire.records import (
     CorruptRecord,
@@ -50,6 +50,7 @@ __all__ = [
     "iterate_batches",
     "parse_header",
     "stamp_batch",
+    "unpack_in_pieces",
     "unpack_payload",
 ]
 
@@ -224,15 +225,27 @@ def unpack_payload(batch: Buffer, header: BatchHeader, max_bytes: int) -> bytes:
 
     Raises CorruptRecord if they cannot be unpacked or are more than `max_bytes`.
     """
-    if len(batch) < header.size:
-        raise CorruptRecord(f"{len(batch)} bytes of a batch of {header.size}")
-    packed = memoryview(batch)[HEADER_SIZE : header.size]
+    packed = _packed(batch, header)
     if not header.attributes & CODEC_MASK and len(packed) <= max_bytes:
         return bytes(packed)
     try:
         return decompress(header.codec, packed, max_bytes)
     except CorruptCompression as error:
         raise CorruptRecord(str(error)) from error
+
+
+def unpack_in_pieces(batch: Buffer, header: BatchHeader, max_bytes: int) -> memoryview:
+    """The same for a thread beside others, see `decompress_in_pieces`."""
+    try:
+        return decompress_in_pieces(header.codec, _packed(batch, header), max_bytes)
+    except CorruptCompression as error:
+        raise CorruptRecord(str(error)) from error
+
+
+def _packed(batch: Buffer, header: BatchHeader) -> memoryview:
+    if len(batch) < header.size:
+        raise CorruptRecord(f"{len(batch)} bytes of a batch of {header.size}")
+    return memoryview(batch)[HEADER_SIZE : header.size]
 
 
 def decode_batch(batch: Buffer, *, max_bytes: int = MAX_DECOMPRESSED_BYTES, verify_crc: bool = True) -> list[Record]:

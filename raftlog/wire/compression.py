@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import zlib
 from enum import IntEnum
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
+from typing import Final
 
 from raftlog.wire.checksum import Buffer
 
@@ -98,19 +100,25 @@ def decompress(codec: Compression, data: Buffer, max_bytes: int) -> bytes:
     followed by anything else. Memory used stays within a small constant of what is really there, whatever the
     headers claim.
     """
-    match codec:
-        case Compression.NONE:
-            if len(data) > max_bytes:
-                raise DecompressionLimit(f"{len(data)} bytes where {max_bytes} are allowed")
-            return bytes(data)
-        case Compression.GZIP:
-            return _decompress_gzip(data, max_bytes)
-        case Compression.SNAPPY:
-            return _decompress_snappy(data, max_bytes)
-        case Compression.LZ4:
-            return _decompress_lz4(data, max_bytes)
-        case Compression.ZSTD:
-            return _decompress_zstd(data, max_bytes)
+    if codec is Compression.NONE:
+        if len(data) > max_bytes:
+            raise DecompressionLimit(f"{len(data)} bytes where {max_bytes} are allowed")
+        return bytes(data)
+    output = _Output(max_bytes)
+    _CODECS[codec](data, output)
+    return output.join()
+
+
+def decompress_in_pieces(codec: Compression, data: Buffer, max_bytes: int) -> memoryview:
+    """The same for a thread beside others: they wait for one piece at most, for what becomes of the pieces is never
+    copied as a whole.
+    """
+    output = _Pages(max_bytes)
+    if codec is Compression.NONE:
+        output.add(data)
+    else:
+        _CODECS[codec](data, output)
+    return output.view()
 
 
 class _Output:
@@ -119,7 +127,7 @@ class _Output:
     __slots__ = ("chunks", "max_bytes", "size")
 
     def __init__(self, max_bytes: int) -> None:
-        self.chunks: list[bytes | bytearray] = []
+        self.chunks: list[Buffer] = []
         self.max_bytes = max_bytes
         self.size = 0
 
@@ -127,10 +135,14 @@ class _Output:
         """How much to ask for next: one byte more than is allowed at most, so that excess shows."""
         return min(CHUNK_BYTES, self.max_bytes - self.size + 1)
 
-    def add(self, chunk: bytes | bytearray) -> None:
+    def add(self, chunk: Buffer) -> None:
         self.size += len(chunk)
         if self.size > self.max_bytes:
             raise DecompressionLimit(f"the data unfolds to more than {self.max_bytes} bytes")
+        self.keep(chunk)
+
+    def keep(self, chunk: Buffer) -> None:
+        """Put it behind what is there; it is counted."""
         self.chunks.append(chunk)
 
     def join(self) -> bytes:
@@ -139,27 +151,41 @@ class _Output:
         return b"".join(self.chunks)
 
 
+class _Pages(_Output):
+    """Chunks put one behind the other in memory of which only what is filled is there."""
+
+    __slots__ = ("_pages",)
+
+    def __init__(self, max_bytes: int) -> None:
+        super().__init__(max_bytes)
+        self._pages = mmap(-1, max(1, max_bytes), flags=MAP_PRIVATE | MAP_ANONYMOUS)
+
+    def keep(self, chunk: Buffer) -> None:
+        self._pages[self.size - len(chunk) : self.size] = chunk
+
+    def view(self) -> memoryview:
+        return memoryview(self._pages)[: self.size]
+
+
 # gzip
 
 
-def _decompress_gzip(data: Buffer, max_bytes: int) -> bytes:
+def _decompress_gzip(data: Buffer, output: _Output) -> None:
     """One gzip member or several: Java's GZIPInputStream reads on after the first."""
-    output = _Output(max_bytes)
     rest: Buffer = data
     while True:
         inflate = zlib.decompressobj(31)
         try:
-            # zlib grows its output as it needs it, so a large limit costs nothing.
-            output.add(inflate.decompress(rest, max_bytes - output.size + 1))
+            output.add(inflate.decompress(rest, output.room()))
             while not inflate.eof and inflate.unconsumed_tail:
-                output.add(inflate.decompress(inflate.unconsumed_tail, max_bytes - output.size + 1))
+                output.add(inflate.decompress(inflate.unconsumed_tail, output.room()))
         except zlib.error as error:
             raise CorruptCompression(f"gzip: {error}") from error
         if not inflate.eof:
             raise CorruptCompression("gzip: the data ends before the stream does")
         rest = inflate.unused_data
         if not rest:
-            return output.join()
+            return
 
 
 # snappy
@@ -179,14 +205,14 @@ def _compress_snappy(data: Buffer) -> bytes:
     return b"".join(parts)
 
 
-def _decompress_snappy(data: Buffer, max_bytes: int) -> bytes:
+def _decompress_snappy(data: Buffer, output: _Output) -> None:
     """Either framing: librdkafka writes one bare block, the Java client a stream of blocks behind a magic
     header."""
     view = memoryview(data)
-    output = _Output(max_bytes)
+    max_bytes = output.max_bytes
     if view[:8] != _XERIAL_MAGIC:
         output.add(_snappy_block(view, max_bytes))
-        return output.join()
+        return
     position, end = 0, len(view)
     while position < end:
         # Concatenated streams repeat the header, as snappy-java allows.
@@ -203,7 +229,6 @@ def _decompress_snappy(data: Buffer, max_bytes: int) -> bytes:
             )
         output.add(_snappy_block(view[position : position + size], max_bytes - output.size))
         position += size
-    return output.join()
 
 
 def _snappy_block(block: memoryview, max_bytes: int) -> bytes:
@@ -250,12 +275,11 @@ def _compress_lz4(data: Buffer, level: int | None) -> bytes:
     return bytes(packed)
 
 
-def _decompress_lz4(data: Buffer, max_bytes: int) -> bytes:
+def _decompress_lz4(data: Buffer, output: _Output) -> None:
     """Frames of any block size and mode, with or without checksums and content size."""
     from lz4 import frame
 
     view = memoryview(data)
-    output = _Output(max_bytes)
     position, end = 0, len(view)
     if end == 0:
         raise CorruptCompression("lz4: no frame")
@@ -273,13 +297,12 @@ def _decompress_lz4(data: Buffer, max_bytes: int) -> bytes:
             position += consumed
             if not finished and not chunk and position >= end:
                 raise CorruptCompression("lz4: the data ends before the frame does")
-    return output.join()
 
 
 # zstd
 
 
-def _decompress_zstd(data: Buffer, max_bytes: int) -> bytes:
+def _decompress_zstd(data: Buffer, output: _Output) -> None:
     """One frame or several. The frames are walked first, because the stream reader is silent about a missing
     end."""
     import zstandard
@@ -290,7 +313,6 @@ def _decompress_zstd(data: Buffer, max_bytes: int) -> bytes:
         raise CorruptCompression("zstd: no frame")
     while position < end:
         position = _zstd_frame_end(view, position)
-    output = _Output(max_bytes)
     decompressor = zstandard.ZstdDecompressor(max_window_size=ZSTD_MAX_WINDOW_BYTES)
     try:
         with decompressor.stream_reader(view, read_across_frames=True) as reader:
@@ -298,7 +320,14 @@ def _decompress_zstd(data: Buffer, max_bytes: int) -> bytes:
                 output.add(chunk)
     except zstandard.ZstdError as error:
         raise CorruptCompression(f"zstd: {error}") from error
-    return output.join()
+
+
+_CODECS: Final = {
+    Compression.GZIP: _decompress_gzip,
+    Compression.SNAPPY: _decompress_snappy,
+    Compression.LZ4: _decompress_lz4,
+    Compression.ZSTD: _decompress_zstd,
+}
 
 
 def _zstd_frame_end(view: memoryview, position: int) -> int:

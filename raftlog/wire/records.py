@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import repeat
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar, cast
 
+from raftlog.wire.checksum import Buffer
 from raftlog.wire.varint import encode_varint, read_varint, read_varlong
 
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
@@ -222,11 +223,12 @@ class RecordScan:
 
     __slots__ = ("_payload", "_position", "_previous", "remaining")
 
-    def __init__(self, payload: bytes, count: int) -> None:
-        """Raises CorruptRecord if so many records cannot be in there."""
+    def __init__(self, payload: Buffer, count: int) -> None:
+        """Raises CorruptRecord if so many records cannot be in there. Keys are of the type that a slice of `payload`
+        has."""
         if count < 0 or count * MIN_RECORD_BYTES > len(payload):
             raise CorruptRecord(f"{count} records do not fit in {len(payload)} bytes")
-        self._payload = payload
+        self._payload = cast(bytes, payload)
         self._position = 0
         self._previous = -1
         self.remaining = count

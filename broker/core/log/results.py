@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.ids import LeaderEpoch
@@ -52,6 +52,10 @@ class AppendResult(NamedTuple):
     ) -> AppendResult:
         """Nothing was written. The log start is -1 where no log was asked."""
         return cls(error, -1, -1, -1, log_start_offset, message, record_errors)
+
+
+TAKES_LONG: Final = AppendResult.refused(ErrorCode.REQUEST_TIMED_OUT)
+"""Nothing was done with the batch of a client: to check it would keep others waiting."""
 
 
 class OpenFile(Protocol):

@@ -37,10 +37,11 @@ from raftlog.wire.batch import (
     BatchHeader,
     CorruptRecord,
     assemble_batch,
+    unpack_in_pieces,
     unpack_payload,
 )
 from raftlog.wire.checksum import Buffer, crc32c
-from raftlog.wire.compression import MAX_RATIO, Compression, compress
+from raftlog.wire.compression import MAX_RATIO, Compression, DecompressionLimit, compress
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.ids import ProducerEpoch, ProducerId
 from raftlog.wire.records import MIN_RECORD_BYTES, RecordScan, RecordSpan
@@ -57,6 +58,15 @@ _SMALLEST_BATCH: Final = 14
 
 RECORDS_AT_A_TIME: Final = 4096
 """How many records are looked at together: a compressed batch of 1 MiB can hold a million, each taking 300 bytes."""
+
+QUICK_BYTES_MAX: Final = 64 * 1024
+"""So much is unpacked, or compressed, beside nothing else: some milliseconds at the slowest codec's slowest level."""
+
+QUICK_UNPACKED_BYTES_MAX: Final = 256 * 1024
+"""And so much may come of it, where it is only looked at."""
+
+QUICK_RECORDS_MAX: Final = 10_000
+"""So many records are looked at beside nothing else: 10 ms."""
 
 _ZSTD_FROM_VERSION: Final = 7
 
@@ -121,6 +131,10 @@ class Checked(NamedTuple):
     log_append_time_ms: int
 
 
+class TakesLong(Exception):
+    """To check a batch takes so long that others would notice: it is to be done where nobody waits for it."""
+
+
 class Refusal(NamedTuple):
     """Why nothing of it may be appended."""
 
@@ -129,12 +143,18 @@ class Refusal(NamedTuple):
     record_errors: tuple[RecordError, ...] = ()
 
 
-def check_batch(records: Buffer, rules: BatchRules, now_ms: int, origin: AppendOrigin = _CLIENT) -> Checked | Refusal:
+BatchVerdict: TypeAlias = Checked | Refusal
+
+
+def check_batch(
+    records: Buffer, rules: BatchRules, now_ms: int, origin: AppendOrigin = _CLIENT, *, may_take_long: bool = True
+) -> Checked | Refusal:
     """Check what one partition gets from a produce request (or from a coordinator), which must be one whole
     batch.
 
-    `now_ms` is the wall clock in ms since 1970. Never raises: whatever is wrong is a Refusal with the error
-    code that Kafka 4.3 gives.
+    `now_ms` is the wall clock in ms since 1970. Whatever is wrong is a Refusal with the error code that Kafka 4.3
+    gives. Unless it `may_take_long`, raises TakesLong where the records have to be looked at and are many: nothing has
+    been changed then.
     """
     view = records if type(records) is memoryview else memoryview(records)
     size = len(view)
@@ -164,17 +184,24 @@ def check_batch(records: Buffer, rules: BatchRules, now_ms: int, origin: AppendO
             return refusal
     if view.readonly:
         view = memoryview(bytearray(view))
-    if (rules.compacted and origin is _CLIENT) or attributes & LOG_APPEND_TIME_BIT:
-        return _check_records(view, header, rules, now_ms)
+    looks = (rules.compacted and origin is _CLIENT) or attributes & LOG_APPEND_TIME_BIT
+    if not looks and not rules.log_append_time:
+        # A header whose times are in order and in bounds is believed; behind any other the records are looked at.
+        lowest, highest = now_ms - rules.timestamp_before_max_ms, now_ms + rules.timestamp_after_max_ms
+        looks = not lowest <= first_time <= last_time <= highest
+        if not looks and rules.compression is None and size <= rules.segment_bytes:
+            return _new(Checked, (header, view, NO_TIMESTAMP))
+    try:
+        # A control batch, which only a coordinator sends, has a key that is not for compaction, and stays as it is.
+        has_payload = not attributes & CONTROL_BIT and (looks or _is_converted(header, rules))
+        payload = _unpack(view, header, rules, may_take_long) if has_payload else b""
+        if looks and has_payload:
+            return _check_records(view, header, rules, now_ms, payload)
+    except CorruptRecord as error:
+        return Refusal(ErrorCode.INVALID_RECORD, str(error))
     if rules.log_append_time:
-        return _stamp_time(view, header, rules, now_ms)
-    # A header whose times are in order and in bounds is believed; behind any other the records are looked at.
-    lowest, highest = now_ms - rules.timestamp_before_max_ms, now_ms + rules.timestamp_after_max_ms
-    if not lowest <= first_time <= last_time <= highest:
-        return _check_records(view, header, rules, now_ms)
-    if rules.compression is None and size <= rules.segment_bytes:
-        return _new(Checked, (header, view, NO_TIMESTAMP))
-    return _convert(view, header, rules, NO_TIMESTAMP)
+        return _stamp_time(view, header, rules, now_ms, payload)
+    return _convert(view, header, rules, NO_TIMESTAMP, payload)
 
 
 def check_api_version(records: Buffer, api_version: int) -> Refusal | None:
@@ -261,30 +288,47 @@ def _too_large(size: int, rules: BatchRules) -> Refusal:
     return Refusal(ErrorCode.MESSAGE_TOO_LARGE, f"a batch of {size} bytes where {rules.max_message_bytes} are allowed")
 
 
-def _check_records(view: memoryview, header: BatchHeader, rules: BatchRules, now_ms: int) -> Checked | Refusal:
-    """Look at each record: for keys, or because the header's times were not good enough to go by."""
-    if header.is_control:
-        # Only a coordinator gets here with one; its key is not for compaction.
-        if rules.log_append_time:
-            return _stamp_time(view, header, rules, now_ms)
-        return _convert(view, header, rules, NO_TIMESTAMP)
-    look = _Look(header, rules, now_ms)
+def _unpack(view: memoryview, header: BatchHeader, rules: BatchRules, may_take_long: bool) -> Buffer:
+    """The records of the batch. Raises CorruptRecord, TakesLong."""
+    if may_take_long:
+        return unpack_in_pieces(view, header, rules.max_unpacked_bytes)
+    if header.records_count > QUICK_RECORDS_MAX or (header.attributes & CODEC_MASK and header.size > QUICK_BYTES_MAX):
+        raise TakesLong
+    most = min(QUICK_BYTES_MAX if _is_converted(header, rules) else QUICK_UNPACKED_BYTES_MAX, rules.max_unpacked_bytes)
     try:
-        scan = RecordScan(unpack_payload(view, header, rules.max_unpacked_bytes), header.records_count)
-        while scan.remaining:
-            look.at(scan.take(RECORDS_AT_A_TIME))
+        return unpack_payload(view, header, most)
     except CorruptRecord as error:
-        return Refusal(ErrorCode.INVALID_RECORD, str(error))
+        if isinstance(error.__cause__, DecompressionLimit) and most < rules.max_unpacked_bytes:
+            raise TakesLong from None
+        raise
+
+
+def _is_converted(header: BatchHeader, rules: BatchRules) -> bool:
+    """Whether the topic has a codec of its own that is not that of the batch. Another level of the same is left
+    alone."""
+    target = rules.compression
+    return target is not None and header.attributes & CODEC_MASK != target
+
+
+def _check_records(
+    view: memoryview, header: BatchHeader, rules: BatchRules, now_ms: int, payload: Buffer
+) -> Checked | Refusal:
+    """Look at each record: for keys, or because the header's times were not good enough to go by. Raises
+    CorruptRecord."""
+    look = _Look(header, rules, now_ms)
+    scan = RecordScan(payload, header.records_count)
+    while scan.remaining:
+        look.at(scan.take(RECORDS_AT_A_TIME))
     if look.last_offset_delta != header.last_offset_delta:
         return Refusal(ErrorCode.INVALID_RECORD, "the records do not have the offsets that their batch says")
     if look.refused:
         message = f"{look.refused} of {look.seen} records are refused, the first because: {look.errors[0].message}"
         return Refusal(look.code, message, tuple(look.errors))
     if rules.log_append_time:
-        return _stamp_time(view, header, rules, now_ms)
+        return _stamp_time(view, header, rules, now_ms, payload)
     if look.largest_time != header.max_timestamp or header.attributes & LOG_APPEND_TIME_BIT:
         header = _set_time(view, header, header.attributes & ~LOG_APPEND_TIME_BIT, look.largest_time)
-    return _convert(view, header, rules, NO_TIMESTAMP)
+    return _convert(view, header, rules, NO_TIMESTAMP, payload)
 
 
 class _Look:
@@ -346,10 +390,12 @@ class _Look:
             self.errors.append(RecordError(self.seen, reason))
 
 
-def _stamp_time(view: memoryview, header: BatchHeader, rules: BatchRules, now_ms: int) -> Checked | Refusal:
+def _stamp_time(
+    view: memoryview, header: BatchHeader, rules: BatchRules, now_ms: int, payload: Buffer
+) -> Checked | Refusal:
     """Give the batch the broker's time (message.timestamp.type=LogAppendTime)."""
     header = _set_time(view, header, header.attributes | LOG_APPEND_TIME_BIT, now_ms)
-    return _convert(view, header, rules, now_ms)
+    return _convert(view, header, rules, now_ms, payload)
 
 
 def _set_time(view: memoryview, header: BatchHeader, attributes: int, max_timestamp: int) -> BatchHeader:
@@ -360,20 +406,19 @@ def _set_time(view: memoryview, header: BatchHeader, attributes: int, max_timest
     return header._replace(crc=crc, attributes=attributes, max_timestamp=max_timestamp)
 
 
-def _convert(view: memoryview, header: BatchHeader, rules: BatchRules, log_append_time_ms: int) -> Checked | Refusal:
-    """Bring the batch into the topic's own codec if it has one. The same codec at another level is left
-    alone."""
+def _convert(
+    view: memoryview, header: BatchHeader, rules: BatchRules, log_append_time_ms: int, payload: Buffer
+) -> Checked | Refusal:
+    """Bring the batch into the topic's own codec if it has another one; `payload` are its records then."""
     batch: WritableBatch = view
     target = rules.compression
-    if target is not None and header.attributes & CODEC_MASK != target and not header.is_control:
-        try:
-            payload = unpack_payload(view, header, rules.max_unpacked_bytes)
-        except CorruptRecord as error:
-            return Refusal(ErrorCode.INVALID_RECORD, str(error))
+    if target is not None and _is_converted(header, rules) and not header.is_control:
         if header.records_count * MIN_RECORD_BYTES > len(payload):
             return Refusal(
                 ErrorCode.INVALID_RECORD, f"{header.records_count} records do not fit in {len(payload)} bytes"
             )
+        if target is Compression.NONE and len(payload) > rules.max_message_bytes:
+            return _too_large(HEADER_SIZE + len(payload), rules)
         header = header._replace(attributes=header.attributes & ~CODEC_MASK | target)
         batch = bytearray(assemble_batch(header, compress(target, payload, rules.level)))
         header = BatchHeader._make(HEADER_LAYOUT.unpack_from(batch))

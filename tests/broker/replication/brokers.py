@@ -20,6 +20,7 @@ from raftlog.broker.config import BrokerConfig
 from raftlog.broker.core.fetch.session import FetchSessions
 from raftlog.broker.core.log.config import LogConfig
 from raftlog.broker.main import SystemClock
+from raftlog.broker.runtime.batch_checks import BatchChecks
 from raftlog.broker.runtime.broker_requests import BrokerRequests
 from raftlog.broker.runtime.fetching import FetchService
 from raftlog.broker.runtime.partition import Partition
@@ -128,6 +129,7 @@ class Broker:
             requests=requests,
             lags=cast(Any, None),
             verifier=TransactionVerifier(loop, requests, lambda: self.image),
+            batch_checks=BatchChecks(loop),
         )
         self.server = Server(loop, ServerLimits(), Dispatcher(self.services, {}).dispatch)
         self.host, self.port = self.server.listen("127.0.0.1", self.port)

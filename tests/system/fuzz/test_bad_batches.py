@@ -7,13 +7,14 @@ import struct
 import pytest
 
 from raftlog.testing import Cluster
-from raftlog.wire.batch import HEADER_SIZE, BatchHeader, assemble_batch, parse_header
+from raftlog.wire.apis import ApiKey
+from raftlog.wire.batch import HEADER_SIZE, BatchHeader, Record, assemble_batch, encode_batch, parse_header
 from raftlog.wire.compression import Compression, compress
 from raftlog.wire.errors import ErrorCode
 from tests.system.fuzz.watch import Watch
 from tests.system.traps.batches import TIME_MS, everything, plain_batch, read, send
 from tests.system.traps.raw import RawConnection, create_topic
-from tests.system.traps.sensible import Names
+from tests.system.traps.sensible import Names, produce
 from tests.system.traps.test_fetch_traps import offset_of
 
 CODECS = [Compression.GZIP, Compression.SNAPPY, Compression.LZ4, Compression.ZSTD]
@@ -179,3 +180,17 @@ def test_half_a_million_records_in_a_small_batch_are_looked_at_in_bounded_memory
     assert send(connection, names, batch).error_code == ErrorCode.NONE
     assert offset_of(connection, names, TIME_MS) == (ErrorCode.NONE, 0, TIME_MS)
     watch.check()
+
+
+def test_requests_behind_one_that_takes_long_to_check_are_answered_after_it(
+    brokers: Cluster, connection: RawConnection, names: Names
+) -> None:
+    compacted = topic_with(brokers, names, UNPACKING_TOPICS["compacted"])
+    count = 50_000
+    long = assemble_batch(header_of(Compression.ZSTD, count), compress(Compression.ZSTD, minimal_records(count)))
+    keyed = encode_batch([Record(0, TIME_MS, b"k", b"v")])
+    for records in (keyed, long, keyed, long, keyed):
+        connection.send_request(produce(9, compacted, records=records), 9)
+    answers = [connection.receive(ApiKey.PRODUCE, 9)[1].responses[0].partition_responses[0] for _ in range(5)]
+    assert [answer.error_code for answer in answers] == [ErrorCode.NONE] * 5
+    assert [answer.base_offset for answer in answers] == [0, 1, count + 1, count + 2, 2 * count + 2]

@@ -7,9 +7,11 @@ import pytest
 from raftlog.broker.core.log.config import LogConfig
 from raftlog.broker.core.log.results import AppendOrigin
 from raftlog.broker.core.log.validation import (
+    QUICK_RECORDS_MAX,
     BatchRules,
     Checked,
     Refusal,
+    TakesLong,
     check_api_version,
     check_batch,
     is_transactional,
@@ -43,6 +45,55 @@ def test_each_payload_gets_the_answer_of_the_table(case: Case) -> None:
         assert result.error is case.ours
         assert result.message
         assert tuple(error.batch_index for error in result.record_errors) == case.refused_records
+
+
+@pytest.mark.parametrize("case", cases(NOW), ids=lambda case: case.name)
+def test_who_has_no_time_gets_the_same_answer_of_the_table_or_none(case: Case) -> None:
+    payload = bytearray(case.payload)
+    try:
+        result = check_batch(memoryview(payload), rules_of(case.topic), NOW, may_take_long=False)
+    except TakesLong:
+        assert payload == case.payload, "it was changed, and is to be checked again"
+        return
+    assert result == check(case.payload, case.topic)
+
+
+@pytest.mark.parametrize(
+    ("settings", "codec"),
+    [
+        *[({"cleanup.policy": "compact"}, codec) for codec in Compression],
+        ({"compression.type": "zstd", "compression.zstd.level": "22"}, Compression.NONE),
+        ({"compression.type": "gzip", "message.timestamp.type": "LogAppendTime"}, Compression.LZ4),
+        ({"message.timestamp.after.max.ms": "1000"}, Compression.SNAPPY),
+    ],
+)
+def test_a_batch_that_takes_long_to_check_is_left_as_it_is(settings: dict[str, str], codec: Compression) -> None:
+    late = NOW + 10_000 if "message.timestamp.after.max.ms" in settings else NOW
+    records = [Record(number, late, b"k", None) for number in range(QUICK_RECORDS_MAX + 1)]
+    payload = bytearray(encode_batch(records, compression=codec))
+    before = bytes(payload)
+    rules = BatchRules(LogConfig.from_mapping(settings))
+    with pytest.raises(TakesLong):
+        check_batch(memoryview(payload), rules, NOW, may_take_long=False)
+    assert payload == before
+    result = check_batch(memoryview(payload), rules, NOW)
+    if late > NOW:
+        assert isinstance(result, Refusal) and result.error is ErrorCode.INVALID_TIMESTAMP
+    else:
+        assert isinstance(result, Checked)
+        assert len(decode_batch(result.batch)) == len(records)
+
+
+@pytest.mark.parametrize("codec", [codec for codec in Compression if codec is not Compression.NONE])
+def test_little_that_unfolds_to_much_takes_long_and_has_a_bound(codec: Compression) -> None:
+    payload = encode_batch([Record(0, NOW, b"k", bytes(8 << 20))], compression=codec)
+    rules = BatchRules(LogConfig.from_mapping({"cleanup.policy": "compact"}))
+    with pytest.raises(TakesLong):
+        check_batch(payload, rules, NOW, may_take_long=False)
+    assert isinstance(check_batch(payload, rules, NOW), Checked)
+    bounded = BatchRules(LogConfig.from_mapping({"cleanup.policy": "compact"}), max_unpacked_bytes=1 << 20)
+    refusal = check_batch(payload, bounded, NOW)
+    assert isinstance(refusal, Refusal) and refusal.error is ErrorCode.INVALID_RECORD
 
 
 def test_the_common_batch_comes_back_as_the_same_bytes_in_the_same_memory() -> None:
