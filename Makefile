@@ -10,7 +10,7 @@ export PYTHONDONTWRITEBYTECODE :=
 LOCKS := .ci/locks
 VERSION := import sys; print("python%d.%d" % sys.version_info[:2])
 
-.PHONY: help demo test check lint format lock bench bench-cluster bench-starts fuzz txn-kills group-kills cut-links spark-kills bench-spark client-kafka check-deep sim sim-swarm sim-mutants clean
+.PHONY: help demo test check lint format lock bench bench-cluster bench-starts bench-hostile fuzz txn-kills group-kills cut-links spark-kills bench-spark client-kafka check-deep sim sim-swarm sim-mutants clean
 
 help:
 	@echo "make demo        three brokers, real data through them, their leaders killed with -9 twice, and a count"
@@ -19,6 +19,7 @@ help:
 	@echo "make bench       measure against Apache Kafka, side by side, as one table of ratios"
 	@echo "make bench-cluster  the same for three brokers beside three of Kafka"
 	@echo "make bench-starts N=n  a Kafka for tests started n times in a row: failures, and seconds to the first record"
+	@echo "make bench-hostile  what bombs, half requests, thousands of topics, joins and fetches cost everybody else"
 	@echo "make fuzz        a million mutated frames against a broker"
 	@echo "make sim SEED=n  one simulated run of each kind from a seed, twice"
 	@echo "make sim-swarm MINUTES=n  simulated runs on all cores; failing seeds are told and shortened"
@@ -98,6 +99,9 @@ N ?= 1000
 
 bench-starts: compiled
 	$(BIN)/python -m benchmarks.starts $(N)
+
+bench-hostile: compiled
+	$(BIN)/python -m benchmarks.hostile
 
 fuzz: compiled
 	$(BIN)/python -m pytest -q -m slow tests/system/fuzz

@@ -227,20 +227,14 @@ _LISTENERS = (
         "Memory for requests that are large or arrive in pieces, over all connections: who finds none left waits, and"
         " whose request hardly moves then is closed. -1 means 256 MiB; in Kafka it means no bound.",
     ),
-    _fixed(
-        "socket.listen.backlog.size", _INT, 50, at_least(1),
-        "How many connections may wait to be accepted.",
-    ),
+    _fixed("socket.listen.backlog.size", _INT, 50, at_least(1), "How many connections may wait to be accepted."),
     _dynamic("max.connections", _INT, INT_MAX, at_least(0), "How many connections are open at most."),
     _dynamic("max.connections.per.ip", _INT, INT_MAX, at_least(0), "The same for one address."),
     _dynamic(
         "max.connections.per.ip.overrides", _STRING, "", CONNECTIONS_BY_HOST,
         "The same for single hosts, as host:count,host:count.",
     ),
-    _fixed(
-        "connections.max.idle.ms", _LONG, 600_000, None,
-        "A connection on which nothing happens for this long is closed.",
-    ),
+    _fixed("connections.max.idle.ms", _LONG, 600_000, None, "A connection that is idle for so long is closed."),
     _fixed(
         "fetch.max.bytes", _INT, 57_671_680, at_least(1024),
         "The largest reply to a fetch, whatever the client asks for.",

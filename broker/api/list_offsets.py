@@ -8,10 +8,12 @@ of which there is none here: the local log is the whole log, and nothing is tier
 from __future__ import annotations
 
 from collections import Counter
+from typing import NamedTuple
 
-from raftlog.broker.api.context import RequestContext, responds
+from raftlog.broker.api.context import RequestContext
 from raftlog.broker.core.log.results import LogUnavailable
 from raftlog.broker.runtime.partition import Partition
+from raftlog.broker.store.timestamp_search import Known, NeedsUnpacking
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -38,20 +40,51 @@ _READ_UNCOMMITTED, _READ_COMMITTED = 0, 1
 _CONSUMER = -1
 
 
-@responds
-def handle(context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
+class _Search(NamedTuple):
+    """A partition that is asked for, its answer's place in a list, and what was found out for that."""
+
+    topic: str
+    wanted: ListOffsetsPartition
+    answers: list[ListOffsetsPartitionResponse]
+    place: int
+    known: Known
+
+    def needs(self, context: RequestContext, request: ListOffsetsRequest) -> NeedsUnpacking | None:
+        """What has to be done first; None when the answer is there."""
+        try:
+            self.answers[self.place] = _answer(context, request, self.topic, self.wanted, self.known)
+        except NeedsUnpacking as needs:
+            return needs
+        return None
+
+
+def handle(context: RequestContext, request: ListOffsetsRequest) -> None:
     """One offset for each partition asked for."""
     asked = Counter((topic.name, p.partition_index) for topic in request.topics for p in topic.partitions)
     topics = []
+    searches: list[_Search] = []
     for topic in request.topics:
-        answers = [
-            _failed(wanted, ErrorCode.INVALID_REQUEST)
-            if asked[topic.name, wanted.partition_index] > 1
-            else _answer(context, request, topic.name, wanted)
-            for wanted in topic.partitions
-        ]
+        answers = [_failed(wanted, ErrorCode.INVALID_REQUEST) for wanted in topic.partitions]
+        for place, wanted in enumerate(topic.partitions):
+            search = _Search(topic.name, wanted, answers, place, {})
+            if asked[topic.name, wanted.partition_index] == 1 and search.needs(context, request) is not None:
+                searches.append(search)
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
-    return ListOffsetsResponse(topics=topics)
+    response = ListOffsetsResponse(topics=topics)
+    if searches:
+        context.respond_with(_search(context, request, searches, response))
+    else:
+        context.respond(response)
+
+
+async def _search(
+    context: RequestContext, request: ListOffsetsRequest, searches: list[_Search], response: ListOffsetsResponse
+) -> ListOffsetsResponse:
+    """Unpack what has to be, and put in the answers."""
+    for search in searches:
+        while (needs := search.needs(context, request)) is not None:
+            search.known[needs.key] = await context.services.batch_checks.run(needs.work)
+    return response
 
 
 def _failed(wanted: ListOffsetsPartition, error: ErrorCode) -> ListOffsetsPartitionResponse:
@@ -59,7 +92,7 @@ def _failed(wanted: ListOffsetsPartition, error: ErrorCode) -> ListOffsetsPartit
 
 
 def _answer(
-    context: RequestContext, request: ListOffsetsRequest, topic: str, wanted: ListOffsetsPartition
+    context: RequestContext, request: ListOffsetsRequest, topic: str, wanted: ListOffsetsPartition, known: Known
 ) -> ListOffsetsPartitionResponse:
     if request.isolation_level not in (_READ_UNCOMMITTED, _READ_COMMITTED):
         return _failed(wanted, ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -77,7 +110,7 @@ def _answer(
         committed = request.isolation_level == _READ_COMMITTED
         bound = partition.log.last_stable_offset if committed else partition.log.high_watermark
     try:
-        found_offset, found_timestamp, epoch = _find(partition, timestamp, bound)
+        found_offset, found_timestamp, epoch = _find(partition, timestamp, bound, known)
         is_behind = 0 <= wanted.consumed_offset < found_offset and timestamp == LATEST
         consumed_timestamp = partition.timestamp_at(wanted.consumed_offset) if is_behind else -1
     except LogUnavailable as failure:
@@ -101,7 +134,7 @@ def _answer(
     return answer
 
 
-def _find(partition: Partition, timestamp: int, bound: int) -> tuple[int, int, int]:
+def _find(partition: Partition, timestamp: int, bound: int, known: Known) -> tuple[int, int, int]:
     """(offset, timestamp, leader epoch), each -1 when there is none. `bound` is what the reader may not see."""
     log = partition.log
     if timestamp == LATEST:
@@ -109,11 +142,11 @@ def _find(partition: Partition, timestamp: int, bound: int) -> tuple[int, int, i
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         return log.log_start_offset, -1, log.epoch_at(log.log_start_offset)
     if timestamp == MAX_TIMESTAMP:
-        found = log.offset_of_max_timestamp()
+        found = log.offset_of_max_timestamp(known)
     elif timestamp < 0:
         return -1, -1, -1
     else:
-        found = log.offset_for_timestamp(timestamp)
+        found = log.offset_for_timestamp(timestamp, known)
     if found is None or found.offset >= bound:
         return -1, -1, -1
     return found.offset, found.timestamp, found.leader_epoch
