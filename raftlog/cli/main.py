@@ -60,6 +60,7 @@ GROUPS: tuple[tuple[str, dict[str, Command]], ...] = (
         "Correctness",
         {
             "check": Command("raftlog.cli.check", "say whether a recorded history is linearizable, and why not"),
+            "verify": Command("raftlog.cli.verify", "real clients, faults, and whether what was promised was kept"),
             "fault": Command("raftlog.cli.fault", "make things go wrong in the brokers of `raftlog dev --faults`"),
         },
     ),

@@ -1,0 +1,4 @@
+"""The fault suite: workloads through real clients against real brokers, faults, and a verdict.
+
+See docs/VERIFICATION.md.
+"""

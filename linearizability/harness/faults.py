@@ -1,0 +1,204 @@
+"""The faults by their names: what each does, what it needs of a system, and for what it asks of topics and brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from raftlog.linearizability.harness.plan import Plan
+from raftlog.linearizability.harness.scenarios import (
+    bit_flip,
+    isr_of_one,
+    part_kill,
+    pause_kill,
+    reassign,
+    rolling_restart,
+    zombie_writer,
+)
+from raftlog.linearizability.harness.systems.raftlog import RaftlogSystem
+from raftlog.testing.faults.fault import Fault as Put
+from raftlog.testing.faults.link_faults import SHAPES
+
+SLOW_LINK_SECONDS = (0.05, 0.3)
+SLOW_SYNC_SECONDS = (0.1, 0.5)
+CLOCK_SECONDS = (-60.0, 300.0)
+END_TXN_DELAY_SECONDS = 4.0
+"""More than clients wait for an answer, so that the end of one transaction may meet the next one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """`put` puts it in; what it did is healed when its time is over. `needs`: abilities of the system, and
+    `transactions` of the workload. `unclean`: topics allow elections of replicas that are not in sync, and one
+    in-sync replica is enough.
+    """
+
+    name: str
+    summary: str
+    put: Callable[[Plan], None]
+    needs: frozenset[str] = frozenset({"processes"})
+    settings: dict[str, str] = field(default_factory=dict)
+    unclean: bool = False
+    in_everything: bool = True
+    longer: float = 1.0
+    """How many times as long as other faults it takes."""
+
+
+def _kill(plan: Plan) -> None:
+    broker, role = plan.target()
+    plan.put(plan.system.kill(broker), role)
+
+
+def _pause(plan: Plan) -> None:
+    broker, role = plan.target()
+    plan.put(plan.system.pause(broker), role)
+
+
+def _restart(plan: Plan) -> None:
+    broker, role = plan.target()
+    plan.put(plan.system.stop_broker(broker), role)
+
+
+def _raftlog(plan: Plan) -> RaftlogSystem:
+    assert isinstance(plan.system, RaftlogSystem)
+    return plan.system
+
+
+def _with(plan: Plan, make: Callable[[], Put], target: str, role: str = "") -> None:
+    plan.put(_raftlog(plan).effect(make, target), role)
+
+
+def _partition(plan: Plan) -> None:
+    """A shape by chance; a broker with a role from the others, or from the clients too."""
+    faults, seed = _raftlog(plan).faults, plan.random.getrandbits(31)
+    brokers = len(plan.system.broker_ids)
+    # Bridges and chains cut nothing, or what other shapes cut, among few brokers.
+    shapes = [name for name in SHAPES if brokers >= 5 or name not in ("bridge", "chain", "majorities-ring")]
+    choice = plan.random.choice([*shapes, "isolate", "isolate", "clients", "one-way-role"])
+    if choice in shapes:
+        _with(plan, lambda: faults.partition(choice, seed=seed), f"brokers, shape {choice}")
+        return
+    broker, role = plan.target()
+    others = [each for each in plan.system.broker_ids if each != broker]
+    if choice == "isolate":
+        _with(plan, lambda: faults.isolate(broker), f"broker {broker} from the others", role)
+    elif choice == "clients":
+        _with(plan, lambda: faults.link("clients", broker).cut(), f"broker {broker} from clients", role)
+    else:
+        other = plan.random.choice(others)
+        _with(plan, lambda: faults.link(broker, other).cut(both=False), f"broker {broker} to broker {other}", role)
+
+
+def _slow_links(plan: Plan) -> None:
+    faults = _raftlog(plan).faults
+    broker, role = plan.target()
+    seconds = plan.random.uniform(*SLOW_LINK_SECONDS)
+    ends: list[int | str] = [*(each for each in plan.system.broker_ids if each != broker), "clients"]
+    for end in ends:
+        if plan.random.random() < 0.6 or end == ends[0]:
+            words = f"broker {broker} and {end if end == 'clients' else f'broker {end}'}"
+            _with(plan, lambda end=end: faults.link(end, broker).slow(seconds, jitter=seconds / 2), words, role)  # type: ignore[misc]
+
+
+def _disk_full(plan: Plan) -> None:
+    broker, role = plan.target()
+    _with(plan, lambda: _raftlog(plan).faults.broker(broker).disk.full(), f"broker {broker}", role)
+
+
+def _slow_disk(plan: Plan) -> None:
+    broker, role = plan.target()
+    seconds = plan.random.uniform(*SLOW_SYNC_SECONDS)
+    _with(plan, lambda: _raftlog(plan).faults.broker(broker).disk.slow(seconds), f"broker {broker}", role)
+
+
+def _clock(plan: Plan) -> None:
+    broker, role = plan.target()
+    clock = _raftlog(plan).faults.broker(broker).clock
+    if plan.random.random() < 0.5:
+        seconds = plan.random.uniform(*CLOCK_SECONDS)
+        _with(plan, lambda: clock.jump(seconds), f"broker {broker}, {seconds:+.0f} s", role)
+    else:
+        rate = plan.random.choice((0.5, 0.9, 1.1, 3.0))
+        _with(plan, lambda: clock.skew(rate), f"broker {broker}, {rate:g} times as fast", role)
+
+
+def _power_cut(plan: Plan) -> None:
+    broker, role = plan.target()
+    plan.put(_raftlog(plan).power_cut(broker), role)
+
+
+def _delayed_end_txn(plan: Plan) -> None:
+    faults, seed = _raftlog(plan).faults, plan.random.getrandbits(31)
+    make = lambda: faults.delay("EndTxn", END_TXN_DELAY_SECONDS).with_probability(0.3, seed)  # noqa: E731
+    _with(plan, make, "ends of transactions, three of ten")
+
+
+def _nothing(plan: Plan) -> None:
+    """Nothing happens."""
+
+
+LINKS = frozenset({"links"})
+QUICK_TO_LEAVE = {"replica.lag.time.max.ms": "2000", "broker.session.timeout.ms": "3000"}
+_ALL: tuple[Fault, ...] = (
+    Fault("none", "nothing happens", _nothing, frozenset(), in_everything=False),
+    Fault("kill", "a broker is killed with -9 and started again", _kill),
+    Fault("pause", "a broker is stopped and goes on (SIGSTOP, SIGCONT)", _pause),
+    Fault("restart", "a broker is stopped in order and started again", _restart),
+    Fault("partition", "brokers, or brokers and clients, are cut off from each other, also one way", _partition, LINKS),
+    Fault("slow-links", "what goes to and from a broker comes late", _slow_links, LINKS),
+    Fault("disk-full", "a broker's disk takes nothing more", _disk_full, frozenset({"disks"})),
+    Fault("slow-disk", "a broker's disk takes long to sync", _slow_disk, frozenset({"disks"})),
+    Fault("clock", "a broker's wall clock jumps, or goes at another rate", _clock, frozenset({"clocks"})),
+    Fault("power-cut", "a broker loses what it has not synced", _power_cut, frozenset({"disks"})),
+    Fault("rolling-restart", "one broker after the other is stopped in order and started again", rolling_restart),
+    Fault("reassign", "partitions move to other brokers", reassign, frozenset()),
+    Fault(
+        "isr-of-one",
+        "the in-sync replicas shrink to the leader, it dies, and another replica is elected; loses records",
+        isr_of_one,
+        settings=QUICK_TO_LEAVE,
+        unclean=True,
+        in_everything=False,
+        longer=4.0,
+    ),
+    Fault(
+        "pause-kill",
+        "a follower misses writes, a newer replica dies, and the two are the majority",
+        pause_kill,
+        in_everything=False,
+        longer=2.0,
+    ),
+    Fault(
+        "part-kill",
+        "the same with a follower that is cut off instead of paused",
+        part_kill,
+        frozenset({"links", "processes"}),
+        in_everything=False,
+        longer=2.0,
+    ),
+    Fault(
+        "delayed-end-txn",
+        "ends of transactions arrive late, after the client has gone on",
+        _delayed_end_txn,
+        frozenset({"requests", "transactions"}),
+    ),
+    Fault(
+        "zombie-writer",
+        "a client stands still, another one takes over its transactional id, and the first goes on",
+        zombie_writer,
+        frozenset({"transactions"}),
+    ),
+    Fault("bit-flip", "a follower is killed, and a bit of its log is another one when it starts", bit_flip),
+)
+FAULTS: dict[str, Fault] = {fault.name: fault for fault in _ALL}
+EVERYTHING = "everything"
+NAMES = (*FAULTS, EVERYTHING)
+
+
+def faults_named(name: str, abilities: frozenset[str]) -> list[Fault]:
+    """The faults that a name stands for: one, several with commas between them, or what may happen where everything
+    may. Raises KeyError for a name that is none.
+    """
+    if name == EVERYTHING:
+        return [fault for fault in _ALL if fault.in_everything and fault.needs <= abilities]
+    return [FAULTS[each] for each in name.split(",")]

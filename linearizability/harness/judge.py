@@ -1,0 +1,172 @@
+"""From a run's folder to its verdict: the checker's, the workload's own checks, and whether silence means something."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from raftlog.linearizability.checker.check import check
+from raftlog.linearizability.checker.history import HistoryError
+from raftlog.linearizability.checker.kafka import KafkaOptions, check_kafka
+from raftlog.linearizability.checker.models.catalogue import MODELS
+from raftlog.linearizability.checker.verdict import Invalid
+from raftlog.linearizability.files import read_file
+from raftlog.linearizability.harness.workloads.catalogue import Workload
+from raftlog.linearizability.resources import Allowance
+
+BUDGET_SECONDS = 300.0
+BUDGET_MEGABYTES = 2000.0
+EXAMPLES = 8
+
+
+@dataclass(slots=True)
+class Ruling:
+    """`status`: valid, invalid or unknown. `checks` are those of run.json."""
+
+    status: str
+    reason: str
+    doubts: list[str] = field(default_factory=list)
+    checks: list[dict[str, Any]] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        """The `verdict` of run.json."""
+        return {"status": self.status, "reason": self.reason, "doubts": self.doubts, "checks": self.checks}
+
+    @property
+    def anomalies(self) -> list[dict[str, Any]]:
+        """Those that are errors."""
+        return [each for one in self.checks for each in one["anomalies"] if each["judgement"] == "error"]
+
+
+def allowed(workload: Workload, options: dict[str, str], *, is_read_back: bool) -> list[str]:
+    """Anomalies that the settings of a workload allow: Kafka promises nothing else then."""
+    names = set()
+    if options.get("idempotence", "true") == "false":
+        # A producer that tries again may write twice, and in another order than it was asked to.
+        names |= {"duplicate", "inconsistent-offsets", "realtime-append", "nonmonotonic-send"}
+    if options.get("acks", "all") != "all":
+        names |= {"lost-write", "unseen"}
+    if not is_read_back:
+        names.add("unseen")
+    if workload.is_transactional:
+        # Brokers acknowledge a commit when it is decided, and write its markers then: what is half visible by visible
+        # ends is no error, what stays so is lost or unseen at the end.
+        pass
+    return sorted(names)
+
+
+def judge(history: Path, workload: Workload, allow: list[str]) -> dict[str, Any]:
+    """The check of a history, for run.json. Raises HistoryError for one that cannot be read."""
+    if workload.model == "kafka":
+        return _judge_kafka(history, allow)
+    return _judge_model(history, workload.model)
+
+
+def _judge_kafka(history: Path, allow: list[str]) -> dict[str, Any]:
+    budget = Allowance(BUDGET_SECONDS, BUDGET_MEGABYTES).left()
+    options = KafkaOptions(transaction_visibility=None, allow=frozenset(allow), budget=budget)
+    report = check_kafka(history, options)
+    words = ["--transaction-visibility-ms", "any", *(["--allow", ",".join(allow)] if allow else [])]
+    found = report.to_json()
+    return {
+        "model": "kafka",
+        "file": history.name,
+        "options": words,
+        "status": found["status"],
+        "reason": report.headline.partition(": ")[2],
+        "operation_count": found["operation_count"],
+        "seconds": found["seconds"],
+        "anomalies": found["anomalies"],
+        "measurements": found["measurements"],
+    }
+
+
+def _judge_model(history: Path, name: str) -> dict[str, Any]:
+    allowance = Allowance(BUDGET_SECONDS, BUDGET_MEGABYTES)
+    read = read_file(str(history), "jsonl", allowance, lambda count: None)
+    verdict = check(read, MODELS[name](), budget=allowance.left())
+    anomalies = []
+    if isinstance(verdict, Invalid):
+        example = {"text": verdict.witness.words, "key": verdict.witness.key, "operations": [], "details": {}}
+        anomalies.append(_anomaly("not-linearizable", f"No order of the operations explains a {name}.", [example]))
+    return {
+        "model": name,
+        "file": history.name,
+        "options": [],
+        "status": verdict.status.value,
+        "reason": anomalies[0]["examples"][0]["text"] if anomalies else "",
+        "operation_count": verdict.operation_count,
+        "seconds": verdict.seconds,
+        "anomalies": anomalies,
+        "measurements": {},
+    }
+
+
+def _anomaly(name: str, definition: str, examples: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "name": name,
+        "definition": definition,
+        "severity": "critical",
+        "judgement": "error",
+        "count": len(examples),
+        "examples": examples[:EXAMPLES],
+    }
+
+
+# -- money -----------------------------------------------------------------------------------------
+
+
+def judge_money(history: Path) -> dict[str, Any]:
+    """Whether each transfer that anybody has read was read with both of its legs, and all amounts are zero together."""
+    legs: dict[str, dict[int, str]] = {}
+    count = 0
+    for operation in operations(history):
+        count += 1
+        if operation.get("outcome", "ok") != "ok" or operation["function"] not in ("poll", "txn"):
+            continue
+        for key, value in _polled(operation.get("output")):
+            name, _, amount = value.partition(":")
+            legs.setdefault(name, {})[int(amount)] = key
+    torn = [_torn(name, *next(iter(found.items()))) for name, found in legs.items() if sum(found) != 0]
+    total = sum(sum(found) for found in legs.values())
+    anomalies = []
+    if torn:
+        words = f"A transfer was read in one account and not in the other; the balance is off by {total}."
+        anomalies.append(_anomaly("money-lost-or-made", words, torn))
+    return {
+        "model": "bank",
+        "file": history.name,
+        "options": [],
+        "status": "invalid" if torn else "valid",
+        "reason": torn[0]["text"] if torn else f"{len(legs)} transfers, and the balance is {total}.",
+        "operation_count": count,
+        "seconds": 0.0,
+        "anomalies": anomalies,
+        "measurements": {"transfers": len(legs), "balance": total},
+    }
+
+
+def _torn(name: str, amount: int, account: str) -> dict[str, Any]:
+    words = f"Of transfer {name} only the leg of {amount} in {account} was ever read."
+    return {"text": words, "key": account, "operations": [], "details": {"transfer": name}}
+
+
+def operations(history: Path) -> Iterator[dict[str, Any]]:
+    """The operations of a run's history."""
+    with open(history, encoding="utf-8") as lines:
+        for line in lines:
+            operation = json.loads(line)
+            if operation["type"] == "operation":
+                yield operation
+
+
+def _polled(output: Any) -> Iterator[tuple[str, str]]:
+    steps = output.get("ops", ()) if isinstance(output, dict) else output or ()
+    polls = [step[1] for step in steps if step[0] == "poll"]
+    return ((key, value) for poll in polls for key, records in poll.items() for _, value in records)
+
+
+__all__ = ["HistoryError", "Ruling", "allowed", "judge", "judge_money", "operations"]

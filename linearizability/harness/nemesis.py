@@ -1,0 +1,183 @@
+"""Puts faults in by a schedule under a seed, with quiet periods, and writes down what each of them did."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from raftlog.client.core.errors import KafkaError
+from raftlog.linearizability.harness.clients import Clients
+from raftlog.linearizability.harness.faults import EVERYTHING, Fault, faults_named
+from raftlog.linearizability.harness.plan import Interrupted, Plan
+from raftlog.linearizability.harness.systems.system import Effect, System
+from raftlog.linearizability.harness.workloads.catalogue import Workload
+from raftlog.testing.process import BrokerDied
+
+PERIOD_SECONDS = 6.0
+"""About as long as a fault lasts, in a run that is long enough."""
+PERIODS_MIN = 3
+QUIET_PROBABILITY = 0.25
+"""Of a period of `everything` in which nothing happens."""
+AT_ONCE_MAX = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """Seconds since the load began."""
+
+    at: float
+    seconds: float
+    faults: tuple[Fault, ...]
+
+
+def schedule(name: str, seconds: float, seed: int, abilities: frozenset[str]) -> list[Period]:
+    """When which faults begin and for how long: the same for the same seed. Several that are named take turns."""
+    random = Random(f"{seed} faults")
+    chosen = faults_named(name, abilities)
+    longer = max(fault.longer for fault in chosen)
+    unit = min(PERIOD_SECONDS * longer, seconds / PERIODS_MIN / 1.5)
+    periods: list[Period] = []
+    at = unit * 0.25
+    while at + unit * 0.5 < seconds and name != "none":
+        lasts = unit * random.uniform(0.5, 1.0)
+        faults: tuple[Fault, ...] = (chosen[len(periods) % len(chosen)],)
+        if name == EVERYTHING:
+            count = 0 if random.random() < QUIET_PROBABILITY else random.randint(1, AT_ONCE_MAX)
+            faults = tuple(random.sample(chosen, count))
+        if faults:
+            periods.append(Period(round(at, 3), round(lasts, 3), faults))
+        at += lasts + unit * random.uniform(0.3, 0.6)
+    return periods
+
+
+@dataclass(slots=True)
+class Put:
+    """A fault that was put in, or could not be."""
+
+    number: int
+    name: str
+    kind: str
+    is_effective: bool | None = None
+
+
+@dataclass(slots=True)
+class Done:
+    """What has happened: `put` by number; `failures` are faults that could not be put in or healed."""
+
+    put: dict[int, Put] = field(default_factory=dict)
+    failures: list[str] = field(default_factory=list)
+
+    def effective(self) -> Counter[str]:
+        """How often each named fault had an effect."""
+        return Counter(each.name for each in self.put.values() if each.is_effective)
+
+
+class Nemesis:
+    """A thread between `start` and `stop`. `write` takes a line of faults.jsonl."""
+
+    def __init__(
+        self,
+        system: System,
+        workload: Workload,
+        clients: Clients,
+        seed: int,
+        *,
+        periods: list[Period],
+        write: Callable[[dict[str, Any]], None],
+    ) -> None:
+        self._system = system
+        self._workload = workload
+        self._clients = clients
+        self._seed = seed
+        self._periods = periods
+        self._write = write
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="verify-nemesis", daemon=True)
+        self.done = Done()
+        self.now = ""
+        """What is in force, for the progress line."""
+
+    def start(self) -> None:
+        """The load begins now."""
+        self._thread.start()
+
+    @property
+    def has_done_each(self) -> bool:
+        """Whether each fault of the schedule was put in, or nothing more will be."""
+        wanted = {fault.name for period in self._periods for fault in period.faults}
+        return not self._thread.is_alive() or wanted <= {each.name for each in self.done.put.values()}
+
+    def stop(self) -> None:
+        """Heal what is in force, and return."""
+        self._over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        began = time.monotonic()
+        for index, period in enumerate(self._periods):
+            if self._over.wait(max(0.0, began + period.at - time.monotonic())):
+                return
+            self._period(index, period)
+
+    def _period(self, index: int, period: Period) -> None:
+        until = time.monotonic() + period.seconds
+        open_effects: list[tuple[int, Effect]] = []
+        for at, fault in enumerate(period.faults):
+            self.now = ", ".join(each.name for each in period.faults)
+            plan = Plan(
+                self._system,
+                self._workload,
+                self._clients,
+                Random(f"{self._seed} {index} {at}"),
+                period.seconds,
+                self._over,
+                lambda effect, name=fault.name: open_effects.append((self._begun(name, effect), effect)),  # type: ignore[misc]
+            )
+            self._put(fault, plan)
+        if period.faults:
+            self._over.wait(max(0.0, until - time.monotonic()))
+        for number, effect in reversed(open_effects):
+            self._heal(number, effect)
+        self.now = ""
+
+    def _put(self, fault: Fault, plan: Plan) -> None:
+        try:
+            fault.put(plan)
+        except Interrupted:
+            pass
+        except (RuntimeError, KafkaError, OSError, AssertionError, BrokerDied) as error:
+            self._failed(fault.name, error)
+
+    def _begun(self, name: str, effect: Effect) -> int:
+        number = len(self.done.put) + 1
+        self.done.put[number] = Put(number, name, effect.kind)
+        line = {"type": "begin", "number": number, "kind": effect.kind, "fault": name, "target": effect.target}
+        self._write(line | {"brokers": effect.brokers, "links": effect.links, "time": time.monotonic_ns()})
+        return number
+
+    def _heal(self, number: int, effect: Effect) -> None:
+        error = None
+        try:
+            effect.heal()
+        except (BrokerDied, OSError, RuntimeError, AssertionError) as failed:
+            error = str(failed)
+            self.done.failures.append(f"{effect.kind} of {effect.target} could not be healed: {error}")
+        evidence = dict(effect.evidence())
+        self.done.put[number].is_effective = evidence.get("fired", 0) > 0
+        line = {"type": "end", "number": number, "time": time.monotonic_ns(), "evidence": evidence, "error": error}
+        self._write(line | {"effect": self.done.put[number].is_effective})
+
+    def _failed(self, name: str, error: BaseException) -> None:
+        number = len(self.done.put) + 1
+        self.done.put[number] = Put(number, name, name, False)
+        now = time.monotonic_ns()
+        self._write({"type": "begin", "number": number, "kind": name, "fault": name, "target": "", "brokers": [],
+                     "links": [], "time": now})  # fmt: skip
+        self._write({"type": "end", "number": number, "time": now, "effect": False, "evidence": {},
+                     "error": str(error).partition("\n")[0]})  # fmt: skip
+        self.done.failures.append(f"{name} could not be put in: {str(error).partition(chr(10))[0]}")

@@ -1,0 +1,251 @@
+"""One run: the system, the clients, the faults, the history, the verdict. `verify` is what the command line calls."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from raftlog.linearizability.checker.history import HistoryError
+from raftlog.linearizability.harness.clients import Clients
+from raftlog.linearizability.harness.faults import EVERYTHING, faults_named
+from raftlog.linearizability.harness.folder import FAULTS as FAULT_LINES
+from raftlog.linearizability.harness.folder import HISTORY, LOGS, SAMPLES, RunFolder
+from raftlog.linearizability.harness.judge import Ruling, allowed, judge, judge_money
+from raftlog.linearizability.harness.nemesis import Done, Nemesis, schedule
+from raftlog.linearizability.harness.sampler import Sampler
+from raftlog.linearizability.harness.session import Assignment
+from raftlog.linearizability.harness.settings import RunSettings
+from raftlog.linearizability.harness.systems import system as make_system
+from raftlog.linearizability.harness.systems.system import System
+from raftlog.linearizability.harness.workloads.catalogue import WORKLOADS, Workload
+from raftlog.testing.clusters import REPLICAS_MAX
+
+QUIET_SECONDS = 3.0
+"""Between the last fault and the final reads, at most: less when clients work again before."""
+FIRST_LOOK_SECONDS = 15.0
+"""The history is judged for the first time after so long, and again whenever it is twice as old."""
+TELL_SECONDS = 0.5
+EXTENSION = 2.0
+"""How many times its length a run may be longer for faults that had no turn yet."""
+
+Tell = Callable[[str], None]
+
+
+class Run:
+    """`tell` is called with a line of progress now and then."""
+
+    def __init__(self, settings: RunSettings, tell: Tell) -> None:
+        self.settings = settings
+        self.workload: Workload = WORKLOADS[settings.workload]
+        self._tell = tell
+        self._faults = faults_named(settings.fault, frozenset())
+        self._unclean = any(fault.unclean for fault in self._faults)
+        self._stopped = threading.Event()
+        self._early: Ruling | None = None
+        self._left = 0
+
+    def verify(self) -> Ruling:
+        """Do it. Raises CannotStart when the system does not serve, FileExistsError for a folder that is taken."""
+        settings = self.settings
+        brokers = dict(self.workload.broker_settings)
+        for fault in self._faults:
+            brokers |= fault.settings
+        system = make_system(replace(settings, settings={**brokers, **settings.settings}))
+        with RunFolder(settings) as folder:
+            folder.phase("setup")
+            if system.version is not None:
+                folder.run["versions"][settings.system] = system.version
+            self._tell("starting " + (f"{settings.brokers} brokers" if system.broker_ids else settings.system))
+            clients = Clients(folder.path / LOGS, lambda line: folder.add(HISTORY, line))
+            complaints: list[str] = []
+            try:
+                system.start()
+                done = self._on(system, clients, folder)
+            finally:
+                clients.stop()
+                complaints = system.stop(folder.path / LOGS)
+            folder.run["versions"] |= clients.versions
+            self._tell("judging")
+            ruling = self._rule(folder, clients, done, complaints)
+            folder.end("done", ruling.to_json())
+        return ruling
+
+    # -- the run -----------------------------------------------------------------------------------
+
+    def _on(self, system: System, clients: Clients, folder: RunFolder) -> Done:
+        settings = self.settings
+        self._make_topics(system)
+        folder.run["topics"] = [{"name": name, "partitions": count} for name, count in self.workload.topics.items()]
+        self._start_clients(system, clients)
+        abilities = system.abilities | ({"transactions"} if self.workload.is_transactional else set())
+        periods = schedule(settings.fault, settings.seconds, settings.seed, abilities)
+        folder.run["schedule"] = [
+            {"at": each.at, "seconds": each.seconds, "faults": [fault.name for fault in each.faults]}
+            for each in periods
+        ]
+        nemesis = Nemesis(
+            system, self.workload, clients, settings.seed,
+            periods=periods, write=lambda line: folder.add(FAULT_LINES, line),
+        )  # fmt: skip
+        sampler = Sampler(system, self.workload, lambda line: folder.add(SAMPLES, line))
+        folder.phase("load")
+        sampler.start()
+        nemesis.start()
+        try:
+            self._load(clients, nemesis, folder)
+            folder.phase("heal")
+            self._tell("healing")
+            nemesis.stop()
+            self._wait_until_clients_work(clients)
+            folder.phase("final")
+            self._tell("reading everything back")
+            clients.read_back(settings.final_seconds + 15.0)
+        finally:
+            nemesis.stop()
+            sampler.stop()
+        return nemesis.done
+
+    def _make_topics(self, system: System) -> None:
+        brokers = max(1, len(system.broker_ids))
+        replicas = min(REPLICAS_MAX, brokers)
+        configs = dict(self.workload.configs)
+        if self._unclean:
+            # So that the rest still has a majority when all but the leader stand still.
+            replicas = (brokers + 1) // 2
+            configs |= {"min.insync.replicas": "1", "unclean.leader.election.enable": "true"}
+        elif "min.insync.replicas" not in self.settings.settings:
+            configs["min.insync.replicas"] = str(max(1, replicas - 1))
+        for name, partitions in self.workload.topics.items():
+            system.make_topic(name, partitions, replicas, configs)
+
+    def _start_clients(self, system: System, clients: Clients) -> None:
+        settings = self.settings
+        libraries = [each for each in settings.libraries if not self.workload.only or each in self.workload.only]
+        for number in range(settings.clients):
+            clients.start(
+                Assignment(
+                    number=number,
+                    clients=settings.clients,
+                    workload=settings.workload,
+                    library=libraries[number % len(libraries)],
+                    bootstrap=system.bootstrap,
+                    seed=settings.seed,
+                    rate=settings.rate / settings.clients,
+                    topics=self.workload.topics,
+                    options=settings.options,
+                    final_seconds=settings.final_seconds,
+                )
+            )
+
+    def _load(self, clients: Clients, nemesis: Nemesis, folder: RunFolder) -> None:
+        began = time.monotonic()
+        look_at = began + FIRST_LOOK_SECONDS
+        looking: threading.Thread | None = None
+        end = began + self.settings.seconds
+        # On a slow machine a broker may take long to start again; each fault gets its turn all the same.
+        latest = end + EXTENSION * self.settings.seconds
+        while self._early is None and ((now := time.monotonic()) < end or (now < latest and not nemesis.has_done_each)):
+            self._tell_progress(now - began, clients, nemesis)
+            if now > look_at and (looking is None or not looking.is_alive()):
+                look_at = now + (now - began)
+                looking = threading.Thread(target=self._look, args=(folder,), daemon=True)
+                looking.start()
+            if self._stopped.wait(min(TELL_SECONDS, max(0.01, end - now))):
+                break
+
+    def _look(self, folder: RunFolder) -> None:
+        """Judge what there is by now. An error ends the load: what comes after it would only hide it."""
+        if self.workload.model != "kafka":
+            return
+        allow = allowed(self.workload, self.settings.options, is_read_back=False)
+        try:
+            found = judge(folder.history, self.workload, allow)
+        except HistoryError:
+            return  # a line that is half written
+        if found["status"] == "invalid":
+            self._early = Ruling("invalid", found["reason"])
+
+    def _tell_progress(self, seconds: float, clients: Clients, nemesis: Nemesis) -> None:
+        effects = sum(nemesis.done.effective().values())
+        in_force = f", now {nemesis.now}" if nemesis.now else ""
+        self._tell(
+            f"{seconds:.0f} of {self.settings.seconds:g} s: {clients.total('ok'):,} ok, "
+            f"{clients.total('fail'):,} failed, {clients.total('info'):,} unknown; {effects} faults{in_force}"
+        )
+
+    def _wait_until_clients_work(self, clients: Clients) -> None:
+        """The system is whole again: clients get a while to find it so."""
+        quiet = time.monotonic() + QUIET_SECONDS
+        latest = time.monotonic() + 10 * QUIET_SECONDS
+        while time.monotonic() < latest:
+            self._stopped.wait(TELL_SECONDS)
+            if time.monotonic() > quiet and clients.last_ok > quiet - 1.0:
+                return
+
+    def stop(self) -> None:
+        """End the load early, and judge what there is."""
+        self._stopped.set()
+
+    # -- the verdict -------------------------------------------------------------------------------
+
+    def _rule(self, folder: RunFolder, clients: Clients, done: Done, complaints: list[str]) -> Ruling:
+        doubts = [*complaints, *self._doubts_of_faults(done), *self._doubts_of_clients(clients)]
+        unread = _unread(clients)
+        if self.workload.model == "kafka" and unread:
+            doubts.append(f"the final reads of {', '.join(unread)} met no end in time: what was not seen is no proof")
+        allow = allowed(self.workload, self.settings.options, is_read_back=not unread)
+        checks = [judge(folder.history, self.workload, allow)]
+        if self.settings.workload == "bank":
+            checks.append(judge_money(folder.history))
+        for each in checks:
+            if each["status"] == "unknown":
+                doubts.append(each["reason"] or "the checker could not judge everything")
+        bad = [each for each in checks if each["status"] == "invalid"]
+        if bad:
+            return Ruling("invalid", bad[0]["reason"], doubts, checks)
+        if doubts:
+            return Ruling("unknown", doubts[0], doubts, checks)
+        return Ruling("valid", checks[0]["reason"] or "every operation is explained", doubts, checks)
+
+    def _doubts_of_faults(self, done: Done) -> list[str]:
+        name = self.settings.fault
+        if name == "none":
+            return []
+        effective = done.effective()
+        if not effective:
+            failures = f": {done.failures[0]}" if done.failures else ""
+            return [f"no fault had any effect{failures}"]
+        put = {each.name for each in done.put.values()}
+        if name != EVERYTHING:
+            put |= {each.name for each in self._faults}
+        idle = sorted(each for each in put if not effective[each])
+        doubts = [f"{', '.join(idle)} had no effect"] if idle and name != EVERYTHING else []
+        return doubts + [each for each in done.failures if "healed" in each]
+
+    def _doubts_of_clients(self, clients: Clients) -> list[str]:
+        succeeded = {function for (function, outcome), count in clients.counts.items() if outcome == "ok" and count}
+        missing = [each for each in self.workload.functions if each not in succeeded]
+        doubts = [f"no {each} succeeded" for each in missing]
+        doubts += [f"client {number} died: see its log" for number in clients.dead]
+        doubts += [f"the final reads failed: {each}" for each in clients.final_failures]
+        return doubts
+
+
+def _unread(clients: Clients) -> list[str]:
+    """Keys of which no final read reached the highest offset that is known, nor the end of the log."""
+    found = []
+    for key, goal in sorted(clients.goals.items()):
+        reached = any(each.get(key, -1) >= goal for each in clients.final_read)
+        if not reached and key not in clients.final_ends:
+            found.append(key)
+    return found
+
+
+def verify(settings: RunSettings, tell: Tell) -> Ruling:
+    """One run from its settings to its verdict."""
+    return Run(settings, tell).verify()
+
+
+

@@ -1,0 +1,163 @@
+"""Faults that are stories: several things in an order, each of which needs the one before."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from raftlog.client.core.errors import KafkaError
+from raftlog.linearizability.harness.plan import Plan
+from raftlog.linearizability.harness.systems.raftlog import RaftlogSystem
+from raftlog.linearizability.harness.systems.system import Effect, counted
+
+STEP_SECONDS_MAX = 30.0
+LOG_HEADER_BYTES = 61
+"""Of a batch; a bit behind them is one that its checksum covers."""
+
+
+def _nothing() -> None:
+    """There is nothing to undo."""
+
+
+def rolling_restart(plan: Plan) -> None:
+    """Each broker in turn; the next one when the one before serves."""
+    for broker in plan.system.broker_ids:
+        effect = plan.put(plan.system.stop_broker(broker), "in turn")
+        plan.wait(plan.seconds / 20)
+        effect.heal()
+        plan.wait(plan.seconds / 10)
+
+
+def reassign(plan: Plan) -> None:
+    """Two partitions get other replicas, or the same ones in another order."""
+    moved = 0
+    for _ in range(2):
+        topic, partition = plan.a_partition()
+        before = plan.system.partitions(topic).get(partition, {}).get("replicas", [])
+        if not before:
+            continue
+        after = plan.random.sample(sorted(plan.system.broker_ids), len(before))
+        try:
+            plan.system.admin.reassign({(topic, partition): after})
+        except KafkaError as error:
+            raise RuntimeError(f"{topic}-{partition} cannot be moved: {error}") from error
+        moved += after != before
+        words = f"{topic}-{partition} from {before} to {after}"
+        plan.put(Effect("reassign", words, _nothing, lambda has_moved=after != before: counted(int(has_moved)), after))  # type: ignore[misc]
+
+
+def isr_of_one(plan: Plan) -> None:
+    """The followers stand still until the leader is alone in sync and has taken more records; it dies; they go on.
+
+    What the leader took alone is lost when one of them is elected. Raises RuntimeError when the story ends early.
+    """
+    topic, partition, leader, followers = plan.led_partition()
+    if not followers:
+        raise RuntimeError(f"{topic}-{partition} has one replica only")
+    paused = [plan.put(plan.system.pause(broker), f"follower of {topic}-{partition}") for broker in followers]
+
+    def isr() -> list[int]:
+        return list(plan.system.partitions(topic).get(partition, {}).get("isr", []))
+
+    if not plan.wait_for(lambda: isr() == [leader], STEP_SECONDS_MAX):
+        raise RuntimeError(f"the in-sync replicas of {topic}-{partition} are still {isr()}")
+    before = plan.clients.goals.get(f"{topic}-{partition}", -1)
+    plan.wait(max(1.0, plan.seconds / 4))
+    alone = plan.clients.goals.get(f"{topic}-{partition}", -1) - before
+    killed = plan.put(plan.system.kill(leader), f"the only in-sync replica of {topic}-{partition}")
+    for effect in paused:
+        effect.heal()
+    if not plan.wait_for(lambda: plan.system.leader_of(topic, partition) in followers, STEP_SECONDS_MAX):
+        raise RuntimeError(f"no follower of {topic}-{partition} was elected")
+    elected = plan.system.leader_of(topic, partition)
+    words = f"{topic}-{partition}: broker {leader} took {alone} offsets alone, broker {elected} leads"
+    plan.put(Effect("isr-of-one", words, _nothing, lambda: counted(max(0, alone)), [leader, elected]))
+    plan.wait(max(1.0, plan.seconds / 4))
+    killed.heal()
+
+
+def pause_kill(plan: Plan) -> None:
+    """A follower stands still while records are written; the leader dies; then who has them stands still, and the
+    follower and the leader that was started again are the majority.
+    """
+    _, _, leader, followers = plan.led_partition()
+    late = plan.random.choice(followers)
+    _lagging_majority(plan, leader, [each for each in followers if each != late], plan.system.pause(late))
+
+
+def part_kill(plan: Plan) -> None:
+    """The same with a follower that is cut off from the brokers."""
+    system = plan.system
+    assert isinstance(system, RaftlogSystem)
+    _, _, leader, followers = plan.led_partition()
+    late = plan.random.choice(followers)
+    cut = system.effect(lambda: system.faults.isolate(late), f"broker {late} from the others")
+    _lagging_majority(plan, leader, [each for each in followers if each != late], cut)
+
+
+def _lagging_majority(plan: Plan, leader: int, newest: list[int], late: Effect) -> None:
+    plan.put(late, "a follower that misses writes")
+    plan.wait(plan.seconds / 4)
+    system = plan.system
+    # On a machine that dies, where the system can do that: what was not synced is gone.
+    end = system.power_cut(leader) if isinstance(system, RaftlogSystem) else system.kill(leader)
+    died = plan.put(end, "a leader with the newest records")
+    plan.wait(plan.seconds / 8)
+    paused = [plan.put(system.pause(each), "has the newest records") for each in newest if each in plan.up]
+    late.heal()
+    died.heal()
+    plan.wait(plan.seconds / 3)
+    for effect in paused:
+        effect.heal()
+
+
+def zombie_writer(plan: Plan) -> None:
+    """A client is stopped, another one with its transactional id does its work, and the first one goes on."""
+    living = [each for each in plan.clients.all if each.is_alive and each.work.stand_in_for is None]
+    if not living:
+        raise RuntimeError("no client lives")
+    zombie = plan.random.choice(living)
+    fenced = plan.clients.notes["fenced"]
+    zombie.pause()
+    number = len(plan.clients.all)
+    work = zombie.work.to_json() | {"number": number, "stand_in_for": zombie.work.number}
+    stand_in = plan.clients.start(type(zombie.work)(**work))
+
+    def evidence() -> dict[str, float]:
+        return counted(plan.clients.notes["fenced"] - fenced)
+
+    def heal() -> None:
+        zombie.resume()
+
+    plan.put(Effect("zombie-writer", f"client {zombie.work.number}, taken over by {number}", heal, evidence))
+    plan.wait(plan.seconds / 2)
+    zombie.resume()
+    plan.wait(plan.seconds / 4)
+    stand_in.tell({"do": "stop"})
+
+
+def bit_flip(plan: Plan) -> None:
+    """A follower dies, and a bit of its newest segment flips while it is down. It stays as it is."""
+    topic, partition, _, followers = plan.led_partition()
+    living = [each for each in followers if each in plan.up]
+    if not living:
+        raise RuntimeError(f"no follower of {topic}-{partition} is up")
+    broker = plan.random.choice(living)
+    plan.put(plan.system.kill(broker), f"follower of {topic}-{partition}")
+    folder = plan.system.data_directory(broker) / f"{topic}-{partition}"
+    files = [file for file in sorted(folder.glob("*.log")) if file.stat().st_size > LOG_HEADER_BYTES]
+    if not files:
+        raise RuntimeError(f"broker {broker} has no records of {topic}-{partition}")
+    bit = plan.random.randrange(8 * LOG_HEADER_BYTES, 8 * files[-1].stat().st_size)
+    _flip(files[-1], bit)
+    words = f"bit {bit} of {topic}-{partition}/{files[-1].name} on broker {broker}"
+    plan.put(Effect("bit-flip", words, _nothing, lambda: counted(1, bytes=1), [broker]))
+
+
+def _flip(file: Path, bit: int) -> None:
+    with open(file, "r+b", buffering=0) as stream:
+        stream.seek(bit // 8)
+        byte = stream.read(1)[0] ^ 1 << bit % 8
+        stream.seek(bit // 8)
+        stream.write(bytes([byte]))
+        os.fsync(stream.fileno())

@@ -1,0 +1,21 @@
+"""What is verified: raftlog, Apache Kafka, or whatever listens at an address."""
+
+from __future__ import annotations
+
+from raftlog.linearizability.harness.settings import RunSettings
+from raftlog.linearizability.harness.systems.system import System
+
+
+def system(settings: RunSettings) -> System:
+    """The system that a run is about, not started yet."""
+    if settings.system == "raftlog":
+        from raftlog.linearizability.harness.systems.raftlog import RaftlogSystem
+
+        return RaftlogSystem(settings.brokers, settings.settings)
+    if settings.system == "kafka":
+        from raftlog.linearizability.harness.systems.kafka import KafkaSystem
+
+        return KafkaSystem(settings.brokers, settings.settings)
+    from raftlog.linearizability.harness.systems.address import AddressSystem
+
+    return AddressSystem(settings.system)

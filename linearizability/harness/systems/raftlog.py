@@ -1,0 +1,127 @@
+"""raftlog brokers, with everything that `raftlog.testing` can do to them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from raftlog import __version__
+from raftlog.linearizability.harness.systems.system import CannotStart, Effect, System
+from raftlog.testing.clusters import data_directory
+from raftlog.testing.faults.directory import is_stopped
+from raftlog.testing.faults.fault import Fault
+from raftlog.testing.faults.faults import Faults
+from raftlog.testing.kafka import Kafka
+from raftlog.testing.process import BrokerDied, BrokerProcess
+
+DEVELOPMENT = {"transaction.state.log.num.partitions": "4"}
+
+
+class RaftlogSystem(System):
+    """Brokers behind links of their own, on data that is thrown away."""
+
+    name = "raftlog"
+    abilities = frozenset({"processes", "links", "disks", "clocks", "requests"})
+    version = __version__
+
+    def __init__(self, brokers: int, settings: Mapping[str, str]) -> None:
+        super().__init__()
+        self.broker_ids = tuple(range(1, brokers + 1))
+        self._data = data_directory(None)
+        self._settings = {**DEVELOPMENT, **settings}
+        self._kafka: Kafka | None = None
+
+    def start(self) -> None:
+        """See System."""
+        directory = self._data.__enter__()
+        kafka = Kafka(len(self.broker_ids), settings=self._settings, directory=directory, links=True)
+        try:
+            kafka.start()
+        except (BrokerDied, AssertionError, OSError, ValueError) as error:
+            self._data.__exit__(None, None, None)
+            raise CannotStart(str(error)) from error
+        self._kafka = kafka
+
+    @property
+    def kafka(self) -> Kafka:
+        """The cluster."""
+        assert self._kafka is not None
+        return self._kafka
+
+    @property
+    def faults(self) -> Faults:
+        """What can go wrong in it."""
+        return self.kafka.faults
+
+    @property
+    def bootstrap(self) -> str:
+        """See System."""
+        return self.kafka.bootstrap_servers
+
+    def stop(self, logs: Path) -> list[str]:
+        """See System."""
+        wrong: list[str] = []
+        if self._kafka is None:
+            return wrong
+        self.close_admin()
+        cluster = self.kafka.running
+        try:
+            self.faults.heal()
+        except (BrokerDied, OSError) as error:
+            wrong.append(f"a fault could not be healed: {_first_line(error)}")
+        try:
+            self.kafka.stop()
+        except BrokerDied as error:
+            wrong.append(f"a broker did not stop in order: {_first_line(error)}")
+        cluster.kill()
+        for broker in cluster.brokers:
+            if broker.log_file is not None and broker.log_file.exists():
+                shutil.copy(broker.log_file, logs / broker.log_file.name)
+        self._data.__exit__(None, None, None)
+        return wrong
+
+    def states(self) -> dict[int, str]:
+        """See System."""
+        return {each.node_id: _state(each) for each in self.kafka.running.brokers}
+
+    def data_directory(self, broker: int) -> Path:
+        """See System."""
+        return self.kafka.running.broker(broker).data_dir
+
+    # -- what can happen ---------------------------------------------------------------------------
+
+    def kill(self, broker: int) -> Effect:
+        """See System."""
+        return self.effect(lambda: self.faults.broker(broker).kill(), f"broker {broker}")
+
+    def stop_broker(self, broker: int) -> Effect:
+        """See System."""
+        return self.effect(lambda: self.faults.broker(broker).stop(), f"broker {broker}")
+
+    def pause(self, broker: int) -> Effect:
+        """See System."""
+        return self.effect(lambda: self.faults.broker(broker).pause(), f"broker {broker}")
+
+    def power_cut(self, broker: int) -> Effect:
+        """What was not synced is lost; started again when healed."""
+        return self.effect(lambda: self.faults.broker(broker).power_cut(), f"broker {broker}")
+
+    def effect(self, make: Callable[[], Fault], target: str) -> Effect:
+        """A fault of `raftlog.testing`, put in."""
+        fault = make()
+        spec = fault.spec
+        evidence: Callable[[], dict[str, Any]] = lambda: asdict(fault.evidence)  # noqa: E731
+        return Effect(fault.kind, target, fault.heal, evidence, list(spec.brokers), list(spec.links))
+
+
+def _state(broker: BrokerProcess) -> str:
+    if not broker.running:
+        return "down"
+    return "paused" if is_stopped(broker.pid) else "up"
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]

@@ -1,0 +1,140 @@
+"""The workloads by their names: what they write to, what clients do, and what the history is judged by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from raftlog.linearizability.harness.session import Session
+from raftlog.linearizability.harness.workloads.append import AppendSession
+from raftlog.linearizability.harness.workloads.grouped import ConsumeTransformProduceSession, GroupSession
+from raftlog.linearizability.harness.workloads.metadata import MetadataSession
+from raftlog.linearizability.harness.workloads.objects import CompactedSession, TopicSession
+from raftlog.linearizability.harness.workloads.transactional import (
+    BankSession,
+    ListAppendSession,
+    TransactionSession,
+)
+
+COMPACTED: dict[str, str] = {
+    "cleanup.policy": "compact",
+    "segment.ms": "1500",
+    "min.cleanable.dirty.ratio": "0.01",
+    "max.compaction.lag.ms": "2000",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """`topics`: names to numbers of partitions. `functions`: what must have succeeded once for a verdict of valid.
+
+    `options`: what `--option` may say, with the default first. `only`: the libraries that can do it, all if empty.
+    """
+
+    name: str
+    summary: str
+    session: Callable[..., Session]
+    topics: dict[str, int]
+    functions: tuple[str, ...]
+    model: str = "kafka"
+    configs: dict[str, str] = field(default_factory=dict)
+    broker_settings: dict[str, str] = field(default_factory=dict)
+    options: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    only: tuple[str, ...] = ()
+    is_transactional: bool = False
+    groups: tuple[str, ...] = ()
+
+    @property
+    def main_topic(self) -> str:
+        """The one whose leaders faults are about."""
+        return next(iter(self.topics), "")
+
+
+PLAIN: dict[str, tuple[str, ...]] = {"acks": ("all", "1", "0"), "idempotence": ("true", "false")}
+_ALL: tuple[Workload, ...] = (
+    Workload(
+        "append",
+        "records sent to partitions and read from them; --option acks=1, --option idempotence=false",
+        AppendSession,
+        {"append": 4},
+        ("send", "poll"),
+        options=PLAIN,
+    ),
+    Workload(
+        "list-append",
+        "transactions of appends to lists, and reads of whole lists",
+        ListAppendSession,
+        {"lists": 4},
+        ("txn", "poll"),
+        is_transactional=True,
+    ),
+    Workload(
+        "transactions",
+        "transactions of sends and polls, some aborted",
+        TransactionSession,
+        {"transactions": 4},
+        ("txn", "poll"),
+        is_transactional=True,
+    ),
+    Workload(
+        "consume-transform-produce",
+        "records moved from topic to topic, exactly once",
+        ConsumeTransformProduceSession,
+        {"input": 4, "output": 4},
+        ("txn", "subscribe", "poll"),
+        is_transactional=True,
+        groups=("verify-move",),
+    ),
+    Workload(
+        "bank",
+        "transfers between accounts, in transactions; no money is made or lost",
+        BankSession,
+        {"accounts": 6},
+        ("txn", "poll"),
+        is_transactional=True,
+    ),
+    Workload(
+        "groups",
+        "members of groups, under both protocols, static, and by assignment, that commit what they read",
+        GroupSession,
+        {"grouped": 6},
+        ("send", "poll", "subscribe", "commit", "committed"),
+        groups=("verify-classic", "verify-consumer", "verify-static", "verify-assign"),
+    ),
+    Workload(
+        "compacted",
+        "puts and deletes of keys in a compacted topic; the newest of each key is there at the end",
+        CompactedSession,
+        {"compacted": 4},
+        ("put", "delete", "get"),
+        model="key-value",
+        configs=COMPACTED,
+        broker_settings={"log.cleaner.backoff.ms": "500"},
+        only=("confluent",),
+    ),
+    Workload(
+        "topics",
+        "topics made and deleted; at the end those are there that should be",
+        TopicSession,
+        {},
+        ("add", "remove", "read"),
+        model="set",
+        only=("confluent",),
+    ),
+    Workload(
+        "metadata",
+        "leaders, high watermarks, last stable offsets and starts of logs asked for, while records are appended",
+        MetadataSession,
+        {"metadata": 4},
+        ("send", "poll", "leader", "high-watermark", "last-stable-offset", "list-offsets"),
+    ),
+)
+WORKLOADS: dict[str, Workload] = {workload.name: workload for workload in _ALL}
+
+
+def described() -> list[tuple[str, str]]:
+    """Names and summaries, for `--help`."""
+    return [(each.name, each.summary) for each in _ALL]
+
+
+__all__ = ["WORKLOADS", "Workload", "described"]

@@ -1,0 +1,227 @@
+"""Workloads with consumer groups: `groups`, and `consume-transform-produce`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from raftlog.linearizability.harness.journal import by_key, key_of
+from raftlog.linearizability.harness.libraries.ports import (
+    ConsumerChoice,
+    ConsumerPort,
+    Polled,
+    Record,
+    TopicPartition,
+)
+from raftlog.linearizability.harness.outcomes import CallFailed, Refused, Uncertain
+from raftlog.linearizability.harness.workloads.sessions import POLL_SECONDS, LogSession
+from raftlog.linearizability.harness.workloads.transactional import TransactionSession
+
+COMMIT_PROBABILITY = 0.3
+LOOK_PROBABILITY = 0.1
+LEAVE_PROBABILITY = 0.01
+KINDS = ("classic", "consumer", "static", "assign")
+"""Groups under both protocols, one of static members, and one whose members assign partitions to themselves."""
+
+
+class GroupSession(LogSession):
+    """Even clients send; odd ones are members of a group, poll, commit what they polled, and ask what is committed."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._is_member = self.work.number % 2 == 1
+        kind = KINDS[self.work.number // 2 % len(KINDS)]
+        if kind == "consumer" and not self.connections.library.has_consumer_protocol:
+            kind = "classic"
+        self.kind = kind
+        self._is_final = False
+        self._read: dict[TopicPartition, int] = {}
+
+    @property
+    def group(self) -> str:
+        """The group's name."""
+        return f"verify-{self.kind}"
+
+    def step(self) -> None:
+        """See Session."""
+        if not self._is_member:
+            self.send(self.random.choice(self.all_partitions()), self.value())
+            return
+        chance = self.random.random()
+        if chance < LEAVE_PROBABILITY:
+            self.journal.retire()
+            self.forget()
+        elif chance < LEAVE_PROBABILITY + LOOK_PROBABILITY and self.connections.has_consumer:
+            self.look()
+        elif chance < LEAVE_PROBABILITY + LOOK_PROBABILITY + COMMIT_PROBABILITY and self._read:
+            self.commit()
+        else:
+            self.consume()
+
+    def consumer_choice(self) -> ConsumerChoice:
+        """See LogSession."""
+        if self._is_final:
+            return ConsumerChoice()
+        instance = f"static-{self.work.number}" if self.kind == "static" else None
+        protocol = "consumer" if self.kind == "consumer" else "classic"
+        return ConsumerChoice(group=self.group, protocol=protocol, instance=instance)
+
+    def take_partitions(self, consumer: ConsumerPort) -> None:
+        """See LogSession."""
+        if self._is_final:
+            super().take_partitions(consumer)
+            return
+        self._read.clear()
+        given: dict[str, Any] = {"group": self.group, "isolation": self.isolation}
+        if self.kind == "assign":
+            mine = [each for each in self.all_partitions() if each[1] % self.work.clients == self.work.number]
+            given |= {"keys": [key_of(each) for each in mine], "position": "beginning"}
+            self.journal.did("assign", given, lambda: consumer.assign(mine, beginning=True))
+            return
+        given |= {"keys": [key_of(each) for each in self.all_partitions()], "position": "committed"}
+        self.journal.did("subscribe", given, lambda: consumer.subscribe(sorted(self.work.topics)))
+
+    def consume(self) -> Polled:
+        """Poll, and know what to commit."""
+        try:
+            polled = self.poll()
+        except CallFailed:
+            self._read.clear()
+            raise
+        gone = {each for event, partitions in polled.rebalance if event != "assigned" for each in partitions}
+        for partition in gone:
+            self._read.pop(partition, None)
+        for each in polled.records:
+            if (each.topic, each.partition) not in gone:
+                self._read[each.topic, each.partition] = each.offset + 1
+        return polled
+
+    def commit(self) -> None:
+        """Commit what was polled."""
+        consumer = self.consumer()
+        offsets, self._read = self._read, {}
+        given = {"group": self.group, "offsets": {key_of(each): offset for each, offset in offsets.items()}}
+        try:
+            self.journal.did("commit", given, lambda: consumer.commit(offsets))
+        except CallFailed as failed:
+            if isinstance(failed, Uncertain) or failed.is_fatal:
+                self.forget()
+            raise
+
+    def look(self) -> None:
+        """Ask what is committed."""
+        consumer = self.consumer()
+        wanted = self.all_partitions()
+        given = {"group": self.group, "keys": [key_of(each) for each in wanted]}
+        if self.connections.library.name == "aiokafka":
+            return  # it answers what it remembers, and asks no broker
+
+        def ask() -> dict[str, int | None]:
+            return {key_of(each): offset for each, offset in consumer.committed(wanted).items()}
+
+        self.journal.did("committed", given, ask)
+
+    def forget(self) -> None:
+        """Leave the group."""
+        self._read.clear()
+        self.connections.drop_consumer()
+
+    def final(self, goals: dict[str, int]) -> None:
+        """See LogSession."""
+        self._is_final = True
+        super().final(goals)
+
+
+class ConsumeTransformProduceSession(TransactionSession):
+    """A quarter of the clients sends to topic `input`; the others move records to `output` in transactions."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._is_source = self.work.number % 4 == 0
+        self._is_final = False
+
+    def step(self) -> None:
+        """See Session."""
+        if self._is_source:
+            self.put_in()
+        else:
+            self.move()
+
+    def put_in(self) -> None:
+        """Send a record, in a transaction of its own."""
+        producer = self.transactional_producer()
+        partition = self.random.choice(self.partitions("input"))
+        given = [["send", key_of(partition), self.value()]]
+        done: list[list[Any]] = []
+
+        def body() -> None:
+            value = given[0][2]
+            done.append(["send", given[0][1], [producer.send(Record(*partition, value)), value]])
+
+        self.transaction(given, done, body)
+
+    def move(self) -> None:
+        """Poll, and if there is something: send what comes of it and commit the offsets, in one transaction."""
+        producer, consumer = self.transactional_producer(), self.consumer()
+        # With a poll of its own: what a transaction is about must be known when it is called.
+        polled = self.poll()
+        gone = {each for event, parts in polled.rebalance if event != "assigned" for each in parts}
+        records = [each for each in polled.records if (each.topic, each.partition) not in gone]
+        if not records:
+            return
+        outputs = [self.random.choice(self.partitions("output")) for _ in records]
+        values = [f"{each.value}>{self.value()}" for each in records]
+        offsets: dict[TopicPartition, int] = {}
+        first: dict[TopicPartition, int] = {}
+        for each in records:
+            offsets[each.topic, each.partition] = each.offset + 1
+            first.setdefault((each.topic, each.partition), each.offset)
+        commit = ["commit", "verify-move", {key_of(each): offset for each, offset in offsets.items()}]
+        sends = [["send", key_of(where), value] for where, value in zip(outputs, values, strict=True)]
+        done: list[list[Any]] = [["poll", by_key(Polled(records))]]
+
+        def body() -> None:
+            for where, value in zip(outputs, values, strict=True):
+                done.append(["send", key_of(where), [producer.send(Record(*where, value)), value]])
+            producer.send_offsets(offsets, consumer)
+            done.append(commit)
+
+        try:
+            self.transaction([["poll"], *sends, commit], done, body)
+        except CallFailed as failed:
+            if isinstance(failed, Refused) and not failed.is_fatal and self.connections.has_consumer:
+                self.rewind(first)
+            else:
+                self.connections.drop_consumer()
+            raise
+
+    def poll(self, seconds: float = POLL_SECONDS) -> Polled:
+        """Unrecorded while records are moved: the transaction records what it consumed."""
+        if self._is_final:
+            return super().poll(seconds)
+        try:
+            return self.consumer().poll(seconds)
+        except CallFailed:
+            self.connections.drop_consumer()
+            raise
+
+    def consumer_choice(self) -> ConsumerChoice:
+        """See LogSession."""
+        return ConsumerChoice() if self._is_final else ConsumerChoice(group="verify-move")
+
+    def take_partitions(self, consumer: ConsumerPort) -> None:
+        """See LogSession."""
+        if self._is_final:
+            super().take_partitions(consumer)
+            return
+        given = {
+            "keys": [key_of(each) for each in self.partitions("input")],
+            "group": "verify-move",
+            "isolation": self.isolation,
+            "position": "committed",
+        }
+        self.journal.did("subscribe", given, lambda: consumer.subscribe(["input"]))
+
+    def final(self, goals: dict[str, int]) -> None:
+        """See LogSession."""
+        self._is_final = True
+        super().final(goals)
