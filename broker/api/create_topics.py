@@ -1,14 +1,21 @@
 """CreateTopics (key 19), v2 to v7.
 
 Defaults for partitions and replicas (KIP-464, v4), the configs in the answer (KIP-525, v5), topic ids (KIP-516, v7).
-The answer comes when the topics are committed, so the timeout of the request never passes.
+The answer comes when the topics are committed, so the timeout of the request never passes. A request with thousands of
+topics becomes many commands, each with its own entry in the log, and its answer is made in pieces: nobody else waits.
 """
 
 from __future__ import annotations
 
-from raftlog.broker.api.context import RequestContext, responds_later
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+
+from raftlog.broker.api.context import RequestContext, Response, responds_later
 from raftlog.broker.api.request_timeouts import metadata_timeout_seconds
-from raftlog.metadata.commands import CreateTopics, NewTopic, TopicResult
+from raftlog.metadata.commands import USE_DEFAULT, CreateTopics, NewTopic, TopicResult
+from raftlog.metadata.topic_control import MAX_PARTITIONS_PER_REQUEST
+from raftlog.wire.codec import encode
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.ids import BrokerId
 from raftlog.wire.messages.create_topics import (
@@ -18,18 +25,88 @@ from raftlog.wire.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from raftlog.wire.varint import encode_unsigned_varint
 
-_CONFIGS_FROM = 5
+TOPICS_TOGETHER = 100
+"""Topics of one command, and described in one step: some milliseconds."""
+
+_CONFIGS_FROM = _FLEXIBLE_FROM = 5
+_THROTTLE_BYTES = 4
 
 
 @responds_later
-async def handle(context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
+async def handle(context: RequestContext, request: CreateTopicsRequest) -> Response:
     """Each topic succeeds or fails on its own."""
-    command = CreateTopics(tuple(map(_new_topic, request.topics)), validate_only=request.validate_only)
-    answer = await context.services.controller.execute(command, metadata_timeout_seconds(request.timeout_ms))
-    made = [f"{r.name} partitions={r.num_partitions}" for r in answer.results if r.error is ErrorCode.NONE]
+    services = context.services
+    wanted, refused = _checked(request.topics, services.config["num.partitions"])
+    deadline = services.loop.time() + metadata_timeout_seconds(request.timeout_ms)
+    pieces = [_encode(context, refused)] if refused else []
+    describe = _Describer(context)
+    made: list[str] = []
+    for start in range(0, len(wanted), TOPICS_TOGETHER):
+        await asyncio.sleep(0)
+        topics = tuple(map(_new_topic, wanted[start : start + TOPICS_TOGETHER]))
+        command = CreateTopics(topics, validate_only=request.validate_only)
+        answer = await services.controller.execute(command, max(0.0, deadline - services.loop.time()))
+        made += [f"{r.name} partitions={r.num_partitions}" for r in answer.results if r.error is ErrorCode.NONE]
+        await asyncio.sleep(0)
+        pieces.append(_encode(context, [describe.result(result) for result in answer.results]))
     context.log_change("topics created", [] if request.validate_only else made)
-    return CreateTopicsResponse(topics=[_result(context, result) for result in answer.results])
+    count = sum(count for count, _ in pieces)
+    return _whole(context, count, b"".join(piece for _, piece in pieces))
+
+
+def _checked(
+    topics: Sequence[CreatableTopic], partitions_default: int
+) -> tuple[list[CreatableTopic], list[CreatableTopicResult]]:
+    """What has to be looked at in the request as a whole: what may be tried, and what is refused."""
+    named = Counter(topic.name for topic in topics)
+    refused = {
+        name: _refused(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+        for name, count in named.items()
+        if count > 1
+    }
+    wanted: list[CreatableTopic] = []
+    partitions = 0
+    for topic in topics:
+        if topic.name in refused:
+            continue
+        count = topic.num_partitions if topic.num_partitions != USE_DEFAULT else partitions_default
+        partitions += len(topic.assignments) or max(0, count)
+        if partitions > MAX_PARTITIONS_PER_REQUEST and len(wanted) >= TOPICS_TOGETHER:
+            message = "Excessively large number of partitions per request."
+            refused[topic.name] = _refused(topic.name, ErrorCode.POLICY_VIOLATION, message)
+        else:
+            wanted.append(topic)
+    return wanted, list(refused.values())
+
+
+def _refused(name: str, error: ErrorCode, message: str) -> CreatableTopicResult:
+    return CreatableTopicResult(name=name, error_code=error, error_message=message)
+
+
+def _encode(context: RequestContext, results: list[CreatableTopicResult]) -> tuple[int, bytes]:
+    """A piece of the response: how many topics, and their bytes alone."""
+    version = context.api_version
+    for result in results:
+        if result.error_code:
+            context.services.counts.count_error(context.api.key, result.error_code)
+    whole = encode(CreateTopicsResponse(topics=results), version)
+    start = _THROTTLE_BYTES + len(_length(len(results), version))
+    return len(results), whole[start : len(whole) - len(_end(version))]
+
+
+def _whole(context: RequestContext, count: int, topics: bytes) -> bytes:
+    """The body of the response."""
+    return bytes(_THROTTLE_BYTES) + _length(count, context.api_version) + topics + _end(context.api_version)
+
+
+def _length(count: int, version: int) -> bytes:
+    return encode_unsigned_varint(count + 1) if version >= _FLEXIBLE_FROM else count.to_bytes(4, "big")
+
+
+def _end(version: int) -> bytes:
+    return b"\x00" if version >= _FLEXIBLE_FROM else b""
 
 
 def _new_topic(topic: CreatableTopic) -> NewTopic:
@@ -42,23 +119,37 @@ def _new_topic(topic: CreatableTopic) -> NewTopic:
     )
 
 
-def _result(context: RequestContext, result: TopicResult) -> CreatableTopicResult:
-    described = CreatableTopicResult(
-        name=result.name, topic_id=result.topic_id, error_code=result.error, error_message=result.message
-    )
-    if result.error is not ErrorCode.NONE or context.api_version < _CONFIGS_FROM:
-        return described
-    described.num_partitions = result.num_partitions
-    described.replication_factor = result.replication_factor
-    entries = context.services.config.resolver.describe_topic(context.services.controller.image, dict(result.configs))
-    described.configs = [
-        CreatableTopicConfigs(
-            name=entry.name,
-            value=entry.value,
-            read_only=entry.is_read_only,
-            config_source=int(entry.source),
-            is_sensitive=entry.definition.is_sensitive,
+class _Describer:
+    """Makes the results of one request. Topics with the same settings are described once."""
+
+    def __init__(self, context: RequestContext) -> None:
+        self._context = context
+        self._known: dict[tuple[tuple[str, str], ...], list[CreatableTopicConfigs]] = {}
+
+    def result(self, result: TopicResult) -> CreatableTopicResult:
+        described = CreatableTopicResult(
+            name=result.name, topic_id=result.topic_id, error_code=result.error, error_message=result.message
         )
-        for entry in entries
-    ]
-    return described
+        if result.error is not ErrorCode.NONE or self._context.api_version < _CONFIGS_FROM:
+            return described
+        described.num_partitions = result.num_partitions
+        described.replication_factor = result.replication_factor
+        described.configs = self._configs(tuple(result.configs))
+        return described
+
+    def _configs(self, configs: tuple[tuple[str, str], ...]) -> list[CreatableTopicConfigs]:
+        known = self._known.get(configs)
+        if known is None:
+            services = self._context.services
+            entries = services.config.resolver.describe_topic(services.controller.image, dict(configs))
+            known = self._known[configs] = [
+                CreatableTopicConfigs(
+                    name=entry.name,
+                    value=entry.value,
+                    read_only=entry.is_read_only,
+                    config_source=int(entry.source),
+                    is_sensitive=entry.definition.is_sensitive,
+                )
+                for entry in entries
+            ]
+        return known

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from raftlog.broker.api.create_topics import TOPICS_TOGETHER
 from raftlog.metadata.commands import NewTopic
 from raftlog.metadata.configs import TOPIC_CONFIGS, ConfigSource
 from raftlog.wire.apis import ApiKey
@@ -42,6 +43,33 @@ def topic(name: str, partitions: int = 1, factor: int = 1, **configs: str) -> Cr
         replication_factor=factor,
         configs=[CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()],
     )
+
+
+@pytest.mark.parametrize("version", [4, 5, 7])
+async def test_many_topics_are_created_in_steps_and_answered_together(tmp_path: Path, version: int) -> None:
+    async with AdminWorld(tmp_path) as world:
+        names = [f"t{number}" for number in range(2 * TOPICS_TOGETHER + 7)]
+        wanted = [topic(name) for name in names]
+        before = world.image.version
+        response = await world.call(
+            ApiKey.CREATE_TOPICS, creation(*wanted, topic("twice"), topic("bad/name"), topic("twice")), version
+        )
+        errors = {result.name: result.error_code for result in response.topics}
+        assert len(response.topics) == len(errors)
+        assert errors.pop("twice") == ErrorCode.INVALID_REQUEST
+        assert errors.pop("bad/name") == ErrorCode.INVALID_TOPIC_EXCEPTION
+        assert errors == dict.fromkeys(names, ErrorCode.NONE)
+        assert set(world.image.topics) == set(names)
+        assert world.image.version - before >= 3, "one entry of the log for all of them"
+        assert version < 5 or all(result.configs for result in response.topics if not result.error_code)
+
+
+async def test_partitions_beyond_the_limit_of_a_request_are_refused_in_whichever_step(tmp_path: Path) -> None:
+    async with AdminWorld(tmp_path) as world:
+        wanted = [topic(f"t{number}", 60) for number in range(170)]
+        response = await world.call(ApiKey.CREATE_TOPICS, creation(*wanted, validate_only=True), 7)
+        refused = [result for result in response.topics if result.error_code == ErrorCode.POLICY_VIOLATION]
+        assert len(refused) == 170 - 10_000 // 60
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.CREATE_TOPICS))
