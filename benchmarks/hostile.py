@@ -29,6 +29,7 @@ from raftlog.wire.compression import Compression
 from raftlog.wire.messages.api_versions import ApiVersionsRequest
 from raftlog.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from raftlog.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from raftlog.wire.messages.find_coordinator import FindCoordinatorRequest
 from raftlog.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from raftlog.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
@@ -191,21 +192,31 @@ def many_topics(broker: Broker) -> list[socket.socket]:
     return [asking.socket]
 
 
+def join_of(group: str) -> bytes:
+    """JoinGroup of version 2, which lets a member in at once."""
+    protocols = [JoinGroupRequestProtocol(name="range", metadata=bytes(100))]
+    request = JoinGroupRequest(group_id=group, session_timeout_ms=60_000, rebalance_timeout_ms=10_000)
+    request.protocol_type, request.protocols = "consumer", protocols
+    return frame(ApiKey.JOIN_GROUP, 2, 1, request)
+
+
 def many_joins(broker: Broker) -> list[socket.socket]:
     """5,000 members join one group at once."""
+    asking = Asking(broker.bootstrap)
+    deadline = time.monotonic() + SECONDS_MAX
+    # A first group, until there is a coordinator: version 2 answers with the throttle time, then the error code.
+    while asking.ask(frame(ApiKey.FIND_COORDINATOR, 0, 1, FindCoordinatorRequest(key="first")))[4:6] != b"\0\0" or (
+        asking.ask(join_of("first"))[8:10] != b"\0\0"
+    ):
+        if time.monotonic() > deadline:
+            raise TimeoutError("no coordinator")
+        time.sleep(0.1)
     connections = [opened(broker.bootstrap) for _ in range(50)]
-    request = JoinGroupRequest(
-        group_id="many",
-        session_timeout_ms=60_000,
-        rebalance_timeout_ms=10_000,
-        member_id="",
-        protocol_type="consumer",
-        protocols=[JoinGroupRequestProtocol(name="range", metadata=bytes(100))],
-    )
-    requests = frame(ApiKey.JOIN_GROUP, 2, 1, request) * PARALLEL_JOINS
+    requests = join_of("many") * PARALLEL_JOINS
     for connection in connections:
         connection.sendall(requests)
-    return connections
+    time.sleep(CALM_SECONDS)
+    return [asking.socket, *connections]
 
 
 def slow_connections(broker: Broker) -> list[socket.socket]:

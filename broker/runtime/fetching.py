@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 DELAYED_FETCHES_MAX = 100_000
 """Fetches waiting for data over all connections. Beyond it a fetch is answered at once with what is there,
 which is always a legal answer."""
+
+LOOKS_PER_TURN = 50
+"""Fetches that are looked at, because a partition has moved, before others get their turn: some 5 ms."""
 
 Respond: TypeAlias = Callable[[list[PartitionRead]], None]
 """Is told, once, what was read. What it does with it changes nothing here."""
@@ -54,6 +58,8 @@ class FetchService:
         # The latest fetch of each session that waits.
         self.delayed: dict[FetchSession, DelayedFetch] = {}
         self.delayed_count = 0
+        # Those whose partitions have moved; followers first, for producers wait for them.
+        self._woken: deque[DelayedFetch] = deque()
         # Polls that were known by what their connection asked before, and did not come through the dispatcher.
         self.repeats = 0
 
@@ -87,6 +93,21 @@ class FetchService:
 
     def _wake(self, session: FetchSession) -> None:
         self.delayed[session].wake()
+
+    def look_at(self, delayed: DelayedFetch, *, first: bool) -> None:
+        """Look at a delayed fetch in a later turn, of which each takes LOOKS_PER_TURN."""
+        if not self._woken:
+            self.loop.call_soon(self._look_at_woken)
+        (self._woken.appendleft if first else self._woken.append)(delayed)
+
+    def _look_at_woken(self) -> None:
+        woken = self._woken
+        try:
+            for _ in range(min(LOOKS_PER_TURN, len(woken))):
+                woken.popleft().look()
+        finally:
+            if woken:
+                self.loop.call_soon(self._look_at_woken)
 
     # Fetching ----------------------------------------------------------------------------------------
 
@@ -248,9 +269,10 @@ class DelayedFetch:
         # Looked at once per turn of the loop: one request may append to many of the session's partitions.
         if not self._will_look:
             self._will_look = True
-            self._service.loop.call_soon(self._look)
+            self._service.look_at(self, first=self._session.is_follower)
 
-    def _look(self) -> None:
+    def look(self) -> None:
+        """Answer if there is enough now."""
         self._will_look = False
         if self._tick == _NOT_DELAYED:
             return

@@ -39,6 +39,9 @@ ACCEPT_BACKLOG_MIN = 1024
 # Connections accepted in one turn of the loop.
 ACCEPTS_PER_TURN = 64
 
+# When a turn of the loop has taken so long, of each connection only one more request is served before the next turn.
+TURN_SECONDS_MAX = 0.01
+
 # An idle consumer's poll that each connection remembers, to know the next one again: it has a hundred bytes or so.
 REMEMBERED_POLL_BYTES_MAX = 1 * KIB
 

@@ -35,17 +35,24 @@ Address: TypeAlias = tuple[str, int]
 
 
 class ServerSide:
-    """What all connections of a server share. `now` tells seconds, forward only."""
+    """What all connections of a server share. `now` tells seconds, forward only; `is_turn_over`, whether this turn has
+    taken so long that others should have theirs."""
 
-    __slots__ = ("dispatch", "memory", "now", "request_bytes_max")
+    __slots__ = ("dispatch", "is_turn_over", "memory", "now", "request_bytes_max")
 
     def __init__(
-        self, dispatch: Dispatch, memory: ReceiveMemory, now: Callable[[], float], request_bytes_max: int
+        self,
+        dispatch: Dispatch,
+        memory: ReceiveMemory,
+        now: Callable[[], float],
+        request_bytes_max: int,
+        is_turn_over: Callable[[], bool] = bool,
     ) -> None:
         self.dispatch = dispatch
         self.memory = memory
         self.now = now
         self.request_bytes_max = request_bytes_max
+        self.is_turn_over = is_turn_over
 
 
 class Connection:
@@ -195,7 +202,7 @@ class Connection:
         view, dispatch, request_bytes_max = side.memory.shared, side.dispatch, side.request_bytes_max
         position = 0
         size = 0
-        is_at_limit = False
+        is_interrupted = False
         self._corked = True
         try:
             while end - position >= 4:
@@ -203,8 +210,8 @@ class Connection:
                 if not FRAME_BYTES_MIN <= size <= request_bytes_max:
                     self._refuse_size(size)
                 stop = position + 4 + size
-                is_at_limit = self._at_limit()
-                if stop > end or is_at_limit:
+                is_interrupted = self._at_limit() or (position > 0 and stop <= end and side.is_turn_over())
+                if stop > end or is_interrupted:
                     break
                 dispatch(self, view[position + 4 : stop])
                 if self.closed:
@@ -219,8 +226,8 @@ class Connection:
         if self._queue.pieces:
             self._queue.flush()
         self._consider_pausing()
-        if is_at_limit and not self._paused:
-            # What was in the way has left at once, and nobody else would look at what is kept.
+        if is_interrupted and not self._paused:
+            # Nobody else would look at what is kept: others have their turn, or what was in the way has left at once.
             self._pause()
             self._transport.call_soon(self.resume)
 
