@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from raftlog.client.core.errors import Rejected, check
 from raftlog.client.core.fetching import EARLIEST, LATEST
@@ -34,7 +35,18 @@ from raftlog.wire.messages.offset_fetch import (
 )
 from raftlog.wire.schema import ZERO_UUID
 
-__all__ = ["EARLIEST", "LATEST", "by_topic", "commit_offsets", "committed_offsets", "offsets_at", "offsets_found"]
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "by_topic",
+    "commit_offsets",
+    "committed_offsets",
+    "offsets_at",
+    "offsets_found",
+    "positions_by_topic",
+]
+
+_Partition = TypeVar("_Partition")
 
 READ_COMMITTED = 1
 SEVERAL_GROUPS = 8
@@ -166,22 +178,14 @@ async def commit_offsets(
     ids = {topic: (topic_ids or {}).get(topic) or router.known.topic_id(topic) for topic, _ in offsets}
     names = {topic_id: topic for topic, topic_id in ids.items()}
     highest = OFFSET_COMMIT_BY_NAME if ZERO_UUID in names else None
-    topics: dict[str, list[OffsetCommitRequestPartition]] = {}
-    for (topic, index), position in offsets.items():
-        one = OffsetCommitRequestPartition(
-            partition_index=index,
-            committed_offset=position.offset,
-            committed_leader_epoch=position.leader_epoch,
-            committed_metadata=position.metadata,
-        )
-        topics.setdefault(topic, []).append(one)
     request = OffsetCommitRequest(
         group_id=group,
         generation_id_or_member_epoch=generation,
         member_id=member_id,
         group_instance_id=group_instance_id,
         topics=[
-            OffsetCommitRequestTopic(name=topic, topic_id=ids[topic], partitions=each) for topic, each in topics.items()
+            OffsetCommitRequestTopic(name=topic, topic_id=ids[topic], partitions=each)
+            for topic, each in positions_by_topic(offsets, OffsetCommitRequestPartition).items()
         ],
     )
 
@@ -199,6 +203,22 @@ async def commit_offsets(
 
     for topic in await router.retrying(attempt):
         raise Rejected(ErrorCode.UNKNOWN_TOPIC_ID, f"topic {topic!r}", "it was deleted after it was read")
+
+
+def positions_by_topic(
+    positions: Mapping[TopicPartition, Position], make: Callable[..., _Partition]
+) -> dict[str, list[_Partition]]:
+    """What to commit, by topic, as a request has it; `make` is the request's struct of one partition."""
+    topics: dict[str, list[_Partition]] = {}
+    for (topic, index), position in positions.items():
+        one = make(
+            partition_index=index,
+            committed_offset=position.offset,
+            committed_leader_epoch=position.leader_epoch,
+            committed_metadata=position.metadata,
+        )
+        topics.setdefault(topic, []).append(one)
+    return topics
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:

@@ -13,6 +13,7 @@ from raftlog.client.core.producer_batch import ProducerIdentity
 from raftlog.client.core.progress import Position
 from raftlog.client.core.settings import ProducerSettings
 from raftlog.client.core.transaction import State, Step, Transaction
+from raftlog.client.offsets import by_topic, positions_by_topic
 from raftlog.client.router import GROUP, TRANSACTION, Router
 from raftlog.client.sender import Sender
 from raftlog.wire.apis import ApiKey
@@ -176,9 +177,7 @@ class TransactionNumbering:
 
     async def _add_partitions(self) -> None:
         wanted = set(self.core.to_add)
-        topics: dict[str, list[int]] = {}
-        for topic, index in sorted(wanted):
-            topics.setdefault(topic, []).append(index)
+        topics = by_topic(sorted(wanted))
         assert self.core.identity is not None
         request = AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=self._id,
@@ -217,15 +216,7 @@ class TransactionNumbering:
 
     async def _commit_positions(self, positions: Mapping[TopicPartition, Position], member: GroupMember) -> None:
         assert self.core.identity is not None
-        topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
-        for (topic, index), position in positions.items():
-            one = TxnOffsetCommitRequestPartition(
-                partition_index=index,
-                committed_offset=position.offset,
-                committed_leader_epoch=position.leader_epoch,
-                committed_metadata=position.metadata,
-            )
-            topics.setdefault(topic, []).append(one)
+        topics = positions_by_topic(positions, TxnOffsetCommitRequestPartition)
         request = TxnOffsetCommitRequest(
             transactional_id=self._id,
             group_id=member.group,
