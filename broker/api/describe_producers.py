@@ -36,7 +36,7 @@ def _answer(context: RequestContext, topic: str, index: int) -> PartitionRespons
     if isinstance(partition, ErrorCode):
         return PartitionResponse(partition_index=index, error_code=partition, error_message=partition.message)
     try:
-        entries = partition.log.opened.producers.entries.values()
+        producers = partition.log.opened.producers
     except LogUnavailable as failure:
         return PartitionResponse(partition_index=index, error_code=failure.error, error_message=str(failure))
     return PartitionResponse(
@@ -51,6 +51,6 @@ def _answer(context: RequestContext, topic: str, index: int) -> PartitionRespons
                 coordinator_epoch=entry.coordinator_epoch,
                 current_txn_start_offset=entry.transaction_start,
             )
-            for entry in entries
+            for entry in producers
         ],
     )

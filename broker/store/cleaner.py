@@ -200,7 +200,7 @@ class _Run:
         for group in self._groups(segments):
             rules = CleaningRules(
                 offsets=offsets,
-                last_records=last_records(opened.producers.entries.values()),
+                last_records=last_records(opened.producers),
                 end_offset=found.end_offset,
                 now_ms=self._now_ms,
                 delete_retention_ms=log.config.delete_retention_ms,

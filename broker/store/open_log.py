@@ -199,7 +199,7 @@ class OpenLog:
         """Write the producers as they are at `offset`, the log end, unless that is done. Raises OSError."""
         if self.snapshots.latest >= offset:
             return
-        path = self.snapshots.write(offset, self.producers.entries.values())
+        path = self.snapshots.write(offset, self.producers)
         self._snapshot_size = self.segments.active.size
         self._unsynced[path] = None
         self._unsynced_directories[self.directory] = None
@@ -267,7 +267,7 @@ class OpenLog:
     def _is_read_quickly(self) -> bool:
         """Whether a start learns as fast from the headers that there is no producer: a file less for a small log."""
         segments = self.segments
-        return not self.producers.entries and len(segments) == 1 and segments.active.size < SMALL_LOG_BYTES
+        return not self.producers and len(segments) == 1 and segments.active.size < SMALL_LOG_BYTES
 
     @property
     def is_settled(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from raftlog.broker.core.log.producer_snapshot import decode_snapshot, encode_snapshot
-from raftlog.broker.core.log.producers import ProducerEntry, ProducerStates
+from raftlog.broker.core.log.producers import ProducerStates
 from raftlog.broker.ports import Disk
 from raftlog.broker.store.files import read_whole, write_new
 from raftlog.broker.store.names import snapshot_name
@@ -32,12 +32,12 @@ class ProducerSnapshots:
 
     def read(self, offset: int) -> ProducerStates:
         """Raises OSError, CorruptSnapshot."""
-        return ProducerStates(decode_snapshot(read_whole(self._disk, self.path(offset))), offset)
+        return decode_snapshot(read_whole(self._disk, self.path(offset)), offset)
 
-    def write(self, offset: int, entries: Iterable[ProducerEntry]) -> str:
+    def write(self, offset: int, producers: ProducerStates) -> str:
         """Add a snapshot above all others, to be synced later; its path. Raises OSError."""
         path = self.path(offset)
-        write_new(self._disk, path, encode_snapshot(entries), sync=False)
+        write_new(self._disk, path, encode_snapshot(producers), sync=False)
         self.offsets.append(offset)
         return path
 

@@ -68,7 +68,7 @@ class TruncationPlan:
         self._snapshot = usable[-1] if usable else None
         self._start_offset = usable[-1] if usable else first
         # A log without producers had none before, or they have expired.
-        self._pieces = self._find_pieces() if opened.producers.entries else []
+        self._pieces = self._find_pieces() if opened.producers else []
         self.size = sum(piece.end - piece.start for piece in self._pieces)
         if recovery_point < end_offset:
             self.size += truncated.size

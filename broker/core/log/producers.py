@@ -6,8 +6,8 @@ so that a failed write leaves no trace.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, NamedTuple, Protocol
 
 from raftlog.broker.core.log.results import AppendOrigin
 from raftlog.broker.core.log.verification import (
@@ -111,22 +111,56 @@ class CompletedTransaction(NamedTuple):
     """Where the last stable offset goes when this marker is replicated; kept in the transaction index."""
 
 
+class Unread(Protocol):
+    """Producers of a snapshot of whom nobody has asked yet, none of them in a transaction."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[ProducerEntry]: ...
+
+    def take(self, producer_id: ProducerId) -> ProducerEntry | None:
+        """The producer, which is not unread any more."""
+
+    def expire(self, now_ms: int, expiration_ms: int) -> list[ProducerId]:
+        """Forget those that have been idle for so long."""
+
+    def copy_to(self, entries: bytearray, batches: bytearray) -> None:
+        """Add them as they are in the file: what each wrote last, and what before that."""
+
+
 class ProducerStates:
-    """All producers of one partition.
+    """All producers of one partition: `entries`, and those that are `unread`.
 
     Invariants: the open transactions are exactly those of the entries; `open_transactions` is in order of first
     offset. `end_offset` is the log offset up to which this state has seen the batches.
     """
 
-    __slots__ = ("_unreplicated", "end_offset", "entries", "open_transactions", "verifications")
+    __slots__ = ("_unreplicated", "end_offset", "entries", "open_transactions", "unread", "verifications")
 
-    def __init__(self, entries: Iterable[ProducerEntry] = (), end_offset: int = 0) -> None:
+    def __init__(
+        self, entries: Iterable[ProducerEntry] = (), end_offset: int = 0, unread: Unread | None = None
+    ) -> None:
+        self.unread = unread
         self.entries = {entry.producer_id: entry for entry in entries}
         started = [(e.transaction_start, e.producer_id) for e in self.entries.values() if e.transaction_start >= 0]
         self.open_transactions = dict(sorted(started))
         self._unreplicated: dict[int, int] = {}
         self.end_offset = end_offset
         self.verifications: Verifications = {}
+
+    def __len__(self) -> int:
+        return len(self.entries) + (len(self.unread) if self.unread is not None else 0)
+
+    def __iter__(self) -> Iterator[ProducerEntry]:
+        yield from self.entries.values()
+        yield from self.unread or ()
+
+    def _read(self, producer_id: ProducerId) -> ProducerEntry | None:
+        """A producer that is not among the entries; from now on it is."""
+        entry = self.unread.take(producer_id) if self.unread is not None else None
+        if entry is not None:
+            self.entries[producer_id] = entry
+        return entry
 
     # Verifying a transaction's first batch (KIP-890) ---------------------------------------------------
 
@@ -137,7 +171,7 @@ class ProducerStates:
 
         `sequence` is the batch's first, -1 if it has none.
         """
-        entry = self.entries.get(producer_id)
+        entry = self.entries.get(producer_id) or self._read(producer_id)
         if entry is not None and epoch < entry.epoch:
             return ErrorCode.INVALID_PRODUCER_EPOCH
         known = self.verifications.get(producer_id)
@@ -187,7 +221,7 @@ class ProducerStates:
         """Whether a data batch of a producer may be appended; None if so. `header` has a producer id. `guard` is what
         `begin_verification` gave, for the batch that begins a transaction.
         """
-        entry = self.entries.get(header.producer_id)
+        entry = self.entries.get(header.producer_id) or self._read(header.producer_id)
         if (
             header.attributes & TRANSACTIONAL_BIT
             and origin is not _REPLICATION
@@ -257,7 +291,7 @@ class ProducerStates:
         From transaction version 2 on the marker's epoch must be above the producer's (KIP-890), unless the
         transaction has ended already and this is the marker sent again.
         """
-        entry = self.entries.get(header.producer_id)
+        entry = self.entries.get(header.producer_id) or self._read(header.producer_id)
         if entry is None or origin is _REPLICATION:
             return None
         epoch = header.producer_epoch
@@ -277,7 +311,7 @@ class ProducerStates:
     def record(self, header: BatchHeader, base_offset: int) -> None:
         """A data batch is in the log, its first record at `base_offset`."""
         producer_id = header.producer_id
-        entry = self.entries.get(producer_id)
+        entry = self.entries.get(producer_id) or self._read(producer_id)
         if entry is None:
             entry = self.entries[producer_id] = ProducerEntry(producer_id, header.producer_epoch)
         elif entry.epoch != header.producer_epoch:
@@ -299,7 +333,7 @@ class ProducerStates:
     def record_marker(self, header: BatchHeader, marker: TransactionMarker, offset: int) -> CompletedTransaction | None:
         """A transaction marker is in the log at `offset`; the transaction it ended, None if none was open."""
         producer_id = header.producer_id
-        entry = self.entries.get(producer_id)
+        entry = self.entries.get(producer_id) or self._read(producer_id)
         if entry is None:
             entry = self.entries[producer_id] = ProducerEntry(producer_id, header.producer_epoch)
         self.verifications.pop(producer_id, None)
@@ -350,6 +384,9 @@ class ProducerStates:
         ]
         for producer_id in idle:
             del self.entries[producer_id]
+        if self.unread is not None:
+            idle += self.unread.expire(now_ms, expiration_ms)
+            self.unread = self.unread or None
         verified = self.verifications
         for producer_id in [each for each, entry in verified.items() if now_ms - entry.began_ms >= expiration_ms]:
             del verified[producer_id]

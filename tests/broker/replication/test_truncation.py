@@ -172,7 +172,7 @@ def test_the_producers_are_as_they_were_at_the_cut(end_offset: int, snapshot: bo
     cut, short = (world.log for world in worlds)
     cut.truncate_to(end_offset)
     cut.check_invariants()
-    states = [[vars_of(entry) for entry in log.opened.producers.entries.values()] for log in (cut, short)]
+    states = [[vars_of(entry) for entry in log.opened.producers] for log in (cut, short)]
     assert states[0] == states[1]
     assert cut.opened.producers.open_transactions == short.opened.producers.open_transactions
     assert cut.last_stable_offset == short.last_stable_offset

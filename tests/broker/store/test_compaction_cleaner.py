@@ -51,8 +51,8 @@ def busy_log(seed: int = 1, rounds: int = 60) -> CompactedLog:
 
 
 def producers_of(world: CompactedLog) -> dict[int, tuple[int, int]]:
-    entries = world.log.opened.producers.entries
-    return {producer_id: (entry.epoch, entry.last_sequence) for producer_id, entry in entries.items()}
+    producers = world.log.opened.producers
+    return {entry.producer_id: (entry.epoch, entry.last_sequence) for entry in producers}
 
 
 def leftovers(disk: FaultyDisk) -> list[str]:

@@ -81,6 +81,6 @@ def test_a_snapshot_of_producers_whose_records_were_lost_does_not_come_back() ->
         world.load().open()
         assert world.log.log_end_offset == 6
         world.log.check_invariants()
-        entries = world.log.opened.producers.entries
-        offsets = {producer: [batch.last_offset for batch in entry.batches] for producer, entry in entries.items()}
+        entries = world.log.opened.producers
+        offsets = {entry.producer_id: [batch.last_offset for batch in entry.batches] for entry in entries}
         assert offsets == {3: [0, 1], 4: [2, 3, 4, 5]}, f"seed {seed}"

@@ -352,10 +352,10 @@ async def test_idle_producers_are_forgotten(host: Host) -> None:
     log = host.open()
     log.append_as_leader(batch_of([b"x"], START_MS, producer_id=1, base_sequence=0), 0, START_MS)
     await host.tasks.expire_producers()
-    assert len(log.opened.producers.entries) == 1
+    assert len(log.opened.producers) == 1
     host.clock.ms += 86_400_000
     await host.tasks.expire_producers()
-    assert not log.opened.producers.entries
+    assert not log.opened.producers
 
 
 async def test_a_truncation_is_announced_in_the_checkpoints_before_it_happens(host: Host) -> None:

@@ -232,7 +232,7 @@ def test_transactions_that_kafka_wrote_are_read_as_it_meant_them(
     assert log.log_end_offset == log.last_stable_offset == end == 1505
     found = [(each.first_offset, each.last_offset) for each in log.aborted_transactions(0, end)]
     assert found == [(first, last + 1) for first, last in aborted.values()], "the marker follows the last record"
-    entries = log.opened.producers.entries.values()
+    entries = log.opened.producers
     assert [(entry.epoch, entry.transaction_start, entry.last_sequence) for entry in entries] == [(0, -1, 299)] * 5
     log.storage.close()
     again = {path.name: path.read_bytes() for path in (data / "t-0").glob("*.txnindex")}
@@ -257,7 +257,7 @@ def test_kafka_goes_on_with_a_log_of_ours_and_we_with_one_of_kafkas(kafka: tuple
     assert points["t", 0] == 3000
     log = open_log(data / "t-0", LogConfig(segment_bytes=1 << 20), end_offset=3000, clean=True)
     assert (log.log_end_offset, log.latest_epoch) == (3000, 0)
-    assert [entry.last_sequence for entry in log.opened.producers.entries.values()] == [2999]
+    assert [entry.last_sequence for entry in log.opened.producers] == [2999]
     fill(log)
     append(log, marker(2, commit=True), epoch=4, control=True)
     end = log.log_end_offset

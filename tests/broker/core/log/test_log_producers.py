@@ -18,10 +18,16 @@ from tests.broker.store.log_world import START_MS, LogWorld, batch_of
 CLIENT, COORDINATOR, REPLICATION = AppendOrigin.CLIENT, AppendOrigin.COORDINATOR, AppendOrigin.REPLICATION
 
 
-def data(sequence: int, count: int = 1, *, epoch: int = 0, transactional: bool = False) -> BatchHeader:
-    values = [b"x"] * count
+def data(
+    sequence: int, count: int = 1, *, epoch: int = 0, transactional: bool = False, producer_id: int = 7
+) -> BatchHeader:
     batch = batch_of(
-        values, START_MS, producer_id=7, producer_epoch=epoch, base_sequence=sequence, transactional=transactional
+        [b"x"] * count,
+        START_MS,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+        transactional=transactional,
     )
     return parse_header(batch)
 
@@ -194,16 +200,16 @@ def test_a_snapshot_keeps_the_whole_window_and_reads_as_one_of_kafka() -> None:
     producers = Producers()
     for number in range(7):
         producers.send(data(number, transactional=number == 6))
-    found = decode_snapshot(encode_snapshot(producers.states.entries.values()))
+    found = list(decode_snapshot(encode_snapshot(producers.states)))
     assert [(entry.producer_id, entry.batches) for entry in found] == [(7, producers.states.entries[7].batches)]
     assert found[0].transaction_start == 6
-    assert len(encode_snapshot([])) == 10
+    assert len(encode_snapshot(ProducerStates())) == 10
 
 
 def test_a_damaged_snapshot_is_not_believed() -> None:
     producers = Producers()
     producers.send(data(0))
-    whole = encode_snapshot(producers.states.entries.values())
+    whole = encode_snapshot(producers.states)
     for broken in (whole[:-1], whole[:5], b"", b"\0\2" + whole[2:], whole[:20] + b"\xff" + whole[21:]):
         try:
             decode_snapshot(broken)
@@ -217,15 +223,35 @@ def test_a_snapshot_that_contradicts_itself_is_not_believed() -> None:
     producers = Producers()
     for number in range(3):
         producers.send(data(number))
-    body = encode_snapshot(producers.states.entries.values())[6:]
+    body = encode_snapshot(producers.states)[6:]
     last_offset = 4 + 14  # behind the count, and behind id, epoch and last sequence
     of_a_stranger = body.replace(b"rlb1\0\0\0\2" + pack(">q", 7), b"rlb1\0\0\0\2" + pack(">q", 8))
     without_last = body[:last_offset] + pack(">q", -1) + body[last_offset + 8 :]
-    assert len(decode_snapshot(pack(">hI", 1, crc32c(body)) + body)[0].batches) == 3
+    assert [len(each.batches) for each in decode_snapshot(pack(">hI", 1, crc32c(body)) + body)] == [3]
     for broken in (of_a_stranger, without_last):
         assert broken != body
         with pytest.raises(CorruptSnapshot, match="earlier batches of producer"):
             decode_snapshot(pack(">hI", 1, crc32c(broken)) + broken)
+
+
+def test_producers_of_a_snapshot_are_read_one_by_one_and_written_again_as_they_were() -> None:
+    producers = Producers()
+    for producer_id, batches in ((7, 3), (8, 1), (9, 5), (10, 2)):
+        for number in range(batches):
+            producers.send(data(number, producer_id=producer_id, transactional=producer_id == 8))
+    whole = encode_snapshot(producers.states)
+    states = decode_snapshot(whole)
+    assert [*states.entries] == [8] and len(states) == 4
+    assert {entry.producer_id: len(entry.batches) for entry in states} == {7: 3, 8: 1, 9: 5, 10: 2}
+    again = decode_snapshot(encode_snapshot(states))
+    assert {entry.producer_id: entry.batches for entry in again} == {e.producer_id: e.batches for e in producers.states}
+    producers.states = states
+    assert producers.send(data(4, producer_id=9)) is not None, "a retry"
+    assert [*states.entries] == [8, 9] and states.unread is not None and len(states.unread) == 2
+    again = decode_snapshot(encode_snapshot(states))
+    assert {entry.producer_id: entry.batches for entry in again} == {e.producer_id: e.batches for e in producers.states}
+    assert sorted(states.expire(START_MS + 1000, 1000)) == [7, 9, 10] and len(states) == 1
+    assert [entry.producer_id for entry in decode_snapshot(encode_snapshot(states))] == [8]
 
 
 def test_a_retry_is_answered_with_the_first_offset_after_every_kind_of_restart() -> None:
