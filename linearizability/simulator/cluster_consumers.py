@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import NamedTuple
 
 from raftlog.linearizability.checker.history import Operation
 from raftlog.linearizability.simulator.cluster_client import Connections, History
@@ -29,27 +30,46 @@ SETTINGS = {
 }
 
 
+class Grant(NamedTuple):
+    """A partition is a member's in an epoch, as the answer says to what it asked (nanoseconds of virtual time)."""
+
+    partition: int
+    epoch: int
+    owner: str
+    asked: int
+    heard: int
+
+
 class ConsumerJournal(GroupJournal):
     """Who was given which partition in which epoch."""
 
     def __init__(self, log: History, fail: Callable[[str, str], None]) -> None:
         super().__init__(log, fail)
-        self._grants: list[tuple[int, int, str, int]] = []
-        self._held: dict[tuple[str, int], int] = {}
+        self._grants: list[Grant] = []
+        self._held: dict[tuple[str, int], Grant] = {}
 
-    def granted(self, owner: str, epoch: int, partition: int) -> None:
-        """A member hears that a partition is its own."""
+    def granted(self, owner: str, epoch: int, partition: int, asked: int) -> None:
+        """A member hears, to what it asked then, that a partition is its own."""
         self.counts["partitions given"] += 1
-        self._grants.append((partition, epoch, owner, self.log.now()))
-        self._held[owner, partition] = epoch
+        grant = Grant(partition, epoch, owner, asked, self.log.now())
+        self._grants.append(grant)
+        self._held[owner, partition] = grant
 
     def begin(self, owner: str, generation: int, partition: int, offset: int) -> tuple[Operation, bool]:
-        """See GroupJournal: somebody else has the partition since a later epoch."""
+        """See GroupJournal: somebody else was given the partition since, and in a later epoch.
+
+        Both, for a coordinator that was deposed may repeat what held once, and a group that had nobody left for a
+        moment may begin its epochs anew.
+        """
         operation, _ = super().begin(owner, generation, partition, offset)
-        since = self._held[owner, partition]
+        own = self._held[owner, partition]
         is_over = any(
-            known == partition and other != owner and epoch > since and at < operation.call
-            for known, epoch, other, at in self._grants
+            given.partition == partition
+            and given.owner != owner
+            and given.epoch > own.epoch
+            and own.heard < given.asked
+            and given.heard < operation.call
+            for given in self._grants
         )
         return operation, is_over
 
@@ -57,6 +77,7 @@ class ConsumerJournal(GroupJournal):
 class Consumer(GroupMember):
     """One member. What it was given it has until a heartbeat takes it away, and says so in the next one."""
 
+    protocol = "consumer"
     journal: ConsumerJournal
 
     def __init__(
@@ -109,6 +130,7 @@ class Consumer(GroupMember):
             topic_partitions=told if self._tell else None,
         )
         self._tell = False
+        asked = self.journal.log.now()
         answer = await self.ask_coordinator(request, HEARTBEAT_VERSION)
         if answer is None:
             self._tell = True
@@ -121,9 +143,9 @@ class Consumer(GroupMember):
         assert joins or answer.member_epoch >= self.generation, "an epoch that falls"
         self.generation = answer.member_epoch
         if answer.assignment is not None:
-            await self._take(answer.assignment)
+            await self._take(answer.assignment, asked)
 
-    async def _take(self, assignment: Assignment) -> None:
+    async def _take(self, assignment: Assignment, asked: int) -> None:
         given = {partition for topic in assignment.topic_partitions for partition in topic.partitions}
         epoch = self.generation
         taken = self.owned - given
@@ -131,7 +153,7 @@ class Consumer(GroupMember):
         new = sorted(given - self.owned)
         self._tell = bool(taken or new)
         for partition in new:
-            self.journal.granted(self.owner, epoch, partition)
+            self.journal.granted(self.owner, epoch, partition, asked)
         while new and self.generation == epoch:
             positions = await self.positions([*sorted(self.owned), *new])
             if positions is not None:

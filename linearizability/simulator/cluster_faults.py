@@ -25,7 +25,7 @@ FAILING = (("sync",), ("write",), ("sync", "write", "sync_directory", "rename"))
 
 class ClusterInjector(Injector):
     """As Injector. `begin`: what begins a workload, by its kind. `directories`: the data directories of each broker.
-    `clients`: the node that clients run on.
+    `clients`: the node that clients run on. `clocks_agree`: no clock may jump, for producers are forgotten by it.
     """
 
     def __init__(
@@ -39,6 +39,7 @@ class ClusterInjector(Injector):
         super().__init__(world, nodes, leader)
         self.begin: Mapping[str, Callable[[Fault], bool]] = {}
         self.clients = 0
+        self.clocks_agree = False
         self._invariants = invariants
         self._directories = directories
         # Whose disk has to be exchanged, and how.
@@ -69,6 +70,9 @@ class ClusterInjector(Injector):
         """Clients cannot reach the broker, or not hear of it; the others can."""
         to, back = (self.clients, machine.node), (machine.node, self.clients)
         return self._hold(((to,), (back,), (to, back))[fault.amount % 3], fault.seconds)
+
+    def _clock(self, machine: Machine, fault: Fault) -> bool:
+        return not self.clocks_agree and super()._clock(machine, fault)
 
     # Disks with data -------------------------------------------------------------------------------------------
 

@@ -147,6 +147,7 @@ class Coordinated:
 class GroupMember(Coordinated):
     """A member of a group, of either protocol."""
 
+    protocol = ""
     owned: Collection[int]
     generation: int
 
@@ -186,8 +187,11 @@ class GroupWorkload(TopicWorkload):
         super().__init__(context, number)
         self.journal = self.make_journal()
         self.members: list[GroupMember] = []
+        self._topic_id = b""
+        self.instances: list[str | None] = []
         self.hunted = [(GROUP_TOPIC, 0)]
         self._over = False
+        self._made = 0
 
     def make_journal(self) -> GroupJournal:
         """What the members were told is kept in it."""
@@ -199,16 +203,27 @@ class GroupWorkload(TopicWorkload):
 
     async def run(self) -> None:
         """See Workload."""
-        topic_id = await self.create({}, partitions=PARTITIONS)
-        for number in range(self.members_number):
-            instance = f"instance{number}" if self.random.random() < self.static else None
-            self.members.append(self.member(self.context.ways(f"{self.topic}.{number}"), topic_id, instance))
-        await asyncio.gather(*[self._live(member) for member in self.members])
+        self._topic_id = await self.create({}, partitions=PARTITIONS)
+        for place in range(self.members_number):
+            self.instances.append(f"instance{place}" if self.random.random() < self.static else None)
+            self.members.append(self.joining(place))
+        await asyncio.gather(*[self._live(place) for place in range(self.members_number)])
         self.counts.update(self.journal.counts)
 
-    async def _live(self, member: GroupMember) -> None:
-        random = member.random
+    def joining(self, place: int) -> GroupMember:
+        """A new process in that place."""
+        self._made += 1
+        ways = self.context.ways(f"{self.topic}.{place}.{self._made}")
+        return self.member(ways, self._topic_id, self.instances[place])
+
+    async def between(self, place: int) -> None:
+        """What else happens there between two steps of a member."""
+
+    async def _live(self, place: int) -> None:
         while not self._settled():
+            await self.between(place)
+            member = self.members[place]
+            random = member.random
             try:
                 await member.step()
             except Unanswered:
@@ -232,11 +247,13 @@ class GroupWorkload(TopicWorkload):
 
     def _settled(self) -> bool:
         """All are, or were once after the faults, in one generation and had all partitions: then all end together."""
-        if not self._over and self.context.calm():
-            owned = sorted(partition for member in self.members for partition in member.owned)
-            generations = {member.generation for member in self.members}
-            self._over = len(generations) == 1 and owned == list(range(PARTITIONS))
+        self._over = self._over or (self.context.calm() and self.is_agreed())
         return self._over
+
+    def is_agreed(self) -> bool:
+        """All members are in one generation and have all partitions."""
+        owned = sorted(partition for member in self.members for partition in member.owned)
+        return len({member.generation for member in self.members}) == 1 and owned == list(range(PARTITIONS))
 
     def judge(self) -> None:
         """See Workload."""

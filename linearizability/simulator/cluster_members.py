@@ -5,12 +5,21 @@ from __future__ import annotations
 from raftlog.linearizability.simulator.cluster_client import Connections
 from raftlog.linearizability.simulator.cluster_groups import PARTITIONS, GroupJournal, GroupMember, GroupWorkload
 from raftlog.linearizability.simulator.cluster_workloads import name_of
+from raftlog.wire.internal import encode_internal
+from raftlog.wire.internal.consumer_protocol import (
+    AssignmentTopicPartition,
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    decode_assignment,
+)
 from raftlog.wire.messages.heartbeat import HeartbeatRequest
 from raftlog.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from raftlog.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from raftlog.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 
 JOIN_VERSION, SYNC_VERSION, HEARTBEAT_VERSION, LEAVE_VERSION = 7, 5, 4, 5
+EMBEDDED_VERSION = 1
+"""Of what members tell each other through the coordinator."""
 SESSION_MS = 800
 REBALANCE_MS = 1500
 LOST = ("UNKNOWN_MEMBER_ID", "FENCED_INSTANCE_ID", "ILLEGAL_GENERATION", "INCONSISTENT_GROUP_PROTOCOL")
@@ -19,6 +28,8 @@ SETTINGS = {"group.min.session.timeout.ms": "100", "group.initial.rebalance.dela
 
 class Member(GroupMember):
     """One consumer, which may have several lives. `instance`: of a static member."""
+
+    protocol = "classic"
 
     def __init__(self, ways: Connections, topic: str, journal: GroupJournal, instance: str | None) -> None:
         super().__init__(ways, topic, topic, journal)
@@ -41,6 +52,7 @@ class Member(GroupMember):
             await self._heartbeat()
 
     async def _join(self) -> None:
+        subscription = encode_internal(ConsumerProtocolSubscription(topics=[self.topic]), EMBEDDED_VERSION)
         request = JoinGroupRequest(
             group_id=self.group,
             session_timeout_ms=SESSION_MS,
@@ -48,7 +60,7 @@ class Member(GroupMember):
             member_id=self.member_id,
             group_instance_id=self.instance,
             protocol_type="consumer",
-            protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+            protocols=[JoinGroupRequestProtocol(name="range", metadata=subscription)],
         )
         answer = await self.ask_coordinator(request, JOIN_VERSION, REBALANCE_MS / 1000 + 2.0)
         if answer is None:
@@ -74,19 +86,36 @@ class Member(GroupMember):
             group_instance_id=self.instance,
             protocol_type="consumer",
             protocol_name="range",
-            assignments=[SyncGroupRequestAssignment(member_id=m, assignment=bytes(s)) for m, s in shares.items()],
+            assignments=[
+                SyncGroupRequestAssignment(member_id=member, assignment=self._encoded(share))
+                for member, share in shares.items()
+            ],
         )
+        asked = self.journal.log.now()
         answer = await self.ask_coordinator(request, SYNC_VERSION, REBALANCE_MS / 1000 + 2.0)
         code = name_of(answer.error_code if answer is not None else None)
         if code != "NONE":
             self.generation = -1
             self.refused(code)
             return
-        self.journal.assigned(self.generation, self.instance or self.member_id, tuple(answer.assignment))
+        given = self._decoded(answer.assignment)
+        self.given(given, asked)
         generation = self.generation
-        positions = await self.positions(list(answer.assignment))
+        positions = await self.positions(list(given))
         if positions is not None and self.generation == generation:
-            self.owned = tuple(answer.assignment)
+            self.owned = given
+
+    def given(self, partitions: tuple[int, ...], asked: int) -> None:
+        """What the answer brings to a SyncGroup that was sent then."""
+        self.journal.assigned(self.generation, self.instance or self.member_id, partitions)
+
+    def _encoded(self, partitions: list[int]) -> bytes:
+        named = [AssignmentTopicPartition(topic=self.topic, partitions=partitions)]
+        return encode_internal(ConsumerProtocolAssignment(assigned_partitions=named), EMBEDDED_VERSION)
+
+    def _decoded(self, assignment: bytes) -> tuple[int, ...]:
+        named = decode_assignment(assignment).assigned_partitions if assignment else []
+        return tuple(partition for each in named for partition in each.partitions)
 
     async def _heartbeat(self) -> None:
         request = HeartbeatRequest(

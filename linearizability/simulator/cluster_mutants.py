@@ -168,7 +168,6 @@ _ALL: tuple[tuple[str, Callable[[], AbstractContextManager[None]]], ...] = (
     ("isr-of-one", isr_of_one),
     ("ack-before-replication", ack_before_replication),
     ("election-outside-isr", election_outside_the_isr),
-    ("lost-power-not-told", lost_power_is_not_told),
     ("truncate-to-high-watermark", truncation_to_the_high_watermark),
     ("truncation-by-stale-leader", truncation_by_a_stale_leader),
     ("high-watermark-too-early", high_watermark_too_early),
@@ -176,5 +175,14 @@ _ALL: tuple[tuple[str, Callable[[], AbstractContextManager[None]]], ...] = (
     ("proposal-counts-at-once", proposal_counts_at_once),
     ("overtaken-answers", overtaken_answers),
 )
-CLUSTER_MUTANTS: tuple[Mutant, ...] = tuple(Mutant(name, ("cluster",), str(put.__doc__), put) for name, put in _ALL)
+CLUSTER_MUTANTS: tuple[Mutant, ...] = (
+    *(Mutant(name, ("cluster",), str(put.__doc__), put) for name, put in _ALL),
+    Mutant(
+        "lost-power-not-told",
+        ("cluster",),
+        str(lost_power_is_not_told.__doc__),
+        lost_power_is_not_told,
+        scenario="amnesia",
+    ),
+)
 

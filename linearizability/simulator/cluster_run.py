@@ -16,10 +16,13 @@ from raftlog.linearizability.simulator.cluster_compaction import Compaction
 from raftlog.linearizability.simulator.cluster_consumers import SETTINGS as CONSUMER_SETTINGS
 from raftlog.linearizability.simulator.cluster_consumers import Consumers
 from raftlog.linearizability.simulator.cluster_deletions import Deletions
+from raftlog.linearizability.simulator.cluster_expiries import SETTINGS as EXPIRY_SETTINGS
+from raftlog.linearizability.simulator.cluster_expiries import Expiries
 from raftlog.linearizability.simulator.cluster_faults import DATA_KINDS, DETAILED_KINDS, ClusterInjector
 from raftlog.linearizability.simulator.cluster_invariants import ClusterInvariants
 from raftlog.linearizability.simulator.cluster_members import SETTINGS as MEMBER_SETTINGS
 from raftlog.linearizability.simulator.cluster_members import Members
+from raftlog.linearizability.simulator.cluster_migrations import Migrations
 from raftlog.linearizability.simulator.cluster_moves import Moves
 from raftlog.linearizability.simulator.cluster_offsets import Offsets
 from raftlog.linearizability.simulator.cluster_pipeline import Pipeline
@@ -30,15 +33,16 @@ from raftlog.linearizability.simulator.cluster_workloads import Workload, Worklo
 from raftlog.linearizability.simulator.faults import Fault, Plan, schedule
 from raftlog.linearizability.simulator.kafka_port import Unanswered
 from raftlog.linearizability.simulator.runs import BaseSimulation
+from raftlog.linearizability.simulator.scenarios import cluster_scenario_of
 from raftlog.linearizability.simulator.simulated_broker import (
     DATA,
     KAFKA_PORT,
     METADATA,
+    adapted,
     broker_program,
     described,
     host_of,
     settings_of,
-    without_threads,
 )
 from raftlog.linearizability.simulator.violation import Violation
 from raftlog.linearizability.simulator.world import Machine
@@ -57,7 +61,7 @@ KINDS = (
     "stop", "unreachable",
 )  # fmt: skip
 OFTEN = (Moves, Offsets)
-SELDOM = (Deletions, Trims, Compaction, Members, Transfers, Pipeline, Consumers)
+SELDOM = (Deletions, Trims, Compaction, Members, Transfers, Pipeline, Consumers, Migrations, Expiries)
 WORKLOADS: dict[str, WorkloadMaker] = {workload.kind: workload for workload in (*OFTEN, *SELDOM)}
 WORKLOAD_CHANCE = 0.3
 """How likely each of those that cost little is part of a run."""
@@ -95,7 +99,9 @@ class ClusterRun(BaseSimulation):
         self.settings |= where
         # Where the metadata lie with the data, their disk is none that may fail.
         plan = Plan(self.size, 0.0, FAULT_SECONDS, 1, 7, (*KINDS, *(DATA_KINDS if where else ())), 0)
-        self.faults = [*_workloads(seed), *_detailed(seed, schedule(random, plan))] if faults is None else list(faults)
+        own = schedule(random, plan)
+        own = [*_workloads(seed), *_detailed(seed, cluster_scenario_of(seed, self.size) or own)]
+        self.faults = own if faults is None else list(faults)
         self.settings |= _upkeep(seed, {fault.kind for fault in self.faults})
         self.nodes = list(range(1, self.size + 1))
         for node in self.nodes:
@@ -105,6 +111,7 @@ class ClusterRun(BaseSimulation):
         self.invariants.compacts = self.settings["log.cleaner.enable"] == "true"
         self.injector = ClusterInjector(self.world, self.nodes, self._leader, self.invariants, self.directories)
         self.injector.clients = CLIENTS
+        self.injector.clocks_agree = any(fault.kind == Expiries.kind for fault in self.faults)
         self.injector.begin = dict.fromkeys(WORKLOADS, self._begin)
         self.injector.may_cut_power = self._may_cut_power
         self.injector.stop = self._stop
@@ -244,7 +251,7 @@ class ClusterRun(BaseSimulation):
 
     def run(self) -> None:
         """See Simulation."""
-        with without_threads():
+        with adapted():
             for node in self.nodes:
                 self.world.machines[node].start(self._broker)
             self.clients.start(self._clients)
@@ -375,12 +382,14 @@ def _upkeep(seed: int, kinds: set[str]) -> dict[str, str]:
         "log.cleaner.dedupe.buffer.size": "1048576",
         "replica.high.watermark.checkpoint.interval.ms": "500",
     }
-    if Members.kind in kinds:
+    if kinds & {Members.kind, Migrations.kind}:
         settings |= MEMBER_SETTINGS
-    if Consumers.kind in kinds:
+    if kinds & {Consumers.kind, Migrations.kind}:
         settings |= CONSUMER_SETTINGS
-    if kinds & {Transfers.kind, Pipeline.kind}:
+    if kinds & {Transfers.kind, Pipeline.kind, Expiries.kind}:
         settings |= TRANSACTION_SETTINGS
+    if Expiries.kind in kinds:
+        settings |= EXPIRY_SETTINGS
     if Compaction.kind in kinds:
         return {**settings, "log.cleaner.enable": "true"}
     return settings if kinds.intersection(workload.kind for workload in SELDOM) else {}

@@ -39,30 +39,30 @@ class TopicWorkload(Workload):
         self.log = History(self.ways.loop)
         self.hunted = [(self.topic, 0)]
 
-    async def create(self, configs: Mapping[str, str], partitions: int = 1) -> bytes:
-        """Make the topic and answer its id; one that is there already will do."""
-        while (topic_id := await self.try_to_create(configs, partitions)) is None:
+    async def create(self, configs: Mapping[str, str], partitions: int = 1, topic: str = "") -> bytes:
+        """Make the topic, or another one, and answer its id; one that is there already will do."""
+        while (topic_id := await self._try_to_create(topic or self.topic, configs, partitions)) is None:
             await asyncio.sleep(0.1)
         return topic_id
 
-    async def try_to_create(self, configs: Mapping[str, str], partitions: int = 1) -> bytes | None:
+    async def _try_to_create(self, name: str, configs: Mapping[str, str], partitions: int) -> bytes | None:
         """One attempt; None when it is not known to be there."""
         settings = {"min.insync.replicas": "2", **configs}
-        wanted = [CreatableTopicConfig(name=name, value=value) for name, value in settings.items()]
-        topic = CreatableTopic(name=self.topic, num_partitions=partitions, replication_factor=3, configs=wanted)
+        wanted = [CreatableTopicConfig(name=key, value=value) for key, value in settings.items()]
+        topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=3, configs=wanted)
         answer = await self.ask(CreateTopicsRequest(topics=[topic], timeout_ms=CREATE_MS), CREATE_VERSION)
         if answer is None:
             return None
         code = name_of(answer.topics[0].error_code)
         if code == "NONE":
             return bytes(answer.topics[0].topic_id)
-        return await self.topic_id() if code == "TOPIC_ALREADY_EXISTS" else None
+        return await self._topic_id_of(name) if code == "TOPIC_ALREADY_EXISTS" else None
 
-    async def topic_id(self) -> bytes | None:
+    async def _topic_id_of(self, name: str) -> bytes | None:
         """As some broker knows it."""
         try:
             client = await self.ways.some()
-            request = MetadataRequest(topics=[MetadataRequestTopic(name=self.topic)], allow_auto_topic_creation=False)
+            request = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
             answer = await client.ask(request, METADATA_VERSION, ANSWER_SECONDS)
         except Unanswered:
             return None

@@ -5,7 +5,8 @@ each other.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from random import Random
 
 from raftlog.linearizability.simulator.cluster_client import Connections
 from raftlog.linearizability.simulator.cluster_topics import TopicWorkload
@@ -38,6 +39,7 @@ class Transfers(TopicWorkload):
     """
 
     kind = "transfers"
+    timeouts_ms: Sequence[int] = TIMEOUTS_MS
 
     def __init__(self, context: WorkloadContext, number: int) -> None:
         super().__init__(context, number)
@@ -65,10 +67,22 @@ class Transfers(TopicWorkload):
             self._live(ways[0], names[0], version, goes_on=True),
             self._live(ways[1], names[1], version, goes_on=True),
             self._live(ways[2], names[2], version, goes_on=False),
+            *self.others(version),
         )
         await self._catch_up(readers)
         for reader in readers:
             reader.cancel()
+
+    def others(self, version: int) -> Sequence[Coroutine[None, None, None]]:
+        """Who works beside them."""
+        return ()
+
+    def refused(self, producer: TransactionalProducer, transaction: Transaction, code: str) -> None:
+        """A producer heard that its transaction does not go on, or was not ended."""
+
+    def rest_seconds(self, random: Random) -> float:
+        """How long a producer has nothing to do."""
+        return 0.02 + 0.1 * random.random()
 
     async def _live(self, ways: Connections, name: str, version: int, *, goes_on: bool) -> None:
         random = ways.random
@@ -82,8 +96,9 @@ class Transfers(TopicWorkload):
             self.transactions.append(transaction)
             try:
                 await self._transact(producer, transaction)
-            except Failed:
+            except Failed as error:
                 self.count("transactions that failed")
+                self.refused(producer, transaction, str(error))
                 # Its partitions are to have nothing of it; if that is not heard a new epoch will see to it.
                 await producer.end(transaction, commit=False)
                 producer.give_up()
@@ -93,10 +108,10 @@ class Transfers(TopicWorkload):
             if not self.context.calm() and random.random() < 0.05:
                 self.count("producers that died")
                 producer = self._producer(ways, name, version)
-            await asyncio.sleep(0.02 + 0.1 * random.random())
+            await asyncio.sleep(self.rest_seconds(random))
 
     def _producer(self, ways: Connections, name: str, version: int) -> TransactionalProducer:
-        timeout_ms = ways.random.choice(TIMEOUTS_MS)
+        timeout_ms = ways.random.choice(self.timeouts_ms)
         return TransactionalProducer(ways, name, self.topic, version=version, timeout_ms=timeout_ms)
 
     async def _transact(self, producer: TransactionalProducer, transaction: Transaction) -> None:
@@ -115,6 +130,7 @@ class Transfers(TopicWorkload):
 
     async def _end(self, producer: TransactionalProducer, transaction: Transaction, *, commit: bool) -> None:
         await producer.end(transaction, commit=commit)
+        self.refused(producer, transaction, producer.refused)
         if transaction.ending is not Ending.COMMITTED:
             return
         for asked, had in self._instances[transaction.transactional_id]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from raftlog.broker.core.group.classic_group import ClassicGroup
 from raftlog.broker.core.group.committed_offsets import CommittedOffsets
+from raftlog.broker.core.group.consumer import fencing, migration
 from raftlog.broker.core.group.consumer.group import ConsumerGroup
 from raftlog.linearizability.simulator.mutants import Mutant, patch
 from raftlog.wire.errors import ErrorCode
@@ -36,6 +37,43 @@ def member_epoch_not_checked() -> Iterator[None]:
         yield
 
 
+def given_before_it_is_free() -> AbstractContextManager[None]:
+    """A group of the consumer protocol gives a partition to a member while another still has it."""
+
+    def is_free(self: ConsumerGroup, topic_id: bytes, partition: int) -> bool:
+        return True
+
+    return patch(ConsumerGroup, "is_free", is_free)
+
+
+def upgrade_forgets_who_has_what() -> AbstractContextManager[None]:
+    """When a classic group becomes a consumer group, its members' partitions are taken for free."""
+
+    def held(classic: ClassicGroup, said_by: Any, image: Any) -> Any:
+        return {member_id: {} for member_id in classic.members}
+
+    return patch(migration, "_held", held)
+
+
+def upgrade_forgets_offsets() -> AbstractContextManager[None]:
+    """When a classic group becomes a consumer group, what it has committed is gone."""
+
+    def made(self: ConsumerGroup, group_id: str, memory: Any, offsets: Any = None) -> None:
+        real(self, group_id, memory)
+
+    real = ConsumerGroup.__init__
+    return patch(ConsumerGroup, "__init__", made)
+
+
+def never_downgraded() -> AbstractContextManager[None]:
+    """A consumer group stays one when all its members speak the classic protocol."""
+
+    def is_left(*_: Any) -> bool:
+        return False
+
+    return patch(fencing, "is_left_to_classic_members", is_left)
+
+
 def offsets_of_aborted_transactions() -> AbstractContextManager[None]:
     """The offsets of an aborted transaction count as if it had been committed."""
 
@@ -49,6 +87,10 @@ def offsets_of_aborted_transactions() -> AbstractContextManager[None]:
 _ALL: Sequence[tuple[str, str, Callable[[], AbstractContextManager[None]]]] = (
     ("generation-not-checked", "members", generation_not_checked),
     ("member-epoch-not-checked", "consumers", member_epoch_not_checked),
+    ("given-before-free", "consumers", given_before_it_is_free),
+    ("upgrade-forgets-holders", "migrations", upgrade_forgets_who_has_what),
+    ("upgrade-forgets-offsets", "migrations", upgrade_forgets_offsets),
+    ("never-downgraded", "migrations", never_downgraded),
     ("aborted-offsets-count", "pipeline", offsets_of_aborted_transactions),
 )
 GROUP_MUTANTS: tuple[Mutant, ...] = tuple(

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
+from weakref import WeakSet
 
 from raftlog.broker.core.log import compaction, retention
 from raftlog.broker.core.log.producers import ProducerStates
@@ -114,6 +115,24 @@ def earlier_topic_is_taken_over() -> AbstractContextManager[None]:
     return patch(LogManager, "_check_topic_id", check)
 
 
+def orphans_are_deleted() -> AbstractContextManager[None]:
+    """A broker that starts takes its metadata for damaged and begins with none, and so takes all its logs for orphans
+    and deletes them.
+    """
+    from raftlog.broker.runtime.partition_manager import PartitionManager
+
+    def publish(self: PartitionManager, delta: Any, image: Any) -> None:
+        if self not in started:
+            started.add(self)
+            for log in list(self._logs):
+                self._logs.delete(log.topic, log.index)
+        real(self, delta, image)
+
+    started: WeakSet[PartitionManager] = WeakSet()
+    real = PartitionManager.publish
+    return patch(PartitionManager, "publish", publish)
+
+
 def produce_by_id_goes_by_name() -> AbstractContextManager[None]:
     """What is sent to a deleted topic by its id ends in its successor."""
     from raftlog.broker.runtime.partition_manager import PartitionManager
@@ -176,6 +195,7 @@ _ALL: Sequence[tuple[str, str, Callable[[], AbstractContextManager[None]]]] = (
     ("deletion-by-leader-alone", "trims", deletion_answered_by_the_leader_alone),
     ("deletion-not-followed", "trims", deletion_not_followed),
     ("earlier-topic-taken-over", "deletions", earlier_topic_is_taken_over),
+    ("orphans-deleted", "", orphans_are_deleted),
     ("id-goes-by-name", "deletions", produce_by_id_goes_by_name),
     ("producers-forgotten", "", producers_forgotten_at_failover),
     ("producers-not-compared", "", producers_never_compared),

@@ -32,6 +32,7 @@ class Mutant:
     """A fault to put into the code: its name, in which kinds of run it shows, what it does, how to put it there.
 
     `workload`: the one that a cluster has with it, in place of those that the seed chose; "" for the seed's.
+    `scenario`: likewise, what happens to it.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Mutant:
     text: str
     apply: Callable[[], AbstractContextManager[None]]
     workload: str = ""
+    scenario: str = ""
 
 
 @contextmanager

@@ -6,7 +6,7 @@ the defence takes it like any other schedule.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from random import Random
 from typing import NamedTuple
 
@@ -16,6 +16,10 @@ CHANCE = 0.5
 """How likely a run that suits a scenario has one."""
 
 
+CLUSTER_CHANCE = 0.15
+"""How likely a cluster of three brokers has its scenario."""
+OUT_OF_SYNC_SECONDS = 2.3
+"""Who was away for so long is no replica in sync any more, whatever the brokers' settings are."""
 ECHOES, ECHO_SECONDS = 4, 0.8
 """What is heard again is heard so often, within so many seconds."""
 
@@ -54,6 +58,31 @@ def scenario_of(seed: int, plan: Plan, voters: int, *, loose: bool) -> Scenario 
     if not fitting or random.random() >= CHANCE:
         return None
     return random.choice(fitting)()
+
+
+def cluster_scenario_of(seed: int, nodes: int) -> list[Fault] | None:
+    """The faults of a cluster's scenario, or None for a schedule of another kind."""
+    random = Random(f"{seed} order")
+    return amnesia(random) if nodes == 3 and random.random() < CLUSTER_CHANCE else None
+
+
+def amnesia(random: Random) -> list[Fault]:
+    """One replica is behind; another loses power, and what it had not synced; and when both are back, the one that has
+    everything is away.
+    """
+    behind, forgetful, rest = random.sample((1, 2, 3), 3)
+    at = 0.1 + 0.3 * random.random()
+    away = OUT_OF_SYNC_SECONDS + 0.3 * random.random()
+    lost = at + away - 0.1 * random.random()
+    return [
+        _fault(at, "isolate", behind, away, [forgetful, rest]),
+        _fault(lost, "power", forgetful, 0.02 + 0.2 * random.random()),
+        _fault(lost + 0.01 * random.random(), "kill", rest, 1.8 + 0.5 * random.random()),
+    ]
+
+
+CLUSTER_SCENARIOS: Mapping[str, Callable[[Random], list[Fault]]] = {"amnesia": amnesia}
+"""Those of a cluster of three brokers, by name."""
 
 
 def usurper(random: Random, voters: int, harms: tuple[str, ...]) -> Scenario:

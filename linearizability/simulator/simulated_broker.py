@@ -7,6 +7,7 @@ import signal
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from raftlog.broker.broker import Broker
@@ -16,6 +17,7 @@ from raftlog.broker.core.connection.memory import ReceiveMemory
 from raftlog.broker.platform import Platform
 from raftlog.broker.server.listeners import ConnectionCounts
 from raftlog.broker.store.log_manager import LogManager
+from raftlog.broker.store.log_manager_settings import LogManagerSettings
 from raftlog.linearizability.simulator.kafka_port import FRAME_BYTES_MAX, SimulatedTransport
 from raftlog.linearizability.simulator.mutants import patch
 from raftlog.linearizability.simulator.network import SimulatedServer
@@ -25,6 +27,7 @@ KAFKA_PORT = 9092
 PEER_PORT = 9192
 DATA = "/data"
 METADATA = "/meta"
+PRODUCERS_LOOKED_AT_MS = 500
 
 
 def host_of(node: int) -> str:
@@ -163,8 +166,18 @@ class _AtOnce(Executor):
 
 
 @contextmanager
-def without_threads() -> Iterator[None]:
-    """The one place of the broker that waits for threads by itself gets an executor that has none."""
+def adapted() -> Iterator[None]:
+    """The one place of the broker that waits for threads by itself gets an executor that has none, and producers that
+    are idle are looked for as often as a short run needs it, which is no setting.
+    """
+
+    def settings(config: Mapping[str, Any]) -> LogManagerSettings:
+        return replace(read(config), producer_expiration_check_interval_ms=PRODUCERS_LOOKED_AT_MS)
+
     at_once = _AtOnce()
-    with patch(LogManager, "_pool", lambda self: at_once):
+    read = LogManagerSettings.from_config
+    with (
+        patch(LogManager, "_pool", lambda self: at_once),
+        patch(LogManagerSettings, "from_config", staticmethod(settings)),
+    ):
         yield

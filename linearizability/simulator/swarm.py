@@ -9,10 +9,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from random import Random
 
 from raftlog.linearizability.simulator.catalogue import maker, mutants
 from raftlog.linearizability.simulator.faults import Fault
 from raftlog.linearizability.simulator.runs import SimulationMaker, execute
+from raftlog.linearizability.simulator.scenarios import CLUSTER_SCENARIOS
 from raftlog.linearizability.simulator.shrink import shrink
 from raftlog.linearizability.simulator.violation import RunResult
 
@@ -34,14 +36,17 @@ def run_seed(part: str, seed: int, mutant: str = "", *, faults: Sequence[Fault] 
 
 
 def faults_with(make: SimulationMaker, seed: int, mutant: str) -> list[Fault] | None:
-    """The seed's schedule with the workload that a mutant shows in; None where nothing is to be changed."""
-    workload = mutants()[mutant].workload if mutant else ""
-    if not workload:
+    """The seed's schedule with the workload or the scenario that a mutant shows in; None where nothing is changed."""
+    known = mutants()[mutant] if mutant else None
+    if known is None or not (known.workload or known.scenario):
         return None
     from raftlog.linearizability.simulator.cluster_run import WORKLOADS  # loads the broker
 
-    faults = make(seed, None, 0).faults
-    return [Fault(0.0, workload, 1), *[fault for fault in faults if fault.kind not in WORKLOADS]]
+    own = make(seed, None, 0).faults
+    works = [Fault(0.0, known.workload, 1)] if known.workload else [each for each in own if each.kind in WORKLOADS]
+    if known.scenario:
+        return [*works, *CLUSTER_SCENARIOS[known.scenario](Random(f"{seed} order"))]
+    return [*works, *[fault for fault in own if fault.kind not in WORKLOADS]]
 
 
 def shortened(part: str, seed: int, mutant: str = "") -> tuple[list[Fault], RunResult, int]:

@@ -7,10 +7,14 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from raftlog.broker.core.coordinator.shared import Now
-from raftlog.broker.core.transaction import end, initialize
+from raftlog.broker.core.log.producers import ProducerEntry, ProducerStates, Verdict
+from raftlog.broker.core.log.results import AppendOrigin
+from raftlog.broker.core.log.verification import NOT_REQUIRED
+from raftlog.broker.core.transaction import end, expiry, initialize
 from raftlog.broker.core.transaction.records import TransactionRecord
 from raftlog.broker.core.transaction.shard import TransactionCoordinatorShard
 from raftlog.broker.core.transaction.state import IS_ENDING, TransactionState
+from raftlog.broker.runtime import transaction_host
 from raftlog.broker.runtime.coordinator_host import CoordinatorHost
 from raftlog.broker.store.partition_log import PartitionLog
 from raftlog.linearizability.simulator.mutants import Mutant, patch
@@ -105,6 +109,65 @@ def decided_before_committed() -> AbstractContextManager[None]:
     return patch(CoordinatorHost, "on_committed", on_committed)
 
 
+def ids_expire_in_use() -> AbstractContextManager[None]:
+    """An id is forgotten though it has a transaction open."""
+    return patch(expiry, "HAS_ENDED", frozenset(TransactionState))
+
+
+def ids_expire_too_early() -> AbstractContextManager[None]:
+    """Ids are forgotten after half the time."""
+
+    def expire(config: Any, shard: Any, transactional_id: str, now: Now) -> Any:
+        return real(config, shard, transactional_id, now._replace(wall_ms=now.wall_ms + config.id_expiration_ms // 2))
+
+    real = expiry.expire_id
+    return patch(transaction_host, "expire_id", expire)
+
+
+def expired_id_is_forgotten_by_the_leader_alone() -> AbstractContextManager[None]:
+    """An id that expires is gone from the coordinator's memory, and not from its log."""
+
+    def expire(config: Any, shard: Any, transactional_id: str, now: Now) -> Any:
+        for record in real(config, shard, transactional_id, now):
+            shard.replay(record)
+        return []
+
+    real = expiry.expire_id
+    return patch(transaction_host, "expire_id", expire)
+
+
+def _forgetting(is_idle: Callable[[ProducerEntry, int, int], bool]) -> AbstractContextManager[None]:
+    def expire(self: ProducerStates, now_ms: int, expiration_ms: int) -> Any:
+        for entry in [entry for entry in self.entries.values() if is_idle(entry, now_ms, expiration_ms)]:
+            self.open_transactions.pop(entry.transaction_start, None)
+            del self.entries[entry.producer_id]
+        return []
+
+    return patch(ProducerStates, "expire", expire)
+
+
+def producers_expire_in_transactions() -> AbstractContextManager[None]:
+    """A partition forgets a producer that has a transaction open there for long."""
+    return _forgetting(lambda entry, now_ms, expiration_ms: now_ms - entry.last_timestamp >= expiration_ms)
+
+
+def producers_expire_too_early() -> AbstractContextManager[None]:
+    """A partition forgets a producer within a second."""
+    return _forgetting(lambda entry, now_ms, _: entry.transaction_start < 0 and now_ms - entry.last_timestamp >= 1000)
+
+
+def forgotten_producers_begin_anew() -> AbstractContextManager[None]:
+    """A producer of which a partition knows nothing has to begin with sequence 0, as before KIP-360."""
+
+    def check(self: ProducerStates, header: Any, origin: Any, guard: Any = NOT_REQUIRED) -> Any:
+        if origin is AppendOrigin.CLIENT and header.producer_id not in self.entries and header.base_sequence > 0:
+            return Verdict(ErrorCode.UNKNOWN_PRODUCER_ID, "nothing is known of this producer")
+        return real(self, header, origin, guard)
+
+    real = ProducerStates.check
+    return patch(ProducerStates, "check", check)
+
+
 _ALL: Sequence[tuple[str, str, Callable[[], AbstractContextManager[None]]]] = (
     ("lso-off-by-one", "transfers", last_stable_offset_off_by_one),
     ("aborted-is-read", "transfers", aborted_is_read),
@@ -113,6 +176,12 @@ _ALL: Sequence[tuple[str, str, Callable[[], AbstractContextManager[None]]]] = (
     ("coordinator-forgets", "transfers", coordinator_forgets_transactions),
     ("markers-not-resumed", "transfers", coordinator_forgets_to_end),
     ("decided-before-committed", "transfers", decided_before_committed),
+    ("ids-expire-in-use", "expiries", ids_expire_in_use),
+    ("ids-expire-too-early", "expiries", ids_expire_too_early),
+    ("expired-by-leader-alone", "expiries", expired_id_is_forgotten_by_the_leader_alone),
+    ("producers-expire-in-transactions", "expiries", producers_expire_in_transactions),
+    ("producers-expire-too-early", "expiries", producers_expire_too_early),
+    ("forgotten-producers-begin-anew", "expiries", forgotten_producers_begin_anew),
 )
 TRANSACTION_MUTANTS: tuple[Mutant, ...] = tuple(
     Mutant(name, ("cluster",), str(put.__doc__), put, workload) for name, workload, put in _ALL

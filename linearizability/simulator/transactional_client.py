@@ -80,7 +80,9 @@ class Failed(Exception):
 
 
 class TransactionalProducer:
-    """One instance of a transactional id. `initialized`: when its last InitProducerId was sent, and answered."""
+    """One instance of a transactional id. `initialized`: when its last InitProducerId was sent, and answered;
+    `confirmed`: when the last request that was taken was sent; `refused`: why the last transaction was not ended.
+    """
 
     def __init__(
         self, ways: Connections, transactional_id: str, topic: str, *, version: int, timeout_ms: int
@@ -92,6 +94,8 @@ class TransactionalProducer:
         self.version = version
         self.producer_id, self.epoch = -1, -1
         self.initialized = (0, 0)
+        self.confirmed = 0
+        self.refused = ""
         self._timeout_ms = timeout_ms
         self._coordinator: tuple[str, int] | None = None
         self._sequences: dict[tuple[str, int], int] = {}
@@ -125,11 +129,14 @@ class TransactionalProducer:
         """Try until there is an answer that stands; its name. Raises Failed when it takes too long."""
         deadline = self.ways.loop.time() + seconds
         while True:
+            asked = self.now()
             try:
                 code = await attempt()
             except Unanswered:
                 self._coordinator, self._unsure, code = None, True, "NOT_ANSWERED"
             if code not in (*_AGAIN, "NOT_ANSWERED"):
+                if code == "NONE":
+                    self.confirmed = asked
                 return str(code)
             if code in ("NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE"):
                 self._coordinator = None
@@ -315,6 +322,7 @@ class TransactionalProducer:
             code = await self._until(attempt)
         except Failed:
             code = "NOT_ANSWERED"
+        self.refused = "" if code == "NONE" else code
         if code == "NONE":
             transaction.ending = Ending.COMMITTED if commit else Ending.ABORTED
         else:

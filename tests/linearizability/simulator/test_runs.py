@@ -275,7 +275,7 @@ QUICKLY_NOTICED = (
     "commit-unverified", "commit-of-earlier-term", "damage-is-torn-tail", "snapshot-before-safe", "wiped-disk-votes",
     "read-without-majority", "unknown-is-failed", "isr-of-one", "truncate-to-high-watermark",
     "cleaner-drops-last-values", "deletion-by-leader-alone", "answered-before-committed", "lso-off-by-one",
-    "init-without-fencing", "aborted-offsets-count",
+    "init-without-fencing", "aborted-offsets-count", "upgrade-forgets-offsets", "ids-expire-in-use",
 )  # fmt: skip
 
 
