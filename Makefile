@@ -10,7 +10,7 @@ export PYTHONDONTWRITEBYTECODE :=
 LOCKS := .ci/locks
 VERSION := import sys; print("python%d.%d" % sys.version_info[:2])
 
-.PHONY: help demo test check lint format lock bench bench-cluster bench-starts bench-hostile fuzz txn-kills group-kills cut-links spark-kills bench-spark client-kafka check-deep sim sim-swarm sim-mutants clean
+.PHONY: help demo test check lint format lock bench bench-cluster bench-starts bench-hostile fuzz jepsen txn-kills group-kills cut-links spark-kills bench-spark client-kafka check-deep sim sim-swarm sim-mutants clean
 
 help:
 	@echo "make demo        three brokers, real data through them, their leaders killed with -9 twice, and a count"
@@ -24,6 +24,7 @@ help:
 	@echo "make sim SEED=n  one simulated run of each kind from a seed, twice"
 	@echo "make sim-swarm MINUTES=n  simulated runs on all cores; failing seeds are told and shortened"
 	@echo "make sim-mutants each known fault put into the code, and after how many seeds it is noticed"
+	@echo "make jepsen MINUTES=n  every workload with every fault on real processes, n minutes each; goes on where it was"
 	@echo "make txn-kills   brokers and clients killed at every step of a transaction"
 	@echo "make group-kills the coordinator killed with -9 at every step of a rebalance, under both group protocols"
 	@echo "make cut-links   links between brokers in network namespaces are cut and healed (root)"
@@ -132,6 +133,9 @@ MINUTES ?= 5
 PART ?=
 SIMULATOR := $(BIN)/python -m raftlog.linearizability.simulator
 PARTS := $(addprefix --part ,$(PART))
+
+jepsen: compiled
+	$(BIN)/python -m raftlog.linearizability.harness.matrix --minutes $(MINUTES)
 
 sim: compiled
 	$(SIMULATOR) run $(SEED) --shrink $(PARTS)

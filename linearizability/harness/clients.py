@@ -28,6 +28,7 @@ class ClientProcess:
     def __init__(self, work: Assignment, log: Path, hear: Callable[[ClientProcess, dict[str, Any]], None]) -> None:
         self.work = work
         self.is_final_done = threading.Event()
+        self.has_succeeded = False
         self.open: dict[int, dict[str, Any]] = {}
         self._hear = hear
         with open(log, "ab") as errors:
@@ -114,6 +115,7 @@ class Clients:
                 client.open[line["id"]] = line
             else:
                 self._completed(client.open.pop(line["id"]), line)
+                client.has_succeeded |= kind == "ok"
 
     def _completed(self, call: dict[str, Any], end: dict[str, Any] | None) -> None:
         outcome = "info" if end is None else end["e"]

@@ -26,6 +26,7 @@ QUIET_SECONDS = 3.0
 """Between the last fault and the final reads, at most: less when clients work again before."""
 FIRST_LOOK_SECONDS = 15.0
 """The history is judged for the first time after so long, and again whenever it is twice as old."""
+WARM_UP_SECONDS = 30.0
 TELL_SECONDS = 0.5
 EXTENSION = 2.0
 """How many times its length a run may be longer for faults that had no turn yet."""
@@ -89,6 +90,7 @@ class Run:
             system, self.workload, clients, settings.seed,
             periods=periods, write=lambda line: folder.add(FAULT_LINES, line),
         )  # fmt: skip
+        self._wait_for_first_success(clients)
         sampler = Sampler(system, self.workload, lambda line: folder.add(SAMPLES, line))
         folder.phase("load")
         sampler.start()
@@ -138,6 +140,14 @@ class Run:
                     final_seconds=settings.final_seconds,
                 )
             )
+
+    def _wait_for_first_success(self, clients: Clients) -> None:
+        """Until each client has done something: coordinators load, and processes start, before the faults do."""
+        latest = time.monotonic() + WARM_UP_SECONDS
+        self._tell("waiting for clients")
+        while time.monotonic() < latest and not all(each.has_succeeded for each in clients.all):
+            if self._stopped.wait(0.1):
+                return
 
     def _load(self, clients: Clients, nemesis: Nemesis, folder: RunFolder) -> None:
         began = time.monotonic()
@@ -228,6 +238,9 @@ class Run:
         succeeded = {function for (function, outcome), count in clients.counts.items() if outcome == "ok" and count}
         missing = [each for each in self.workload.functions if each not in succeeded]
         doubts = [f"no {each} succeeded" for each in missing]
+        left = clients.values.get("records-left", 0)
+        if self.settings.workload == "compacted" and left >= clients.counts["put", "ok"]:
+            doubts.append("nothing was compacted")
         doubts += [f"client {number} died: see its log" for number in clients.dead]
         doubts += [f"the final reads failed: {each}" for each in clients.final_failures]
         return doubts
