@@ -16,6 +16,7 @@ FLOORS: dict[str, int] = {
     "raftlog.wire": 0,
     "raftlog.raft.core": 0,
     "raftlog.linearizability.checker": 0,
+    "raftlog.linearizability.report": 1,
     "raftlog.metadata": 1,
     "raftlog.client.core": 1,
     "raftlog.broker.core": 2,
@@ -50,6 +51,7 @@ CORES = (
     "raftlog.client.core",
     "raftlog.broker.core",
     "raftlog.linearizability.checker",
+    "raftlog.linearizability.report",
 )
 # What a core may never import: it does no I/O, reads no clock and starts no thread.
 BANNED_IN_CORES = {"asyncio", "socket", "os", "time", "threading", "logging", "uvloop", "selectors", "random"}

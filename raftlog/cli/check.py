@@ -72,7 +72,7 @@ def _parser() -> Parser:
         "--budget-seconds", type=positive_seconds, default=60.0, metavar="SECONDS", help="time (default %(default)g)"
     )
     parser.add_argument(
-        "--budget-mb", type=_megabytes, default=500.0, metavar="MB", help="memory, with reading (default %(default)g)"
+        "--budget-mb", type=megabytes, default=500.0, metavar="MB", help="memory, with reading (default %(default)g)"
     )
     parser.add_argument(
         "--online", action="store_true", help="judge while reading (jsonl): memory for what is open, not for the file"
@@ -83,7 +83,8 @@ def _parser() -> Parser:
     return parser
 
 
-def _megabytes(text: str) -> float:
+def megabytes(text: str) -> float:
+    """A number of megabytes above zero, of the command line."""
     return positive(text, "megabytes")
 
 
@@ -95,7 +96,7 @@ def _check(options: argparse.Namespace) -> int:
         raise UsageError(f"there is no directory for the page {options.html}")
     if options.format not in READERS:
         raise UsageError(f"there is no format {options.format!r}", f"it is one of {', '.join(READERS)}")
-    progress = _Progress()
+    progress = Progress()
     try:
         if options.model == "kafka":
             return _check_kafka(options, progress)
@@ -139,7 +140,7 @@ def _model(options: argparse.Namespace) -> Model[Any]:
     return model
 
 
-def _check_model(options: argparse.Namespace, model: Model[Any], progress: _Progress) -> int:
+def _check_model(options: argparse.Namespace, model: Model[Any], progress: Progress) -> int:
     from raftlog.linearizability.checker.budget import OutOfBudget
     from raftlog.linearizability.checker.check import check
     from raftlog.linearizability.checker.history import History
@@ -176,7 +177,7 @@ def _check_model(options: argparse.Namespace, model: Model[Any], progress: _Prog
     return EXIT_CODES[verdict.status.value]
 
 
-def _check_online(options: argparse.Namespace, model: Model[Any], allowance: Allowance, progress: _Progress) -> Verdict:
+def _check_online(options: argparse.Namespace, model: Model[Any], allowance: Allowance, progress: Progress) -> Verdict:
     from raftlog.linearizability.checker.formats.jsonl import JsonLinesReader
     from raftlog.linearizability.checker.online import OnlineCheck
 
@@ -188,7 +189,7 @@ def _check_online(options: argparse.Namespace, model: Model[Any], allowance: All
     return online.finish()
 
 
-def _check_kafka(options: argparse.Namespace, progress: _Progress) -> int:
+def _check_kafka(options: argparse.Namespace, progress: Progress) -> int:
     from raftlog.linearizability.checker.kafka import check_kafka
     from raftlog.linearizability.resources import Allowance
 
@@ -202,13 +203,13 @@ def _check_kafka(options: argparse.Namespace, progress: _Progress) -> int:
     if options.json:
         print_json(report.to_json())
     else:
-        print(_encodable(report.text()))
+        print(encodable(report.text()))
     if options.html:
         _write_page(options.html, _kafka_page(options, report, allowance, progress))
     return EXIT_CODES[report.status.value]
 
 
-def _kafka_page(options: argparse.Namespace, report: KafkaReport, allowance: Allowance, progress: _Progress) -> Report:
+def _kafka_page(options: argparse.Namespace, report: KafkaReport, allowance: Allowance, progress: Progress) -> Report:
     """With all operations of the file, which is read again, or with those of the examples where that costs too much."""
     from raftlog.linearizability.checker.budget import OutOfBudget
     from raftlog.linearizability.checker.kafka.page import page_report
@@ -232,8 +233,8 @@ def _print(options: argparse.Namespace, report: Report, plain: Callable[[], dict
         print_json(plain())
     else:
         width = max(60, min(_LINE_LIMIT, shutil.get_terminal_size((100, 24)).columns))
-        ascii_only = _encodable("├─┤╌✕…µ·") != "├─┤╌✕…µ·"
-        print(_encodable(render_text(report, width=width, ascii_only=ascii_only)), end="")
+        ascii_only = encodable("├─┤╌✕…µ·") != "├─┤╌✕…µ·"
+        print(encodable(render_text(report, width=width, ascii_only=ascii_only)), end="")
 
 
 def _page_bytes(options: argparse.Namespace, history: History) -> int:
@@ -252,12 +253,13 @@ def _write_page(path: str, report: Report) -> None:
     notice(f"the page is in {path}")
 
 
-def _encodable(text: str) -> str:
+def encodable(text: str) -> str:
+    """The text with escapes where standard output has no sign for it."""
     encoding = sys.stdout.encoding or "ascii"
     return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
-class _Progress:
+class Progress:
     """How far a long check is, on one line of standard error that is written over; only for a person who waits."""
 
     def __init__(self) -> None:

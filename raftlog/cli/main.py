@@ -61,6 +61,7 @@ GROUPS: tuple[tuple[str, dict[str, Command]], ...] = (
         {
             "check": Command("raftlog.cli.check", "say whether a recorded history is linearizable, and why not"),
             "verify": Command("raftlog.cli.verify", "real clients, faults, and whether what was promised was kept"),
+            "report": Command("raftlog.cli.report", "tell what went wrong in a run of `raftlog verify`, when and why"),
             "fault": Command("raftlog.cli.fault", "make things go wrong in the brokers of `raftlog dev --faults`"),
         },
     ),

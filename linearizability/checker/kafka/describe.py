@@ -36,6 +36,16 @@ def keys_of(operation: Operation) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
+def records_of(operation: Operation) -> Iterator[tuple[bool, str, list[tuple[Any, Any]]]]:
+    """Whether it wrote them, the key, and (offset, value) of the records of each send and of each polled key."""
+    for micro in _micros(operation) if operation.function in _DATA else ():
+        if micro[0] == "send" and len(micro) == 3 and isinstance(micro[2], list | tuple) and len(micro[2]) == 2:
+            yield True, _name(micro[1]), [(micro[2][0], micro[2][1])]
+        elif micro[0] == "poll" and len(micro) > 1:
+            for key, records in _pairs(micro[1]):
+                yield False, _name(key), _pairs(records)
+
+
 def _micros(operation: Operation) -> list[Any]:
     """Its micro-operations, as answered where there was an answer."""
     for said in (operation.output, operation.input):

@@ -9,7 +9,7 @@ steps from the operation before, and a column that never changes is one value.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from raftlog.linearizability.checker.history import Annotation, Key, Operation, Outcome, Process
@@ -68,8 +68,9 @@ class _Texts:
 class _Encoder:
     """One report on its way to JSON. Operations are numbered in the order of their calls."""
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: Report, written: Callable[[object], str]) -> None:
         self.report = report
+        self.written = written
         self.texts = _Texts()
         self.operations = report.history.by_call()
         self.numbers = {id(operation): number for number, operation in enumerate(self.operations)}
@@ -124,8 +125,8 @@ class _Encoder:
         )
         yield "outcome", column(_OUTCOMES[operation.outcome] for operation in operations)
         yield "text", column(number(shortened(describe(operation), LABEL_LIMIT)) for operation in operations)
-        yield "input", column(number(value_text(operation.input)) for operation in operations)
-        yield "output", column(number(value_text(operation.output)) for operation in operations)
+        yield "input", column(number(self.written(operation.input)) for operation in operations)
+        yield "output", column(number(self.written(operation.output)) for operation in operations)
         yield "error", column(-1 if op.error is None else number(shortened(op.error, VALUE_LIMIT)) for op in operations)
         yield "line", column(0 if operation.line is None else operation.line for operation in operations)
         sets: dict[tuple[int, ...], int] = {}
@@ -226,9 +227,12 @@ class _Encoder:
         return encoded
 
 
-def pieces(report: Report) -> Iterator[tuple[str, Any]]:
-    """The members of the page's data, in order. Raises ValueError for an operation that the history lacks."""
-    return _Encoder(report).pieces()
+def pieces(report: Report, *, values: bool = True) -> Iterator[tuple[str, Any]]:
+    """The members of the page's data, in order. Raises ValueError for an operation that the history lacks.
+
+    Without `values` operations have no input and output but in words.
+    """
+    return _Encoder(report, value_text if values else lambda _: "").pieces()
 
 
 def column(values: Iterable[Any]) -> Column:

@@ -11,10 +11,10 @@ import base64
 import hashlib
 import html
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from importlib import resources
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from raftlog.linearizability.checker.page.encode import pieces
 from raftlog.linearizability.checker.page.report import Report
@@ -24,6 +24,7 @@ STYLES = ("page.css",)
 # In the order in which they are read; each uses only what stands before it when it is loaded.
 SCRIPTS = (
     "base.js",
+    "columns.js",
     "data.js",
     "layout.js",
     "order.js",
@@ -42,23 +43,41 @@ SCRIPTS = (
 
 def chunks(report: Report) -> Iterator[str]:
     """The page in pieces, all of them ASCII. Raises ValueError for an operation that the history lacks."""
-    style, script, body = _assets()
+    title = f"{report.status.value}: {report.title}" if report.title else f"{report.status.value} history"
+    yield from document(title, _assets(), _data(report))
+
+
+def _data(report: Report) -> Iterator[str]:
+    yield "{"
+    for name, value in pieces(report):
+        yield f"{as_json(name)}:{as_json(value)},\n"
+    yield f'"report":{as_json(render_text(report))}}}'
+
+
+class Assets(NamedTuple):
+    """What a page is made of besides its data."""
+
+    style: str
+    script: str
+    body: str
+
+
+def document(title: str, assets: Assets, data: Iterable[str]) -> Iterator[str]:
+    """A page in pieces, all of them ASCII; `data` are the pieces of its JSON, made by `as_json`."""
     policy = (
         "default-src 'none'; base-uri 'none'; form-action 'none'; "
-        f"script-src 'sha256-{_digest(script)}'; style-src 'sha256-{_digest(style)}'"
+        f"script-src 'sha256-{_digest(assets.script)}'; style-src 'sha256-{_digest(assets.style)}'"
     )
-    title = f"{report.status.value}: {report.title}" if report.title else f"{report.status.value} history"
     yield (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n'
-        f"<title>{_ascii(title)}</title>\n<style>{style}</style>\n</head>\n{body}\n"
-        '<script type="application/json" id="data">\n{'
+        f"<title>{_ascii(title)}</title>\n<style>{assets.style}</style>\n</head>\n{assets.body}\n"
+        '<script type="application/json" id="data">\n'
     )
-    for name, value in pieces(report):
-        yield f"{_json(name)}:{_json(value)},\n"
-    yield f'"report":{_json(render_text(report))}}}</script>\n<script>{script}</script>\n</html>\n'
+    yield from data
+    yield f"</script>\n<script>{assets.script}</script>\n</html>\n"
 
 
 def render_report(report: Report) -> str:
@@ -72,7 +91,8 @@ def write_report(report: Report, stream: IO[str]) -> None:
         stream.write(chunk)
 
 
-def _json(value: Any) -> str:
+def as_json(value: Any) -> str:
+    """A value for the page's block of data: nothing in it can end the block."""
     text = json.dumps(value, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
@@ -86,13 +106,19 @@ def _digest(text: str) -> str:
 
 
 @cache
-def _assets() -> tuple[str, str, str]:
-    """Style, script and body. The script is one function, so that its names are nobody else's."""
-    folder = resources.files("raftlog.linearizability.checker.page").joinpath("assets")
+def _assets() -> Assets:
+    own = __package__
+    return assets_of([(own, name) for name in STYLES], [(own, name) for name in SCRIPTS], (own, "body.html"))
 
-    def read(name: str) -> str:
-        return folder.joinpath(name).read_text(encoding="utf-8")
 
-    style = "".join(map(read, STYLES))
-    script = "".join(f"\n// {name}\n{read(name)}" for name in SCRIPTS)
-    return style, f'\n(() => {{\n"use strict";\n{script}\n}})();\n', read("body.html").strip()
+def assets_of(
+    styles: Sequence[tuple[str, str]], scripts: Sequence[tuple[str, str]], body: tuple[str, str]
+) -> Assets:
+    """Files of packages' folders `assets`, put together. The script is one function: its names are nobody else's."""
+
+    def read(package: str, name: str) -> str:
+        return resources.files(package).joinpath("assets", name).read_text(encoding="utf-8")
+
+    style = "".join(read(*each) for each in styles)
+    script = "".join(f"\n// {name}\n{read(package, name)}" for package, name in scripts)
+    return Assets(style, f'\n(() => {{\n"use strict";\n{script}\n}})();\n', read(*body).strip())

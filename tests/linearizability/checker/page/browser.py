@@ -163,3 +163,20 @@ class Browser:
             self._driver.terminate()
             self._driver.wait(10)
             self._profile.cleanup()
+
+
+def text(browser: Browser, selector: str) -> str:
+    """What is read in the first element of that kind; nothing if there is none."""
+    return str(browser.run("return document.querySelector(arguments[0])?.innerText ?? ''", selector))
+
+
+def texts(browser: Browser, selector: str) -> list[str]:
+    """What is read in each."""
+    found = browser.run("return [...document.querySelectorAll(arguments[0])].map((one) => one.innerText)", selector)
+    assert isinstance(found, list)
+    return found
+
+
+def settle(browser: Browser) -> None:
+    """Until all is drawn."""
+    browser.run("return new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")

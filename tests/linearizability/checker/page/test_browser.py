@@ -10,7 +10,7 @@ import pytest
 
 from raftlog.linearizability.checker.page import render_html, render_report
 from tests.linearizability.checker.page import samples
-from tests.linearizability.checker.page.browser import Browser, missing
+from tests.linearizability.checker.page.browser import Browser, missing, settle, text, texts
 
 pytestmark = [pytest.mark.long, pytest.mark.skipif(missing() is not None, reason=str(missing()))]
 
@@ -70,16 +70,6 @@ def show(window: Browser, tmp_path: Path) -> Iterator[Opener]:
     assert window.complaints() == []
 
 
-def text(browser: Browser, selector: str) -> str:
-    return str(browser.run("return document.querySelector(arguments[0])?.innerText ?? ''", selector))
-
-
-def texts(browser: Browser, selector: str) -> list[str]:
-    found = browser.run("return [...document.querySelectorAll(arguments[0])].map((one) => one.innerText)", selector)
-    assert isinstance(found, list)
-    return found
-
-
 def press(browser: Browser, selector: str) -> None:
     browser.run("document.querySelector(arguments[0]).click()", selector)
 
@@ -90,10 +80,6 @@ def search_for(browser: Browser, query: str) -> str:
         query,
     )
     return text(browser, "#matches")
-
-
-def settle(browser: Browser) -> None:
-    browser.run("return new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
 
 def colours_of(browser: Browser) -> list[Any]:

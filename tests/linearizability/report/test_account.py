@@ -1,0 +1,158 @@
+"""A run's folder is read, judged and told: what went wrong, when, and under which faults."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from raftlog.cli.main import main
+from raftlog.linearizability.checker.verdict import Status
+from raftlog.linearizability.report import Account, RunError, account_of, read_run, render_text
+from raftlog.linearizability.report.words import words_of
+from tests.linearizability.report import samples
+
+OPERATIONS = 1_500
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return samples.write_run(tmp_path_factory.mktemp("runs") / "broken", OPERATIONS)
+
+
+@pytest.fixture(scope="module")
+def account(folder: Path) -> Account:
+    return account_of(read_run(folder))
+
+
+@pytest.fixture
+def clean(tmp_path: Path) -> Path:
+    return samples.write_run(tmp_path / "clean", 300, broken=False)
+
+
+def change(folder: Path, **about: object) -> None:
+    file = folder / "run.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **about}))
+
+
+def test_the_words_say_what_was_lost_when_and_under_which_faults(account: Account) -> None:
+    what, when, turn = words_of(account).split("\n")
+    lost = next(told for told in account.told if told.name == "lost-write")
+    assert lost.count > 10 and f"{lost.count} acknowledged records were lost" in what
+    assert when.startswith("In orders-0 at 2")
+    assert (
+        "partition broker 1 | 2, 3 (20.0 s to 30.0 s) and kill broker 1 (leader of orders-0) (24.0 s to 30.0 s)" in when
+    )
+    assert "the log end went back from" in turn and "leader 1 → 2, epoch 3 → 4" in turn
+
+
+def test_each_story_has_the_smallest_witness_and_what_happened_around_it(account: Account) -> None:
+    story = account.first
+    assert story is not None and story.minimal and len(story.operations) == 2
+    assert all(operation in account.run.history.operations for operation in story.operations)
+    kinds = [event.kind for event in story.events]
+    assert kinds.index("isr") < kinds.index("truncated"), "the ISR shrank before the log was cut"
+    assert story.start < story.pivot == next(event.time for event in story.events if event.kind == "truncated")
+    assert {"kill", "partition"} == {fault.kind for fault in story.under}
+    assert any("unclean election" in line.text for line in story.lines)
+
+
+def test_the_log_around_the_offset_shows_both_values_and_who_read_which(account: Account) -> None:
+    story = account.first
+    assert story is not None and story.log is not None
+    log = story.log
+    assert len(log.values[log.focus]) == 2
+    told = [row for row in log.rows if row.operation in story.operations]
+    assert len(told) == 2 and {row.cells[log.focus] for row in told} == set(log.values[log.focus])
+    final = next(row for row in log.rows if row.operation.process == "final reader")
+    assert final.span[0] <= log.focus <= final.span[1] and not final.wrote
+
+
+def test_a_fault_without_effect_makes_a_good_run_unknown_and_is_named(clean: Path) -> None:
+    account = account_of(read_run(clean))
+    assert account.status is Status.UNKNOWN and not account.errors
+    assert [fault.label for fault in account.idle_faults] == ["clock broker 2"]
+    text = render_text([account])
+    assert "UNKNOWN  clean" in text and "clock broker 2: WITHOUT EFFECT" in text
+
+
+def test_what_a_killed_run_left_is_told_as_far_as_it_goes(clean: Path) -> None:
+    change(clean, status="running", verdict=None)
+    faults = (clean / "faults.jsonl").read_text().splitlines()
+    (clean / "faults.jsonl").write_text("\n".join(faults[:3]) + '\n{"type": "beg')
+    (clean / "samples.jsonl").unlink()
+    account = account_of(read_run(clean))
+    assert account.status is Status.UNKNOWN and "did not come to its end" in account.reason
+    assert [fault.end is None for fault in account.run.faults] == [False, True]
+    assert "the run ended before its effect was known" in render_text([account])
+
+
+def test_what_another_check_found_is_told_beside_it(clean: Path) -> None:
+    line = account_of(read_run(clean)).run.history.operations[5].line
+    example = {"text": "The balances add up to 90.", "key": None, "operations": [{"line": line}], "details": {}}
+    found = {"name": "wrong-total", "definition": "A read shows another sum.", "severity": "critical"}
+    bank = {"model": "bank", "anomalies": [{**found, "judgement": "error", "count": 3, "examples": [example]}]}
+    change(clean, verdict={"status": "invalid", "reason": "1 kind of error.", "checks": [bank]})
+    account = account_of(read_run(clean))
+    [told] = account.errors
+    assert (told.name, told.model, told.count) == ("wrong-total", "bank", 3)
+    assert [operation.line for operation in told.stories[0].operations] == [line]
+    assert words_of(account).startswith("wrong-total 3 times.")
+
+
+def test_lines_of_kafka_and_json_logs_are_put_on_the_clock_of_the_history(clean: Path) -> None:
+    stamp = "2026-11-23"
+    (clean / "logs" / "broker-1.log").write_text(
+        f"[{stamp} 12:00:10,250] WARN Shrinking ISR (kafka.cluster.Partition)\njava.io.IOException: no\n\tat x\n"
+        f'{{"time": "{stamp}T12:00:11.000Z", "level": "ERROR", "logger": "log", "node": 1, "message": "full"}}\n'
+        "no stamp at all\n"
+    )
+    first, second = [line for line in read_run(clean).logs if line.broker == "1"]
+    assert (first.time, first.level) == (samples.at(10.25), "WARN")
+    assert first.text.startswith("Shrinking ISR") and first.text.endswith("at x")
+    assert (second.time, second.level) == (samples.at(11), "ERROR") and second.text.startswith("log full")
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "reason"),
+    [
+        ("run.json", "{", "run.json: Expecting"),
+        (
+            "faults.jsonl",
+            '{"type": "end", "number": 9, "time": 5}\n',
+            ":1: fault 9 ends without a beginning",
+        ),
+        ("samples.jsonl", '{"time": "noon"}\n', "samples.jsonl:1: time is no integer"),
+        ("samples.jsonl", "{]\n", "samples.jsonl:1:"),
+    ],
+)
+def test_a_file_that_makes_no_sense_is_named_with_its_line(clean: Path, file: str, content: str, reason: str) -> None:
+    (clean / file).write_text(content)
+    with pytest.raises(RunError) as raised:
+        read_run(clean)
+    assert reason in str(raised.value)
+
+
+def test_the_text_form_has_lanes_witness_log_lines_and_command(account: Account) -> None:
+    text = render_text([account], width=100)
+    lines = text.splitlines()
+    ruled = [line for line in lines if line.startswith("orders-0 leader")]
+    assert ruled and set(ruled[0].split()[-1]) == {"1", "2"}
+    assert "The smallest witness: 2 operations" in text
+    assert "The log of orders-0 around offset" in text and "final reader read" in text
+    assert "ERROR   replica    node=2 orders-0: unclean election" in text
+    assert lines[-1] == f"Run it again: {account.run.command}"
+
+
+def test_the_command_prints_the_text_and_says_what_is_wrong(
+    clean: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main(["report", str(clean)]) == 0
+    assert capsys.readouterr().out.startswith("UNKNOWN  clean")
+    assert main(["report", str(tmp_path)]) == 3
+    assert "is no run of raftlog verify" in capsys.readouterr().err
+    assert main(["report", str(clean), str(clean), str(clean)]) == 64
+    change(clean, verdict={"status": "valid", "checks": [{"model": "kafka", "options": ["--isolation", "chaos"]}]})
+    assert main(["report", str(clean)]) == 3
+    assert "options of the check" in capsys.readouterr().err
