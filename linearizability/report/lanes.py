@@ -17,11 +17,12 @@ _BARS = " ▁▂▃▄▅▆▇█"
 def lanes_of(account: Account, width: int) -> Iterator[str]:
     """The lines, none longer than `width`. A column of a lane has the last that was known by its end."""
     run = account.run
-    zero, span = account.zero, max(1, run.end - account.zero)
+    start = min(run.start, account.zero)
+    span = max(1, run.end - start)
     columns = max(10, min(COLUMNS_MAX, width - GUTTER - 1))
 
     def column(time: int) -> int:
-        return max(0, min(columns - 1, (time - zero) * columns // span))
+        return max(0, min(columns - 1, (time - start) * columns // span))
 
     def line(name: str, cells: str) -> str:
         return f"{name[: GUTTER - 1]:<{GUTTER}}{cells}".rstrip()
@@ -50,7 +51,7 @@ def lanes_of(account: Account, width: int) -> Iterator[str]:
     marks = {column(story.start) for told in account.errors for story in told.stories}
     if marks:
         yield line("errors", "".join("✕" if at in marks else " " for at in range(columns)))
-    yield line("seconds", _axis(columns, span))
+    yield line("seconds", _axis(columns, start - account.zero, span))
 
 
 def _bars(counts: Sequence[int]) -> str:
@@ -72,11 +73,11 @@ def _held(columns: int, values: Sequence[tuple[int, int | None]]) -> str:
     return "".join(cells)
 
 
-def _axis(columns: int, span: int) -> str:
+def _axis(columns: int, start: int, span: int) -> str:
     cells = [" "] * (columns + 8)
     free = 0
     for place in range(0, columns, max(1, columns // 6)):
-        label = f"{span * place / columns / SECOND:.0f}"
+        label = f"{(start + span * place / columns) / SECOND:.0f}"
         if place >= free:
             cells[place : place + len(label)] = label
             free = place + len(label) + 1

@@ -14,6 +14,7 @@ from raftlog.cli.arguments import Parser, add_json, positive_seconds
 from raftlog.cli.check import EXIT_BROKEN, EXIT_CODES, EXIT_PAGE, EXIT_USAGE
 from raftlog.cli.failure import CommandFailed, UsageError, nearest
 from raftlog.cli.output import notice, print_json
+from raftlog.cli.report import accounts_of, write_report
 from raftlog.cli.signals import StopRequested, stop_signals_raise
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def run(arguments: list[str]) -> int:
         return EXIT_USAGE
     except CommandFailed as failure:
         failure.report(as_json=as_json)
-        return EXIT_PAGE if failure.code == "PAGE" else EXIT_NOT_SERVED
+        return EXIT_PAGE if failure.code in ("PAGE", "UNREADABLE") else EXIT_NOT_SERVED
     except BrokenPipeError:
         raise
     except Exception as bug:  # noqa: BLE001 - Python's own exit code 1 would say that the system is invalid
@@ -120,7 +121,7 @@ def _verify(options: argparse.Namespace) -> int:
         progress.end()
     _print(options, settings, ruling)
     if options.html:
-        _write_page(settings.directory, Path(options.html))
+        write_report(options.html, accounts_of([str(settings.directory)], None, None))
     return EXIT_CODES[ruling.status]
 
 
@@ -239,20 +240,6 @@ def _print(options: argparse.Namespace, settings: RunSettings, ruling: Ruling) -
     if ruling.status != "valid":
         print(f"again: {settings.command}")
     print(f"{ruling.status.upper()}  {settings.workload} with {settings.fault}: {ruling.reason}")
-
-
-def _write_page(folder: Path, page: Path) -> None:
-    from importlib import import_module
-
-    try:
-        report = import_module("raftlog.linearizability.report")
-    except ImportError:
-        raise CommandFailed(f"the page {page} cannot be written: this raftlog has no report", code="PAGE") from None
-    try:
-        report.write_page(folder, page)
-    except OSError as error:
-        raise CommandFailed(f"the page {page}: {error.strerror}", code="PAGE") from None
-    notice(f"the page is in {page}")
 
 
 class _Progress:

@@ -3,6 +3,7 @@
 const DRAW = {
   overview: drawOverview,
   axis: drawAxis,
+  phase: drawPhase,
   faults: drawFaults,
   errors: drawErrors,
   latency: drawLatency,
@@ -84,13 +85,6 @@ function drawAxis(run, { height }) {
     const label = moment(time, step);
     if (x + pen.measureText(label).width + 6 < view.width) pen.fillText(label, x + 4, height / 2 + 1);
   }
-  pen.textAlign = "right";
-  for (const [name, begin] of run.phases) {
-    const x = toPixel(begin);
-    pen.fillStyle = paint["mute-edge"];
-    if (name !== "load" && name !== "setup") pen.fillRect(Math.round(x), 0, 1, height);
-  }
-  pen.textAlign = "left";
 }
 
 // Over all curves, very light: what was in force.
@@ -192,48 +186,55 @@ function drawBroker(run, { broker, height }) {
 function drawQuorum(run, { height }) {
   for (const { from, to, value } of run.segments.quorum) {
     const known = value.leader !== null;
-    segment(from, to, height, known ? value.leader : null, 1, known ? [`${value.leader}, term ${value.term ?? "?"}`, String(value.leader)] : ["nobody answered"]);
+    segment(from, to, height, known ? value.leader : null, null, known ? [`${value.leader}, term ${value.term ?? "?"}`, String(value.leader)] : ["nobody answered"]);
   }
 }
 
-// As thick as there are replicas in sync.
+// Below the leader as many lines as there are replicas, and those bold that are in sync.
 function drawPartition(run, { key, height }) {
   const lane = run.segments.partitions[key];
   for (const { from, to, value } of lane?.list ?? []) {
-    const size = value.isr ? value.isr.length / lane.most : 1;
+    const insync = value.isr ? [value.isr.length, lane.most] : null;
     const known = value.leader !== null;
     const isr = value.isr ? ` \u00b7 ISR ${value.isr.join(",") || "none"}` : "";
     const epoch = value.epoch === null ? "" : ` \u00b7 epoch ${value.epoch}`;
     const labels = [`leader ${value.leader}${epoch}${isr}`, `leader ${value.leader}${isr}`, `${value.leader}${isr}`, String(value.leader)];
-    segment(from, to, height, value.leader, size, known ? labels : ["nobody answered"]);
+    segment(from, to, height, value.leader, insync, known ? labels : ["nobody answered"]);
   }
 }
 
-function segment(from, to, height, broker, size, labels) {
+function segment(from, to, height, broker, insync, labels) {
   const left = toPixel(from);
   const right = toPixel(to);
   if (right < 0 || left > view.width) return;
-  const tall = Math.max((height - 4) * size, 3);
-  const top = height - 2 - tall;
   const wide = Math.max(right - left - 1, 1);
-  if (broker === null) {
-    pen.fillStyle = paint["mute-fill"];
-    pen.fillRect(left, 2, wide, height - 4);
-  } else {
-    pen.fillStyle = paint.fills[hueOf(broker)];
-    pen.fillRect(left, 2, wide, height - 4);
+  const most = Math.min(insync ? insync[1] : 0, 5);
+  const tall = height - 4 - most * 2.5;
+  pen.fillStyle = broker === null ? paint["mute-fill"] : paint.fills[hueOf(broker)];
+  pen.fillRect(left, 2, wide, height - 4);
+  if (broker !== null) {
     pen.fillStyle = paint.edges[hueOf(broker)];
-    pen.globalAlpha = 0.55;
-    pen.fillRect(left, top, wide, tall);
+    pen.globalAlpha = 0.5;
+    pen.fillRect(left, 2, wide, tall);
     pen.globalAlpha = 1;
-    if (size < 1) {
-      pen.fillStyle = paint.unsure;
-      pen.fillRect(left, top - 1, wide, 2);
-    }
-    pen.fillStyle = paint.edges[hueOf(broker)];
     pen.fillRect(left, 2, 2, height - 4);
+    for (let line = 0; line < most; line++) {
+      pen.fillStyle = line >= insync[0] ? paint.ground : insync[0] < insync[1] ? paint.found : paint.edges[hueOf(broker)];
+      pen.fillRect(left, height - 3.5 - line * 2.5, wide, 1.8);
+    }
   }
-  inBox(left, right, height, labels, broker === null ? paint.soft : paint.ink);
+  inBox(left, right, tall + 4, labels, broker === null ? paint.soft : paint.ink);
+}
+
+function drawPhase(run, { height }) {
+  for (const [name, begin, end] of run.phases) {
+    const left = toPixel(begin);
+    const right = toPixel(end ?? run.end);
+    if (right < 0 || left > view.width) continue;
+    pen.fillStyle = paint["mute-edge"];
+    pen.fillRect(left, 3, 1, height - 4);
+    inBox(left, right, height, [visible(name)], paint.soft);
+  }
 }
 
 const GRAVE = ["WARN", "WARNING", "ERROR", "CRITICAL", "FATAL"];

@@ -45,6 +45,7 @@ const lanesOfFaults = runs.map(faultLanes);
 
 function buildTracks() {
   const pinned = [{ kind: "overview", height: 34 }, { kind: "axis", height: 24 }];
+  if (runs.some((run) => run.phases.length)) pinned.push({ kind: "phase", name: "phase", height: 17 });
   for (const kind of faultKinds) {
     const most = Math.max(...lanesOfFaults.map((lanes) => lanes.get(kind)?.length ?? 0));
     for (let lane = 0; lane < most; lane++) pinned.push({ kind: "faults", name: lane ? "" : kind, fault: kind, lane, height: 19 });
@@ -96,7 +97,7 @@ function partitionTracks() {
   const keys = [...new Set(runs.flatMap((run) => run.keys))];
   const tracks = [];
   for (const key of keys) {
-    tracks.push({ kind: "partition", name: key, key, height: 24 });
+    tracks.push({ kind: "partition", name: key, key, height: 27 });
     const bad = runs.some((run) => run.bad.has(key));
     if (ui.expanded || bad || keys.length <= PARTITIONS_OPEN) tracks.push({ kind: "offsets", name: "offsets", key, height: bad ? 84 : 50 });
   }

@@ -10,8 +10,10 @@ import tempfile
 from pathlib import Path
 
 from raftlog.linearizability.checker.page import render_html
+from raftlog.linearizability.report import account_of, read_run, write_page
 from tests.linearizability.checker.page import samples
-from tests.linearizability.checker.page.browser import Browser
+from tests.linearizability.checker.page.browser import Browser, settle
+from tests.linearizability.report.samples import write_run
 
 PICTURES = {"light": "checker-page.png", "dark": "checker-page-dark.png"}
 
@@ -27,8 +29,15 @@ def main(folder: Path) -> None:
                 browser.colours(scheme)
                 browser.open(page)
                 browser.keys(*("jj" if scheme == "light" else "ajjj"))
-                browser.run("return new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+                settle(browser)
                 (folder / name).write_bytes(browser.screenshot())
+            browser.resize(1440, 900)
+            browser.colours("light")
+            with page.open("w") as stream:
+                write_page(stream, [account_of(read_run(write_run(Path(scratch) / "isr-of-one", 6_000)))])
+            browser.open(page)
+            settle(browser)
+            (folder / "run-report.png").write_bytes(browser.screenshot())
     finally:
         browser.close()
 
