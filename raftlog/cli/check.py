@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from raftlog.cli.arguments import Parser, add_json, positive, positive_seconds
 from raftlog.cli.failure import CommandFailed, UsageError, nearest
 from raftlog.cli.kafka_history import add_kafka_options, kafka_options, refuse_kafka_options
-from raftlog.cli.output import notice, print_json
+from raftlog.cli.output import NO_PAGE, notice, print_json, write_page
 
 if TYPE_CHECKING:
     from raftlog.linearizability.checker.history import History
@@ -31,7 +31,6 @@ EXIT_BROKEN = 70  # EX_SOFTWARE: Python's own 1 would say that the history is in
 EXIT_PAGE = 73  # EX_CANTCREAT: the verdict is printed, the page is not written
 _PROGRESS_AFTER_SECONDS = 1.0
 _LINE_LIMIT = 200
-_NO_PAGE = "PAGE"
 _PAGE_BYTES = 450  # of an operation in the columns of the page
 
 EPILOG = """\
@@ -54,7 +53,7 @@ def run(arguments: list[str]) -> int:
         return EXIT_USAGE
     except CommandFailed as failure:
         failure.report(as_json="--json" in arguments)
-        return EXIT_PAGE if failure.code == _NO_PAGE else EXIT_UNREADABLE
+        return EXIT_PAGE if failure.code == NO_PAGE else EXIT_UNREADABLE
     except BrokenPipeError:
         raise
     except Exception as bug:  # noqa: BLE001 - a model of somebody's own may raise anything, and it is no verdict
@@ -245,12 +244,7 @@ def _page_bytes(options: argparse.Namespace, history: History) -> int:
 def _write_page(path: str, report: Report) -> None:
     from raftlog.linearizability.checker.page import write_report
 
-    try:
-        with open(path, "w", encoding="ascii") as stream:
-            write_report(report, stream)
-    except OSError as error:
-        raise CommandFailed(f"the page {path}: {error.strerror}", code=_NO_PAGE) from None
-    notice(f"the page is in {path}")
+    write_page(path, lambda stream: write_report(report, stream))
 
 
 def encodable(text: str) -> str:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from typing import IO
+
+from raftlog.cli.failure import CommandFailed
 
 Cell = str | int | float | None
 
@@ -41,6 +44,20 @@ def utc(timestamp_ms: int) -> str:
     """`2026-01-31T12:00:00.000Z`"""
     moment = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+NO_PAGE = "PAGE"
+"""The code of a failure to write a page."""
+
+
+def write_page(path: str, write: Callable[[IO[str]], None]) -> None:
+    """Write a page (ASCII) to a file, and say where it is. Raises CommandFailed when it cannot be written."""
+    try:
+        with open(path, "w", encoding="ascii") as stream:
+            write(stream)
+    except OSError as error:
+        raise CommandFailed(f"the page {path}: {error.strerror}", code=NO_PAGE) from None
+    notice(f"the page is in {path}")
 
 
 def notice(message: str) -> None:

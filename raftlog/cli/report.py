@@ -12,13 +12,12 @@ from raftlog.cli.arguments import Parser, positive_seconds
 from raftlog.cli.check import EXIT_PAGE, EXIT_UNREADABLE, EXIT_USAGE, Progress, encodable, megabytes
 from raftlog.cli.failure import CommandFailed, UsageError
 from raftlog.cli.kafka_history import add_kafka_options, kafka_options
-from raftlog.cli.output import notice
+from raftlog.cli.output import NO_PAGE, write_page
 
 if TYPE_CHECKING:
     from raftlog.linearizability.report import Account, Run
     from raftlog.linearizability.resources import Allowance
 
-_NO_PAGE = "PAGE"
 _WIDTH_MAX = 200
 
 EPILOG = """\
@@ -39,7 +38,7 @@ def run(arguments: list[str]) -> int:
         return EXIT_USAGE
     except CommandFailed as failure:
         failure.report(as_json=False)
-        return EXIT_PAGE if failure.code == _NO_PAGE else EXIT_UNREADABLE
+        return EXIT_PAGE if failure.code == NO_PAGE else EXIT_UNREADABLE
 
 
 def _parser() -> Parser:
@@ -110,11 +109,6 @@ def _account(run: Run, allowance: Allowance) -> Account:
 
 def write_report(path: str, accounts: list[Account]) -> None:
     """Write the page. Raises CommandFailed when it cannot be written."""
-    from raftlog.linearizability.report import write_page
+    from raftlog.linearizability import report
 
-    try:
-        with open(path, "w", encoding="ascii") as stream:
-            write_page(stream, accounts)
-    except OSError as error:
-        raise CommandFailed(f"the page {path}: {error.strerror}", code=_NO_PAGE) from None
-    notice(f"the page is in {path}")
+    write_page(path, lambda stream: report.write_page(stream, accounts))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from raftlog.cli.arguments import Parser, add_json, positive_seconds
 from raftlog.cli.check import EXIT_BROKEN, EXIT_CODES, EXIT_PAGE, EXIT_USAGE
 from raftlog.cli.failure import CommandFailed, UsageError, nearest
-from raftlog.cli.output import notice, print_json
+from raftlog.cli.output import NO_PAGE, notice, print_json
 from raftlog.cli.report import accounts_of, write_report
 from raftlog.cli.signals import StopRequested, stop_signals_raise
 
@@ -48,7 +48,7 @@ def run(arguments: list[str]) -> int:
         return EXIT_USAGE
     except CommandFailed as failure:
         failure.report(as_json=as_json)
-        return EXIT_PAGE if failure.code in ("PAGE", "UNREADABLE") else EXIT_NOT_SERVED
+        return EXIT_PAGE if failure.code in (NO_PAGE, "UNREADABLE") else EXIT_NOT_SERVED
     except BrokenPipeError:
         raise
     except Exception as bug:  # noqa: BLE001 - Python's own exit code 1 would say that the system is invalid

@@ -167,13 +167,6 @@ function drawTicks(top, height, named) {
   pen.textAlign = "left";
 }
 
-function fitText(text, width) {
-  if (pen.measureText(text).width <= width) return text;
-  let length = Math.max(1, Math.floor((text.length * width) / pen.measureText(text).width));
-  while (length > 1 && pen.measureText(cut(text, length)).width > width) length--;
-  return length > 1 ? cut(text, length) : "";
-}
-
 // The chosen story's time over all lanes, and the line under the pointer.
 function drawMoments(run) {
   const story = chosenStory();

@@ -161,11 +161,3 @@ function tellCommand(run) {
   const copy = make("button", { type: "button", title: "Copy the command (c)", onclick: async () => said(copy, await copyText(run.command)) }, "Copy");
   return make("p", { class: "command" }, make("code", {}, visible(run.command)), copy);
 }
-
-function said(button, done) {
-  const before = button.textContent;
-  button.textContent = done ? "Copied" : "Could not copy";
-  setTimeout(() => {
-    button.textContent = before;
-  }, 1500);
-}

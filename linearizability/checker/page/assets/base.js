@@ -89,3 +89,19 @@ async function copyText(text) {
     return done;
   }
 }
+
+function said(button, done) {
+  const before = button.textContent;
+  button.textContent = done ? "Copied" : "Could not copy";
+  setTimeout(() => {
+    button.textContent = before;
+  }, 1500);
+}
+
+// The beginning of a text that fits, by the font that the page's pen has now.
+function fitText(text, width) {
+  if (pen.measureText(text).width <= width) return text;
+  let length = Math.max(1, Math.floor((text.length * width) / pen.measureText(text).width));
+  while (length > 1 && pen.measureText(cut(text, length)).width > width) length--;
+  return length > 1 ? cut(text, length) : "";
+}

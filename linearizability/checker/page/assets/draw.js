@@ -321,14 +321,6 @@ function drawGutter() {
   pen.fillText(data.steps ? "order" : "time", 12, AXIS_HEIGHT / 2 - 0.5);
 }
 
-// The beginning of a text that fits, by the current font.
-function fitText(text, width) {
-  if (pen.measureText(text).width <= width) return text;
-  let length = Math.max(1, Math.floor((text.length * width) / pen.measureText(text).width));
-  while (length > 1 && pen.measureText(cut(text, length)).width > width) length--;
-  return length > 1 ? cut(text, length) : "";
-}
-
 function drawScrollBar() {
   const whole = view.layout.rows.length * view.rowHeight;
   if (whole <= view.rowsHeight + 1) return;

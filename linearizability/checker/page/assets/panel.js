@@ -196,14 +196,6 @@ function fillText() {
     make("pre", { tabindex: "0" }, visible(data.report))];
 }
 
-function said(button, done) {
-  const before = button.textContent;
-  button.textContent = done ? "Copied" : "Could not copy";
-  setTimeout(() => {
-    button.textContent = before;
-  }, 1500);
-}
-
 function facts(pairs) {
   const list = make("dl", {});
   for (const [name, ...value] of pairs) {
