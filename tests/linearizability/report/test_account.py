@@ -40,7 +40,7 @@ def test_the_words_say_what_was_lost_when_and_under_which_faults(account: Accoun
     what, when, turn = words_of(account).split("\n")
     lost = next(told for told in account.told if told.name == "lost-write")
     assert lost.count > 10 and f"{lost.count} acknowledged records were lost" in what
-    assert when.startswith("In orders-0 at 2")
+    assert when.startswith("In orders-0 at ")
     assert (
         "partition broker 1 | 2, 3 (20.0 s to 30.0 s) and kill broker 1 (leader of orders-0) (24.0 s to 30.0 s)" in when
     )
