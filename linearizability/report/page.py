@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import IO, Any
 
-from raftlog.linearizability.checker.kafka.describe import describe, keys_of
 from raftlog.linearizability.checker.page.encode import pieces, shortened, value_text
 from raftlog.linearizability.checker.page.html import Assets, as_json, assets_of, document
 from raftlog.linearizability.checker.page.report import Report, plural
 from raftlog.linearizability.report.account import Account, Told
+from raftlog.linearizability.report.judged import Curve
 from raftlog.linearizability.report.neighbourhood import Neighbourhood
 from raftlog.linearizability.report.run import LogLine, Sample
 from raftlog.linearizability.report.stories import Story
@@ -73,8 +73,8 @@ def _run(account: Account) -> Iterator[str]:
         history=account.run.history,
         title=account.run.name,
         facts=_facts(account),
-        describe_operation=describe,
-        keys_of=keys_of,
+        describe_operation=account.judged.describe,
+        keys_of=account.judged.keys_of,
     )
     yield "{"
     for name, value in pieces(report, values=False):
@@ -88,7 +88,7 @@ def _facts(account: Account) -> list[tuple[str, str]]:
     about = account.run.about
     facts = [(name, str(about[name])) for name in ("workload", "fault", "system") if about.get(name)]
     facts += [("", plural(about["brokers"], "broker"))] if isinstance(about.get("brokers"), int) else []
-    facts.append(("", plural(account.report.operation_count, "operation")))
+    facts.append(("", plural(len(account.run.history), "operation")))
     facts.append(("", f"{(account.run.end - account.run.start) / 1e9:.0f} s"))
     if about.get("seed") is not None:
         facts.append(("seed", str(about["seed"])))
@@ -112,12 +112,12 @@ class _Encoder:
 
     def told(self, told: Told) -> dict[str, Any]:
         return {
-            "name": told.name,
-            "definition": told.definition,
-            "severity": told.severity,
-            "judgement": told.judgement.value,
-            "count": told.count,
-            "model": told.model,
+            "name": told.kind.name,
+            "definition": told.kind.definition,
+            "severity": told.kind.severity,
+            "judgement": told.kind.judgement.value,
+            "count": told.kind.count,
+            "model": told.kind.model,
             "stories": [self._story(story) for story in told.stories],
         }
 
@@ -162,8 +162,8 @@ class _Encoder:
             ],
             "samples": self._samples(run.samples),
             "events": [[self.time(event.time), event.kind, event.text, event.key] for event in self.account.events],
-            "unseen": self._unseen(),
-            "lag": self._lag(),
+            "unseen": self._curve(self.account.judged.unseen),
+            "lag": self._curve(self.account.judged.lag),
             "lines": [self._line(line) for line in self.lines],
         }
 
@@ -186,16 +186,8 @@ class _Encoder:
             "groups": {group: [_behind(sample, group) for sample in samples] for group in groups},
         }
 
-    def _unseen(self) -> dict[str, Any]:
-        unseen = self.account.report.measurements.unseen
-        return {"times": [self.time(time) for time in unseen.get("times", ())], "values": unseen.get("total", [])}
-
-    def _lag(self) -> dict[str, Any]:
-        """Equal stretches of the time from the first call to the last return."""
-        series = self.account.report.measurements.realtime_lag.get("series", [])
-        span = self.account.report.measurements.duration
-        last = max(1, len(series) - 1)
-        return {"times": [span * place // last for place in range(len(series))], "values": series}
+    def _curve(self, curve: Curve) -> dict[str, Any]:
+        return {"times": [self.time(time) for time in curve.times], "values": list(curve.values)}
 
     def _line(self, line: LogLine) -> list[Any]:
         return [self.time(line.time), line.broker, line.level, shortened(line.text, LINE_LIMIT)]

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from raftlog.linearizability.checker.history import Operation
-from raftlog.linearizability.checker.kafka import KafkaReport
 from raftlog.linearizability.checker.kafka.describe import records_of
-from raftlog.linearizability.checker.kafka.report import Anomaly, AnomalyExample
 from raftlog.linearizability.report.events import Event
+from raftlog.linearizability.report.judged import Instance
 from raftlog.linearizability.report.neighbourhood import Neighbourhood, neighbourhoods
 from raftlog.linearizability.report.run import Fault, LogLine, Run
 
@@ -24,42 +22,8 @@ LOOK_AHEAD = 3 * SECOND
 UNTIL = 10 * SECOND
 """A fault this long after a story began has nothing to do with it, unless samples say so."""
 GRAVE = ("WARN", "WARNING", "ERROR", "CRITICAL", "FATAL")
-SHRUNK_RECORDS_MAX = 5_000
-"""An example whose operations hold more records is shown as it is: its smallest witness would take seconds to find."""
 _OFFSETS = ("offset", "after", "committed", "passed", "read", "end")  # of details: which offset it is about
 _RANK = {"truncated": 0, "leader": 1, "fault": 2, "isr": 3, "quorum": 4}
-
-
-@dataclass(frozen=True, slots=True)
-class Instance:
-    """One example of an anomaly, before anything is told around it. `operations` are the history's own."""
-
-    text: str
-    key: str | None
-    operations: Sequence[Operation]  # that show it, in the order of calls
-    witness: Sequence[Operation]  # the smallest part of these that shows it
-    minimal: bool
-    details: Mapping[str, Any]
-
-    @staticmethod
-    def of(report: KafkaReport, anomaly: Anomaly, example: AnomalyExample, *, shrunk: bool) -> Instance:
-        """An example of the Kafka analysis; `shrunk`: its smallest witness is looked for."""
-        operations = tuple(sorted(example.operations, key=lambda operation: operation.call))
-        size = sum(len(records) for operation in operations for _, _, records in records_of(operation))
-        smallest = None
-        if shrunk and report.explain is not None and size <= SHRUNK_RECORDS_MAX:
-            smallest = report.explain(replace(anomaly, examples=(example,)))
-        witness, minimal = smallest or (operations, False)
-        return Instance(example.text, example.key, operations, witness, minimal, example.details)
-
-    @staticmethod
-    def plain(example: Mapping[str, Any], by_line: Mapping[int | None, Operation]) -> Instance:
-        """An example as run.json has it; its operations are found by their lines."""
-        lines = [one.get("line") for one in example.get("operations") or ()]
-        found = sorted({line: by_line[line] for line in lines if line in by_line}.values(), key=lambda one: one.call)
-        key = example.get("key")
-        details = example.get("details") or {}
-        return Instance(str(example.get("text", "")), None if key is None else str(key), found, found, False, details)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 from raftlog.linearizability.checker.history import Operation
-from raftlog.linearizability.checker.kafka.describe import describe
 from raftlog.linearizability.checker.page.encode import process_name, shortened, value_text
 from raftlog.linearizability.checker.page.report import plural
 from raftlog.linearizability.checker.page.text import plain
@@ -53,7 +52,9 @@ class _Writer:
         rest = [one for one in account.told if not one.is_error]
         if rest:
             yield ""
-            yield from self._wrapped("No error here: " + ", ".join(f"{one.name} ({one.count:,})" for one in rest))
+            yield from self._wrapped(
+                "No error here: " + ", ".join(f"{one.kind.name} ({one.kind.count:,})" for one in rest)
+            )
         if run.faults:
             yield ""
             yield from self._faults()
@@ -72,9 +73,10 @@ class _Writer:
         )
 
     def _told(self, number: int, told: Told) -> Iterator[str]:
-        times = "once" if told.count == 1 else f"{told.count:,} times"
-        yield f"{number}. {told.name}, {times} ({told.severity})"
-        yield from self._wrapped(told.definition, "   ")
+        kind = told.kind
+        times = "once" if kind.count == 1 else f"{kind.count:,} times"
+        yield f"{number}. {kind.name}, {times} ({kind.severity})"
+        yield from self._wrapped(kind.definition, "   ")
         for story in told.stories[: STORIES_SHOWN if number <= TOLD_MAX else 0]:
             yield from self._story(story)
 
@@ -90,12 +92,16 @@ class _Writer:
             yield ""
             called = "The smallest witness" if story.minimal else "Witness"
             yield f"   {called}: {plural(len(story.operations), 'operation')}"
-            drawn = timeline(story.operations, _label, _name, width=self.width - 3)
+            drawn = timeline(story.operations, self._label, _name, width=self.width - 3)
             yield from (f"   {line}" for line in drawn)
         if story.log is not None:
             yield ""
             yield from (f"   {line}" for line in _log(story.log, self.width - 3))
         yield from self._lines(story)
+
+    def _label(self, operation: Operation) -> str:
+        text = plain(self.account.judged.describe(operation))
+        return text if len(text) <= LABEL_LIMIT else f"{text[: LABEL_LIMIT - 1]}…"
 
     def _lines(self, story: Story) -> Iterator[str]:
         """Of the brokers' log lines the grave ones, those about the partition, and the closest to the turning point."""
@@ -133,11 +139,6 @@ def _evidence(fault: Fault) -> str:
     if fault.effect is None:
         return told or "the run ended before its effect was known"
     return told or "it happened" if fault.effect else "WITHOUT EFFECT"
-
-
-def _label(operation: Operation) -> str:
-    text = plain(describe(operation))
-    return text if len(text) <= LABEL_LIMIT else f"{text[: LABEL_LIMIT - 1]}…"
 
 
 def _name(operation_process: int | str) -> str:

@@ -12,7 +12,10 @@ from raftlog.linearizability.report.stories import SECOND, Story
 
 KINDS_MAX = 3  # of errors that are named in the first sentence
 _SHORT = {
-    "inconsistent-offsets": ("offset holds different records", "offsets hold different records"),
+    "inconsistent-offsets": (
+        "offset was given to two different records",
+        "offsets were given to two different records",
+    ),
     "duplicate": ("record stands in the log twice", "records stand in the log twice"),
     "lost-write": ("acknowledged record was lost", "acknowledged records were lost"),
     "unseen": ("acknowledged record was never read", "acknowledged records were never read"),
@@ -54,11 +57,7 @@ def _sentences(account: Account) -> Iterator[str]:
             yield _when(account, story)
             yield from _turn(account, story)
         return
-    measured = account.report.measurements
-    scope = (
-        f"{plural(account.report.operation_count, 'operation')} under {plural(len(account.run.faults), 'fault')}; "
-        f"{plural(measured.records_sent, 'record')} sent, {measured.records_polled:,} polled"
-    )
+    scope = f"{account.judged.scope} under {plural(len(account.run.faults), 'fault')}"
     if account.status is Status.UNKNOWN:
         yield f"No error was found in {scope}, but that says little: {account.reason or 'not all could be judged.'}"
         yield from (f"{doubt[:1].upper()}{doubt[1:]}" for doubt in account.doubts)
@@ -76,9 +75,9 @@ def _what(errors: Sequence[Told]) -> str:
 
 
 def _short(told: Told) -> str:
-    if told.name in _SHORT:
-        return f"{told.count:,} {_SHORT[told.name][told.count != 1]}"
-    return f"{told.name} {'once' if told.count == 1 else f'{told.count:,} times'}"
+    if told.kind.name in _SHORT:
+        return f"{told.kind.count:,} {_SHORT[told.kind.name][told.kind.count != 1]}"
+    return f"{told.kind.name} {'once' if told.kind.count == 1 else f'{told.kind.count:,} times'}"
 
 
 def _when(account: Account, story: Story) -> str:

@@ -44,8 +44,7 @@ function faultEntry(run, place) {
   return make("button", { type: "button", class: `entry fault${fault.effect === false ? " idle" : ""}`, title: "Zoom to it",
     onclick: () => chooseFault(run.number, place) },
     sign, make("b", {}, faultLabel(fault)),
-    make("small", {}, `${moment(fault.start, 1e8)} \u2013 ${until}`),
-    make("small", { class: fault.effect === false ? "why" : "" }, evidenceOf(fault)));
+    make("small", {}, `${moment(fault.start, 1e8)} \u2013 ${until}: `, make("span", { class: fault.effect === false ? "why" : "" }, evidenceOf(fault))));
 }
 
 // The changes of the cluster and the operations of the witness, in one order.

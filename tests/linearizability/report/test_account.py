@@ -38,8 +38,8 @@ def change(folder: Path, **about: object) -> None:
 
 def test_the_words_say_what_was_lost_when_and_under_which_faults(account: Account) -> None:
     what, when, turn = words_of(account).split("\n")
-    lost = next(told for told in account.told if told.name == "lost-write")
-    assert lost.count > 10 and f"{lost.count} acknowledged records were lost" in what
+    lost = next(told for told in account.told if told.kind.name == "lost-write")
+    assert lost.kind.count > 10 and f"{lost.kind.count} acknowledged records were lost" in what
     assert when.startswith("In orders-0 at ")
     assert (
         "partition broker 1 | 2, 3 (20.0 s to 30.0 s) and kill broker 1 (leader of orders-0) (24.0 s to 30.0 s)" in when
@@ -96,9 +96,33 @@ def test_what_another_check_found_is_told_beside_it(clean: Path) -> None:
     change(clean, verdict={"status": "invalid", "reason": "1 kind of error.", "checks": [bank]})
     account = account_of(read_run(clean))
     [told] = account.errors
-    assert (told.name, told.model, told.count) == ("wrong-total", "bank", 3)
+    assert (told.kind.name, told.kind.model, told.kind.count) == ("wrong-total", "bank", 3)
     assert [operation.line for operation in told.stories[0].operations] == [line]
     assert words_of(account).startswith("wrong-total 3 times.")
+
+
+def test_a_history_of_another_model_is_judged_by_it_and_has_its_witness(clean: Path) -> None:
+    told = [(0, "add", True, 21), (1, "contains", False, 25)]
+    lines = [
+        {"type": "operation", "process": process, "function": function, "input": "topic-1", "output": output}
+        | {"call": samples.at(time), "return": samples.at(time + 1)}
+        for process, function, output, time in told
+    ]
+    (clean / "history.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert "did not come to its end" in as_cut_off(clean).reason, "before it is judged nobody knows the model"
+    change(clean, verdict={"status": "invalid", "checks": [{"model": "set", "options": [], "anomalies": []}]})
+    account = account_of(read_run(clean))
+    [error] = account.errors
+    assert (error.kind.name, error.kind.model) == ("not-linearizable", "set")
+    [story] = error.stories
+    assert [operation.function for operation in story.operations] == ["add", "contains"]
+    assert [fault.kind for fault in story.under] == ["partition", "kill"]
+    assert "├ contains('topic-1')" in render_text([account])
+
+
+def as_cut_off(folder: Path) -> Account:
+    change(folder, verdict=None)
+    return account_of(read_run(folder))
 
 
 def test_lines_of_kafka_and_json_logs_are_put_on_the_clock_of_the_history(clean: Path) -> None:

@@ -79,7 +79,7 @@ def test_it_opens_at_the_gravest_error_with_its_faults_witness_and_log(show: Ope
     browser = show(page_of(broken))
     assert text(browser, ".badge") == "Invalid"
     assert "acknowledged records were lost" in text(browser, ".lead")
-    assert texts(browser, "#kinds [aria-pressed=true]") == [broken.errors[0].name]
+    assert texts(browser, "#kinds [aria-pressed=true]") == [broken.errors[0].kind.name]
     faults = texts(browser, ".story .entry.fault b")
     assert faults == ["partition broker 1 | 2, 3", "kill broker 1 (leader of orders-0)"]
     assert any("the log end went back" in event for event in texts(browser, ".events .truncated"))
@@ -95,7 +95,7 @@ def test_it_opens_at_the_gravest_error_with_its_faults_witness_and_log(show: Ope
 def test_keys_and_clicks_lead_from_error_to_error_and_to_operations(show: Opener, broken: Account) -> None:
     browser = show(page_of(broken))
     browser.keys("j")
-    assert texts(browser, "#kinds [aria-pressed=true]") == [broken.errors[1].name]
+    assert texts(browser, "#kinds [aria-pressed=true]") == [broken.errors[1].kind.name]
     first = text(browser, ".sentence")
     browser.keys("n")
     assert text(browser, "#which") == "2 / 12" and text(browser, ".sentence") != first
