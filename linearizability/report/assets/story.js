@@ -72,10 +72,10 @@ function drawWitness(run, story) {
   const left = [];
   const right = [];
   let x = 0;
-  const labels = shown.map((operation) => cut(textOf(run, operation), 46));
+  const labels = shown.map((operation) => cut(textOf(run, operation), shown.length > 1 ? 27 : 60));
   for (const { kind, place } of events) {
     if (kind === 0) left[place] = x;
-    else x = Math.max(x, left[place] + labels[place].length * 6.9 + 44);
+    else x = Math.max(x, left[place] + labels[place].length * 6.9 + 40);
     if (kind === 1) right[place] = x;
     x += 10;
   }
@@ -118,8 +118,8 @@ function tellLog(run, log) {
       const value = row.cells[at];
       const hole = value === null && !row.wrote && offset >= row.from && offset <= row.to;
       const outcome = ["ok", "fail", "info"][run.data.outcome[row.operation]];
-      const clash = value !== null && log.values[at].length > 1;
-      return cell(value === null ? (hole ? "\u2013" : "") : cut(visible(value), 14), [focused(offset), value === null ? "" : row.wrote ? `wrote ${outcome}` : "read", clash ? "clash" : "", hole ? "hole" : ""]);
+      const clash = value !== null && log.values[at].length > 1 ? `clash${log.values[at].indexOf(value) % 2}` : "";
+      return cell(value === null ? (hole ? "\u2013" : "") : cut(visible(value), 14), [focused(offset), value === null ? "" : row.wrote ? `wrote ${outcome}` : "read", clash, hole ? "hole" : ""]);
     }));
   });
   const scroll = make("div", { class: "scroll", tabindex: "0" }, make("table", { class: "matrix" }, head, holds, ...rows));
@@ -130,7 +130,7 @@ function tellLog(run, log) {
   return make("div", {},
     scroll,
     make("p", { class: "soft legend" }, ...[
-      ["wrote", "wrote"], ["read", "read"], ["clash", "another value stands there too"], ["hole", "passed over by a poll"],
+      ["wrote", "wrote"], ["read", "read"], ["clash0", "one value and"], ["clash1", "another at the same offset"], ["hole", "passed over by a poll"],
     ].map(([name, words]) => make("span", {}, make("i", { class: `cell ${name}` }, name === "hole" ? "\u2013" : ""), words))));
 }
 

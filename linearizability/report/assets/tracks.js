@@ -80,7 +80,8 @@ function curve(kind, name) {
 }
 
 function groupTracks() {
-  const groups = [...new Set(runs.flatMap((run) => Object.keys(run.samples.groups)))].sort();
+  const lags = runs.flatMap((run) => Object.entries(run.samples.groups));
+  const groups = [...new Set(lags.filter(([, values]) => values.some(Boolean)).map(([group]) => group))].sort();
   return groups.slice(0, ui.expanded ? 100 : 4).map((group) => ({ kind: "group", name: `lag of group ${group}`, group, height: 44 }));
 }
 
