@@ -27,6 +27,7 @@ from raftlog.broker.runtime.fetching import FetchService
 from raftlog.broker.runtime.group_coordinator import GroupCoordinator
 from raftlog.broker.runtime.group_lag import TIMEOUT_SECONDS as LAG_TIMEOUT_SECONDS
 from raftlog.broker.runtime.group_lag import GroupLags
+from raftlog.broker.runtime.metadata_reserve import MetadataReserve
 from raftlog.broker.runtime.opening import open_controller, random_id
 from raftlog.broker.runtime.partition_manager import PartitionManager
 from raftlog.broker.runtime.timer_wheel import TimerWheel
@@ -206,7 +207,8 @@ class Broker:
         self._room = DiskRoom(
             self.loop, self.logs, warning_percent=config[WARNING_PERCENT], critical_percent=config[CRITICAL_PERCENT]
         )
-        self.logs.store.on_full = self._room.log_full
+        self._room.reserve = MetadataReserve(config.metadata_directory, self.platform.disk)
+        self.logs.store.on_full, self.logs.store.is_full = self._room.log_full, self._room.is_full
         replication = None
         if self.membership is not None:
             self.logs.store.before_loss = partial(self.membership.storage_failed, intact=False)
@@ -219,6 +221,7 @@ class Broker:
         )
         self.controller.subscribe(dynamic.publish)
         self.partitions = PartitionManager(config.node_id, self.logs, self.topic_config, replication)
+        self._room.on_room = self.partitions.log_back
         self.fetches = FetchService(
             self.loop,
             self._timers,
@@ -335,6 +338,8 @@ class Broker:
 
     def _log_offline(self, partition_log: UnavailableLog, reason: str) -> None:
         self.partitions.log_offline(partition_log, reason)
+        if partition_log.intact and self._room is not None:
+            self._room.refused(partition_log)
         if self.membership is None:
             return
         self.membership.storage_failed(intact=partition_log.intact)

@@ -151,10 +151,14 @@ def client_brokers(context: RequestContext, image: MetadataImage) -> list[tuple[
 
 
 def client_controller_id(context: RequestContext, image: MetadataImage) -> int:
-    """The broker that decides on metadata, or -1 when clients cannot use it."""
-    leader = context.services.controller.controller_id
-    broker = image.brokers.get(leader)
-    return leader if broker is not None and not broker.fenced else -1
+    """The broker that decides on metadata, or -1 when nobody does. Another one, who will ask it, where clients cannot
+    use it: it may be fenced because its disk is full, and decides all the same.
+    """
+    leader, own_id = context.services.controller.controller_id, context.services.node_id
+    usable = [broker_id for broker_id, broker in image.brokers.items() if not broker.fenced]
+    if leader < 0 or not usable:
+        return -1
+    return next((broker_id for broker_id in (leader, own_id) if broker_id in usable), min(usable))
 
 
 def _reply(context: RequestContext, request: MetadataRequest, topics: bytes) -> bytes:

@@ -11,12 +11,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from raftlog.broker.runtime.metadata_reserve import MetadataReserve
     from raftlog.broker.store.log_manager import LogManager
     from raftlog.broker.store.store import UnavailableLog
 
 log = logging.getLogger("raftlog.disk")
 
 LOOK_SECONDS: Final = 5.0
+LOOK_WHEN_FULL_SECONDS: Final = 1.0
 TOLD_SECONDS: Final = 60.0
 """How often it is told that a directory is still full."""
 ROOM_BYTES: Final = 4 << 20
@@ -28,7 +30,10 @@ CRITICAL_PERCENT: Final = "raftlog.disk.free.critical.percent"
 
 
 class DiskRoom:
-    """Looks at the volumes now and then. `on_full` is told each append that finds no room, after this was."""
+    """Looks at the volumes now and then. `on_full` is told each append that finds no room, after this was; `on_room`
+    each log that was `refused` a file, once there is room. What was to be deleted later is deleted at once on a full
+    disk; on one that has room some is kept for the metadata log (`reserve`).
+    """
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, logs: LogManager, *, warning_percent: int, critical_percent: int
@@ -39,13 +44,23 @@ class DiskRoom:
         self._full: dict[str, _Full] = {}
         # By directory: how many of the levels it is above.
         self._above: dict[str, int] = {}
+        self._refused: dict[tuple[str, int], UnavailableLog] = {}
         self._timer: asyncio.TimerHandle | None = None
         self.on_full: Callable[[UnavailableLog, str], None] | None = None
+        self.on_room: Callable[[UnavailableLog], None] | None = None
+        self.reserve: MetadataReserve | None = None
+
+    def is_full(self, path: str) -> bool:
+        """Whether it is too early to try again there: what little room there is may be needed for the metadata log."""
+        return not has_room(self._logs, path)
 
     def begin(self) -> None:
         """Look now, and from now on."""
+        if self.reserve is not None and has_room(self._logs, self.reserve.directory):
+            self.reserve.fill()
         self.look()
-        self._timer = self._loop.call_later(LOOK_SECONDS, self.begin)
+        seconds = LOOK_WHEN_FULL_SECONDS if self._full or self._refused else LOOK_SECONDS
+        self._timer = self._loop.call_later(seconds, self.begin)
 
     def end(self) -> None:
         """Look no more."""
@@ -58,10 +73,21 @@ class DiskRoom:
         known = self._full.get(path)
         if known is None:
             known = self._full[path] = _Full(self._loop.time())
+            self._look_sooner()
             log.error("directory=%s is full, and nothing is appended before there is room: %s", path, reason)
         known.refused += 1
         if self.on_full is not None:
             self.on_full(full, reason)
+
+    def refused(self, partition_log: UnavailableLog) -> None:
+        """A log went offline though nothing of it is lost: it is used again when there is room."""
+        self._refused[partition_log.topic, partition_log.index] = partition_log
+        self._look_sooner()
+
+    def _look_sooner(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = self._loop.call_later(LOOK_WHEN_FULL_SECONDS, self.begin)
 
     def reasons(self) -> list[str]:
         """Why nothing can be written; empty when everything can."""
@@ -71,6 +97,9 @@ class DiskRoom:
     def look(self) -> None:
         """Tell of directories that have passed a level, in one direction or the other, and of full ones."""
         self._look_for_room()
+        if self._full:
+            self._logs.deletions.run_all()
+        self._give_back()
         for directory in self._logs.directories:
             if directory.offline_reason is not None:
                 continue
@@ -89,6 +118,16 @@ class DiskRoom:
             elif above > before:
                 log.info("directory=%s has room again: %.1f %% of its disk", directory.path, percent)
 
+    def _give_back(self) -> None:
+        for key, partition_log in list(self._refused.items()):
+            path = self._logs.home_of(partition_log)
+            is_online = any(each.path == path and each.offline_reason is None for each in self._logs.directories)
+            if not is_online:
+                del self._refused[key]  # deleted, or offline with its directory
+            elif has_room(self._logs, path):
+                del self._refused[key]
+                if self.on_room is not None:
+                    self.on_room(partition_log)
 
     def _look_for_room(self) -> None:
         now = self._loop.time()

@@ -413,6 +413,20 @@ class PartitionManager:
             # The controller knows of directories only: it has others lead what lies there, as Kafka does.
             self._logs.fail_directory_of(partition_log, reason)
 
+    def log_back(self, refused: UnavailableLog) -> None:
+        """A log that went offline for want of room, or of descriptors, may be used again."""
+        partition_log = self._logs.get(refused.topic, refused.index)
+        if partition_log is None:
+            return
+        partition_log.storage.try_again()
+        partition = self._partition_of(partition_log)
+        topic = self._by_name.get(partition_log.topic.encode())
+        if partition is None or topic is None or partition.log is not partition_log:
+            return
+        log.warning("partition=%r is used again", partition)
+        del topic.partitions[partition.index]
+        self._open_soon(topic.image, [topic.image.partitions[partition.index]])
+
     def others_can_lead(self, partition_log: UnavailableLog) -> bool:
         """Whether this broker leads the partition of a log, and somebody else is in sync."""
         partition = self._partition_of(partition_log)

@@ -7,9 +7,22 @@ import logging
 from collections.abc import Callable
 from itertools import count
 
-from raftlog.broker.ports import Clock
+from raftlog.broker.ports import Clock, Disk
 
 logger = logging.getLogger("raftlog.store")
+
+
+def remove_emptied(disk: Disk, path: str) -> None:
+    """Remove a directory of files. They are emptied first: who has one open still must not keep the room. Raises
+    OSError.
+    """
+    for name in disk.list_directory(path) if disk.exists(path) else ():
+        descriptor = disk.open(f"{path}/{name}")
+        try:
+            disk.truncate(descriptor, 0)
+        finally:
+            disk.close(descriptor)
+    disk.remove_directory(path)
 
 
 class DelayedDeletions:
@@ -27,8 +40,14 @@ class DelayedDeletions:
 
     def run_due(self) -> None:
         """Remove what has waited long enough."""
-        now = self._clock.monotonic()
-        while self._waiting and self._waiting[0][0] <= now:
+        self._run_until(self._clock.monotonic())
+
+    def run_all(self) -> None:
+        """Remove everything now: the disk is full. Who is reading it has it open."""
+        self._run_until(float("inf"))
+
+    def _run_until(self, moment: float) -> None:
+        while self._waiting and self._waiting[0][0] <= moment:
             _, _, remove = heapq.heappop(self._waiting)
             try:
                 remove()

@@ -19,7 +19,7 @@ from raftlog.broker.core.log.config import LogConfig
 from raftlog.broker.core.log.results import LogDamaged, LogUnavailable
 from raftlog.broker.ports import Clock, Disk
 from raftlog.broker.store.data_directory import CHECKPOINTS, DataDirectory, read_all_checkpoints
-from raftlog.broker.store.delayed_deletions import DelayedDeletions
+from raftlog.broker.store.delayed_deletions import DelayedDeletions, remove_emptied
 from raftlog.broker.store.disk import OsDisk
 from raftlog.broker.store.files import MAX_OPEN_FILES
 from raftlog.broker.store.log_manager_settings import LogManagerSettings
@@ -144,8 +144,9 @@ class LogManager:
 
     def fail_directory_of(self, log: UnavailableLog, reason: str) -> None:
         """A log has failed, and others are to take over from its disk: its directory goes offline with all its logs."""
-        directory = self._homes.get((log.topic, log.index))
-        if directory is not None and directory.offline_reason is None:
+        directory, is_last = self._homes.get((log.topic, log.index)), len(self.online_directories()) == 1
+        # A disk that is merely full costs nobody his last directory: there will be room again.
+        if directory is not None and directory.offline_reason is None and not (log.intact and is_last):
             self.directory_failed(directory, OSError(errno.ENOSPC if log.intact else errno.EIO, reason))
 
     def _load(self, directory: DataDirectory, place_of: PlaceOf) -> None:
@@ -344,8 +345,7 @@ class LogManager:
             logger.warning("log=%s %s: set aside as %s, to be removed if nobody wants it", log.directory, why, path)
 
     def _remove_later(self, path: str, log: PartitionLog) -> None:
-        disk = self.store.disk
-        self.deletions.add(lambda: disk.remove_directory(path), log.config.file_delete_delay_ms)
+        self.deletions.add(lambda: remove_emptied(self.store.disk, path), log.config.file_delete_delay_ms)
 
     def set_aside_strays(self, is_known: Callable[[str, int], bool]) -> None:
         """Rename the directories of partitions that are not known any more, before anything is recovered in them: their

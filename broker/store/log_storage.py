@@ -235,7 +235,14 @@ class LogStorage:
         try:
             yield
         except (OSError, LogDamaged) as error:
+            if isinstance(error, OSError) and error.errno in FULL_DISK_ERRORS:
+                self._on_full(f"{self.directory}: {error.strerror}")
             raise self.fail(error) from error
+
+    def try_again(self) -> None:
+        """What took an intact log offline is over: it is opened, and recovered, when it is used next."""
+        if self.intact:
+            self.offline_reason = None
 
     def fail(self, error: Exception) -> LogUnavailable:
         """Take the log offline until the broker starts again; the exception to raise.
@@ -273,5 +280,9 @@ class LogStorage:
         """Why no append is tried now; None if one may be."""
         # A clock that was set back meanwhile makes nobody wait longer.
         if self.full_reason is not None and not 0 < self._full_until_ms - now_ms <= FULL_DISK_RETRY_MS:
-            self.full_reason = None
+            if self._store.is_full(self.directory):
+                self._full_until_ms = now_ms + FULL_DISK_RETRY_MS
+                self._on_full(self.full_reason)
+            else:
+                self.full_reason = None
         return self.full_reason

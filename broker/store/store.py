@@ -25,6 +25,10 @@ class UnavailableLog(Protocol):
     def intact(self) -> bool: ...
 
 
+def _has_room(path: str) -> bool:
+    return False
+
+
 def _ignore_failure(log: UnavailableLog, reason: str) -> None:
     """Used where nobody manages the logs: the log itself remembers the reason."""
 
@@ -55,6 +59,7 @@ class Store:
         "clock",
         "disk",
         "files",
+        "is_full",
         "on_failure",
         "on_full",
         "producer_expiration_ms",
@@ -68,6 +73,7 @@ class Store:
         self.producer_expiration_ms = PRODUCER_EXPIRATION_MS
         self.on_failure: Callable[[UnavailableLog, str], None] = _ignore_failure
         self.on_full: Callable[[UnavailableLog, str], None] = _ignore_failure
+        self.is_full: Callable[[str], bool] = _has_room
         self.before_truncation: Callable[[str, int], None] = _ignore_truncation
         self.before_loss: Callable[[], None] = _ignore_loss
         self.remove_later: Callable[[Callable[[], None], int], None] = _remove_now

@@ -8,6 +8,9 @@ from typing import Protocol
 TEMPORARY_SUFFIX = ".tmp"
 """Of a file that is to take the place of another one; a restart removes what was left of it."""
 
+RESERVE_SUFFIX = ".reserve"
+"""Of a file that holds nothing but room, for when the disk is full: removing it makes some."""
+
 
 class Disk(Protocol):
     """The part of `broker/ports.py`'s Disk that is used here; see there. All of it raises OSError."""

@@ -14,12 +14,13 @@ Blocking; not safe for use from two threads at once.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
 from raftlog.raft.core.entries import Entry
 from raftlog.raft.core.ids import NodeId, Term
-from raftlog.raft.disk import TEMPORARY_SUFFIX, Disk, append, read_file, replace_file, truncate_file
+from raftlog.raft.disk import RESERVE_SUFFIX, TEMPORARY_SUFFIX, Disk, append, read_file, replace_file, truncate_file
 from raftlog.raft.frames import Damage, encode_frame
 from raftlog.raft.journal_recovery import (
     ENTRY,
@@ -191,10 +192,12 @@ class Journal:
         if self._size >= self._segment_bytes:
             self._begin_segment()
         frame = encode_frame(items)
-        try:
-            append(self._disk, self._descriptor, frame)
-        except OSError as error:
-            self._take_back(error)
+        while True:
+            try:
+                append(self._disk, self._descriptor, frame)
+                break
+            except OSError as error:
+                self._take_back(error)
         try:
             self._disk.sync(self._descriptor)
         except OSError as error:
@@ -204,13 +207,27 @@ class Journal:
             self._fail(error, on_disk_unknown=True)
         self._size += len(frame)
 
-    def _take_back(self, error: OSError) -> NoReturn:
-        """Cut off what a failed write (a full disk, most likely) left, so that later writes can succeed."""
+    def _take_back(self, error: OSError) -> None:
+        """Cut off what a failed write (a full disk, most likely) left, so that later writes can succeed. Returns if
+        there is room that was reserved for this: then it is to be tried again."""
         try:
             truncate_file(self._disk, self._path(self._segments[-1]), self._size)
         except OSError as second:
             self._fail(second, on_disk_unknown=True)
-        raise JournalFailed(self._describe(error), on_disk_unknown=False) from error
+        if not self._take_from_reserve(error):
+            raise JournalFailed(self._describe(error), on_disk_unknown=False) from error
+
+    def _take_from_reserve(self, error: OSError) -> bool:
+        """Whether the disk was full, and has a little room now."""
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            return False
+        try:
+            kept = [name for name in self._disk.list_directory(self.directory) if name.endswith(RESERVE_SUFFIX)]
+            if kept:
+                self._disk.remove(f"{self.directory}/{kept[-1]}")
+        except OSError:
+            return False
+        return bool(kept)
 
     def _fail(self, error: OSError, *, on_disk_unknown: bool) -> NoReturn:
         self._failed = self._describe(error)
@@ -231,26 +248,29 @@ class Journal:
         header = (SEGMENT, FORMAT, segment.first_index, self._last_term, self._term, self._voted_for)
         frame = encode_frame([header])
         path = self._path(segment)
-        try:
-            descriptor = self._disk.open(path, create=True)
-            append(self._disk, descriptor, frame)
-            self._disk.sync(descriptor)
-            self._disk.sync_directory(self.directory)
-        except OSError as error:
-            self._remove_after(error, path)
+        while True:
+            try:
+                descriptor = self._disk.open(path, create=True)
+                append(self._disk, descriptor, frame)
+                self._disk.sync(descriptor)
+                self._disk.sync_directory(self.directory)
+                break
+            except OSError as error:
+                self._remove_after(error, path)
         if self._descriptor >= 0:
             self._disk.close(self._descriptor)
         self._descriptor = descriptor
         self._size = len(frame)
         self._segments.append(segment)
 
-    def _remove_after(self, error: OSError, path: str) -> NoReturn:
-        """Take back a segment that could not be begun, so that it can be tried again."""
+    def _remove_after(self, error: OSError, path: str) -> None:
+        """Take back a segment that could not be begun, so that it can be tried again: at once if this returns."""
         try:
             self._disk.remove(path)
         except OSError as second:
             self._fail(second, on_disk_unknown=False)
-        raise JournalFailed(self._describe(error), on_disk_unknown=False) from error
+        if not self._take_from_reserve(error):
+            raise JournalFailed(self._describe(error), on_disk_unknown=False) from error
 
     # -- snapshots ---------------------------------------------------------------------------------
 

@@ -23,10 +23,45 @@ class World:
         directory = SimpleNamespace(path="/data", offline_reason=None)
         disk = SimpleNamespace(usage=lambda _: (100 * GB, self.usable))
         store = SimpleNamespace(disk=disk)
-        logs: Any = SimpleNamespace(directories=[directory], store=store, home_of=lambda _: "/data")
+        self.deleted = 0
+        deletions = SimpleNamespace(run_all=self.delete)
+        logs: Any = SimpleNamespace(
+            directories=[directory], store=store, home_of=lambda _: "/data", deletions=deletions
+        )
         self.loop = ManualLoop()
         loop = cast(asyncio.AbstractEventLoop, self.loop)
         self.room = DiskRoom(loop, logs, warning_percent=10, critical_percent=3)
+
+    def delete(self) -> None:
+        self.deleted += 1
+
+
+def test_what_was_to_be_deleted_later_is_deleted_while_the_disk_is_full() -> None:
+    world = World()
+    world.room.begin()
+    world.usable = 0
+    world.room.look()
+    assert not world.deleted, "nobody has needed the room yet"
+    world.room.log_full(cast(Any, None), "No space left on device")
+    world.room.look()
+    assert world.deleted == 1
+    world.usable = 50 * GB
+    world.room.look()
+    assert world.deleted == 1
+
+
+def test_a_log_that_was_refused_a_file_is_used_again_when_there_is_room() -> None:
+    world = World()
+    given_back: list[str] = []
+    world.room.on_room = lambda log: given_back.append(log.topic)
+    world.usable = 0
+    world.room.refused(cast(Any, SimpleNamespace(topic="t", index=0)))
+    world.room.look()
+    assert given_back == []
+    world.usable = 50 * GB
+    for _ in range(2):
+        world.room.look()
+    assert given_back == ["t"]
 
 
 def test_little_room_is_told_once_for_each_level(caplog: pytest.LogCaptureFixture) -> None:

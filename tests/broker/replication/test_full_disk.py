@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
+from raftlog.broker.core.log.results import LogUnavailable
 from raftlog.broker.runtime.full_disk import FullDisk
 from raftlog.broker.store.names import HIGH_WATERMARKS
 from raftlog.linearizability.simulator.disk import FaultyDisk
@@ -91,6 +94,22 @@ def test_a_disk_that_cannot_be_asked_has_no_room(monkeypatch: pytest.MonkeyPatch
     filled.disk.full = False
     monkeypatch.setattr(filled.disk, "usage", usage)
     assert filled.full_disk.wants_fence()
+
+
+def test_a_log_that_failed_for_want_of_room_is_used_again_and_its_directory_never_went() -> None:
+    filled = Filled("/a")
+    log = filled.host.open(index=0)
+    with pytest.raises(LogUnavailable):
+        with log.storage.failing():
+            raise OSError(errno.ENOSPC, "No space left on device")
+    filled.host.manager.fail_directory_of(log, "others are to lead")
+    assert filled.full_disk.wants_fence(), "others go on without it"
+    assert log.offline_reason is not None and filled.host.manager.directories[0].offline_reason is None
+    filled.disk.full = False
+    log.storage.try_again()
+    filled.host.clock.ms += 2000
+    assert filled.append(0) is ErrorCode.NONE
+    assert log.log_end_offset == 2
 
 
 async def test_a_checkpoint_for_which_there_is_no_room_is_written_later() -> None:

@@ -238,11 +238,16 @@ def test_a_sync_that_finds_the_disk_full_is_told_as_a_failed_one(monkeypatch: py
     assert told.value.errno == errno.EIO
 
 
+def test_a_directory_that_was_merely_full_goes_offline_only_if_there_is_another(host: Host) -> None:
+    alone = host.append(1)
+    host.manager.fail_directory_of(alone, "others are to lead")
+    assert alone.offline_reason is None and alone.intact
+
+
 @pytest.mark.parametrize(("how", "intact"), [("sync", False), ("write", False), ("full", True)])
-async def test_only_a_disk_that_was_merely_full_leaves_no_doubt_about_its_logs(
-    host: Host, how: str, intact: bool
-) -> None:
-    logs = [host.append(1, index=index) for index in range(2)]
+async def test_only_a_disk_that_was_merely_full_leaves_no_doubt_about_its_logs(how: str, intact: bool) -> None:
+    host = Host("/a", "/b")
+    logs = [log for index in range(4) if host.manager.home_of(log := host.append(1, index=index)) == "/a"]
     assert isinstance(host.disk, FaultyDisk)
     if how == "full":
         host.manager.fail_directory_of(logs[1], "others are to lead")
@@ -250,7 +255,7 @@ async def test_only_a_disk_that_was_merely_full_leaves_no_doubt_about_its_logs(
         host.disk.failing = {"write": "/a/replication"}
         await host.tasks.checkpoint(HIGH_WATERMARKS)
     else:
-        host.disk.failing = {"sync": "/t-1/"}
+        host.disk.failing = {"sync": f"/t-{logs[1].index}/"}
         with pytest.raises(LogUnavailable):
             await host.manager.flush(logs[1])
         host.manager.fail_directory_of(logs[1], "it failed")

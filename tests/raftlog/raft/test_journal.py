@@ -10,7 +10,7 @@ import pytest
 
 from raftlog.broker.store.disk import OsDisk
 from raftlog.raft.core.entries import Entry
-from raftlog.raft.disk import read_file, replace_file, truncate_file
+from raftlog.raft.disk import RESERVE_SUFFIX, read_file, replace_file, truncate_file
 from raftlog.raft.frames import HEADER_SIZE
 from raftlog.raft.journal import Journal, JournalFailed, JournalLocked
 from raftlog.raft.journal_recovery import JournalDamaged, Recovered
@@ -240,6 +240,25 @@ def test_a_full_disk_fails_the_write_and_later_ones_succeed() -> None:
         journal.append([Entry(2, 1, b"two")])
     assert not failure.value.on_disk_unknown
     journal.append([Entry(2, 1, b"other")])
+    again = Journal(DIRECTORY, files.reboot())
+    assert [entry.data for entry in again.recovered.entries] == [b"one", b"other"]
+
+
+@pytest.mark.parametrize("operation", ["write", "open"])
+def test_on_a_full_disk_the_journal_takes_from_what_is_kept_for_it(operation: str) -> None:
+    files = CrashingDisk(random.Random(1))
+    journal = Journal(DIRECTORY, files, segment_bytes=10)
+    kept = [f"{DIRECTORY}/{number:02}{RESERVE_SUFFIX}" for number in range(3)]
+    for path in kept:
+        files.close(files.open(path, create=True))
+    files.fail[operation] = 2
+    journal.append([Entry(1, 1, b"one")])
+    assert [path for path in kept if path in files.names] == kept[:1]
+    files.fail[operation] = 2
+    with pytest.raises(JournalFailed, match="No space left on device"):
+        journal.append([Entry(2, 1, b"two")])
+    journal.append([Entry(2, 1, b"other")])
+    assert not any(path in files.names for path in kept)
     again = Journal(DIRECTORY, files.reboot())
     assert [entry.data for entry in again.recovered.entries] == [b"one", b"other"]
 
