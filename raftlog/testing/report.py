@@ -1,24 +1,37 @@
-"""What a failing test is told beside its assertion: the brokers' logs of its time, its faults, how to run it again."""
+"""What a failing test is told beside its assertion: the brokers' logs of its time and what clients asked
+last, its faults, how to run it again.
+"""
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 
+from raftlog.testing.faults.directory import FaultDirectory
 from raftlog.testing.faults.faults import SEED_VARIABLE
 from raftlog.testing.kafka import Kafka
 
 LINES_MAX = 40
 """Of each broker's log; what is older is in the file."""
 
+_TOPIC_ID = re.compile(r"(?<![\w-])[\w-]{22}(?![\w])")
 _begun: dict[Path, int] = {}
 """By log file: how long it was when the test began."""
+_began = 0.0
+"""When that was, in Unix seconds."""
 
 
 def begin(running: Sequence[Kafka]) -> None:
     """A test begins: what is in the logs is not its own, nor are the faults that were made."""
+    global _began
     _begun.clear()
+    _began = time.time()
     for kafka in running:
         for file in _logs(kafka):
             _begun[file] = file.stat().st_size if file.exists() else 0
@@ -34,6 +47,7 @@ def sections(running: Sequence[Kafka], test: str) -> list[tuple[str, str]]:
         for file in _logs(kafka):
             if text := _since_begin(file):
                 found.append((f"{file.stem} logged", text))
+        found += _last_requests(kafka)
         faults = kafka.faults_made
         if faults is not None and faults.made:
             found.append(("faults", faults.report()))
@@ -47,6 +61,34 @@ def sections(running: Sequence[Kafka], test: str) -> list[tuple[str, str]]:
 def _logs(kafka: Kafka) -> list[Path]:
     cluster = kafka.cluster
     return [] if cluster is None else [broker.log_file for broker in cluster.brokers if broker.log_file is not None]
+
+
+def _last_requests(kafka: Kafka) -> Iterator[tuple[str, str]]:
+    """What clients asked of each broker since the test began; of equal ones that follow each other the last."""
+    if kafka.cluster is None or not kafka.cluster.has_faults:
+        return
+    topics = _topics(kafka.cluster.directory)
+    for broker, told in FaultDirectory(kafka.cluster.directory).last_requests().items():
+        own = [
+            (at, _TOPIC_ID.sub(lambda found: topics.get(found[0], found[0]), text)) for at, text in told if at >= _began
+        ]
+        lines = []
+        for _, group in groupby(own, key=itemgetter(1)):
+            *before, (at, text) = group
+            moment = datetime.fromtimestamp(at, UTC).strftime("%H:%M:%S.%f")[:-3]
+            lines.append(f"{moment}Z {text}" + (f", {len(before) + 1} times" if before else ""))
+        if lines:
+            yield f"the last requests of clients to {broker}", "\n".join(lines)
+
+
+def _topics(directory: Path) -> dict[str, str]:
+    """The names of topics by their ids, from the brokers' files."""
+    found = {}
+    for file in directory.glob("*/*/partition.metadata"):
+        stored = _TOPIC_ID.search(file.read_text(errors="replace"))
+        if stored is not None:
+            found[stored[0]] = file.parent.name.rpartition("-")[0]
+    return found
 
 
 def _since_begin(file: Path) -> str:

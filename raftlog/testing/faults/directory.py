@@ -20,6 +20,7 @@ FOLDER = "faults"
 BYTES_MAX = 1 << 16
 LOOK = b"look\n"
 DONE = b"done\n"
+TELL = b"tell\n"
 ANSWER_SECONDS_MAX = 2.0
 DEAD = (ConnectionRefusedError, ConnectionResetError, BrokenPipeError)
 
@@ -145,3 +146,19 @@ class FaultDirectory:
                     asking.recv(len(DONE))
                 except (TimeoutError, *DEAD):
                     pass
+
+    def last_requests(self) -> dict[str, list[tuple[float, str]]]:
+        """What clients last asked of each broker (`broker-1`), with Unix times; nothing of a dead or paused one."""
+        found = {}
+        for file in sorted(self.path.glob("broker-*.looker")):
+            looker = json.loads(file.read_text())
+            if is_stopped(looker["pid"]):
+                continue
+            try:
+                with socket.create_connection(("127.0.0.1", looker["port"]), ANSWER_SECONDS_MAX) as asking:
+                    asking.sendall(TELL)
+                    answer = b"".join(iter(lambda: asking.recv(BYTES_MAX), b""))
+            except (TimeoutError, *DEAD):
+                continue
+            found[file.stem] = [(at, text) for at, text in json.loads(answer or b"[]")]
+        return found

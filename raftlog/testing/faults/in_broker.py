@@ -23,7 +23,8 @@ from raftlog.broker.core.connection.connection import Dispatch
 from raftlog.broker.main import Surroundings
 from raftlog.broker.platform import Platform, this_platform
 from raftlog.broker.server.listeners import KafkaListeners
-from raftlog.testing.faults.directory import DONE, LOOK, FaultDirectory
+from raftlog.testing.faults.directory import DONE, LOOK, TELL, FaultDirectory
+from raftlog.testing.faults.last_requests import LastRequests
 from raftlog.testing.faults.machine import FaultyClock, FaultyDisk
 from raftlog.testing.faults.protocol import ProtocolFaults
 from raftlog.testing.faults.spec import DISKS, FaultSpec
@@ -66,6 +67,7 @@ class FaultPoint:
         self.broker = config.node_id
         listener = BROKERS_LISTENER if config.inter_broker_listener == BROKERS_LISTENER else ""
         self.protocol = ProtocolFaults(self.directory, self.broker, listener)
+        self.last_requests = LastRequests()
         self.disk = FaultyDisk(self._happened)
         self.clock = FaultyClock()
         self._boots = self.directory.path.parent / f"boots-{self.broker}"
@@ -85,7 +87,7 @@ class FaultPoint:
     def listeners(self, config: BrokerConfig) -> KafkaListeners:
         self.look()
         self._begin_to_listen()
-        return FaultyListeners(config, self.protocol)
+        return FaultyListeners(config, self.protocol, self.last_requests)
 
     # -- looking -----------------------------------------------------------------------------------
 
@@ -103,11 +105,14 @@ class FaultPoint:
         with who:
             who.settimeout(0.5)
             try:
-                if who.recv(len(LOOK)) == LOOK:
+                asked = who.recv(len(LOOK))
+                if asked == LOOK:
                     self.look()
                     who.sendall(DONE)
+                elif asked == TELL:
+                    who.sendall(json.dumps(self.last_requests.told()).encode())
             except OSError as error:
-                log.warning("could not answer who told this broker to look for faults: %s", error)
+                log.warning("could not answer who asked for faults or for the last requests: %s", error)
 
     def look(self) -> None:
         """Carry out what is in force now."""
@@ -148,12 +153,14 @@ class FaultPoint:
 class FaultyListeners(KafkaListeners):
     """The listeners, with room for faults of requests between them and the dispatcher."""
 
-    def __init__(self, config: BrokerConfig, protocol: ProtocolFaults) -> None:
+    def __init__(self, config: BrokerConfig, protocol: ProtocolFaults, last_requests: LastRequests) -> None:
         super().__init__(config)
         self._protocol = protocol
+        self._last_requests = last_requests
 
     def open(self, dispatch: Dispatch, on_bug: Callable[[BaseException], None]) -> None:
         """See Listeners."""
+        dispatch = self._last_requests.watch(dispatch)
         super().open(dispatch, on_bug)
         self._protocol.stand_between(self._server.side, dispatch, lambda: list(self._server.connections))
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from raftlog.testing.faults.spec import FaultSpec
 from raftlog.wire.schema import Kind, Message, Struct
+from raftlog.wire.uuids import uuid_to_text
 
 ANY_API = "*"
 _TOPICS = ("name", "topic", "topic_name")
@@ -88,3 +89,26 @@ def _has_partition(struct: Struct | None, partition: int) -> bool:
             if "partition" in field.name and field.element is Kind.INT32 and partition in (value or ()):
                 return True
     return False
+
+
+def names_in(request: Message) -> list[str]:
+    """The partitions (or topics), groups and transactional ids that a request names, each once, in its order.
+
+    A topic that it names by its id alone is that id, as Kafka writes it.
+    """
+    found: dict[str, None] = {}
+    for struct in _structs(request):
+        values = {field.name: getattr(struct, field.name) for field in struct.__fields__}
+        for name in (*_GROUPS, *_TRANSACTIONS):
+            if isinstance(values.get(name), str) and values[name]:
+                found[values[name]] = None
+        topic = next((values[name] for name in _TOPICS if isinstance(values.get(name), str) and values[name]), None)
+        if topic is None and values.get("topic_id"):
+            topic = uuid_to_text(values["topic_id"])
+        if topic is not None:
+            found.update(dict.fromkeys([f"{topic}-{partition}" for partition in _partitions(struct)] or [topic]))
+    return list(found)
+
+
+def _partitions(topic: Struct) -> list[int]:
+    return [getattr(each, name) for each in _structs(topic) for name in _PARTITIONS if hasattr(each, name)]

@@ -17,6 +17,7 @@ from raftlog.broker.core.connection.reply import Buffer, FileRange, PendingReply
 from raftlog.broker.core.connection.transport import Fault
 from raftlog.testing.faults.answers import KEPT, put_in, refusal
 from raftlog.testing.faults.directory import FaultDirectory
+from raftlog.testing.faults.last_requests import INTER_BROKER_CLIENTS
 from raftlog.testing.faults.matching import ANY_API, fits_client, fits_request, looks_inside
 from raftlog.testing.faults.spec import PROTOCOL, FaultSpec
 from raftlog.wire.apis import APIS, Api, ApiKey
@@ -28,7 +29,6 @@ from raftlog.wire.schema import Message
 log = logging.getLogger("raftlog.faults")
 
 FETCH_SESSION_CODES = ("FETCH_SESSION_ID_NOT_FOUND", "INVALID_FETCH_SESSION_EPOCH", "FETCH_SESSION_TOPIC_ID_ERROR")
-INTER_BROKER_CLIENTS = "raftlog-replica", "transaction-markers", "raftlog-transaction-verifier", "raftlog-lag"
 
 
 class ProtocolFaults:
@@ -45,9 +45,7 @@ class ProtocolFaults:
         self._specs: list[FaultSpec] = []
         self._swallowed: dict[int, dict[Connection, None]] = {}
 
-    def stand_between(
-        self, side: ServerSide, dispatch: Dispatch, connections: Callable[[], list[Connection]]
-    ) -> None:
+    def stand_between(self, side: ServerSide, dispatch: Dispatch, connections: Callable[[], list[Connection]]) -> None:
         """`side` has `dispatch`, and will have ours while there are faults."""
         self._side, self._dispatch, self._connections = side, dispatch, connections
         self.install(self._specs)
@@ -95,8 +93,8 @@ class ProtocolFaults:
 
     def _is_meant(self, spec: FaultSpec, connection: Connection, header: RequestHeader) -> bool:
         client = header.client_id
-        from_broker = (
-            connection.listener_name == self._brokers_listener or (client or "").startswith(INTER_BROKER_CLIENTS)
+        from_broker = connection.listener_name == self._brokers_listener or (client or "").startswith(
+            INTER_BROKER_CLIENTS
         )
         return fits_client(spec, client, from_broker=from_broker)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -132,6 +133,8 @@ def test_a_failure_tells_logs_faults_and_how_to_run_it_again(tmp_path: Path) -> 
     done = run_tests(tmp_path, FAULTS)
     assert "2 failed, 2 passed" in done.stdout, done.stdout
     assert "broker-1 logged" in done.stdout and "topics created: test-that-fails-" in done.stdout
+    asked = done.stdout.partition("the last requests of clients to broker-1")[2]
+    assert re.search(r"Z Produce v\d+ of raftlog-testing \(127\.0\.0\.1:\d+\): test-that-fails-", asked), asked
     assert "s: error Produce NOT_LEADER_OR_FOLLOWER topic=test-that-fails-" in done.stdout
     assert "python -m pytest test_users.py::test_that_fails" in done.stdout and "RAFTLOG_FAULT_SEED=" in done.stdout
     assert "these faults had no effect:\n  disconnect EndTxn once (fired=0" in done.stdout
