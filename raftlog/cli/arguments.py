@@ -76,6 +76,11 @@ class Verbs:
     def add(self, verb: str, summary: str) -> None:
         self._verbs[verb] = summary
 
+    @property
+    def summaries(self) -> dict[str, str]:
+        """What each verb does."""
+        return self._verbs
+
     def choose(self, arguments: list[str]) -> tuple[str, list[str]]:
         """The verb and what follows it; prints the help and raises SystemExit(0) when that was asked for."""
         if arguments and arguments[0] in self._verbs:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from raftlog.cli.failure import CommandFailed, UsageError, nearest
 
@@ -19,6 +19,9 @@ EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
+
+COMPLETING = "_ARGCOMPLETE"
+"""Set by a shell that completes a line (`raftlog completion`)."""
 
 CANNOT_BE_WRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 """What the system says when standard output goes to a full or broken disk, or was closed by whoever started us."""
@@ -73,6 +76,7 @@ GROUPS: tuple[tuple[str, dict[str, Command]], ...] = (
             "partition": Command("raftlog.cli.partition", "move partitions between brokers, elect leaders"),
         },
     ),
+    ("Shell", {"completion": Command("raftlog.cli.completion", "make a shell complete commands and options")}),
 )
 COMMANDS: dict[str, Command] = {name: command for _, commands in GROUPS for name, command in commands.items()}
 
@@ -143,6 +147,8 @@ def discard_output() -> None:
 
 
 def run(arguments: list[str]) -> int:
+    if COMPLETING in os.environ:
+        complete()
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         if len(arguments) > 1 and arguments[1] in COMMANDS:
             return run([arguments[1], "--help"])
@@ -159,6 +165,16 @@ def run(arguments: list[str]) -> int:
     if name not in COMMANDS:
         raise unknown_command(name)
     return run_command(name, rest)
+
+
+def complete() -> NoReturn:
+    """A shell asks what may stand where its cursor is."""
+    from raftlog.cli import completion
+
+    completion.complete(
+        {name: command.module for name, command in COMMANDS.items()},
+        {name: command.summary for name, command in COMMANDS.items()},
+    )
 
 
 def run_command(name: str, rest: list[str]) -> int:
