@@ -9,17 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from raftlog.pipeline.data_source import RaftlogDataSource
+    from raftlog.pipeline.shipping import ship
 
-__all__ = ["RaftlogDataSource"]
+__all__ = ["RaftlogDataSource", "ship"]
+
+_HOMES = {"RaftlogDataSource": "data_source", "ship": "shipping"}
 
 
 def __getattr__(name: str) -> Any:
-    if name != "RaftlogDataSource":
+    if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
     from raftlog.client.core.errors import MissingExtra
 
     try:
-        from raftlog.pipeline.data_source import RaftlogDataSource
+        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
     except ImportError as error:
-        raise MissingExtra("RaftlogDataSource", "spark") from error
-    return RaftlogDataSource
+        raise MissingExtra(name, "spark") from error

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raftlog.pipeline.sink.marker import Fingerprint
+from raftlog.pipeline.sink.options import ORIGIN
 
 
 class NoTopic(Exception):
@@ -60,7 +61,7 @@ def by_topic(batch: pa.RecordBatch, topic: str | None) -> Iterator[tuple[str, pa
 
 def to_send(batch: pa.RecordBatch, columns: tuple[str, ...]) -> pa.Table:
     """What the producer takes of the rows: keys and values as bytes, and partitions."""
-    names = [name for name in columns if name != "topic"]
+    names = [name for name in columns if name != "topic" and name not in ORIGIN]
     arrays = [
         batch.column(name).cast(pa.binary()) if name in ("key", "value") else batch.column(name) for name in names
     ]

@@ -25,7 +25,16 @@ SINK_ID = re.compile(r"[A-Za-z0-9._-]{1,150}")
 
 SPARKS_OWN = ("path", "checkpointLocation", "queryName")
 """Options of Spark's writers, which hand them on."""
-OPTIONS = ("topic", "includeHeaders", "deliveryGuarantee", "sinkId", "batchId", *SPARKS_OWN)
+OPTIONS = (
+    "topic",
+    "includeHeaders",
+    "includeTimestamp",
+    "deliveryGuarantee",
+    "sinkId",
+    "batchId",
+    "offsetMapping",
+    *SPARKS_OWN,
+)
 SETTINGS = (
     *CONNECTION_SETTINGS,
     *PASSIVE_SETTINGS,
@@ -56,7 +65,14 @@ TYPES: Mapping[str, tuple[str, ...]] = {
     "topic": ("string",),
     "partition": ("int",),
     "headers": ("array<struct<key:string,value:binary>>",),
+    "timestamp": ("timestamp",),
 }
+ORIGIN: Mapping[str, tuple[str, ...]] = {
+    "source_topic": ("string",),
+    "source_partition": ("int",),
+    "source_offset": ("bigint",),
+}
+"""Columns that say where a row was read, for the topic of the offset mapping."""
 
 
 class SinkOptions(NamedTuple):
@@ -65,7 +81,9 @@ class SinkOptions(NamedTuple):
     connection: Connection
     topic: str | None
     columns: tuple[str, ...]
-    """Those of TYPES that the rows have, and that are written."""
+    """Those of TYPES that the rows have and that are written, and of ORIGIN."""
+    mapping: str | None
+    """The topic that is told where each row was read and written."""
     exactly_once: bool
     sink_id: str | None
     batch: int | None
@@ -80,12 +98,15 @@ def parse_sink(
     given.check_known(OPTIONS, SETTINGS, REFUSED)
     if overwrite:
         raise BadOption("a log is only appended to: use mode('append') for a batch, outputMode('append') for a stream")
-    topic = given.text("topic")
-    found = _columns(columns, topic)
-    if not given.flag("includeHeaders", True):
-        found = tuple(name for name in found if name != "headers")
+    topic, mapping = given.text("topic"), given.text("offsetMapping")
+    left_out = {"topic"} if topic is not None else set()
+    for flag, name, default in (("includeHeaders", "headers", True), ("includeTimestamp", "timestamp", False)):
+        left_out |= set() if given.flag(flag, default) else {name}
+    found = _columns(columns, topic, left_out, mapping is not None)
     guarantee = given.choice("deliveryGuarantee", (EXACTLY_ONCE, AT_LEAST_ONCE), EXACTLY_ONCE)
     sink_id, batch = given.text("sinkId"), given.number("batchId", least=0)
+    if mapping is not None and guarantee != EXACTLY_ONCE:
+        raise BadOption("offsetMapping goes with deliveryGuarantee=exactly-once: rows and mapping are one transaction")
     if sink_id is not None and not SINK_ID.fullmatch(sink_id):
         raise BadOption(f"sinkId={sink_id!r}: it has 1 to 150 letters, digits, dots, dashes and underscores")
     if streaming and batch is not None:
@@ -97,17 +118,27 @@ def parse_sink(
     if guarantee == EXACTLY_ONCE and acks not in ("all", "-1"):
         raise BadOption(f"kafka.acks={acks} with deliveryGuarantee=exactly-once: leave it out, or use at-least-once")
     return SinkOptions(
-        connection(given), topic, found, guarantee == EXACTLY_ONCE, sink_id, batch, _producer(given, acks)
+        connection=connection(given),
+        topic=topic,
+        columns=found,
+        mapping=mapping,
+        exactly_once=guarantee == EXACTLY_ONCE,
+        sink_id=sink_id,
+        batch=batch,
+        producer=_producer(given, acks),
     )
 
 
-def _columns(columns: Sequence[tuple[str, str]], topic: str | None) -> tuple[str, ...]:
+def _columns(
+    columns: Sequence[tuple[str, str]], topic: str | None, left_out: set[str], with_origin: bool
+) -> tuple[str, ...]:
     found = []
+    types = {**TYPES, **ORIGIN} if with_origin else TYPES
     for name, kind in columns:
-        if name.lower() not in TYPES:
+        if name.lower() not in types or name.lower() in left_out:
             continue  # such as the offset of rows that were read from another topic
-        if kind not in TYPES[name.lower()]:
-            wanted = " or ".join(TYPES[name.lower()])
+        if kind not in types[name.lower()]:
+            wanted = " or ".join(types[name.lower()])
             raise BadOption(f"the column {name} is of type {kind}: it has to be {wanted}; cast it")
         found.append(name.lower())
     if "value" not in found:
@@ -115,7 +146,9 @@ def _columns(columns: Sequence[tuple[str, str]], topic: str | None) -> tuple[str
         raise BadOption(f"there is no column value among {names}: name the one that is written so")
     if topic is None and "topic" not in found:
         raise BadOption("say where to write: with the option topic, or in a column topic")
-    return tuple(name for name in TYPES if name in found and not (name == "topic" and topic is not None))
+    if with_origin and not ORIGIN.keys() <= set(found):
+        raise BadOption(f"offsetMapping needs the columns {', '.join(ORIGIN)}: where each row was read")
+    return tuple(name for name in types if name in found)
 
 
 def _producer(given: Given, acks: str) -> ProducerOptions:

@@ -13,6 +13,7 @@ from raftlog.client.offsets import committed_offsets
 from raftlog.client.producer import Producer
 from raftlog.pipeline.session import Session, session
 from raftlog.pipeline.sink.columns import by_topic, fingerprint, to_send
+from raftlog.pipeline.sink.mapping import Mapping
 from raftlog.pipeline.sink.marker import Fingerprint, Marker, check_same, is_written, read_marker
 from raftlog.pipeline.sink.options import SinkOptions
 
@@ -74,7 +75,8 @@ class Rows:
         self.count = 0
         self._producer = producer
         self._options = options
-        self._under_way: list[TableDelivery] = []
+        self._under_way: list[tuple[str, pa.RecordBatch | None, TableDelivery]] = []
+        self._mapping = Mapping()
 
     async def send(self, batch: pa.RecordBatch) -> None:
         """Raises KafkaError, also for a record of an earlier batch that was refused."""
@@ -82,7 +84,8 @@ class Rows:
         for topic, rows in by_topic(batch, self._options.topic):
             self.first_topic = self.first_topic or topic
             table = to_send(rows, self._options.columns)
-            self._under_way.append(await self._producer.enqueue_arrow(topic, table))
+            kept = None if self._options.mapping is None else rows
+            self._under_way.append((topic, kept, await self._producer.enqueue_arrow(topic, table)))
         self.count += batch.num_rows
 
     async def stored(self) -> None:
@@ -90,11 +93,26 @@ class Rows:
         await self._producer.flush(self._options.connection.timeout)
         self._check()
 
+    async def tell_mapping(self) -> None:
+        """Write where the rows were read and where they are now, if there is a topic for it. Raises KafkaError."""
+        topic = self._options.mapping
+        if topic is None:
+            return
+        await self.stored()
+        told = self._mapping.records()
+        if told is not None:
+            self._under_way.append((topic, None, await self._producer.enqueue_arrow(topic, told)))
+
     def _check(self) -> None:
-        for delivery in self._under_way:
-            if delivery.done:
-                delivery.placed()  # raises what a row failed with
-        self._under_way = [delivery for delivery in self._under_way if not delivery.done]
+        left = []
+        for topic, rows, delivery in self._under_way:
+            if not delivery.done:
+                left.append((topic, rows, delivery))
+                continue
+            placed = delivery.placed()  # raises what a row failed with
+            if rows is not None:
+                self._mapping.add(rows, topic, placed)
+        self._under_way = left
 
 
 class AtLeastOnce:
@@ -158,6 +176,7 @@ class ExactlyOnce:
             assert self._found is not None
             check_same(self._found, self._id.batch, self._fingerprint)
         elif self._rows.first_topic is not None:
+            await self._rows.tell_mapping()
             marker = Marker(self._id.query, self._id.batch, self._fingerprint)
             where = (self._rows.first_topic, 0)
             position = Position(marker.offset, metadata=marker.metadata())

@@ -76,6 +76,9 @@ def _parser() -> Parser:
     parser.add_argument(
         "--online", action="store_true", help="judge while reading (jsonl): memory for what is open, not for the file"
     )
+    parser.add_argument(
+        "--spark", metavar="MASTER", help="check on Spark, such as local[4] or spark://HOST:7077 (jsonl, by key)"
+    )
     parser.add_argument("--html", metavar="FILE", help="write a page that shows the history and the verdict")
     add_json(parser, "print the verdict as one line of JSON")
     add_kafka_options(parser)
@@ -98,6 +101,8 @@ def _check(options: argparse.Namespace) -> int:
     progress = Progress()
     try:
         if options.model == "kafka":
+            if options.spark:
+                raise UsageError("--model kafka is not checked by key", "leave --spark out: it is read as a stream")
             return _check_kafka(options, progress)
         refuse_kafka_options(options)
         return _check_model(options, _model(options), progress)
@@ -156,6 +161,8 @@ def _check_model(options: argparse.Namespace, model: Model[Any], progress: Progr
     try:
         if options.online:
             verdict = _check_online(options, model, allowance, progress)
+        elif options.spark:
+            verdict, history = _check_on_spark(options, model)
         else:
             history = read_file(options.file, options.format, allowance, progress.lines)
             verdict = check(history, model, budget=allowance.left(progress.seconds), progress=progress.parts)
@@ -168,6 +175,8 @@ def _check_model(options: argparse.Namespace, model: Model[Any], progress: Progr
     _print(options, report, lambda: plain_verdict(verdict, options.file))
     if options.html:
         try:
+            if options.spark:
+                raise OutOfBudget("memory", "the others were checked by other processes")
             allowance.expect(_page_bytes(options, report.history), "the page")
         except OutOfBudget as out:
             notice(f"the page has the operations of the witness only: {out.reason}")
@@ -186,6 +195,14 @@ def _check_online(options: argparse.Namespace, model: Model[Any], allowance: All
     online = OnlineCheck(model, budget=allowance.left(), source=options.file)
     online.extend(reader.events())
     return online.finish()
+
+
+def _check_on_spark(options: argparse.Namespace, model: Model[Any]) -> tuple[Verdict, History]:
+    from raftlog.pipeline.jobs import verify
+
+    if options.format != "jsonl":
+        raise UsageError("--spark reads jsonl only")
+    return verify.on_master(options.spark, options.file, model, (options.budget_seconds, options.budget_mb))
 
 
 def _check_kafka(options: argparse.Namespace, progress: Progress) -> int:

@@ -48,6 +48,7 @@ GROUPS: tuple[tuple[str, dict[str, Command]], ...] = (
         {
             "produce": Command("raftlog.cli.produce", "send lines of standard input, or of a file, to a topic"),
             "consume": Command("raftlog.cli.consume", "print the records of topics"),
+            "pipeline": Command("raftlog.cli.pipeline", "run jobs on Spark that read and write topics, exactly once"),
         },
     ),
     (

@@ -1,0 +1,242 @@
+"""What jobs have in common: their options, their session, a query that is followed, and the summary at the end."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any, Protocol
+
+from raftlog.cli.arguments import Parser, add_connection, add_json, key_values, positive_count
+from raftlog.cli.failure import CommandFailed, UsageError
+from raftlog.client.core.errors import KafkaError
+from raftlog.pipeline.jobs.java import needs_java
+
+Say = Callable[[str], None]
+STARTS_MAX = 3
+"""Spark gives the process that plans a stream ten seconds to begin, which a busy machine may not have."""
+LOOK_SECONDS = 0.5
+
+
+class Job(Protocol):
+    """A module of a job. Those that need no Spark take None as the session."""
+
+    NAME: str
+    SUMMARY: str
+
+    def build_parser(self) -> Parser: ...
+
+    def run(self, spark: Any, options: argparse.Namespace, say: Say) -> Summary: ...
+
+
+@dataclass
+class Summary:
+    """What a job did: `lines` for a person, `facts` for a program. `ok`: the exit code is 0."""
+
+    job: str
+    lines: list[tuple[str, str]] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)
+    ok: bool = True
+
+    def add(self, name: str, text: str | int, **facts: Any) -> None:
+        self.lines.append((name, f"{text:,}" if isinstance(text, int) else text))
+        self.facts.update(facts)
+
+    def text(self) -> str:
+        width = max(len(name) for name, _ in self.lines)
+        return "\n".join(f"{name:>{width}}  {text}" for name, text in self.lines)
+
+
+@dataclass
+class Followed:
+    """A query that has ended. `lag`: (seconds since 1970, offsets left to read) after each micro-batch."""
+
+    batches: int = 0
+    rows: int = 0
+    too_late: int = 0
+    """Rows behind the watermark, which the query has left out."""
+    seconds: float = 0.0
+    lag: list[tuple[float, int]] = field(default_factory=list)
+
+
+def parser(name: str, summary: str, example: str, *, brokers: bool = True) -> Parser:
+    """A parser with the options of all jobs."""
+    made = Parser(prog=f"raftlog pipeline run {name}", description=summary, epilog=f"example:\n  {example}")
+    add_json(made, "print the summary as one line of JSON")
+    if brokers:
+        add_connection(made)
+    group = made.add_argument_group("Spark")
+    group.add_argument(
+        "--master", metavar="URL", help="local[2], spark://HOST:7077, sc://HOST (Spark Connect) (default local[*])"
+    )
+    group.add_argument(
+        "--conf", action="append", default=[], metavar="NAME=VALUE", help="a setting of Spark's; can be repeated"
+    )
+    return made
+
+
+def add_stream(made: Parser, *, required: bool = True) -> None:
+    """The options of jobs that are a query with a checkpoint."""
+    group = made.add_argument_group("stream")
+    group.add_argument(
+        "--checkpoint", required=required, metavar="DIR", help="how far the job is; the next start goes on from there"
+    )
+    group.add_argument(
+        "--follow", action="store_true", help="go on with what comes, until Ctrl-C; without it, end when all is read"
+    )
+    group.add_argument("--every", default="5 seconds", metavar="TIME", help="with --follow (default %(default)r)")
+    group.add_argument("--max-offsets", type=positive_count, metavar="N", help="at most so many in a micro-batch")
+
+
+def main(name: str, arguments: Sequence[str] | None = None) -> int:
+    """Run a job from the command line, and return its exit code. `spark-submit` comes here, too."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    # By its name, also where its file was started as a script: functions that go to workers then go by name.
+    job: Any = import_module(f"raftlog.pipeline.jobs.{name}")
+    try:
+        options = job.build_parser().parse(given)
+        summary = in_session(job, options, to_stderr if options.json else to_stdout)
+    except CommandFailed as failure:
+        failure.report(as_json="--json" in given)
+        return 2 if isinstance(failure, UsageError) else 1
+    except KafkaError as error:
+        CommandFailed(str(error)).report(as_json="--json" in given)
+        return 1
+    sys.stdout.write((json.dumps(summary.facts) if options.json else summary.text()) + "\n")
+    return 0 if summary.ok else 1
+
+
+def in_session(job: Job, options: argparse.Namespace, say: Say) -> Summary:
+    """The job in a session of its own, or in the one that there is."""
+    if not getattr(job, "NEEDS_SPARK", True):
+        return job.run(None, options, say)
+    spark = session(job.NAME, options)
+    try:
+        return job.run(spark, options, say)
+    finally:
+        spark.stop()
+
+
+def session(name: str, options: argparse.Namespace) -> Any:
+    """Spark with the source and the sink. Raises CommandFailed where PySpark or Java is missing."""
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise CommandFailed("this job runs on Spark", "pip install 'raftlog[pipeline]'") from error
+    from raftlog.pipeline import RaftlogDataSource, ship
+
+    master: str = options.master or ("" if "PYSPARK_GATEWAY_PORT" in os.environ else "local[*]")
+    is_remote = master.startswith("sc://")
+    settings = key_values(options.conf, "--conf")
+    if not is_remote:
+        needs_java()
+        settings = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR", **settings}
+    if master.startswith("local"):
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        own = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", "spark.ui.enabled": "false"}
+        settings = {**own, "spark.sql.shuffle.partitions": "4", **settings}
+    builder = SparkSession.builder.appName(f"raftlog {name}")
+    if master:
+        builder = builder.remote(master) if is_remote else builder.master(master)
+    for key, value in {"spark.sql.session.timeZone": "UTC", **settings}.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    if not master.startswith("local["):
+        ship(spark)
+    spark.dataSource.register(RaftlogDataSource)
+    return spark
+
+
+def source(spark: Any, options: argparse.Namespace, topic: str, **more: Any) -> Any:
+    """A stream over topics from their beginning."""
+    given = {"kafka.bootstrap.servers": options.bootstrap_servers, "subscribe": topic, "startingOffsets": "earliest"}
+    if options.max_offsets is not None:
+        given["maxOffsetsPerTrigger"] = options.max_offsets
+    return spark.readStream.format("raftlog").options(**given, **more).load()
+
+
+def batch(spark: Any, options: argparse.Namespace, topic: str, **more: Any) -> Any:
+    """All that is in topics now."""
+    given = {"kafka.bootstrap.servers": options.bootstrap_servers, "subscribe": topic}
+    return spark.read.format("raftlog").options(**given, **more).load()
+
+
+def triggered(writer: Any, options: argparse.Namespace) -> Any:
+    """The writer with checkpoint and trigger as the options say."""
+    writer = writer.option("checkpointLocation", options.checkpoint)
+    return writer.trigger(processingTime=options.every) if options.follow else writer.trigger(availableNow=True)
+
+
+def follow(start: Callable[[], Any], say: Say) -> Followed:
+    """Start a query, tell how it gets on, and return when it has ended, or Ctrl-C has ended it."""
+    for attempt in range(1, STARTS_MAX + 1):
+        query = start()
+        try:
+            return _follow(query, say)
+        except KeyboardInterrupt:
+            query.stop()
+            raise
+        except Exception as error:
+            if "failed to connect back" not in str(error):
+                raise _told(error) from error
+            say(f"Spark's planner did not begin in time (attempt {attempt} of {STARTS_MAX})")
+    raise CommandFailed("Spark's planner did not begin in time", "the machine is too busy")
+
+
+def _follow(query: Any, say: Say) -> Followed:
+    found, seen, began = Followed(), -1, time.monotonic()
+    try:
+        ended = False
+        while not ended:
+            ended = query.awaitTermination(LOOK_SECONDS)
+            for progress in query.recentProgress:
+                if progress.batchId > seen and progress.numInputRows:
+                    seen = progress.batchId
+                    _account(found, progress, say)
+    except KeyboardInterrupt:
+        query.stop()
+    found.seconds = time.monotonic() - began
+    return found
+
+
+def _account(found: Followed, progress: Any, say: Say) -> None:
+    left = sum(map(lag_of, progress.sources))
+    found.batches += 1
+    found.rows += progress.numInputRows
+    found.too_late += sum(each.numRowsDroppedByWatermark for each in progress.stateOperators)
+    found.lag.append((time.time(), left))
+    rate = f"{progress.processedRowsPerSecond or 0:,.0f} rows/s"
+    say(f"micro-batch {progress.batchId}: {progress.numInputRows:,} rows, {rate}, {left:,} left to read")
+
+
+def lag_of(source: Any) -> int:
+    """Offsets between what a source has read and what it knows to be there."""
+    latest, read = (json.loads(text) if text else {} for text in (source.latestOffset, source.endOffset))
+    return sum(
+        max(0, int(offset) - int(read.get(topic, {}).get(index, 0)))
+        for topic, indexes in latest.items()
+        for index, offset in indexes.items()
+    )
+
+
+def _told(error: Exception) -> CommandFailed:
+    """The last line of what Python said in a worker, without the stacks of both sides."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    said = [line for line in lines if ": " in line and line.split(": ")[0].rpartition(".")[2].isidentifier()]
+    last = next((line for line in reversed(said) if line.startswith("raftlog.")), said[-1] if said else str(error))
+    return CommandFailed(f"the query failed: {last}")
+
+
+def to_stdout(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def to_stderr(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
