@@ -10,7 +10,7 @@ export PYTHONDONTWRITEBYTECODE :=
 LOCKS := .ci/locks
 VERSION := import sys; print("python%d.%d" % sys.version_info[:2])
 
-.PHONY: help demo test check lint format lock bench bench-cluster bench-starts bench-hostile fuzz jepsen txn-kills group-kills cut-links spark-kills bench-spark client-kafka check-deep sim sim-swarm sim-mutants clean
+.PHONY: help demo test check lint format lock bench bench-cluster bench-starts bench-hostile fuzz jepsen txn-kills group-kills cut-links spark-kills pipeline bench-spark client-kafka check-deep sim sim-swarm sim-mutants clean
 
 help:
 	@echo "make demo        three brokers, real data through them, their leaders killed with -9 twice, and a count"
@@ -29,6 +29,7 @@ help:
 	@echo "make group-kills the coordinator killed with -9 at every step of a rebalance, under both group protocols"
 	@echo "make cut-links   links between brokers in network namespaces are cut and healed (root)"
 	@echo "make spark-kills a Spark query's workers, driver and brokers killed with -9 at every step of its writing"
+	@echo "make pipeline    real flights through jobs on Spark while a broker and an executor are killed, and a count"
 	@echo "make bench-spark the data source for Spark beside Spark's own Kafka connector"
 	@echo "make client-kafka  the client's tests against Apache Kafka, as they run against raftlog"
 	@echo "make check-deep  the checker against brute force, 100,000 histories a model"
@@ -53,7 +54,7 @@ SPARK := $(VENV)/.spark
 $(SPARK): $(READY)
 	@lock=$(LOCKS)/$$($(BIN)/python -c '$(VERSION)').txt; [ -f $$lock ] || lock=/dev/null; set -e; \
 	export PIP_CONSTRAINT=$$lock PIP_BUILD_CONSTRAINT=$$lock; \
-	if command -v java >/dev/null; then $(BIN)/python -m pip install --quiet --editable '.[spark]'; \
+	if command -v java >/dev/null; then $(BIN)/python -m pip install --quiet --editable '.[pipeline]'; \
 	else echo "no Java: the tests of the pipeline on Spark are skipped"; fi
 	@touch $(SPARK)
 
@@ -61,7 +62,7 @@ lock:
 	rm -rf .make/lock
 	$(PYTHON) -m venv .make/lock
 	.make/lock/bin/python -m pip install --quiet --upgrade pip setuptools
-	.make/lock/bin/python -m pip install --quiet --editable '.[test,lint,demo,spark]'
+	.make/lock/bin/python -m pip install --quiet --editable '.[test,lint,demo,pipeline]'
 	mkdir -p $(LOCKS)
 	.make/lock/bin/python -m pip freeze --all --exclude-editable >$(LOCKS)/$$(.make/lock/bin/python -c '$(VERSION)').txt
 	rm -rf .make/lock
@@ -118,6 +119,10 @@ cut-links: compiled
 
 spark-kills: compiled $(SPARK)
 	$(BIN)/python -m pytest -q -m slow tests/pipeline
+
+# Without Java the command itself says what is missing.
+pipeline: compiled $(SPARK)
+	$(BIN)/raftlog pipeline demo
 
 bench-spark: compiled $(SPARK)
 	$(BIN)/python -m benchmarks.spark --kafka

@@ -45,7 +45,7 @@ def run(spark: Any, options: argparse.Namespace, say: Say) -> Summary:
     servers = {"kafka.bootstrap.servers": options.bootstrap_servers}
     upsert = partial(_upsert, {**servers, "topic": options.to, "sinkId": sink_id(options.checkpoint)})
     stream = by_window(flights, options.window, options.watermark).writeStream.outputMode("update")
-    followed = running.follow(running.triggered(stream.foreachBatch(upsert), options).start, say)
+    followed = running.follow(options, running.triggered(stream.foreachBatch(upsert), options).start, say)
     summary = Summary(NAME)
     summary.add("rows in", followed.rows, rows_in=followed.rows, seconds=round(followed.seconds, 3))
     summary.add("too late", followed.too_late, too_late=followed.too_late)

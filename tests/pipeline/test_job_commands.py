@@ -1,0 +1,67 @@
+"""What the document and the command line say of the jobs, without Spark."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from raftlog.cli.failure import CommandFailed
+from raftlog.cli.main import main
+from raftlog.cli.pipeline import JOBS
+from raftlog.pipeline.jobs import java
+from raftlog.pipeline.jobs.java import needs_java, version_of
+from raftlog.pipeline.sink.mapping import Run, join, translate
+from tests.paths import ROOT
+
+COMMANDS = re.findall(r"^(?:raftlog pipeline run|spark-submit) .*", (ROOT / "docs" / "PIPELINE.md").read_text(), re.M)
+
+
+def test_every_job_is_told_in_the_document_with_a_command_that_it_takes() -> None:
+    told = set()
+    for command in COMMANDS:
+        name, words = re.findall(r"(?:run|path) (\w+)\)?(.*)", command)[0]
+        import_module(f"raftlog.pipeline.jobs.{name}").build_parser().parse(shlex.split(words))
+        told.add(name)
+    assert told == set(JOBS)
+
+
+def test_the_command_line_names_jobs_and_where_they_lie(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pipeline", "list"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(JOBS)
+    assert main(["pipeline", "path", "load"]) == 0
+    assert Path(capsys.readouterr().out.strip()).name == "load.py"
+    assert main(["pipeline", "run", "laod"]) == 2
+    assert "did you mean load?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("told", "version"),
+    [('openjdk version "17.0.15" 2025-04-15', 17), ('java version "1.8.0_401"', 8), ('openjdk version "25"', 25), ("", 0)],
+)  # fmt: skip
+def test_the_version_of_java_is_understood(told: str, version: int) -> None:
+    assert version_of(told) == version
+
+
+def test_a_java_that_is_missing_or_too_old_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setattr(java.shutil, "which", lambda _: None)
+    with pytest.raises(CommandFailed, match="needs Java 17, and there is no java"):
+        needs_java()
+    old = tmp_path / "bin" / "java"
+    old.parent.mkdir()
+    old.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\"' >&2\n")
+    old.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(CommandFailed, match="is Java 11"):
+        needs_java()
+
+
+def test_runs_of_offsets_are_joined_and_say_where_a_reader_goes_on() -> None:
+    runs = list(join([Run(10, 7, 2), Run(0, 100, 3), Run(3, 103, 4), Run(20, 9, 1)]))
+    assert runs == [Run(0, 100, 7), Run(10, 7, 2), Run(20, 9, 1)]
+    assert [translate(runs[1:], offset) for offset in (0, 10, 11, 15, 20, 21, 99)] == [7, 7, 8, 9, 9, 10, 10]
+    assert translate([], 5) is None
