@@ -15,12 +15,13 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.brokers import PEERS, Broker, Kafka, Raftlog, create_topic, kafka_tool
+from raftlog.pipeline.demo.kills import descendants
 
 SOURCE = "source"
 
@@ -97,30 +98,14 @@ class Run:
         assert found == self.rows, f"{found} rows where there are {self.rows}"
 
 
-def descendants() -> Iterator[Path]:
-    """The folders in /proc of all processes that this one started, and theirs."""
-    parents: dict[int, list[int]] = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            fields = (folder / "stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        parents.setdefault(int(fields[1]), []).append(int(folder.name))
-    waiting = [os.getpid()]
-    while waiting:
-        children = parents.get(waiting.pop(), [])
-        waiting += children
-        yield from (Path(f"/proc/{child}") for child in children)
-
-
 def cpu_seconds(brokers: list[int]) -> float:
     """Of all descendants but the brokers, those included that have ended and were waited for."""
     ticks = 0
-    for folder in descendants():
-        if int(folder.name) in brokers:
+    for pid in descendants(os.getpid()):
+        if pid in brokers:
             continue
         try:
-            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         except OSError:
             continue
         ticks += sum(map(int, fields[11:15]))

@@ -40,7 +40,7 @@ class Scene(Protocol):
 
 
 class Killer(threading.Thread):
-    """Kills a broker when a third of the rows is acknowledged, and an executor once every job has written some."""
+    """Kills a broker when a third of the rows is acknowledged, and an executor at two thirds; jobs are under way then."""
 
     def __init__(self, brokers: Cluster, driver_pid: int, scene: Scene, say: Say) -> None:
         super().__init__(daemon=True)

@@ -70,7 +70,7 @@ class Watch:
         self.rows = 0
         self.too_late = 0
 
-    def note(self, progress: Any, left: int) -> None:
+    def note(self, progress: Any) -> None:
         self.rows += progress.numInputRows
         self.too_late += running.too_late(progress)
 
@@ -84,6 +84,7 @@ class Demo:
         self._options = options
         self._say = say
         self.acknowledged = 0
+        self._third: int = max(1, options.rows // 3)
         self._feed_failure: Exception | None = None
         self._feed_over = threading.Event()
         self._deadline = time.monotonic() + options.timeout
@@ -123,11 +124,15 @@ class Demo:
         return self._close(spark, killer)
 
     def is_under_way(self) -> bool:
-        return self.acknowledged >= int(self._options.rows) // 3
+        """Whether a third is sent, and each job has written some of it."""
+        return self._is_done_by_all(0) and self.acknowledged >= self._third
 
     def is_read(self) -> bool:
-        """Whether each job has written something, and there is more to come."""
-        return self.acknowledged >= int(self._options.rows) // 2 and all(watch.rows for watch in self._watches.values())
+        """Whether two thirds are sent, and each job has written some of the second one."""
+        return self._is_done_by_all(self._third) and self.acknowledged >= 2 * self._third
+
+    def _is_done_by_all(self, rows: int) -> bool:
+        return all(watch.rows > rows for watch in self._watches.values())
 
     def _is_over(self) -> bool:
         return self._feed_over.is_set() and not self._killer.is_alive()
@@ -153,9 +158,9 @@ class Demo:
             self._feed_over.set()
 
     def _note_fed(self, count: int) -> None:
-        """What comes last waits until both kills were, so that somebody is hit by them."""
+        """Each third waits for the kill before it, so that whoever is killed has something to do."""
         self.acknowledged = count
-        while count >= self._options.rows * 2 // 3 and self._killer.is_alive() and time.monotonic() < self._deadline:
+        while len(self._killer.kills) < count // self._third < 3 and self._killer.is_alive():
             self._killer.join(SAMPLE_SECONDS)
 
     def _follow(self, spark: Any, job: Any, words: list[str]) -> None:

@@ -75,5 +75,5 @@ def draw_lag(lags: Mapping[str, Sequence[tuple[float, int]]], kills: Sequence[Ki
     axes.set_title("Lag of each job over time")
     axes.set_ylim(bottom=0)
     axes.grid(alpha=0.3)
-    axes.legend()
+    axes.legend(loc="upper right")
     figure.savefig(path, dpi=120)

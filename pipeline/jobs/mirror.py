@@ -74,14 +74,16 @@ def prepare(here: SyncClient, there: SyncClient, options: argparse.Namespace, sa
 
 
 def _move_groups(options: argparse.Namespace, summary: Summary) -> None:
+    groups = options.groups.split(",")
     with SyncClient(options.bootstrap_servers, timeout=options.timeout) as here:
-        with SyncClient(options.target, timeout=options.timeout) as there:
-            known = read_mapping(there, options.mapping)
-            for group in options.groups.split(","):
-                found = translated(here.admin.committed_offsets(group), known, options.prefix)
-                if found:
-                    there.admin.commit_offsets(group, found)
-                summary.add(f"group {group}", f"{len(found)} partitions", groups=summary.facts.get("groups", 0) + 1)
+        committed = {group: here.admin.committed_offsets(group) for group in groups}
+    with SyncClient(options.target, timeout=options.timeout) as there:
+        known = read_mapping(there, options.mapping)
+        for group in groups:
+            found = translated(committed[group], known, options.prefix)
+            if found:
+                there.admin.commit_offsets(group, found)
+            summary.add(f"group {group}", f"{len(found)} partitions")
 
 
 def translated(

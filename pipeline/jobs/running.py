@@ -40,8 +40,8 @@ class Watcher(Protocol):
     def ends(self) -> bool:
         """Whether the query is to end with what there is now."""
 
-    def note(self, progress: Any, left: int) -> None:
-        """A micro-batch is done, and so many offsets are left to read."""
+    def note(self, progress: Any) -> None:
+        """A micro-batch is done."""
 
 
 @dataclass
@@ -64,13 +64,29 @@ class Summary:
 
 @dataclass
 class Followed:
-    """A query that has ended."""
+    """A query, from its start to its end."""
 
     batches: int = 0
     rows: int = 0
     too_late: int = 0
     """Rows behind the watermark, which the query has left out."""
     seconds: float = 0.0
+    last: int = -1
+
+    def look(self, query: Any, watcher: Watcher | None, say: Say) -> None:
+        """Account for what the query has done since the last look."""
+        for progress in query.recentProgress:
+            if progress.batchId <= self.last or not progress.numInputRows:
+                continue
+            left = sum(map(lag_of, progress.sources))
+            self.last = progress.batchId
+            self.batches += 1
+            self.rows += progress.numInputRows
+            self.too_late += too_late(progress)
+            rate = f"{progress.processedRowsPerSecond or 0:,.0f} rows/s"
+            say(f"micro-batch {progress.batchId}: {progress.numInputRows:,} rows, {rate}, {left:,} left to read")
+            if watcher is not None:
+                watcher.note(progress)
 
 
 def parser(name: str, summary: str, example: str, *, brokers: bool = True) -> Parser:
@@ -198,33 +214,18 @@ def follow(options: argparse.Namespace, start: Callable[[], Any], say: Say) -> F
 
 
 def _follow(query: Any, watcher: Watcher | None, say: Say) -> Followed:
-    found, seen, began = Followed(), -1, time.monotonic()
+    found, began = Followed(), time.monotonic()
     try:
-        ended = False
-        while not ended:
-            ended = query.awaitTermination(LOOK_SECONDS)
-            if not ended and watcher is not None and watcher.ends():
+        while not query.awaitTermination(LOOK_SECONDS):
+            if watcher is not None and watcher.ends():
                 query.processAllAvailable()
                 query.stop()
-            for progress in query.recentProgress:
-                if progress.batchId > seen and progress.numInputRows:
-                    seen = progress.batchId
-                    _account(found, progress, say)
-                    if watcher is not None:
-                        watcher.note(progress, sum(map(lag_of, progress.sources)))
+            found.look(query, watcher, say)
     except KeyboardInterrupt:
         query.stop()
+    found.look(query, watcher, say)
     found.seconds = time.monotonic() - began
     return found
-
-
-def _account(found: Followed, progress: Any, say: Say) -> None:
-    left = sum(map(lag_of, progress.sources))
-    found.batches += 1
-    found.rows += progress.numInputRows
-    found.too_late += too_late(progress)
-    rate = f"{progress.processedRowsPerSecond or 0:,.0f} rows/s"
-    say(f"micro-batch {progress.batchId}: {progress.numInputRows:,} rows, {rate}, {left:,} left to read")
 
 
 def too_late(progress: Any) -> int:
