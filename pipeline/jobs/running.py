@@ -207,6 +207,8 @@ def follow(options: argparse.Namespace, start: Callable[[], Any], say: Say) -> F
         try:
             return _follow(start(), options.watcher, say)
         except Exception as error:
+            if not type(error).__module__.startswith(("pyspark", "py4j")):
+                raise
             if "failed to connect back" not in str(error):
                 raise _told(error) from error
             say(f"Spark's planner did not begin in time (attempt {attempt} of {STARTS_MAX})")
@@ -235,7 +237,7 @@ def too_late(progress: Any) -> int:
 
 def lag_of(source: Any) -> int:
     """Offsets between what a source has read and what it knows to be there."""
-    latest, read = (json.loads(text) if text else {} for text in (source.latestOffset, source.endOffset))
+    latest, read = (json.loads(text or "null") or {} for text in (source.latestOffset, source.endOffset))
     return sum(
         max(0, int(offset) - int(read.get(topic, {}).get(index, 0)))
         for topic, indexes in latest.items()
