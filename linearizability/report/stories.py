@@ -71,7 +71,7 @@ def _story(
         if start - LOOK_BACK <= event.time <= end + LOOK_AHEAD and event.key in (None, instance.key)
     ]
     pivot = _pivot(near, instance.key, start, end)
-    under = [fault for fault in run.faults if fault.touches(start - SECOND, pivot) and fault.effect is not False]
+    under = [fault for fault in run.faults if fault.touches(start, pivot) and fault.effect is not False]
     earlier = [fault for fault in run.faults if fault.end is not None and fault.end < start]
     before = max(earlier, key=lambda fault: fault.end or 0) if earlier and not under else None
     chosen = _chosen(near, start, pivot)

@@ -53,7 +53,7 @@ class _Writer:
         if rest:
             yield ""
             yield from self._wrapped(
-                "No error here: " + ", ".join(f"{one.kind.name} ({one.kind.count:,})" for one in rest)
+                "Found, and no error here: " + ", ".join(f"{one.kind.name} ({one.kind.count:,})" for one in rest)
             )
         if run.faults:
             yield ""

@@ -23,7 +23,7 @@ _SHORT = {
         "record stands before one that was acknowledged earlier",
         "records stand before ones that were acknowledged earlier",
     ),
-    "G1a": ("read of a record that was aborted", "reads of records that were aborted"),
+    "G1a": ("read of a record whose send had failed", "reads of records whose send had failed"),
     "torn-transaction": ("transaction was seen in part", "transactions were seen in part"),
     "lost-commit": ("acknowledged commit of offsets was lost", "acknowledged commits of offsets were lost"),
     "two-owners": ("partition had two owners in a group", "partitions had two owners in a group"),
@@ -95,9 +95,8 @@ def under(account: Account, story: Story) -> str:
         listed = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
         return f"while {listed} {'was' if len(story.under) == 1 else 'were'} in force"
     if story.before is not None:
-        return (
-            f"while no fault was in force; the last before, {story.before.label}, was {stretch(account, story.before)}"
-        )
+        when = stretch(account, story.before)
+        return f"while no fault was in force; the last one before was {story.before.label} ({when})"
     return "while no fault was in force, nor had one been before"
 
 

@@ -18,6 +18,7 @@ function chooseTold(run, told, story = 0) {
   revealPartition(own);
   const open = byId("sheet").querySelector(".chosen");
   if (open) open.scrollIntoView({ block: "start" });
+  rememberPlace();
   redraw();
 }
 
@@ -31,6 +32,7 @@ function stepStory(step) {
   byId("sheet").scrollTop = scrolled;
   const story = chosenStory();
   if (story.start < view.from || story.pivot > view.to) showStory(story);
+  rememberPlace();
   redraw();
 }
 
@@ -91,7 +93,32 @@ function showControls() {
   const told = chosenTold();
   for (const id of ["previous", "which", "next"]) byId(id).hidden = !told?.stories.length;
   byId("which").textContent = told ? `${ui.story + 1} / ${told.stories.length}` : "";
+  byId("function").hidden = functionNames.length < 2;
+  byId("function").textContent = ui.only || "All operations";
+  byId("function").setAttribute("aria-pressed", String(Boolean(ui.only)));
   byId("expand").setAttribute("aria-pressed", String(ui.expanded));
+}
+
+function nextFunction() {
+  const all = ["", ...functionNames];
+  ui.only = all[(all.indexOf(ui.only) + 1) % all.length];
+  showControls();
+  redraw();
+}
+
+// The chosen example is kept in the address, so that a link leads to it.
+function rememberPlace() {
+  try {
+    history.replaceState(null, "", `#run=${ui.run}&error=${ui.told}&example=${ui.story}`);
+  } catch {
+    // A page without an address of its own has nothing to remember in.
+  }
+}
+
+function recallPlace() {
+  const found = /^#run=(\d+)&error=(\d+)&example=(\d+)$/.exec(location.hash);
+  const [run, told, story] = found ? found.slice(1).map(Number) : [];
+  if (runs[run]?.errors[told]?.stories[story]) chooseTold(run, told, story);
 }
 
 function expand() {
@@ -314,6 +341,7 @@ const KEYS = [
   ["n p", "next and previous example"],
   ["z", "zoom to the example"],
   ["f F", "next and previous fault"],
+  ["o", "operations of one function alone"],
   ["e", "all lanes"],
   ["1 2 3 4", "errors, faults, run, text"],
   ["c", "copy the command that runs it again"],
@@ -327,7 +355,7 @@ function onKey(event) {
   const actions = {
     "+": () => zoom(0.6), "=": () => zoom(0.6), "-": () => zoom(1 / 0.6), 0: showWhole,
     j: () => stepTold(1), k: () => stepTold(-1), n: () => stepStory(1), p: () => stepStory(-1),
-    z: () => chosenStory() && showStory(chosenStory()), f: () => stepFault(1), F: () => stepFault(-1), e: expand, d: nextTheme,
+    z: () => chosenStory() && showStory(chosenStory()), f: () => stepFault(1), F: () => stepFault(-1), e: expand, o: nextFunction, d: nextTheme,
     1: () => openSheet("errors"), 2: () => openSheet("faults"), 3: () => openSheet("run"), 4: () => openSheet("text"),
     c: () => copyText(runs[ui.run].command), "?": () => byId("help").showModal(),
     Escape: () => { ui.fault = null; chooseOperation(0, -1); },

@@ -258,6 +258,7 @@ function drawLog(run, { broker, height }) {
 // One client's operations: boxes where there is room, and one bar a pixel where there is none.
 function drawClient(run, { process, height }) {
   const { data } = run;
+  const only = onlyIn(run);
   const list = operationsOf(run, process);
   const story = run.number === ui.run ? chosenStory() : null;
   let covered = -1;
@@ -267,6 +268,10 @@ function drawClient(run, { process, height }) {
     const operation = list[place];
     const from = toPixel(data.call[operation]);
     if (from > view.width) break;
+    if (only !== -1 && data.functionOf[operation] !== only) {
+      place++;
+      continue;
+    }
     const to = toPixel(Math.min(data.returned[operation], run.end));
     pen.fillStyle = paint[OUTCOME_PAINT[data.outcome[operation]]];
     if (to - from > 3) {

@@ -43,7 +43,7 @@ function start() {
     revealPartition(story);
   } else showWhole();
   canvases.forEach(listen);
-  const press = { previous: () => stepStory(-1), next: () => stepStory(1), which: () => chosenStory() && showStory(chosenStory()), expand,
+  const press = { previous: () => stepStory(-1), next: () => stepStory(1), which: () => chosenStory() && showStory(chosenStory()), expand, function: nextFunction,
     "zoom-in": () => zoom(0.5), "zoom-out": () => zoom(2), "zoom-fit": showWhole, theme: nextTheme, "help-button": () => byId("help").showModal() };
   for (const [id, action] of Object.entries(press)) byId(id).addEventListener("click", action);
   document.addEventListener("keydown", onKey);
@@ -52,6 +52,7 @@ function start() {
     redraw();
   });
   new ResizeObserver(resized).observe(byId("stage"));
+  recallPlace();
 }
 
 start();

@@ -47,10 +47,15 @@ function errorSection(run, told, place) {
   return make("section", { class: "possible chosen" }, head, make("div", { class: "story" }, pager, ...(story ? tellStory(run, told, story).filter(Boolean) : [])));
 }
 
+// What was found and is no error under this run's settings, and what could not be judged.
 function otherFindings(run) {
   const rest = run.told.filter((told) => told.judgement !== "error");
   if (!rest.length) return [];
-  return [make("p", { class: "soft rest" }, "Found, and no error here: ", rest.map((told) => `${told.name} (${number(told.count)})`).join(", "), ".")];
+  return [make("p", { class: "soft rest" }, "Found, and no error here:"), ...rest.map((told) =>
+    make("details", { class: "possible" },
+      make("summary", { class: "state" }, make("span", { class: "badge note" }, visible(told.judgement)), make("span", {}, make("b", {}, visible(told.name)), ` ${told.count === 1 ? "once" : `${number(told.count)} times`}`)),
+      make("p", {}, visible(told.definition)),
+      told.stories.length ? make("p", { class: "soft" }, visible(told.stories[0].text)) : ""))];
 }
 
 function fillFaults() {

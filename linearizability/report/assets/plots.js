@@ -31,11 +31,13 @@ function drawLatency(run, { height }) {
 
 function drawDots(run, height, from, to) {
   const { data } = run;
+  const only = onlyIn(run);
   const size = to - from < 800 ? 4 : to - from < 2500 ? 3 : 2;
   for (const outcome of DRAWN_ORDER) {
     pen.fillStyle = paint[OUTCOME_PAINT[outcome]];
     for (let operation = from; operation < to; operation++) {
       if (data.outcome[operation] !== outcome || data.returned[operation] === INFINITE) continue;
+      if (only !== -1 && data.functionOf[operation] !== only) continue;
       const y = latencyHeight(data.returned[operation] - data.call[operation], height);
       pen.fillRect(toPixel(data.call[operation]) - size / 2, y - size / 2, size, size);
     }
@@ -49,11 +51,12 @@ function drawDensity(run, height, from, to) {
   const rows = Math.ceil(height / CELL) + 1;
   const scale = view.width / (view.to - view.from) / CELL;
   const counts = [0, 1, 2].map(() => new Uint16Array(columns * rows));
+  const only = onlyIn(run);
   const low = latencyRange[0];
   const tall = (height - 12) / (latencyRange[1] - latencyRange[0]);
   for (let operation = from; operation < to; operation++) {
     const took = data.returned[operation] - data.call[operation];
-    if (took === INFINITE) continue;
+    if (took === INFINITE || (only !== -1 && data.functionOf[operation] !== only)) continue;
     const y = height - 5 - clamp((Math.log10(took < 1e3 ? 1e3 : took) - low) * tall, 0, height - 12);
     counts[data.outcome[operation]][((data.call[operation] - view.from) * scale | 0) + columns * ((y / CELL) | 0)]++;
   }
@@ -140,12 +143,13 @@ function rateColumns(run) {
   const first = Math.floor(view.from / step);
   const total = Math.ceil(view.to / step) - first + 1;
   const counts = [0, 1, 2].map(() => new Uint32Array(total));
-  const { returns, outcome } = run.data;
+  const { returns, outcome, functionOf } = run.data;
+  const only = onlyIn(run);
   const from = lowerBound(run.returnTimes, first * step);
   for (let place = from; place < returns.length; place++) {
     const column = Math.floor(run.returnTimes[place] / step) - first;
     if (column >= total) break;
-    counts[outcome[returns[place]]][column]++;
+    if (only === -1 || functionOf[returns[place]] === only) counts[outcome[returns[place]]][column]++;
   }
   return { step, first, total, counts };
 }

@@ -8,6 +8,7 @@ const ui = {
   fault: null, // [run, number] of the chosen fault
   operation: null, // [run, number] of the chosen operation
   expanded: false,
+  only: "", // the function whose operations are drawn; all if empty
   hover: null, // {run, x, y, time}
   sheet: "errors",
 };
@@ -129,4 +130,11 @@ function operationsOf(run, process) {
     run.byProcess = lists.map((list) => Int32Array.from(list));
   }
   return run.byProcess[process] ?? new Int32Array(0);
+}
+
+const functionNames = [...new Set(runs.flatMap((run) => run.data.functions))];
+
+// The number of the chosen function in a run; -1 for all of them, and -2 where there is none.
+function onlyIn(run) {
+  return ui.only ? (run.data.functions.includes(ui.only) ? run.data.functions.indexOf(ui.only) : -2) : -1;
 }

@@ -99,6 +99,9 @@ def test_keys_and_clicks_lead_from_error_to_error_and_to_operations(show: Opener
     first = text(browser, ".sentence")
     browser.keys("n")
     assert text(browser, "#which") == "2 / 12" and text(browser, ".sentence") != first
+    assert browser.run("return location.hash") == "#run=0&error=1&example=1"
+    browser.keys("o")
+    assert text(browser, "#function") in {"send", "poll", "assign"}
     browser.run("document.querySelector('.witness .box').click()")
     assert "history.jsonl" in text(browser, "#card") and "send orders-0" in text(browser, "#card b")
     browser.keys(ESCAPE)
