@@ -8,6 +8,8 @@ from typing import Any
 from raftlog.cli.arguments import Verbs, not_negative
 from raftlog.cli.connected import connected
 from raftlog.cli.output import plural, print_json, table
+from raftlog.cli.reach import look_at, why_fenced
+from raftlog.client.core.addresses import parse_address
 from raftlog.client.sync import SyncClient
 from raftlog.wire.messages.describe_cluster import DescribeClusterBroker
 from raftlog.wire.messages.metadata import MetadataResponse
@@ -15,6 +17,9 @@ from raftlog.wire.messages.metadata import MetadataResponse
 VERBS = Verbs("cluster", "The cluster as a whole: its brokers, and whether every partition is well.")
 VERBS.add("status", "show brokers, quorum, and partitions that are not well")
 VERBS.add("unregister", "forget a broker that will not come back")
+
+LOOK_SECONDS_MAX = 3.0
+"""For each broker that is fenced, all at once."""
 
 SHOWN_PARTITIONS_MAX = 20
 """How many ailing partitions are shown to people; --json has all."""
@@ -32,6 +37,7 @@ def status(arguments: list[str]) -> int:
     options = parser.parse(arguments)
     with connected(options) as client:
         described = describe(client)
+    say_why_fenced(described, min(options.timeout, LOOK_SECONDS_MAX))
     if options.json:
         print_json(described)
     else:
@@ -81,6 +87,18 @@ def describe(client: SyncClient) -> dict[str, Any]:
     }
 
 
+def say_why_fenced(described: dict[str, Any], seconds: float) -> None:
+    """Put into each broker what `why_fenced` says of it, who is looked at for that; None if it is not fenced."""
+    fenced = [each for each in described["brokers"] if each["fenced"]]
+    looks = look_at([parse_address(each["address"]) for each in fenced], seconds) if fenced else []
+    why = {
+        each["id"]: why_fenced(look, each["metadata_lag"], described["quorum"]["leader"])
+        for each, look in zip(fenced, looks, strict=True)
+    }
+    for each in described["brokers"]:
+        each["why_fenced"] = why.get(each["id"])
+
+
 def counts(metadata: MetadataResponse) -> tuple[Counter[int], Counter[int], Counter[int]]:
     """How many partitions each broker leads, holds, and holds in sync."""
     led: Counter[int] = Counter()
@@ -123,6 +141,7 @@ def text_of(described: dict[str, Any]) -> str:
         ]
         for each in described["brokers"]
     ]
+    fenced = [f"broker {each['id']} is fenced: {each['why_fenced']}" for each in described["brokers"] if each["fenced"]]
     lines = [
         f"cluster {described['cluster_id']}",
         f"quorum: {leader}, term {quorum['term']}, committed {quorum['committed']}",
@@ -130,6 +149,7 @@ def text_of(described: dict[str, Any]) -> str:
         "",
         table(columns, rows),
         "",
+        *([*fenced, ""] if fenced else []),
         f"{plural(partitions['total'], 'partition')}, {len(partitions['under_replicated'])} under-replicated, "
         f"{len(partitions['offline'])} offline",
     ]

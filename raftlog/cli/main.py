@@ -73,6 +73,7 @@ GROUPS: tuple[tuple[str, dict[str, Command]], ...] = (
         "Clusters",
         {
             "cluster": Command("raftlog.cli.cluster", "show how brokers and partitions are, forget a broker"),
+            "doctor": Command("raftlog.cli.doctor", "look for what makes clusters fail, and say what to do"),
             "quorum": Command("raftlog.cli.quorum", "show and change who votes on the metadata"),
             "partition": Command("raftlog.cli.partition", "move partitions between brokers, elect leaders"),
         },

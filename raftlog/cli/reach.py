@@ -1,0 +1,114 @@
+"""Brokers as a client finds them: does the address resolve, who answers there, and what does he say of himself?"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from raftlog.client.connection import TOOL_CLIENT_ID, Connection
+from raftlog.client.core.addresses import Address
+from raftlog.client.core.errors import KafkaError
+from raftlog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from raftlog.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from raftlog.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+
+FULL_BYTES = 4 << 20
+FULL_PERCENT = 1.0
+"""With less than both of these free a broker's disk counts as full (`broker/runtime/disk_room.py`)."""
+
+
+@dataclass(frozen=True)
+class DiskLook:
+    """One data directory; sizes in bytes, -1 where the broker did not say. `error`: it is offline."""
+
+    path: str
+    total: int
+    usable: int
+    error: bool
+
+    @property
+    def free_percent(self) -> float | None:
+        return self.usable * 100 / self.total if self.total > 0 and self.usable >= 0 else None
+
+    @property
+    def is_full(self) -> bool:
+        percent = self.free_percent
+        return percent is not None and (percent < FULL_PERCENT or self.usable < FULL_BYTES)
+
+
+@dataclass
+class Look:
+    """What was found at an address. `problem`: why nothing was, in words."""
+
+    address: Address
+    problem: str | None = None
+    resolved: Sequence[str] = ()
+    cluster_id: str | None = None
+    disks: Sequence[DiskLook] = ()
+    versions: Mapping[int, int] = field(default_factory=dict)
+    """The highest version of each API."""
+
+
+def look_at(addresses: Sequence[Address], timeout: float) -> list[Look]:
+    """All at once, each within `timeout` seconds."""
+
+    async def all_of_them() -> list[Look]:
+        return list(await asyncio.gather(*(_look(address, timeout) for address in addresses)))
+
+    return asyncio.run(all_of_them())
+
+
+async def _look(address: Address, timeout: float) -> Look:
+    look = Look(address)
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(timeout):
+            found = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+    except TimeoutError:
+        look.problem = f"{address.host} does not resolve within {timeout:g} s"
+        return look
+    except (OSError, UnicodeError) as error:
+        look.problem = f"{address.host} does not resolve: {getattr(error, 'strerror', None) or 'it is no name'}"
+        return look
+    look.resolved = sorted({str(each[4][0]) for each in found})
+    try:
+        connection = await Connection.open(address, TOOL_CLIENT_ID, timeout)
+    except KafkaError as error:
+        look.problem = str(error)
+        return look
+    try:
+        await _ask(connection, look, timeout)
+    except KafkaError as error:
+        look.problem = f"it answers at {address}, and then: {error}"
+    finally:
+        connection.close()
+    return look
+
+
+async def _ask(connection: Connection, look: Look, timeout: float) -> None:
+    asked = ApiVersionsRequest(client_software_name="raftlog", client_software_version="doctor")
+    versions = await connection.request(asked, ApiVersionsResponse, timeout)
+    look.versions = {each.api_key: each.max_version for each in versions.api_keys}
+    cluster = await connection.request(DescribeClusterRequest(), DescribeClusterResponse, timeout)
+    look.cluster_id = cluster.cluster_id
+    directories = await connection.request(DescribeLogDirsRequest(topics=[]), DescribeLogDirsResponse, timeout)
+    look.disks = [
+        DiskLook(each.log_dir, each.total_bytes, each.usable_bytes, bool(each.error_code))
+        for each in directories.results
+    ]
+
+
+def why_fenced(look: Look, metadata_lag: int | None, quorum_leader: int) -> str:
+    """Why a broker leads nothing, as far as one can tell by looking at it."""
+    if look.problem is not None:
+        return f"not reached: {look.problem}"
+    full = [disk.path for disk in look.disks if disk.is_full]
+    if full:
+        return f"its disk is full ({', '.join(full)}): make room, or delete topics"
+    if quorum_leader < 0:
+        return "the metadata quorum has no leader: are most of its voters up?"
+    if metadata_lag:
+        return f"it is {metadata_lag:,} metadata entries behind, and comes back when it has them"
+    return f"it runs, and broker {quorum_leader}, which leads the quorum, does not hear of it: is the way between free?"
