@@ -10,7 +10,7 @@ export PYTHONDONTWRITEBYTECODE :=
 LOCKS := .ci/locks
 VERSION := import sys; print("python%d.%d" % sys.version_info[:2])
 
-.PHONY: help demo test check lint format lock bench bench-cluster bench-starts bench-hostile fuzz jepsen txn-kills group-kills cut-links spark-kills pipeline bench-spark client-kafka check-deep sim sim-swarm sim-mutants clean
+.PHONY: help demo test check lint format lock bench bench-cluster bench-starts bench-hostile fuzz jepsen txn-kills group-kills bad-disks cut-links spark-kills pipeline bench-spark client-kafka check-deep sim sim-swarm sim-mutants clean
 
 help:
 	@echo "make demo        three brokers, real data through them, their leaders killed with -9 twice, and a count"
@@ -27,6 +27,7 @@ help:
 	@echo "make jepsen MINUTES=n  every workload with every fault on real processes, n minutes each; goes on where it was"
 	@echo "make txn-kills   brokers and clients killed at every step of a transaction"
 	@echo "make group-kills the coordinator killed with -9 at every step of a rebalance, under both group protocols"
+	@echo "make bad-disks   a broker's disk is full, slow, fails or has no inodes (root)"
 	@echo "make cut-links   links between brokers in network namespaces are cut and healed (root)"
 	@echo "make spark-kills a Spark query's workers, driver and brokers killed with -9 at every step of its writing"
 	@echo "make pipeline    real flights through jobs on Spark while a broker and an executor are killed, and a count"
@@ -113,6 +114,9 @@ txn-kills: compiled
 
 group-kills: compiled
 	$(BIN)/python -m pytest -q -m "slow or long" tests/system/clients/test_consumer_protocol.py
+
+bad-disks: compiled
+	$(BIN)/python -m pytest -q -m slow tests/system/cluster/test_full_disk_recovery.py tests/system/cluster/test_bad_disks.py
 
 cut-links: compiled
 	$(BIN)/python -m pytest -q -m slow tests/system/cluster/test_cut_links.py

@@ -255,7 +255,8 @@ class LogStorage:
             self.intact = isinstance(error, OSError) and error.errno in REFUSALS
             reason = str(error)
             self.offline_reason = reason if isinstance(error, LogDamaged) else f"{self.directory}: {reason}"
-            logger.error("log=%s is offline until the broker starts again: %s", self.directory, reason)
+            until = "it is tried again" if self.intact else "the broker starts again"
+            logger.error("log=%s is offline until %s: %s", self.directory, until, reason)
             self.abandon()
             self._on_offline(self.offline_reason)
         return LogUnavailable(self.offline_reason)

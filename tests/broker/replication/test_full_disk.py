@@ -112,6 +112,25 @@ def test_a_log_that_failed_for_want_of_room_is_used_again_and_its_directory_neve
     assert log.log_end_offset == 2
 
 
+@pytest.mark.parametrize(
+    ("number", "intact"), [(errno.EMFILE, True), (errno.ENFILE, True), (errno.EIO, False), (errno.EROFS, False)]
+)
+def test_an_append_that_fails_for_another_reason_takes_the_log_offline_and_the_last_disk_only_if_it_is_bad(
+    number: int, intact: bool
+) -> None:
+    filled = Filled("/a")
+    filled.disk.full = False
+    log = filled.host.open(index=0)
+    opened = log.opened
+    log.storage.append_failed(opened, OSError(number, "refused"), filled.host.clock.ms)
+    assert log.offline_reason is not None and log.intact is intact
+    filled.host.manager.fail_directory_of(log, "others are to lead")
+    assert (filled.host.manager.directories[0].offline_reason is None) is intact
+    log.storage.try_again()
+    assert (log.offline_reason is None) is intact
+    assert not intact or filled.append(0) is ErrorCode.NONE
+
+
 async def test_a_checkpoint_for_which_there_is_no_room_is_written_later() -> None:
     filled = Filled("/a")
     tasks = filled.host.tasks
