@@ -35,6 +35,11 @@ ANSWER_SECONDS_MAX = 1.0
 CONTROLLED_SHUTDOWN_SECONDS_MAX = 5.0
 """A broker that cannot hand over by then (nobody leads the quorum) stops all the same: it is fenced for its silence."""
 
+ALONE_SECONDS = 0.25
+"""A broker that is to stop, and has no connection with most voters for so long, goes: nobody can take over from it."""
+
+LOOK_SECONDS = 0.05
+
 
 class State(Enum):
     """Where a broker is in its life."""
@@ -201,10 +206,25 @@ class BrokerLifecycle:
             return False
         self.state = State.CONTROLLED_SHUTDOWN
         self.heartbeat_now()
-        done, _ = await asyncio.wait([self._stopped], timeout=seconds_max)
-        if not done:
-            log.warning("leaders could not be handed over in %.1f s: nobody leads the quorum", seconds_max)
-        return bool(done)
+        began = self._loop.time()
+        alone_since: float | None = None
+        while not self._stopped.done():
+            await asyncio.wait([self._stopped], timeout=LOOK_SECONDS)
+            now = self._loop.time()
+            alone_since = None if not self.is_alone() else now if alone_since is None else alone_since
+            if alone_since is not None and now - alone_since >= ALONE_SECONDS:
+                log.warning("leaders are not handed over: most voters of the quorum are gone, and nobody can take them")
+                return False
+            if now - began >= seconds_max and not self._stopped.done():
+                log.warning("leaders could not be handed over in %.1f s: nobody leads the quorum", seconds_max)
+                return False
+        return True
+
+    def is_alone(self) -> bool:
+        """Whether this broker has no connection with a majority of the voters, so that nothing can be decided."""
+        status = self._controller.log.status()
+        here = sum(voter.connected or voter.node_id == status.node_id for voter in status.voters)
+        return 2 * here <= len(status.voters)
 
     async def close(self) -> None:
         """Stop the heartbeats."""

@@ -208,7 +208,8 @@ class Membership:
         hands_over = self._lifecycle is not None and self._config["controlled.shutdown.enable"]
         if hands_over and self._lifecycle is not None and await self._lifecycle.controlled_shutdown():
             await asyncio.sleep(LINGER_SECONDS)
-        if self._controller.log.is_leader:
+        is_alone = self._lifecycle is not None and self._lifecycle.is_alone()
+        if self._controller.log.is_leader and not is_alone:
             try:
                 to = await asyncio.wait_for(self._controller.log.transfer_leadership(), HAND_OVER_SECONDS_MAX)
                 log.info("node %d leads the metadata quorum now", to)
