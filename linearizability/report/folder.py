@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from raftlog.linearizability.checker.formats.jsonl import read_history
+from raftlog.linearizability.checker.formats.lines import Source
 from raftlog.linearizability.checker.history import History
 from raftlog.linearizability.report.run import Fault, LogLine, PartitionSample, Run, RunError, Sample
 
@@ -24,15 +25,25 @@ _STAMP = re.compile(r"\[?(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)[.,](\d{1,9})(Z|[+
 _LEVEL = re.compile(r"(TRACE|DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL|FATAL)\b\s*")
 
 
-def read_run(folder: str | Path, read: Callable[[str], History] = read_history) -> Run:
+def read_run(folder: str | Path, read: Callable[[Source], History] = read_history) -> Run:
     """The run in a folder; `read` is what reads its history. Raises RunError, HistoryError (file and line), OSError."""
     folder = Path(folder)
     about = _about(folder / "run.json")
-    history = read(str(folder / "history.jsonl"))
+    history = _history(folder / "history.jsonl", read)
     faults = _faults(folder / "faults.jsonl")
     samples = [_sample(line, where) for line, where in _lines(folder / "samples.jsonl")]
     logs = _logs(folder / "logs", about)
     return Run(folder.absolute().name, about, history, faults, sorted(samples, key=lambda one: one.time), logs)
+
+
+def _history(file: Path, read: Callable[[Source], History]) -> History:
+    with file.open("rb") as opened:
+        size = opened.seek(0, 2)
+        opened.seek(max(0, size - 1))
+        if opened.read() in (b"", b"\n"):
+            return read(str(file))
+        opened.seek(0)
+        return read(line for line in opened if line.endswith(b"\n"))
 
 
 def _about(file: Path) -> dict[str, Any]:

@@ -15,6 +15,8 @@ from raftlog.cli.kafka_history import add_kafka_options, kafka_options
 from raftlog.cli.output import NO_PAGE, write_page
 
 if TYPE_CHECKING:
+    from raftlog.linearizability.checker.formats.lines import Source
+    from raftlog.linearizability.checker.history import History
     from raftlog.linearizability.report import Account, Run
     from raftlog.linearizability.resources import Allowance
 
@@ -79,8 +81,12 @@ def accounts_of(folders: list[str], seconds: float | None, mb: float | None) -> 
 
     progress = Progress()
     allowance = Allowance(seconds, mb)
+
+    def read(source: Source) -> History:
+        return read_file(source, "jsonl", allowance, progress.lines)
+
     try:
-        runs = [read_run(each, lambda path: read_file(path, "jsonl", allowance, progress.lines)) for each in folders]
+        runs = [read_run(each, read) for each in folders]
         return [_account(each, allowance) for each in runs]
     except OutOfBudget as out:
         hint = "allow more with --budget-mb or --budget-seconds"

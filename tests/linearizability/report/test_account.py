@@ -82,8 +82,12 @@ def test_what_a_killed_run_left_is_told_as_far_as_it_goes(clean: Path) -> None:
     faults = (clean / "faults.jsonl").read_text().splitlines()
     (clean / "faults.jsonl").write_text("\n".join(faults[:3]) + '\n{"type": "beg')
     (clean / "samples.jsonl").unlink()
+    history = clean / "history.jsonl"
+    whole = len(read_run(clean).history)
+    history.write_bytes(history.read_bytes()[:-9])
     account = account_of(read_run(clean))
     assert account.status is Status.UNKNOWN and "did not come to its end" in account.reason
+    assert len(account.run.history) == whole - 1
     assert [fault.end is None for fault in account.run.faults] == [False, True]
     assert "the run ended before its effect was known" in render_text([account])
 
