@@ -162,6 +162,7 @@ class Broker:
         session_seconds = self.config["broker.session.timeout.ms"] / 1000
         watch = QuorumWatch(self.loop, self.controller.log.status, session_seconds, self.listeners.disconnect_all)
         self._quorum_watch = watch
+        self.partitions.is_in_contact = watch.is_in_contact
         watch.begin()
         forwarding = self.controller.forwarding
         if forwarding is not None:

@@ -36,6 +36,9 @@ def _answer(context: RequestContext, topic: str, wanted: OffsetForLeaderPartitio
     if isinstance(partition, ErrorCode):
         return EpochEndOffset(partition=wanted.partition, error_code=partition)
     error = partition.check_leader_epoch(wanted.current_leader_epoch)
+    if error is ErrorCode.NONE and not partition.leads_for_certain:
+        # A consumer whose position lies beyond the answer begins again.
+        error = ErrorCode.NOT_LEADER_OR_FOLLOWER
     if error is not ErrorCode.NONE:
         return EpochEndOffset(partition=wanted.partition, error_code=error)
     try:

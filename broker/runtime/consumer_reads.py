@@ -33,6 +33,11 @@ class ConsumerReads:
             return PartitionRead(entry, partition)
         refusal = self._check_position(partition, entry)
         if refusal is not None:
+            # Readers go back, or begin again, when they hear that a log is not where they are, and only a leader knows
+            # where it is: a follower, or a leader that may have been deposed, sends them to ask who leads.
+            is_about_log = refusal.diverging is not None or refusal.error is ErrorCode.OFFSET_OUT_OF_RANGE
+            if is_about_log and not partition.leads_for_certain:
+                return PartitionRead(entry, ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return refusal
         log, start = partition.log, entry.fetch_offset
         read = PartitionRead.of(entry, log)

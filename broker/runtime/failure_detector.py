@@ -25,6 +25,12 @@ log = logging.getLogger("raftlog.contact")
 SUSPICION_SECONDS_MAX = 2.0
 """By then a dead broker is fenced; one that is not has another way to the leader."""
 
+SILENCE_SECONDS_MAX = 0.5
+"""A leader that has heard nothing of the quorum for longer may have been deposed. Its leader is heard every 0.1 s."""
+CATCH_UP_SECONDS = 0.5
+"""In contact again, it has heard by then what was decided meanwhile."""
+STALL_SECONDS = 1.0
+"""Between two looks: this process stood still."""
 LOOK_SECONDS = 0.25
 PAUSE_SECONDS_MAX = 60.0
 NOBODY: frozenset[int] = frozenset()
@@ -83,6 +89,7 @@ class QuorumWatch:
         self._lost_at: float | None = None
         self._pause = session_seconds
         self._timer: asyncio.TimerHandle | None = None
+        self._looked_at = self._doubtful_until = loop.time()
 
     def begin(self) -> None:
         """Look from now on."""
@@ -93,10 +100,22 @@ class QuorumWatch:
         if self._timer is not None:
             self._timer.cancel()
 
+    def is_in_contact(self) -> bool:
+        """Whether the quorum was heard a moment ago, so that this broker would know if others led its partitions."""
+        return self._is_in_contact(self._loop.time(), quorum_silence(self._status()))
+
+    def _is_in_contact(self, now: float, silence: float | None) -> bool:
+        is_silent = silence is None or silence > SILENCE_SECONDS_MAX
+        if is_silent or now - self._looked_at > STALL_SECONDS:
+            self._doubtful_until = now + CATCH_UP_SECONDS
+        return now >= self._doubtful_until
+
     def _look(self) -> None:
         self._timer = self._loop.call_later(LOOK_SECONDS, self._look)
         now = self._loop.time()
         silence = quorum_silence(self._status())
+        self._is_in_contact(now, silence)
+        self._looked_at = now
         if silence is not None and silence < self._session_seconds:
             if self._lost_at is not None:
                 log.info("in contact with the metadata quorum again")

@@ -43,6 +43,9 @@ class PartitionOwner(Protocol):
     def propose(self, partition: Partition, proposal: IsrProposal) -> None:
         """Ask the controller for another ISR."""
 
+    def is_in_contact(self) -> bool:
+        """Whether the quorum was heard a moment ago, so that this broker would know if others led."""
+
 
 class Partition:
     """A hosted partition.
@@ -119,6 +122,9 @@ class Partition:
         An I/O error takes the partition offline and is answered with KAFKA_STORAGE_ERROR.
         """
         result = self.log.append_as_leader(records, self.leader_epoch, now_ms, guard=guard, checked=checked)
+        if result.error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not self.leads_for_certain:
+            # The new leader may have what this log lacks, and the producer would take this for the end.
+            return AppendResult.refused(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if result.error is _NONE:
             traffic = self.traffic
             traffic.bytes_in += len(records)
@@ -338,6 +344,11 @@ class Partition:
         """Whether this new leader cannot vouch yet for all that it had when its epoch began (KIP-207)."""
         leadership = self.leadership
         return leadership is not None and leadership.start_offset > self.log.high_watermark
+
+    @property
+    def leads_for_certain(self) -> bool:
+        """False for a follower, and for a leader that may have been deposed without hearing of it."""
+        return self.error is _NONE and self._owner.is_in_contact()
 
     def check_leader_epoch(self, epoch: int) -> ErrorCode:
         """Compare an epoch that a client knows (-1: none) with ours (KIP-320)."""

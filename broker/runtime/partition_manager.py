@@ -88,6 +88,8 @@ class PartitionManager:
         self._gained = 0
         self.isr_changes = IsrChanges()
         self.traffic_of_deleted = Traffic()
+        self.is_in_contact: Callable[[], bool] = lambda: True
+        """Set where there is a quorum. See PartitionOwner."""
 
     # ── looking up ────────────────────────────────────────────────────────────────────────────────────────
 

@@ -29,6 +29,7 @@ class ClientProcess:
         self.work = work
         self.is_final_done = threading.Event()
         self.has_succeeded = False
+        self.is_told_to_end = False
         self.open: dict[int, dict[str, Any]] = {}
         self._hear = hear
         with open(log, "ab") as errors:
@@ -46,6 +47,7 @@ class ClientProcess:
 
     def tell(self, order: dict[str, Any]) -> None:
         """Say something to it; nobody hears it who is dead."""
+        self.is_told_to_end |= order.get("do") == "stop"
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(order) + "\n")
@@ -195,9 +197,8 @@ class Clients:
     @property
     def dead(self) -> list[int]:
         """Numbers of those that ended by themselves."""
-        return [
-            each.work.number for each in self.all if not each.is_alive and not each.is_final_done.is_set()
-        ]
+        ended = [each for each in self.all if not each.is_alive and not each.is_told_to_end]
+        return [each.work.number for each in ended if not each.is_final_done.is_set()]
 
     def total(self, outcome: str) -> int:
         """How many operations ended so."""

@@ -40,6 +40,8 @@ class Fault:
     settings: dict[str, str] = field(default_factory=dict)
     unclean: bool = False
     in_everything: bool = True
+    newest_clients: bool = False
+    """Only clients that speak version 2 of transactions (KIP-890) are safe from it: KAFKA-17754."""
     longer: float = 1.0
     """How many times as long as other faults it takes."""
 
@@ -181,6 +183,7 @@ _ALL: tuple[Fault, ...] = (
         "ends of transactions arrive late, after the client has gone on",
         _delayed_end_txn,
         frozenset({"requests", "transactions"}),
+        newest_clients=True,
     ),
     Fault(
         "zombie-writer",
@@ -200,5 +203,6 @@ def faults_named(name: str, abilities: frozenset[str]) -> list[Fault]:
     may. Raises KeyError for a name that is none.
     """
     if name == EVERYTHING:
-        return [fault for fault in _ALL if fault.in_everything and fault.needs <= abilities]
+        possible = [fault for fault in _ALL if fault.in_everything and fault.needs <= abilities]
+        return [fault for fault in possible if "newest clients" in abilities or not fault.newest_clients]
     return [FAULTS[each] for each in name.split(",")]

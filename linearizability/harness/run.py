@@ -16,7 +16,7 @@ from raftlog.linearizability.harness.judge import Ruling, allowed, judge, judge_
 from raftlog.linearizability.harness.nemesis import Done, Nemesis, schedule
 from raftlog.linearizability.harness.sampler import Sampler
 from raftlog.linearizability.harness.session import Assignment
-from raftlog.linearizability.harness.settings import RunSettings
+from raftlog.linearizability.harness.settings import NEWEST_LIBRARIES, RunSettings
 from raftlog.linearizability.harness.systems import system as make_system
 from raftlog.linearizability.harness.systems.system import System
 from raftlog.linearizability.harness.workloads.catalogue import WORKLOADS, Workload
@@ -81,6 +81,8 @@ class Run:
         folder.run["topics"] = [{"name": name, "partitions": count} for name, count in self.workload.topics.items()]
         self._start_clients(system, clients)
         abilities = system.abilities | ({"transactions"} if self.workload.is_transactional else set())
+        if set(settings.libraries) <= set(NEWEST_LIBRARIES):
+            abilities |= {"newest clients"}
         periods = schedule(settings.fault, settings.seconds, settings.seed, abilities)
         folder.run["schedule"] = [
             {"at": each.at, "seconds": each.seconds, "faults": [fault.name for fault in each.faults]}
@@ -169,7 +171,7 @@ class Run:
         """Judge what there is by now. An error ends the load: what comes after it would only hide it."""
         if self.workload.model != "kafka":
             return
-        allow = allowed(self.workload, self.settings.options, is_read_back=False)
+        allow = allowed(self.workload, self.settings, is_read_back=False)
         try:
             found = judge(folder.history, self.workload, allow)
         except HistoryError:
@@ -205,7 +207,7 @@ class Run:
         unread = _unread(clients)
         if self.workload.model == "kafka" and unread:
             doubts.append(f"the final reads of {', '.join(unread)} met no end in time: what was not seen is no proof")
-        allow = allowed(self.workload, self.settings.options, is_read_back=not unread)
+        allow = allowed(self.workload, self.settings, is_read_back=not unread)
         checks = [judge(folder.history, self.workload, allow)]
         if self.settings.workload == "bank":
             checks.append(judge_money(folder.history))

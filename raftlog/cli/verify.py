@@ -128,7 +128,12 @@ def _verify(options: argparse.Namespace) -> int:
 def settings_of(options: argparse.Namespace) -> RunSettings:
     """What was asked for. Raises UsageError for what does not go together."""
     from raftlog.linearizability.harness.faults import EVERYTHING, FAULTS, NAMES
-    from raftlog.linearizability.harness.settings import CLIENTS_PER_BROKER, LIBRARIES, RunSettings
+    from raftlog.linearizability.harness.settings import (
+        CLIENTS_PER_BROKER,
+        LIBRARIES,
+        NEWEST_LIBRARIES,
+        RunSettings,
+    )
     from raftlog.linearizability.harness.workloads.catalogue import WORKLOADS
 
     workload = WORKLOADS[_known(options.workload, WORKLOADS, "workload")]
@@ -142,8 +147,11 @@ def settings_of(options: argparse.Namespace) -> RunSettings:
     for each in fault.split(",") if fault != EVERYTHING else ():
         if not FAULTS[each].needs <= abilities:
             raise UsageError(*_why_not(each, system, sorted(FAULTS[each].needs - abilities)))
+    usual: tuple[str, ...] = LIBRARIES
+    if any(FAULTS[each].newest_clients for each in fault.split(",") if each in FAULTS):
+        usual = NEWEST_LIBRARIES
     libraries = tuple(
-        _known(each, LIBRARIES, "client library") for each in (options.libraries or ",".join(LIBRARIES)).split(",")
+        _known(each, LIBRARIES, "client library") for each in (options.libraries or ",".join(usual)).split(",")
     )
     if workload.only and not set(libraries) & set(workload.only):
         raise UsageError(f"workload {workload.name} needs the client {' or '.join(workload.only)}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import CancelledError
 from typing import Any, TypeVar
 
 import aiokafka
@@ -57,6 +58,8 @@ def _run(make: Callable[[], Awaitable[T]], seconds: float = CALL_SECONDS) -> T:
         return _LOOP[0].run(bounded())
     except TimeoutError:
         raise Uncertain(f"no answer within {seconds:g} s", is_fatal=True) from None
+    except (asyncio.CancelledError, CancelledError):
+        raise Uncertain("aiokafka cancelled it", is_fatal=True) from None
     except (KafkaError, OSError, RuntimeError, ValueError, AssertionError) as error:
         raise _failed(error) from None
 

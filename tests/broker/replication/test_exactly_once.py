@@ -304,3 +304,18 @@ def test_an_operator_sees_who_holds_a_partition_up(tmp_path: Path) -> None:
                 assert (hanging.current_txn_start_offset, hanging.coordinator_epoch) == (1, -1)
 
     run(story)
+
+
+def test_a_leader_that_may_have_been_deposed_does_not_tell_a_producer_that_all_is_lost(tmp_path: Path) -> None:
+    """`raftlog verify --fault pause-kill`: it stood still while others led, and had nothing of what they stored."""
+
+    async def story() -> None:
+        async with Cluster(tmp_path) as cluster:
+            cluster.create_topic((1, 2, 3))
+            assert (await send(cluster[1], idempotent(0)))[0] is NONE
+            cluster[1].partitions.is_in_contact = lambda: False
+            assert (await send(cluster[1], idempotent(9)))[0] is ErrorCode.NOT_LEADER_OR_FOLLOWER
+            cluster[1].partitions.is_in_contact = lambda: True
+            assert (await send(cluster[1], idempotent(9)))[0] is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+    run(story)

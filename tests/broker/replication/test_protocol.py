@@ -18,6 +18,11 @@ from raftlog.wire.messages.fetch import (
     LeaderIdAndEpoch,
 )
 from raftlog.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from raftlog.wire.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
 from raftlog.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.broker.replication.brokers import TOPIC, TOPIC_ID, Client, Cluster, batch, run
 from tests.waiting import until
@@ -72,6 +77,34 @@ def test_a_follower_says_who_leads(tmp_path: Path) -> None:
                 assert only(answer).current_leader == LeaderIdAndEpoch(leader_id=2, leader_epoch=1)
                 assert [node.node_id for node in answer.node_endpoints] == [2]
                 assert only(await client.ask(list_offsets(), 7)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    run(story)
+
+
+async def epoch_end(client: Client) -> Any:
+    """What is answered about the end of epoch 0."""
+    wanted = OffsetForLeaderPartition(partition=0, current_leader_epoch=-1, leader_epoch=0)
+    topic = OffsetForLeaderTopic(topic=TOPIC, partitions=[wanted])
+    answer = await client.ask(OffsetForLeaderEpochRequest(replica_id=-1, topics=[topic]), 4)
+    return answer.topics[0].partitions[0]
+
+
+def test_only_who_leads_for_certain_says_that_an_offset_is_out_of_range(tmp_path: Path) -> None:
+    """`raftlog verify --fault part-kill`: readers began again at offset 0, as a follower had lost what it had."""
+
+    async def story() -> None:
+        async with Cluster(tmp_path) as cluster:
+            cluster.create_topic((1, 2, 3))
+            cluster[1].append("a")
+            await until(cluster.is_replicated)
+            async with Client(cluster[2]) as client:
+                assert only(await client.ask(fetch(7), 12)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            async with Client(cluster[1]) as client:
+                assert only(await client.ask(fetch(7), 12)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+                assert (await epoch_end(client)).end_offset == 1
+                cluster[1].partitions.is_in_contact = lambda: False
+                assert only(await client.ask(fetch(7), 12)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+                assert (await epoch_end(client)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     run(story)
 

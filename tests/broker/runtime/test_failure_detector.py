@@ -9,7 +9,15 @@ from typing import cast
 
 import pytest
 
-from raftlog.broker.runtime.failure_detector import SUSPICION_SECONDS_MAX, QuorumWatch, Suspects
+from raftlog.broker.runtime.failure_detector import (
+    CATCH_UP_SECONDS,
+    LOOK_SECONDS,
+    SILENCE_SECONDS_MAX,
+    STALL_SECONDS,
+    SUSPICION_SECONDS_MAX,
+    QuorumWatch,
+    Suspects,
+)
 from raftlog.metadata.commands import NewTopic
 from raftlog.raft.seam import QuorumMember, QuorumStatus
 from raftlog.wire.apis import ApiKey
@@ -88,3 +96,28 @@ def test_clients_are_let_go_ever_less_often_while_there_is_no_contact() -> None:
     watch.end()
     wheel.advance_to(2000.0)
     assert len(disconnect_all) == 13
+
+
+def test_a_broker_is_in_contact_when_it_has_heard_the_quorum_for_a_while() -> None:
+    wheel = ManualLoop()
+    now = status(2)
+    watch = QuorumWatch(cast(asyncio.AbstractEventLoop, wheel), lambda: now, 4.0, lambda _reason: None)
+    watch.begin()
+    wheel.advance_to(110.0)
+    assert watch.is_in_contact()
+    for lost in (status(-1), status(2, SILENCE_SECONDS_MAX + 0.1)):
+        now = lost
+        assert not watch.is_in_contact(), "at once"
+        now = status(2)
+        assert not watch.is_in_contact(), "what was decided meanwhile is not known yet"
+        wheel.advance_to(wheel.now + CATCH_UP_SECONDS + LOOK_SECONDS)
+        assert watch.is_in_contact()
+
+
+def test_a_broker_that_stood_still_is_not_in_contact_though_it_knows_a_leader() -> None:
+    wheel = ManualLoop()
+    watch = QuorumWatch(cast(asyncio.AbstractEventLoop, wheel), lambda: status(2), 4.0, lambda _reason: None)
+    watch.begin()
+    wheel.advance_to(110.0)
+    wheel.now += STALL_SECONDS + 0.1  # no timer was called
+    assert not watch.is_in_contact()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from raftlog.linearizability.harness.judge import allowed, judge, judge_money
+from raftlog.linearizability.harness.settings import RunSettings
 from raftlog.linearizability.harness.workloads.catalogue import WORKLOADS
 
 EXAMPLE = Path(__file__).parent / "example"
@@ -49,13 +50,15 @@ def test_a_transfer_of_which_one_leg_was_read_is_money_lost(tmp_path: Path) -> N
 def test_what_was_not_read_back_is_no_proof_of_a_loss(tmp_path: Path) -> None:
     sent = {"function": "send", "input": [["send", "a-0", "1"]], "output": [["send", "a-0", [0, "1"]]]}
     path = history(tmp_path / "history.jsonl", sent, {"function": "poll", "output": [["poll", {}]]})
-    append = WORKLOADS["append"]
-    assert errors(judge(path, append, allowed(append, {}, is_read_back=True))) == {"unseen"}
-    assert errors(judge(path, append, allowed(append, {}, is_read_back=False))) == set()
+    append, settings = WORKLOADS["append"], RunSettings("append")
+    assert errors(judge(path, append, allowed(append, settings, is_read_back=True))) == {"unseen"}
+    assert errors(judge(path, append, allowed(append, settings, is_read_back=False))) == set()
 
 
 def test_a_producer_without_idempotence_may_write_twice_and_one_that_waits_for_the_leader_alone_may_lose() -> None:
     append = WORKLOADS["append"]
-    assert "duplicate" in allowed(append, {"idempotence": "false"}, is_read_back=True)
-    assert "lost-write" in allowed(append, {"idempotence": "false", "acks": "1"}, is_read_back=True)
-    assert allowed(append, {}, is_read_back=True) == []
+    plain = RunSettings("append", options={"idempotence": "false"})
+    hasty = RunSettings("append", options={"idempotence": "false", "acks": "1"})
+    assert "duplicate" in allowed(append, plain, is_read_back=True)
+    assert "lost-write" in allowed(append, hasty, is_read_back=True)
+    assert allowed(append, RunSettings("append"), is_read_back=True) == []

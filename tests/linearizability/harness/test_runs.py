@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.brokers import KAFKA, kafka_is_here
 from raftlog.cli.main import main
 
 
@@ -39,3 +40,28 @@ def test_a_leader_that_acknowledges_alone_and_dies_loses_records_and_that_is_fou
     code, run = verify(tmp_path / "run", "--workload", "append", "--fault", "isr-of-one", "--time", "60", "--seed", "3")
     found = {each["name"] for each in run["verdict"]["checks"][0]["anomalies"] if each["judgement"] == "error"}
     assert code == 1 and found & {"lost-write", "unseen", "inconsistent-offsets"}
+
+
+@pytest.mark.slow
+@pytest.mark.java
+@pytest.mark.skipif(not kafka_is_here(), reason="needs Java and the folder with Kafka's jars")
+def test_the_same_is_found_in_apache_kafka(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAFTLOG_KAFKA", str(KAFKA.parent))
+    code, run = verify(
+        tmp_path / "run", "--workload", "append", "--fault", "isr-of-one", "--time", "60", "--system", "kafka"
+    )
+    found = {each["name"] for each in run["verdict"]["checks"][0]["anomalies"] if each["judgement"] == "error"}
+    assert code == 1 and found & {"lost-write", "unseen", "inconsistent-offsets"}
+
+
+def test_what_cannot_be_run_is_told_with_what_could_be(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, words in (
+        (("--workload", "apend"), "did you mean append?"),
+        (("--workload", "append", "--fault", "kil"), "did you mean kill?"),
+        (("--workload", "append", "--fault", "zombie-writer"), "take workload transactions"),
+        (("--workload", "append", "--fault", "clock", "--system", "kafka"), "cannot be put into kafka"),
+        (("--workload", "append", "--option", "acks=2"), "all or 1 or 0"),
+        (("--workload", "append", "--system", "nowhere"), "HOST:PORT"),
+    ):
+        assert main(["verify", *arguments]) == 64
+        assert words in capsys.readouterr().err

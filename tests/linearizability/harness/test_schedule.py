@@ -7,7 +7,7 @@ import itertools
 from raftlog.linearizability.harness.faults import FAULTS, faults_named
 from raftlog.linearizability.harness.nemesis import schedule
 
-ALL = frozenset({"processes", "links", "disks", "clocks", "requests", "transactions"})
+ALL = frozenset({"processes", "links", "disks", "clocks", "requests", "transactions", "newest clients"})
 
 
 def test_a_seed_makes_the_same_schedule_and_another_seed_another_one() -> None:
@@ -37,4 +37,6 @@ def test_nothing_is_scheduled_where_nothing_should_happen() -> None:
 def test_everything_is_what_the_system_and_the_workload_have_a_hold_of() -> None:
     names = {fault.name for fault in faults_named("everything", frozenset({"processes"}))}
     assert {"kill", "pause", "restart", "reassign"} <= names
+    old = {fault.name for fault in faults_named("everything", ALL - {"newest clients"})}
+    assert "zombie-writer" in old and "delayed-end-txn" not in old
     assert not names & {"partition", "clock", "delayed-end-txn", "isr-of-one", "none"}
