@@ -10,7 +10,7 @@ export PYTHONDONTWRITEBYTECODE :=
 LOCKS := .ci/locks
 VERSION := import sys; print("python%d.%d" % sys.version_info[:2])
 
-.PHONY: help demo test check lint format lock bench bench-cluster bench-starts bench-hostile fuzz jepsen txn-kills group-kills bad-disks cut-links spark-kills pipeline bench-spark client-kafka check-deep sim sim-swarm sim-mutants clean
+.PHONY: help demo test check lint format lock bench bench-cluster bench-starts bench-hostile fuzz jepsen txn-kills group-kills bad-disks cut-links spark-kills spark-jobs pipeline bench-spark client-kafka check-deep sim sim-swarm sim-mutants clean
 
 help:
 	@echo "make demo        three brokers, real data through them, their leaders killed with -9 twice, and a count"
@@ -30,6 +30,7 @@ help:
 	@echo "make bad-disks   a broker's disk is full, slow, fails or has no inodes (root)"
 	@echo "make cut-links   links between brokers in network namespaces are cut and healed (root)"
 	@echo "make spark-kills a Spark query's workers, driver and brokers killed with -9 at every step of its writing"
+	@echo "make spark-jobs  the jobs of the pipeline, and raftlog on a standalone cluster of Spark and through Spark Connect"
 	@echo "make pipeline    real flights through jobs on Spark while a broker and an executor are killed, and a count"
 	@echo "make bench-spark the data source for Spark beside Spark's own Kafka connector"
 	@echo "make client-kafka  the client's tests against Apache Kafka, as they run against raftlog"
@@ -122,7 +123,10 @@ cut-links: compiled
 	$(BIN)/python -m pytest -q -m slow tests/system/cluster/test_cut_links.py
 
 spark-kills: compiled $(SPARK)
-	$(BIN)/python -m pytest -q -m slow tests/pipeline
+	$(BIN)/python -m pytest -q -m slow tests/pipeline/test_spark_kills.py
+
+spark-jobs: compiled $(SPARK)
+	$(BIN)/python -m pytest -q -m slow tests/pipeline/test_jobs.py tests/pipeline/test_spark_clusters.py
 
 # Without Java the command itself says what is missing.
 pipeline: compiled $(SPARK)

@@ -74,7 +74,7 @@ class ChunkReader(JsonLinesReader):
                     operations.append(subject)
         except HistoryError as error:
             edges.error = (error.reason, error.line or 1)
-        edges.is_blank = self.line == 0 or (edges.error is not None and edges.error[0].startswith("no line is in it"))
+        edges.is_blank = edges.error is not None and edges.error[0].startswith("no line is in it")
         if edges.is_blank:
             edges.error = None
         edges.lines, edges.last_time, edges.operations = self.line, self._now, len(operations)

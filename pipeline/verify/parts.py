@@ -62,7 +62,7 @@ def check_parcel(
         first, content = part.operations[0], None
         if part.status is Status.INVALID and (part.key == worst or told < BAD_MAX):
             told, content = told + 1, pack(part.operations)
-        place = (first.end, first.line or 0)
+        place = (float("inf") if first.returned is None else float(first.returned), first.line or 0)
         counted = (len(part.operations), part.algorithm, part.configurations, part.limit)
         found.parts.append(Part(part.key, part.status, *counted, place, content))
         if isinstance(verdict, Invalid) and part.key == worst:

@@ -1,4 +1,4 @@
-"""The jobs, each as `raftlog pipeline run` starts it, on real flights and in the session that all share."""
+"""The jobs, each as `raftlog pipeline run` starts it, on real flights and in one session: make spark-jobs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ try:
 except ImportError:
     pass  # without PySpark the tests are skipped
 
-pytestmark = needs_spark
+pytestmark = [pytest.mark.slow, *needs_spark]
 FLIGHTS = 600
 Run = Callable[..., Any]
 
@@ -150,20 +150,6 @@ def test_the_audit_agrees_with_what_is_there_and_shows_what_is_not(
     told = wrong.facts["topics"][f"{fed}flights"]
     assert not wrong.ok and (told["missing"], told["too_many"]) in ((1, 1), (0, 0)), told
     assert lost.timestamp // 3_600_000 != twice.timestamp // 3_600_000 and "difference" in wrong.told[-1]
-
-
-def history_of(bad: tuple[str, ...]) -> History:
-    """Registers by key: what is read was written before, but for the keys that are bad, one of them after the other."""
-    operations = []
-    for at in range(400):
-        key, time = f"key-{at % 40}", at * 10
-        last = at // 40 * 2
-        if at % 3:
-            read = last - 2 if key not in bad or last < 10 else 999
-            operations.append(Operation(at % 7, "read", None, max(read, 0) or None, key, time, time + 15, Outcome.OK))
-        else:
-            operations.append(Operation(at % 7, "write", last, None, key, time, time + 15, Outcome.OK))
-    return History.of(operations)
 
 
 @pytest.mark.parametrize("bad", [(), ("key-7", "key-3", "key-22")])

@@ -1,0 +1,45 @@
+"""A driver whose workers have no raftlog of their own; see `test_spark_clusters.py`."""
+
+from __future__ import annotations
+
+import sys
+
+from raftlog.pipeline import RaftlogDataSource, ship
+from tests.pipeline.conftest import SETTINGS, finish
+
+
+def has_no_raftlog(batches):  # type: ignore[no-untyped-def]
+    """In a worker: whether raftlog was sent to it, and where it lies."""
+    import pyarrow as pa
+
+    import raftlog
+
+    for _ in batches:
+        yield pa.RecordBatch.from_pydict({"place": [raftlog.__file__]})
+
+
+def main() -> None:
+    master, bootstrap, source, target, state = sys.argv[1:]
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder
+    builder = builder.remote("local[2]") if master == "connect" else builder.master(master)
+    for name, value in {**SETTINGS, "spark.cores.max": "2", "spark.executor.memory": "512m"}.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    ship(spark)
+    spark.dataSource.register(RaftlogDataSource)
+    (row,) = spark.range(0, 1, 1, 1).mapInArrow(has_no_raftlog, "place string").collect()
+    print("raftlog is in", row.place)
+    servers = {"kafka.bootstrap.servers": bootstrap}
+    read = spark.read.format("raftlog").options(**servers, subscribe=source).load()
+    print("rows in", read.count())
+    stream = spark.readStream.format("raftlog").options(**servers, subscribe=source, startingOffsets="earliest").load()
+    writer = stream.select("key", "value").writeStream.format("raftlog").options(**servers, topic=target)
+    finish(writer.option("checkpointLocation", state).trigger(availableNow=True).start)
+    read.select("value").write.format("raftlog").options(**servers, topic=target).mode("append").save()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()
