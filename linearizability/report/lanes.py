@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from raftlog.linearizability.checker.history import Outcome
 from raftlog.linearizability.report.account import Account
@@ -44,14 +44,24 @@ def lanes_of(account: Account, width: int) -> Iterator[str]:
     leaders = [(column(sample.time), sample.quorum_leader) for sample in run.samples]
     if any(leader is not None for _, leader in leaders):
         yield line("quorum leader", _held(columns, leaders))
-    for fault in run.faults[:LANES_MAX]:
-        first, last = column(fault.start), column(fault.end if fault.end is not None else run.end)
-        mark = "░" if fault.effect is False else "█"
-        yield line(fault.label, " " * first + mark * (last - first + 1))
+    yield from (line(name, cells) for name, cells in _faults(account, column, columns))
     marks = {column(story.start) for told in account.errors for story in told.stories}
     if marks:
         yield line("errors", "".join("✕" if at in marks else " " for at in range(columns)))
     yield line("seconds", _axis(columns, start - account.zero, span))
+
+
+def _faults(account: Account, column: Callable[[int], int], columns: int) -> Iterator[tuple[str, str]]:
+    """A lane for each fault, or, where they are many, for each kind; what had no effect is pale."""
+    run = account.run
+    few = len(run.faults) <= LANES_MAX
+    lanes: dict[str, list[str]] = {}
+    for place, fault in enumerate(run.faults):
+        cells = lanes.setdefault(f"{place} {fault.label}" if few else f"0 {fault.kind}", [" "] * columns)
+        for at in range(column(fault.start), column(run.end if fault.end is None else fault.end) + 1):
+            cells[at] = "░" if fault.effect is False and cells[at] == " " else "█"
+    for name, cells in lanes.items():
+        yield name.partition(" ")[2], "".join(cells)
 
 
 def _bars(counts: Sequence[int]) -> str:

@@ -381,7 +381,7 @@ function fillHelp() {
       make("div", {},
         sign("ok", "an operation that was acknowledged"), sign("info", "one of unknown outcome"), sign("fail", "one that failed"),
         sign("end", "log end"), sign("hw", "high watermark"), sign("stable", "last stable offset"),
-        make("p", {}, "A partition's lane has its leader's colour, and below it a line for each replica in sync; yellow ones say that some are not. In dense latency the light line is the median, the dark one the 99th percentile."),
+        make("p", {}, "A partition's lane has its leader's colour, and below it a line for each replica in sync; yellow ones say that some are not. In dense latency the lower line is the median, the upper the 99th percentile."),
         make("p", {}, "Wheel zooms, drag moves, Shift and wheel scroll, double click zooms in. Vertical red lines: where the example begins, and where it turned."))),
     make("form", { method: "dialog" }, make("button", {}, "Close")));
 }

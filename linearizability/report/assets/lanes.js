@@ -98,6 +98,7 @@ function drawFaultBands(run) {
     pen.fillStyle = faultHue(fault.kind);
     pen.globalAlpha = chosen ? 0.26 : 0.09;
     pen.fillRect(from, 0, Math.max(to - from, 1), view.height);
+    if (to - from < 12) return; // edges of many would hide the curves
     pen.globalAlpha = 0.35;
     pen.fillRect(from, 0, 1, view.height);
     pen.fillRect(to, 0, 1, view.height);
@@ -118,13 +119,14 @@ function drawFaults(run, { fault: kind, lane, height }) {
     const chosen = ui.fault && ui.fault[0] === run.number && ui.fault[1] === place;
     pen.fillStyle = faultHue(kind);
     pen.globalAlpha = idle ? 0.12 : 0.85;
-    pen.fillRect(from, 2, wide, height - 4);
+    const edge = height < 13 ? 1 : 2;
+    pen.fillRect(from, edge, wide, height - 2 * edge);
     pen.globalAlpha = 1;
     if (idle || chosen) {
       pen.strokeStyle = chosen ? paint.ink : faultHue(kind);
       pen.setLineDash(idle ? [3, 3] : []);
       pen.lineWidth = chosen ? 2 : 1;
-      pen.strokeRect(from + 0.5, 2.5, wide - 1, height - 5);
+      pen.strokeRect(from + 0.5, edge + 0.5, wide - 1, height - 2 * edge - 1);
       pen.setLineDash([]);
     }
     inBox(from, to, height, idle ? [`${target}: ${evidenceOf(fault)}`, target] : [target, target.replace(/^broker /, "")], idle ? paint.soft : paint["on-fault"]);
@@ -135,7 +137,7 @@ function drawFaults(run, { fault: kind, lane, height }) {
 function inBox(from, to, height, labels, colour) {
   const left = Math.max(from, 0) + 5;
   const room = Math.min(to, view.width) - left - 3;
-  if (room < 7) return;
+  if (room < 7 || height < 13) return;
   pen.font = `11px ${paint.ui}`;
   pen.fillStyle = colour;
   const label = labels.find((one) => pen.measureText(one).width <= room) ?? fitText(labels[labels.length - 1], room);

@@ -142,7 +142,7 @@ function drawTrack(run, track, top) {
   pen.fillStyle = paint.faint;
   if (apart) pen.fillRect(0, Math.round(top), view.gutter + view.width, 1);
   if (!track.name) return;
-  pen.font = `${track.kind === "partition" ? "600 " : ""}12px ${paint.ui}`;
+  pen.font = `${track.kind === "partition" ? "600 " : ""}${track.height < 13 ? 9.5 : 12}px ${paint.ui}`;
   pen.fillStyle = track.kind === "offsets" ? paint.soft : track.kind === "errors" || (track.kind === "partition" && run.bad.has(track.key)) ? paint.bad : paint.ink;
   pen.textAlign = "left";
   const name = fitText(track.name, view.gutter - 18);

@@ -16,6 +16,7 @@ const ui = {
 const view = { from: 0, to: 1, top: 0, width: 800, height: 400, gutter: 132, pinned: [], tracks: [], pinnedHeight: 0, room: 1 };
 const whole = { from: Math.min(...runs.map((run) => run.start)), to: Math.max(...runs.map((run) => run.end)) };
 
+const FAULTS_ROOM = 170; // pixels
 const PARTITIONS_OPEN = 3; // with more, only those with errors show their offsets at first
 
 function chosenTold() {
@@ -47,10 +48,13 @@ const lanesOfFaults = runs.map(faultLanes);
 function buildTracks() {
   const pinned = [{ kind: "overview", height: 34 }, { kind: "axis", height: 24 }];
   if (runs.some((run) => run.phases.length)) pinned.push({ kind: "phase", name: "phase", height: 17 });
-  for (const kind of faultKinds) {
+  const faults = faultKinds.flatMap((kind) => {
     const most = Math.max(...lanesOfFaults.map((lanes) => lanes.get(kind)?.length ?? 0));
-    for (let lane = 0; lane < most; lane++) pinned.push({ kind: "faults", name: lane ? "" : kind, fault: kind, lane, height: 19 });
-  }
+    return Array.from({ length: most }, (_, lane) => ({ kind: "faults", name: lane ? "" : kind, fault: kind, lane }));
+  });
+  // Many kinds share the room of a few: the curves below need theirs.
+  const height = clamp(Math.floor(FAULTS_ROOM / Math.max(faults.length, 1)), 9, 19);
+  pinned.push(...faults.map((track) => ({ ...track, height })));
   if (runs.some((run) => run.stories.length)) pinned.push({ kind: "errors", name: "errors", height: 22 });
   view.pinned = pinned;
   view.tracks = [
