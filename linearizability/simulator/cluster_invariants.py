@@ -43,7 +43,7 @@ class _Seen:
         self.partition = partition
         self.high_watermark = 0
         self.checked_end = 0
-        self.log_end = 0
+        self.log_end = -1
         self.log_start = 0
         self.cleaned = -1
         self.stable = 0
@@ -200,6 +200,8 @@ class ClusterInvariants:
             self.ends.pop((node, key), None)
         end, high_watermark = log.log_end_offset, log.high_watermark
         if end != seen.log_end or (node, key) not in self.ends or self.ends[node, key] is None:
+            if self._is_compacted(log) and 0 <= seen.log_end < end:
+                self.compacted.grown(node, key, records_of(partition, seen.log_end, end), seen.log_end, end)
             seen.log_end = end
             self.ends[node, key] = end
             log.check_invariants()
@@ -216,7 +218,7 @@ class ClusterInvariants:
             self._look_at_log_start(node, key, log, seen)
         if self._is_compacted(log) and log.cleaned_offset != seen.cleaned and node not in self.held:
             seen.cleaned = log.cleaned_offset
-            if (wrong := self._compaction(key, partition)) is not None:
+            if (wrong := self._compaction(node, key, partition)) is not None:
                 self._fail("compaction", f"{key}: on {node} {wrong}")
 
     def _look_at_high_watermark(self, node: int, key: Key, partition: Partition, seen: _Seen) -> None:
@@ -249,7 +251,7 @@ class ClusterInvariants:
     def _is_compacted(self, log: PartitionLog) -> bool:
         return self.compacts and log.config.compact
 
-    def _compaction(self, key: Key, partition: Partition) -> str | None:
+    def _compaction(self, node: int, key: Key, partition: Partition) -> str | None:
         """What is wrong with what compaction has left."""
         log = partition.log
         # Above its high watermark it may have what was never committed, and what supersedes a record that is gone.
@@ -257,7 +259,7 @@ class ClusterInvariants:
         records = records_of(partition, log.log_start_offset, log.log_end_offset)
         if (wrong := self.compacted.altered(key, [record for record in records if record.offset < end])) is not None:
             return wrong
-        return self.compacted.lost(key, records, log.log_start_offset, end, log.log_end_offset)
+        return self.compacted.lost(node, key, records, log.log_start_offset, (end, log.log_end_offset))
 
     def _leads(self, node: int, key: Key, epoch: int, end: int) -> None:
         """A broker leads, and can be reached: until it is registered anew, one that lost power leads in name only."""
@@ -421,7 +423,7 @@ class ClusterInvariants:
 
     def _judge_compacted(self, key: Key, replicas: dict[int, Partition]) -> None:
         for node, partition in replicas.items():
-            if (wrong := self._compaction(key, partition)) is not None:
+            if (wrong := self._compaction(node, key, partition)) is not None:
                 raise Violation("compaction", f"{key}: on {node} {wrong}")
 
     def key_of(self, topic: str, index: int) -> Key:

@@ -25,6 +25,9 @@ class CompactedLogs:
     def __init__(self) -> None:
         self.records: defaultdict[Key, dict[int, Content]] = defaultdict(dict)
         self.aborted: defaultdict[Key, set[int]] = defaultdict(set)
+        self.missed: defaultdict[tuple[int, Key], set[int]] = defaultdict(set)
+        """Markers of deletion that never came to a node: who is behind for longer than `delete.retention.ms` finds them
+        gone on its leader, and keeps what they deleted, as in Kafka."""
         self._open: dict[tuple[Key, int], list[int]] = {}
         """Offsets of the transaction that each producer has open."""
 
@@ -42,6 +45,14 @@ class CompactedLogs:
         elif header.is_transactional:
             self._open.setdefault((key, header.producer_id), []).extend(offsets)
 
+    def grown(self, node: int, key: Key, records: Iterable[Record], start: int, end: int) -> None:
+        """A replica's log goes on from `start` to `end`, and has these records there."""
+        there = {record.offset for record in records}
+        committed = self.records[key]
+        markers = {offset for offset in range(start, end) if offset in committed and committed[offset][1] is None}
+        self.missed[node, key] -= there
+        self.missed[node, key] |= markers - there
+
     def altered(self, key: Key, records: Iterable[Record]) -> str | None:
         """What is wrong with committed records of a replica: one that is there is the one that was committed."""
         committed = self.records[key]
@@ -50,10 +61,12 @@ class CompactedLogs:
                 return f"{record} is where {committed.get(record.offset)} was committed"
         return None
 
-    def lost(self, key: Key, records: Iterable[Record], start: int, end: int, log_end: int) -> str | None:
-        """What is missing on a replica that has the log from `start` to `end`, and should not be. Up to `log_end` it
-        may have had more: a marker of deletion, which has taken what it supersedes and is gone by itself.
+    def lost(self, node: int, key: Key, records: Iterable[Record], start: int, ends: tuple[int, int]) -> str | None:
+        """What is missing on a replica that has the log from `start` to the first of `ends`, and should not be. Up to
+        the second, where its log ends, it may have had more: a marker of deletion, which has taken what it supersedes
+        and is gone by itself.
         """
+        end, log_end = ends
         aborted = self.aborted[key]
         there = {record.offset: record.key for record in records if record.offset not in aborted}
         latest: dict[bytes | None, int] = {}
@@ -70,6 +83,6 @@ class CompactedLogs:
                 continue
             if self.records[key][offset][1] is not None:
                 return f"the last value of {name!r}, at {offset}, is gone"
-            if name in latest:
+            if name in latest and offset not in self.missed[node, key]:
                 return f"{name!r} was deleted at {offset}, which is gone, and its record at {latest[name]} is there"
         return None

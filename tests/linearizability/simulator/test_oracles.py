@@ -65,23 +65,33 @@ def compacted(*records: tuple[bytes, bytes | None]) -> tuple[CompactedLogs, list
 
 def test_compaction_may_take_what_is_superseded_and_nothing_else() -> None:
     logs, (a1, b1, a2) = compacted((b"a", b"1"), (b"b", b"1"), (b"a", b"2"))
-    assert logs.lost(KEY, [b1, a2], 0, 3, 3) is None
-    assert logs.lost(KEY, [a1, a2], 0, 3, 3) == "the last value of b'b', at 1, is gone"
-    assert logs.lost(KEY, [a1, b1], 0, 3, 3) == "the last value of b'a', at 2, is gone"
-    assert logs.lost(KEY, [a2], 2, 3, 3) is None
+    assert logs.lost(1, KEY, [b1, a2], 0, (3, 3)) is None
+    assert logs.lost(1, KEY, [a1, a2], 0, (3, 3)) == "the last value of b'b', at 1, is gone"
+    assert logs.lost(1, KEY, [a1, b1], 0, (3, 3)) == "the last value of b'a', at 2, is gone"
+    assert logs.lost(1, KEY, [a2], 2, (3, 3)) is None
     assert logs.altered(KEY, [a1, b1._replace(value=b"2")]) is not None
 
 
 def test_a_mark_of_deletion_goes_with_all_that_it_deleted() -> None:
     logs, (a1, _) = compacted((b"a", b"1"), (b"a", None))
-    assert logs.lost(KEY, [], 0, 2, 2) is None
-    assert logs.lost(KEY, [a1], 0, 2, 2) is not None
+    assert logs.lost(1, KEY, [], 0, (2, 2)) is None
+    assert logs.lost(1, KEY, [a1], 0, (2, 2)) is not None
 
 
 def test_a_mark_of_deletion_that_is_not_known_to_be_committed_after_a_restart_may_be_gone_too() -> None:
     logs, _ = compacted((b"a", b"1"), (b"a", None))
-    assert logs.lost(KEY, [], 0, 1, 2) is None
-    assert logs.lost(KEY, [], 0, 1, 1) == "the last value of b'a', at 0, is gone"
+    assert logs.lost(1, KEY, [], 0, (1, 2)) is None
+    assert logs.lost(1, KEY, [], 0, (1, 1)) == "the last value of b'a', at 0, is gone"
+
+
+def test_a_replica_keeps_what_was_deleted_by_a_marker_that_was_gone_when_it_came_there() -> None:
+    logs, (a1, a2, b1) = compacted((b"a", b"1"), (b"a", None), (b"b", b"1"))
+    logs.grown(1, KEY, [a1], 0, 1)
+    logs.grown(1, KEY, [b1], 1, 3)
+    assert logs.lost(1, KEY, [a1, b1], 0, (3, 3)) is None
+    assert logs.lost(2, KEY, [a1, b1], 0, (3, 3)) is not None
+    logs.grown(1, KEY, [a2, b1], 1, 3)
+    assert logs.lost(1, KEY, [a1, b1], 0, (3, 3)) is not None
 
 
 def data(offset: int, value: int, producer_id: int, epoch: int) -> bytes:
@@ -114,9 +124,9 @@ def test_compaction_may_take_what_an_aborted_transaction_wrote_which_supersedes_
     logs.commit(KEY, marker(3, 1, 0, committed=committed))
     end = Record(3, 0, logs.records[KEY][3][0], None)
     without_b = "the last value of b'b', at 2, is gone" if committed else None
-    assert logs.lost(KEY, [a1, a2, end], 0, 4, 4) == without_b
+    assert logs.lost(1, KEY, [a1, a2, end], 0, (4, 4)) == without_b
     without_a = None if committed else "the last value of b'a', at 0, is gone"
-    assert logs.lost(KEY, [a2, b1, end], 0, 4, 4) == without_a
+    assert logs.lost(1, KEY, [a2, b1, end], 0, (4, 4)) == without_a
 
 
 def test_what_is_committed_is_read_from_markers() -> None:
