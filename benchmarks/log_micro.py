@@ -1,8 +1,8 @@
-"""What one append and one read of the partition log cost, without network and protocol.
+"""What one append, one read and a producer snapshot of the partition log cost, without network and protocol.
 
 Microseconds of CPU time, of the best of twenty rounds: what else runs on the machine does not count.
 
-    python -m benchmarks.log_micro [--directory D] [--batches N]
+    python -m benchmarks.log_micro [--directory D] [--batches N] [--producers N]
 """
 
 from __future__ import annotations
@@ -16,12 +16,15 @@ from collections.abc import Callable
 from math import inf
 
 from raftlog.broker.core.log.config import LogConfig
+from raftlog.broker.core.log.producer_snapshot import decode_snapshot, encode_snapshot
+from raftlog.broker.core.log.producers import BATCHES_REMEMBERED, ProducerStates
 from raftlog.broker.core.log.results import AppendResult
 from raftlog.broker.store.disk import OsDisk
 from raftlog.broker.store.partition_log import PartitionLog
 from raftlog.broker.store.store import Store
 from raftlog.wire.batch import Record, check_crc, encode_batch, parse_header
 from raftlog.wire.errors import ErrorCode
+from raftlog.wire.ids import ProducerId
 
 
 class WallClock:
@@ -115,10 +118,24 @@ def measure_reads(log: PartitionLog, size: int, count: int) -> None:
     )
 
 
+def measure_snapshots(producers: int) -> None:
+    """The snapshot of so many producers, written and read, with one batch each and with all that are remembered."""
+    for batches in (1, BATCHES_REMEMBERED):
+        states = ProducerStates()
+        header = parse_header(batch_of(100, 1, producer_id=0))
+        for number in range(producers * batches):
+            states.record(header._replace(producer_id=ProducerId(number // batches)), number)
+        label = f"{producers} producers, batches of each: {batches}; snapshot "
+        each(f"{label}written", ROUNDS, lambda _, states=states: encode_snapshot(states))  # type: ignore[misc]
+        data = encode_snapshot(states)
+        each(f"{label}read", ROUNDS, lambda _, data=data: decode_snapshot(data))  # type: ignore[misc]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--directory", help="where to write; removed afterwards (default: a temporary one)")
     parser.add_argument("--batches", type=int, default=20_000)
+    parser.add_argument("--producers", type=int, default=100_000, help="in a producer snapshot")
     options = parser.parse_args()
     directory = tempfile.mkdtemp(prefix="raftlog-", dir=options.directory)
     try:
@@ -126,6 +143,7 @@ def main() -> None:
             log = measure_appends(directory, size, options.batches)
             measure_reads(log, size, options.batches)
         measure_idempotent_appends(directory, options.batches)
+        measure_snapshots(options.producers)
     finally:
         shutil.rmtree(directory)
 
