@@ -25,11 +25,12 @@ def maker(part: str) -> SimulationMaker:
 
 def mutants() -> dict[str, Mutant]:
     """All mutants by name."""
-    # These load the broker.
+    # These load the broker and the client.
+    from raftlog.linearizability.simulator.client_mutants import CLIENT_MUTANTS
     from raftlog.linearizability.simulator.cluster_mutants import CLUSTER_MUTANTS
     from raftlog.linearizability.simulator.group_mutants import GROUP_MUTANTS
     from raftlog.linearizability.simulator.log_mutants import LOG_MUTANTS
     from raftlog.linearizability.simulator.transaction_mutants import TRANSACTION_MUTANTS
 
-    all_of_them = (*RAFT_MUTANTS, *CLUSTER_MUTANTS, *LOG_MUTANTS, *TRANSACTION_MUTANTS, *GROUP_MUTANTS)
+    all_of_them = (*RAFT_MUTANTS, *CLUSTER_MUTANTS, *LOG_MUTANTS, *TRANSACTION_MUTANTS, *GROUP_MUTANTS, *CLIENT_MUTANTS)
     return {mutant.name: mutant for mutant in all_of_them}

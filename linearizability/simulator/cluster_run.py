@@ -12,6 +12,7 @@ from raftlog.broker.broker import Broker
 from raftlog.linearizability.checker.history import INFO, OK, Operation
 from raftlog.linearizability.checker.log.check import check_log
 from raftlog.linearizability.simulator.cluster_client import Connections, History, Producer, Reader
+from raftlog.linearizability.simulator.cluster_clients import Clients
 from raftlog.linearizability.simulator.cluster_compaction import Compaction
 from raftlog.linearizability.simulator.cluster_consumers import SETTINGS as CONSUMER_SETTINGS
 from raftlog.linearizability.simulator.cluster_consumers import Consumers
@@ -61,7 +62,7 @@ KINDS = (
     "stop", "unreachable",
 )  # fmt: skip
 OFTEN = (Moves, Offsets)
-SELDOM = (Deletions, Trims, Compaction, Members, Transfers, Pipeline, Consumers, Migrations, Expiries)
+SELDOM = (Deletions, Trims, Compaction, Members, Transfers, Pipeline, Consumers, Migrations, Expiries, Clients)
 WORKLOADS: dict[str, WorkloadMaker] = {workload.kind: workload for workload in (*OFTEN, *SELDOM)}
 WORKLOAD_CHANCE = 0.3
 """How likely each of those that cost little is part of a run."""
@@ -382,9 +383,9 @@ def _upkeep(seed: int, kinds: set[str]) -> dict[str, str]:
         "log.cleaner.dedupe.buffer.size": "1048576",
         "replica.high.watermark.checkpoint.interval.ms": "500",
     }
-    if kinds & {Members.kind, Migrations.kind}:
+    if kinds & {Members.kind, Migrations.kind, Clients.kind}:
         settings |= MEMBER_SETTINGS
-    if kinds & {Consumers.kind, Migrations.kind}:
+    if kinds & {Consumers.kind, Migrations.kind, Clients.kind}:
         settings |= CONSUMER_SETTINGS
     if kinds & {Transfers.kind, Pipeline.kind, Expiries.kind}:
         settings |= TRANSACTION_SETTINGS

@@ -276,6 +276,7 @@ QUICKLY_NOTICED = (
     "read-without-majority", "unknown-is-failed", "isr-of-one", "truncate-to-high-watermark",
     "cleaner-drops-last-values", "deletion-by-leader-alone", "answered-before-committed", "lso-off-by-one",
     "init-without-fencing", "aborted-offsets-count", "upgrade-forgets-offsets", "ids-expire-in-use",
+    "client-numbers-anew",
 )  # fmt: skip
 
 

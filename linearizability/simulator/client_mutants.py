@@ -1,0 +1,61 @@
+"""Faults put back on purpose into the shipped client: what a producer does about batches of which it heard nothing, and
+what a consumer commits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+from raftlog.client.core.partition_queue import PartitionQueue
+from raftlog.client.core.producer_batch import ProducerBatch
+from raftlog.client.core.progress import Progress
+from raftlog.linearizability.simulator.mutants import Mutant, patch
+
+
+def numbers_used_again() -> AbstractContextManager[None]:
+    """A producer that gave a batch up gives its numbers to the next one: if it was stored all the same, the next one is
+    taken for it.
+    """
+
+    def give_up(self: PartitionQueue, batch: ProducerBatch, *arguments: Any) -> bool:
+        if real(self, batch, *arguments):
+            self.has_gap, self.next_sequence = False, batch.base_sequence
+        return False
+
+    real = PartitionQueue.give_up
+    return patch(PartitionQueue, "give_up", give_up)
+
+
+def numbered_anew() -> AbstractContextManager[None]:
+    """A batch that was not answered is sent again under other numbers."""
+
+    def unanswered(self: PartitionQueue, batch: ProducerBatch) -> None:
+        real(self, batch)
+        batch.unnumber()
+
+    real = PartitionQueue.unanswered
+    return patch(PartitionQueue, "unanswered", unanswered)
+
+
+def undone_is_committed() -> AbstractContextManager[None]:
+    """What a consumer has handed out counts as done."""
+
+    def hand_out(self: Progress, slices: Any) -> Any:
+        tickets = real(self, slices)
+        self.done(tickets)
+        return tickets
+
+    real = Progress.hand_out
+    return patch(Progress, "hand_out", hand_out)
+
+
+_ALL: Sequence[tuple[str, Callable[[], AbstractContextManager[None]]]] = (
+    ("client-uses-numbers-again", numbers_used_again),
+    ("client-numbers-anew", numbered_anew),
+    ("client-commits-undone", undone_is_committed),
+)
+CLIENT_MUTANTS: tuple[Mutant, ...] = tuple(
+    Mutant(name, ("cluster",), str(put.__doc__), put, "clients") for name, put in _ALL
+)

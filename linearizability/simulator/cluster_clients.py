@@ -1,0 +1,182 @@
+"""The shipped client (`client/`) as producer and as members of a group, of either protocol, while faults happen."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from raftlog.client.client import Client
+from raftlog.client.consumer import Consumer
+from raftlog.client.core.addresses import Address
+from raftlog.client.core.errors import KafkaError
+from raftlog.client.core.producer_batch import Placed
+from raftlog.client.producer import Outgoing, Producer
+from raftlog.linearizability.checker.history import INFO, OK, Operation
+from raftlog.linearizability.simulator.cluster_topics import END_APPENDS, TopicWorkload
+from raftlog.linearizability.simulator.cluster_workloads import WorkloadContext
+from raftlog.linearizability.simulator.simulated_broker import KAFKA_PORT, host_of
+
+PARTITIONS = 2
+CONSUMERS = 2
+ANSWER_SECONDS = 1.5
+CALL_SECONDS = 4.0
+SESSION_SECONDS = 0.8
+STAND_STILL_SECONDS = 2.0
+
+
+class Clients(TopicWorkload):
+    """What the producer says is stored is stored once and in its order; each record reaches the group as it is in the
+    log, and within one assignment none is left out; in the end the group has had them all.
+    """
+
+    kind = "clients"
+
+    def __init__(self, context: WorkloadContext, number: int) -> None:
+        super().__init__(context, number)
+        self.hunted = [(self.topic, index) for index in range(PARTITIONS)]
+        self._protocol = self.random.choice(("classic", "consumer"))
+        self._lives = 0
+        self._had: list[dict[int, int]] = [{} for _ in range(PARTITIONS)]
+
+    async def run(self) -> None:
+        """See Workload."""
+        await self.create({}, partitions=PARTITIONS)
+        bootstrap = [Address(host_of(node), KAFKA_PORT) for node in self.context.nodes]
+        async with Client(bootstrap, client_id=self.topic, timeout=CALL_SECONDS) as client:
+            consumers = [asyncio.ensure_future(self._consume(client)) for _ in range(CONSUMERS)]
+            await self._produce(client)
+            while not self._all_had():
+                for consumer in consumers:
+                    if consumer.done():
+                        consumer.result()
+                await asyncio.sleep(0.1)
+            for consumer in consumers:
+                consumer.cancel()
+            await asyncio.gather(*consumers, return_exceptions=True)
+
+    async def _produce(self, client: Client) -> None:
+        random, left = self.random, END_APPENDS
+        while left:
+            self._lives += 1
+            producer = client.producer(
+                linger=random.choice((0.0, 0.005, 0.05)),
+                max_in_flight=random.choice((1, 5)),
+                request_timeout=ANSWER_SECONDS,
+                delivery_timeout=random.choice((ANSWER_SECONDS, CALL_SECONDS)),
+                retry_backoff=0.05,
+            )
+            try:
+                async with producer:
+                    while left:
+                        stored = await self._send(producer)
+                        left -= self.context.calm() and stored
+                        await asyncio.sleep(0.02 + 0.1 * random.random())
+                        if not self.context.calm() and random.random() < 0.02:
+                            break
+            except KafkaError:
+                self.count("producers that gave up")
+
+    async def _send(self, producer: Producer) -> bool:
+        """Some records at once; whether all are stored."""
+        random = self.random
+        values = self.log.values(random.randint(1, 6))
+        partitions = [random.randrange(PARTITIONS) for _ in values]
+        operations = [
+            self.log.begin(f"{self.topic}.{self._lives}", "append", partition, (value,))
+            for value, partition in zip(values, partitions, strict=True)
+        ]
+        records = [
+            Outgoing(b"%d" % value, partition=partition) for value, partition in zip(values, partitions, strict=True)
+        ]
+        outcomes = await producer.send_batch(self.topic, records, timeout=CALL_SECONDS)
+        for operation, outcome in zip(operations, outcomes, strict=True):
+            if isinstance(outcome, Placed) and outcome.offset >= 0:
+                self.log.end(operation, OK, outcome.offset)
+            else:
+                self.log.end(operation, INFO, None, str(outcome))
+        stored = sum(operation.outcome is OK for operation in operations)
+        self.counts["records stored"] = self.counts.get("records stored", 0) + stored
+        return stored == len(operations)
+
+    async def _consume(self, client: Client) -> None:
+        while True:
+            try:
+                async with self._consumer(client) as consumer:
+                    await self._read(consumer)
+                self.count("consumers that left")
+            except KafkaError:
+                self.count("consumers that gave up")
+            await asyncio.sleep(0.1)
+
+    def _consumer(self, client: Client) -> Consumer:
+        return client.consumer(
+            self.topic,
+            group=f"{self.topic}.group",
+            protocol=self._protocol,
+            auto_offset_reset="earliest",
+            auto_commit_interval=0.3,
+            session_timeout=SESSION_SECONDS,
+            heartbeat_interval=0.1,
+            rebalance_timeout=1.5,
+            max_poll_interval=STAND_STILL_SECONDS / 2,
+            fetch_max_wait=0.1,
+            request_timeout=ANSWER_SECONDS,
+            metadata_max_age=2.0,
+        )
+
+    async def _read(self, consumer: Consumer) -> None:
+        """Until it leaves. What it reads in one assignment goes on without a gap."""
+        random, reached, assignments = self.random, dict[int, int](), -1
+        while True:
+            batch = await consumer.poll(timeout=0.5)
+            if batch and not self.context.calm() and random.random() < 0.03:
+                self.count("consumers that left with records undone")
+                return
+            if consumer.assignments != assignments:
+                assignments = consumer.assignments
+                reached.clear()
+            for record in batch:
+                assert record.value is not None
+                self._take(record.partition, record.offset, int(record.value))
+                expected = reached.get(record.partition, record.offset)
+                if record.offset > expected:
+                    text = f"{self.topic}-{record.partition}: {record.offset} comes where {expected} is due"
+                    self.fail("consumption", text)
+                reached[record.partition] = record.offset + 1
+            batch.done()
+            if self.context.calm():
+                continue
+            rng = random.random()
+            if rng < 0.02:
+                return
+            if rng < 0.05:
+                self.count("consumers that stood still")
+                await asyncio.sleep(STAND_STILL_SECONDS * random.random())
+
+    def _take(self, partition: int, offset: int, value: int) -> None:
+        before = self._had[partition].setdefault(offset, value)
+        if before != value:
+            self.fail("consumption", f"{self.topic}-{partition}: {before} and {value} are at {offset}")
+
+    def _all_had(self) -> bool:
+        ends = [self.context.invariants.end_of(self.topic, partition) for partition in range(PARTITIONS)]
+        return all(len(had) >= end for had, end in zip(self._had, ends, strict=True))
+
+    def judge(self) -> None:
+        """See Workload."""
+        for partition, had in enumerate(self._had):
+            _, values = self.context.invariants.values(self.topic, partition)
+            if had != dict(enumerate(values)):
+                self.fail("consumption", f"{self.topic}-{partition}: {had} was read, and {values} is there")
+            operations = [operation for operation in self.log.operations if operation.key == partition]
+            self._judge_order(partition, operations, values)
+            self.judge_log(operations, values, 0)
+
+    def _judge_order(self, partition: int, operations: Iterable[Operation], values: Iterable[int]) -> None:
+        """What one producer sent is there as it was sent; what another left under way may come when it will."""
+        sent_by = {operation.input[0]: operation.process for operation in operations}
+        latest: dict[int | str, int] = {}
+        for value in values:
+            if value < latest.get(sent_by[value], -1):
+                self.fail("order", f"{self.topic}-{partition}: {value} comes after {latest[sent_by[value]]}")
+            latest[sent_by[value]] = value
