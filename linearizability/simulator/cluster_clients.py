@@ -36,6 +36,7 @@ class Clients(TopicWorkload):
         self.hunted = [(self.topic, index) for index in range(PARTITIONS)]
         self._protocol = self.random.choice(("classic", "consumer"))
         self._lives = 0
+        self._left = END_APPENDS
         self._had: list[dict[int, int]] = [{} for _ in range(PARTITIONS)]
 
     async def run(self) -> None:
@@ -44,37 +45,35 @@ class Clients(TopicWorkload):
         bootstrap = [Address(host_of(node), KAFKA_PORT) for node in self.context.nodes]
         async with Client(bootstrap, client_id=self.topic, timeout=CALL_SECONDS) as client:
             consumers = [asyncio.ensure_future(self._consume(client)) for _ in range(CONSUMERS)]
-            await self._produce(client)
+            while self._left:
+                await self._produce(client)
             while not self._all_had():
-                for consumer in consumers:
-                    if consumer.done():
-                        consumer.result()
                 await asyncio.sleep(0.1)
+                for failed in [consumer for consumer in consumers if consumer.done()]:
+                    failed.result()
             for consumer in consumers:
                 consumer.cancel()
             await asyncio.gather(*consumers, return_exceptions=True)
 
     async def _produce(self, client: Client) -> None:
-        random, left = self.random, END_APPENDS
-        while left:
-            self._lives += 1
-            producer = client.producer(
-                linger=random.choice((0.0, 0.005, 0.05)),
-                max_in_flight=random.choice((1, 5)),
-                request_timeout=ANSWER_SECONDS,
-                delivery_timeout=random.choice((ANSWER_SECONDS, CALL_SECONDS)),
-                retry_backoff=0.05,
-            )
-            try:
-                async with producer:
-                    while left:
-                        stored = await self._send(producer)
-                        left -= self.context.calm() and stored
-                        await asyncio.sleep(0.02 + 0.1 * random.random())
-                        if not self.context.calm() and random.random() < 0.02:
-                            break
-            except KafkaError:
-                self.count("producers that gave up")
+        """The life of one producer."""
+        random = self.random
+        self._lives += 1
+        producer = client.producer(
+            linger=random.choice((0.0, 0.005, 0.05)),
+            max_in_flight=random.choice((1, 5)),
+            request_timeout=ANSWER_SECONDS,
+            delivery_timeout=random.choice((ANSWER_SECONDS, CALL_SECONDS)),
+            retry_backoff=0.05,
+        )
+        try:
+            async with producer:
+                while self._left and (self.context.calm() or random.random() >= 0.02):
+                    stored = await self._send(producer)
+                    self._left -= self.context.calm() and stored
+                    await asyncio.sleep(0.02 + 0.1 * random.random())
+        except KafkaError:
+            self.count("producers that gave up")
 
     async def _send(self, producer: Producer) -> bool:
         """Some records at once; whether all are stored."""

@@ -189,6 +189,11 @@ REGRESSIONS: dict[str, tuple[str, int, str]] = {
         "0.000 deletions 1 for=0.000 n=0\n"
         "0.105 data-error 2 for=0.661 n=2",
     ),
+    "a group got no new assignment until its coordinator's clock, put back, was where it had been": (
+        "cluster",
+        950623,
+        "0.000 migrations 1 for=0.000 n=0\n3.080 clock 2 for=0.234 n=1670",
+    ),
     "what a damaged disk had acknowledged was forgotten when the damage was found": (
         "core",
         102519,

@@ -139,8 +139,9 @@ class GroupChange:
             return group.target_epoch.epoch, last
         interval_ms = shard.consumer_settings(group.group_id).assignment_interval_ms
         computed_ms = group.target_epoch.computed_ms
-        if computed_ms != 0 and interval_ms != 0 and now.wall_ms < computed_ms + interval_ms:
-            # One assignment for all that happens within a short time (KIP-1263).
+        if computed_ms != 0 and 0 <= now.wall_ms - computed_ms < interval_ms:
+            # One assignment for all that happens within a short time (KIP-1263). One that seems to come from the future
+            # was computed by a clock that has been put back since, or another's: waiting for it could take for ever.
             return group.target_epoch.epoch, last
         if is_large(group, after, shard.image):
             self.effects.assignments.append(group.group_id)

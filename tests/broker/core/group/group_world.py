@@ -66,6 +66,7 @@ class World:
         self.uncommitted: list[Continuation] = []
         # What the next appends are to fail with.
         self.append_error = ErrorCode.NONE
+        self.wall_ahead_ms = START_WALL_MS
         # Patterns that are to be matched with topics.
         self.resolutions: list[RegexResolution] = []
         self.assignments: list[str] = []
@@ -74,7 +75,7 @@ class World:
 
     @property
     def now(self) -> Now:
-        return Now(self.monotonic_ms, START_WALL_MS + self.monotonic_ms)
+        return Now(self.monotonic_ms, self.wall_ahead_ms + self.monotonic_ms)
 
     # --- the shell's part
 

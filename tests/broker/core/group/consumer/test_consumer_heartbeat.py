@@ -96,6 +96,12 @@ def test_members_that_come_within_the_interval_share_one_new_assignment(world: C
     assert world.beat("two", 2).member_epoch == 3
 
 
+def test_an_assignment_of_a_clock_that_was_ahead_does_not_put_off_the_next_one(world: ConsumerWorld) -> None:
+    world.join_consumer("one", "t")
+    world.wall_ahead_ms -= 3_600_000
+    assert world.join_consumer("two", "t").member_epoch == 3
+
+
 def test_only_the_epoch_before_is_forgiven_and_only_to_who_has_nothing_of_others(world: ConsumerWorld) -> None:
     consumer = Consumer(world, "m", ["t"])
     consumer.beat()
