@@ -20,6 +20,8 @@ from raftlog.linearizability.report.run import Fault, LogLine, PartitionSample, 
 
 LOG_BYTES_MAX = 64_000_000
 """Of each broker's log; of a longer one the end is read."""
+CLIENT_BYTES_MAX = 2_000
+"""Of what each client wrote."""
 NANOSECONDS = 1_000_000_000
 _STAMP = re.compile(r"\[?(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)[.,](\d{1,9})(Z|[+-]\d\d:?\d\d)?\]?\s*")
 _LEVEL = re.compile(r"(TRACE|DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL|FATAL)\b\s*")
@@ -33,7 +35,8 @@ def read_run(folder: str | Path, read: Callable[[Source], History] = read_histor
     faults = _faults(folder / "faults.jsonl")
     samples = [_sample(line, where) for line, where in _lines(folder / "samples.jsonl")]
     logs = _logs(folder / "logs", about)
-    return Run(folder.absolute().name, about, history, faults, sorted(samples, key=lambda one: one.time), logs)
+    samples.sort(key=lambda sample: sample.time)
+    return Run(folder.absolute().name, about, history, faults, samples, logs, _clients(folder / "logs"))
 
 
 def _history(file: Path, read: Callable[[Source], History]) -> History:
@@ -165,6 +168,12 @@ def _logs(folder: Path, about: Mapping[str, Any]) -> list[LogLine]:
         broker = file.stem.removeprefix("broker-")
         found += _of_broker(file, broker, offset)
     return sorted(found, key=lambda line: line.time)
+
+
+def _clients(folder: Path) -> dict[str, str]:
+    """The end of what each client process complained of, if anything."""
+    told = {file.stem: file.read_bytes()[-CLIENT_BYTES_MAX:] for file in sorted(folder.glob("client-*.log"))}
+    return {name: text.decode("utf-8", errors="replace").strip() for name, text in told.items() if text.strip()}
 
 
 def _of_broker(file: Path, broker: str, offset: int) -> Iterator[LogLine]:

@@ -143,6 +143,7 @@ class _Encoder:
             "command": run.command,
             "about": [[name, _plain(value)] for name, value in run.about.items() if name in _TOLD],
             "doubts": list(self.account.doubts),
+            "clients": [[name, text] for name, text in run.clients.items()],
             "phases": [
                 [str(phase.get("name")), self.time(phase.get("begin")), self.time(phase.get("end"))]
                 for phase in run.about.get("phases") or ()

@@ -83,6 +83,7 @@ class Run:
     faults: Sequence[Fault] = ()
     samples: Sequence[Sample] = ()
     logs: Sequence[LogLine] = ()  # in the order of time
+    clients: Mapping[str, str] = field(default_factory=dict)  # the end of what each client wrote to standard error
 
     @property
     def command(self) -> str:

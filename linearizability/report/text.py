@@ -22,6 +22,7 @@ STORIES_SHOWN = 1  # of each error, in full
 TOLD_MAX = 6  # errors told in full; the rest by name
 FAULTS_MAX = 40
 LINES_SHOWN = 12
+CLIENT_LINES = 5
 LABEL_LIMIT = 60
 VALUE_LIMIT = 24
 NAME_LIMIT = 26
@@ -58,6 +59,10 @@ class _Writer:
         if run.faults:
             yield ""
             yield from self._faults()
+        for name, text in run.clients.items():
+            yield ""
+            yield f"What {name} wrote to its standard error"
+            yield from (f"   {shortened(line, 4 * self.width)}" for line in text.splitlines()[-CLIENT_LINES:])
         if run.command:
             yield ""
             yield f"Run it again: {run.command}"

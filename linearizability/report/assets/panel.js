@@ -70,7 +70,8 @@ function fillRun() {
   return runs.flatMap((run) => {
     const list = make("dl", {});
     for (const [name, value] of run.about) if (value !== "") list.append(make("dt", {}, visible(name)), make("dd", {}, visible(value)));
-    return [runHeading(run), ...run.doubts.map((doubt) => make("p", { class: "why" }, visible(doubt))), run.command ? tellCommand(run) : "", list];
+    return [runHeading(run), ...run.doubts.map((doubt) => make("p", { class: "why" }, visible(doubt))), run.command ? tellCommand(run) : "", list,
+      ...run.clients.flatMap(([name, text]) => [heading(`${visible(name)} wrote`), make("pre", { tabindex: "0" }, visible(text))])];
   });
 }
 

@@ -70,11 +70,13 @@ def test_the_log_around_the_offset_shows_both_values_and_who_read_which(account:
 
 
 def test_a_fault_without_effect_makes_a_good_run_unknown_and_is_named(clean: Path) -> None:
+    (clean / "logs" / "client-2.log").write_text("Traceback (most recent call last):\nRuntimeError: broken\n")
     account = account_of(read_run(clean))
     assert account.status is Status.UNKNOWN and not account.errors
     assert [fault.label for fault in account.idle_faults] == ["clock broker 2"]
     text = render_text([account])
     assert "UNKNOWN  clean" in text and "clock broker 2: WITHOUT EFFECT" in text
+    assert "What client-2 wrote to its standard error" in text and "RuntimeError: broken" in text
 
 
 def test_what_a_killed_run_left_is_told_as_far_as_it_goes(clean: Path) -> None:
