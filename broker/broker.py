@@ -223,6 +223,7 @@ class Broker:
         self.controller.subscribe(dynamic.publish)
         self.partitions = PartitionManager(config.node_id, self.logs, self.topic_config, replication)
         self._room.on_room = self.partitions.log_back
+        self.partitions.on_no_room = self._room.no_room
         self.fetches = FetchService(
             self.loop,
             self._timers,

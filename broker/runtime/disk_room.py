@@ -30,7 +30,8 @@ CRITICAL_PERCENT: Final = "raftlog.disk.free.critical.percent"
 
 
 class DiskRoom:
-    """Looks at the volumes now and then. `on_full` is told each append that finds no room, after this was; `on_room`
+    """Looks at the volumes now and then. `on_full` is told each append that finds no room, after this was, and
+    `on_no_room` of partitions that cannot be made as no directory has room; `on_room`
     each log that was `refused` a file, once there is room. What was to be deleted later is deleted at once on a full
     disk; on one that has room some is kept for the metadata log (`reserve`).
     """
@@ -47,6 +48,7 @@ class DiskRoom:
         self._refused: dict[tuple[str, int], UnavailableLog] = {}
         self._timer: asyncio.TimerHandle | None = None
         self.on_full: Callable[[UnavailableLog, str], None] | None = None
+        self.on_no_room: Callable[[str], None] | None = None
         self.on_room: Callable[[UnavailableLog], None] | None = None
         self.reserve: MetadataReserve | None = None
 
@@ -67,17 +69,28 @@ class DiskRoom:
         if self._timer is not None:
             self._timer.cancel()
 
+    def no_room(self, reason: str) -> None:
+        """A partition could not be made, and others count on it."""
+        paths = [each.path for each in self._logs.directories if each.offline_reason is None]
+        full = [path for path in paths if not has_room(self._logs, path)]
+        for path in full:
+            self._note_full(path, reason)
+        if full == paths and self.on_no_room is not None:
+            self.on_no_room(reason)
+
     def log_full(self, full: UnavailableLog, reason: str) -> None:
         """A log took no append for want of room."""
-        path = self._logs.home_of(full)
+        self._note_full(self._logs.home_of(full), reason)
+        if self.on_full is not None:
+            self.on_full(full, reason)
+
+    def _note_full(self, path: str, reason: str) -> None:
         known = self._full.get(path)
         if known is None:
             known = self._full[path] = _Full(self._loop.time())
             self._look_sooner()
             log.error("directory=%s is full, and nothing is appended before there is room: %s", path, reason)
         known.refused += 1
-        if self.on_full is not None:
-            self.on_full(full, reason)
 
     def refused(self, partition_log: UnavailableLog) -> None:
         """A log went offline though nothing of it is lost: it is used again when there is room."""

@@ -52,9 +52,14 @@ class FullDisk:
                 return
             self._logs.fail_directory_of(full, reason)
             return
-        log.error("the disk is full: others go on without this broker until there is room: %s", reason)
-        self._yielding = True
-        self._heartbeat_now()
+        self.no_room(reason)
+
+    def no_room(self, reason: str) -> None:
+        """Nothing can be written in any directory, and others wait for this broker."""
+        if not self._yielding:
+            log.error("the disk is full: others go on without this broker until there is room: %s", reason)
+            self._yielding = True
+            self._heartbeat_now()
 
     def wants_fence(self) -> bool:
         """Whether the broker should lead nothing now."""

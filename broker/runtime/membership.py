@@ -134,7 +134,7 @@ class Membership:
         self._lifecycle.on_registered = self._remember
         full_disk = FullDisk(logs, partitions.others_can_lead, partitions.others_wait, self._lifecycle.heartbeat_now)
         self._lifecycle.wants_fence = full_disk.wants_fence
-        room.on_full = full_disk.log_full
+        room.on_full, room.on_no_room = full_disk.log_full, full_disk.no_room
         self._reports = DirectoryReports(self._controller, logs, config.node_id)
         await self._lifecycle.register()
 

@@ -88,6 +88,8 @@ class PartitionManager:
         self._gained = 0
         self.isr_changes = IsrChanges()
         self.traffic_of_deleted = Traffic()
+        # Told of partitions that cannot be made, for which other brokers wait.
+        self.on_no_room: Callable[[str], None] | None = None
         self.is_in_contact: Callable[[], bool] = lambda: True
         """Set where there is a quorum. See PartitionOwner."""
 
@@ -201,6 +203,10 @@ class PartitionManager:
             partition_log = self._logs.open(image.name, index, image.topic_id, config)
         except LogUnavailable as failure:
             self._tell_unopened(topic, index, str(failure))
+            found = self._logs.get(image.name, index)
+            is_refused = found is None or found.offline_reason is None
+            if is_refused and self.on_no_room is not None and self._node_id in state.isr and len(state.isr) > 1:
+                self.on_no_room(str(failure))
             return ErrorCode.KAFKA_STORAGE_ERROR
         topic.unopened.pop(index, None)
         partition = Partition(image.name, image.topic_id, index, partition_log, self)

@@ -14,6 +14,9 @@ from raftlog.broker.store.filesystem import sync_filesystem
 
 _MODE = 0o644
 
+FILES_MIN = 8
+"""With fewer inodes a volume has no room, however many bytes are free. A partition takes up to eight files."""
+
 
 def _full_sync(descriptor: int) -> None:
     # On macOS fsync only reaches the drive's own cache; this asks the drive to write it out.
@@ -100,7 +103,8 @@ class OsDisk:
 
     def usage(self, path: str) -> tuple[int, int]:
         found = os.statvfs(path)
-        return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
+        has_files = found.f_files == 0 or found.f_favail >= FILES_MIN
+        return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize if has_files else 0
 
     def lock(self, path: str) -> int:
         descriptor = self.open(path, create=True)

@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 
 from raftlog.broker.runtime.disk_room import TOLD_SECONDS, DiskRoom
+from raftlog.broker.store.disk import OsDisk
 from tests.broker.runtime.manual_loop import ManualLoop
 
 GB = 1 << 30
@@ -62,6 +63,25 @@ def test_a_log_that_was_refused_a_file_is_used_again_when_there_is_room() -> Non
     for _ in range(2):
         world.room.look()
     assert given_back == ["t"]
+
+
+def test_a_partition_that_cannot_be_made_counts_only_if_room_is_what_it_lacks() -> None:
+    world = World()
+    told: list[str] = []
+    world.room.on_no_room = told.append
+    world.room.no_room("too many open files")
+    assert (told, world.room.reasons()) == ([], [])
+    world.usable = 0
+    world.room.no_room("No space left on device")
+    assert told == ["No space left on device"] and world.room.reasons()
+
+
+def test_a_volume_without_inodes_has_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    volume = SimpleNamespace(f_blocks=100, f_frsize=4096, f_bavail=50, f_files=1000, f_favail=3)
+    monkeypatch.setattr("os.statvfs", lambda _: volume)
+    assert OsDisk().usage("/") == (409_600, 0)
+    volume.f_files = volume.f_favail = 0
+    assert OsDisk().usage("/") == (409_600, 204_800), "it does not count them"
 
 
 def test_little_room_is_told_once_for_each_level(caplog: pytest.LogCaptureFixture) -> None:
