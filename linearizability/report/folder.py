@@ -18,7 +18,7 @@ from raftlog.linearizability.checker.formats.lines import Source
 from raftlog.linearizability.checker.history import History
 from raftlog.linearizability.report.run import Fault, LogLine, PartitionSample, Run, RunError, Sample
 
-LOG_BYTES_MAX = 64_000_000
+LOG_BYTES_MAX = 16_000_000
 """Of each broker's log; of a longer one the end is read."""
 CLIENT_BYTES_MAX = 2_000
 """Of what each client wrote."""

@@ -94,6 +94,14 @@ def test_what_a_killed_run_left_is_told_as_far_as_it_goes(clean: Path) -> None:
     assert "the run ended before its effect was known" in render_text([account])
 
 
+def test_a_run_in_which_nothing_happened_is_unknown(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text("{}")
+    (tmp_path / "history.jsonl").write_text('{"type": "history", "version": 1, "time_unit": "ns"}\n')
+    account = account_of(read_run(tmp_path))
+    assert account.status is Status.UNKNOWN and account.first is None
+    assert "No error was found in 0 operations" in render_text([account])
+
+
 def test_what_another_check_found_is_told_beside_it(clean: Path) -> None:
     line = account_of(read_run(clean)).run.history.operations[5].line
     example = {"text": "The balances add up to 90.", "key": None, "operations": [{"line": line}], "details": {}}
