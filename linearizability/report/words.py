@@ -63,6 +63,10 @@ def _sentences(account: Account) -> Iterator[str]:
         yield from (f"{doubt[:1].upper()}{doubt[1:]}" for doubt in account.doubts)
     else:
         yield f"No error in {scope}."
+        idle = account.idle_faults
+        if idle:
+            names = ", ".join(fault.label for fault in idle[:KINDS_MAX]) + (", …" if len(idle) > KINDS_MAX else "")
+            yield f"{len(idle):,} of {plural(len(account.run.faults), 'fault')} had no effect: {names}."
 
 
 def _what(errors: Sequence[Told]) -> str:

@@ -79,6 +79,13 @@ def test_a_fault_without_effect_makes_a_good_run_unknown_and_is_named(clean: Pat
     assert "What client-2 wrote to its standard error" in text and "RuntimeError: broken" in text
 
 
+def test_a_valid_run_says_which_of_its_faults_had_no_effect(clean: Path) -> None:
+    change(clean, verdict={"status": "valid", "checks": [{"model": "kafka", "options": []}]})
+    account = account_of(read_run(clean))
+    assert account.status is Status.VALID
+    assert words_of(account).split("\n")[1] == "1 of 4 faults had no effect: clock broker 2."
+
+
 def test_what_a_killed_run_left_is_told_as_far_as_it_goes(clean: Path) -> None:
     change(clean, status="running", verdict=None)
     faults = (clean / "faults.jsonl").read_text().splitlines()
