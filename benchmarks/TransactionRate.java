@@ -26,6 +26,10 @@ public class TransactionRate {
             double begin = System.nanoTime();
             long count = run(producer, topic, partitions, records, seconds);
             System.out.println(count + " " + (System.nanoTime() - begin) / TimeUnit.SECONDS.toNanos(1));
+        } catch (Exception error) {
+            // The launcher of single files trips over exceptions without frames of its own, and hides them.
+            error.printStackTrace();
+            System.exit(1);
         }
     }
 
@@ -41,6 +45,8 @@ public class TransactionRate {
                 int partition = (int) ((count + record) % partitions);
                 producer.send(new ProducerRecord<>(topic, partition, null, value));
             }
+            // Without this the client may send the end before the records: see "Transactions" in NON_OBVIOUS.md.
+            producer.flush();
             producer.commitTransaction();
         }
         return count;
