@@ -20,7 +20,8 @@ def _canvas(width: float, height: float) -> tuple[Any, Any]:
     matplotlib.use("agg")
     from matplotlib import pyplot
 
-    return pyplot.subplots(figsize=(width, height), layout="constrained")
+    figure, axes = pyplot.subplots(figsize=(width, height), layout="constrained")
+    return figure, axes
 
 
 def by_hour(hours: Mapping[tuple[str, str], Mapping[str, Any]]) -> dict[str, dict[int, float]]:
