@@ -123,6 +123,23 @@ class StruckStream(StreamWriter):
         strike("driver-commit")
 
 
+class BlindStruckStream(StruckStream):
+    """Nobody looks at the marker."""
+
+    def write(self, iterator: Iterator[Any]) -> Any:
+        with patch.object(tasks, "is_written", lambda *_: False):
+            return super().write(iterator)
+
+
+class BlindStruck(RaftlogDataSource):
+    @classmethod
+    def name(cls) -> str:
+        return "raftlog-blind-struck"
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> Any:
+        return BlindStruckStream(self._sink(schema, overwrite, streaming=True))
+
+
 class Struck(RaftlogDataSource):
     @classmethod
     def name(cls) -> str:

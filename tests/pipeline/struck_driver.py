@@ -6,18 +6,19 @@ import sys
 from pathlib import Path
 
 from tests.pipeline.conftest import finish, start_spark
-from tests.pipeline.faulty import Struck
+from tests.pipeline.faulty import BlindStruck, Struck
 
 
 def main() -> None:
-    folder, bootstrap, source, target = sys.argv[1:]
+    folder, bootstrap, source, target, sink = sys.argv[1:]
     spark = start_spark()
     (Path(folder) / "jvm").write_text(str(spark.sparkContext._gateway.proc.pid))
-    spark.dataSource.register(Struck)
+    for format in (Struck, BlindStruck):
+        spark.dataSource.register(format)
     servers = {"kafka.bootstrap.servers": bootstrap}
     loaded = spark.readStream.format("raftlog").options(**servers, subscribe=source, startingOffsets="earliest")
     writer = loaded.option("maxOffsetsPerTrigger", 400).load().select("key", "value").writeStream
-    writer = writer.format("raftlog-struck").option("checkpointLocation", str(Path(folder) / "checkpoint"))
+    writer = writer.format(sink).option("checkpointLocation", str(Path(folder) / "checkpoint"))
     finish(writer.options(**servers, topic=target).trigger(availableNow=True).start)
 
 

@@ -26,11 +26,11 @@ RUN_SECONDS = 600
 POINTS = ("begun", "stored", "committed", "driver-commit")
 
 
-def run_driver(folder: Path, bootstrap: str, source: str, target: str, strikes: Mapping[str, str]) -> int:
+def run_driver(folder: Path, bootstrap: str, strikes: Mapping[str, str], sink: str = "raftlog-struck") -> int:
     """The driver's exit status; it and all that it started are gone when this returns."""
     for point, who in strikes.items():
         (folder / point).write_text(who)
-    command = [sys.executable, "-m", "tests.pipeline.struck_driver", str(folder), bootstrap, source, target]
+    command = [sys.executable, "-m", "tests.pipeline.struck_driver", str(folder), bootstrap, "source", "target", sink]
     with (folder / "driver.log").open("ab") as log:
         driver = subprocess.Popen(
             command,
@@ -72,11 +72,11 @@ def kill_everything(folder: Path, bootstrap: str) -> None:
             client.admin.create_topic(name, partitions=2)
         rows = fill(client, "source")
         for point in POINTS:
-            assert run_driver(folder, bootstrap, "source", "target", {point: "driver"}) != 0
+            assert run_driver(folder, bootstrap, {point: "driver"}) != 0
             assert (folder / f"{point}.taken").exists(), "the driver was not killed"
             (folder / f"{point}.taken").unlink()
         strikes = dict.fromkeys(POINTS[:3], "task")
-        status = run_driver(folder, bootstrap, "source", "target", strikes)
+        status = run_driver(folder, bootstrap, strikes)
         assert status == 0, (folder / "driver.log").read_text()[-3000:]
         assert all((folder / f"{point}.taken").exists() for point in strikes), "not every worker was killed"
         end = client.admin.offsets_at([("target", 0), ("target", 1)], -1)
@@ -84,8 +84,22 @@ def kill_everything(folder: Path, bootstrap: str) -> None:
 
 
 def test_each_row_is_there_once_whoever_is_killed_when(tmp_path: Path) -> None:
-    with cluster() as brokers:
+    with cluster(3) as brokers:
         kill_everything(tmp_path, brokers.bootstrap_servers)
+
+
+def test_without_a_look_at_the_marker_a_driver_that_is_killed_leaves_rows_twice(tmp_path: Path) -> None:
+    """The control: the tests beside this one could fail."""
+    with cluster(3) as brokers, SyncClient(brokers.bootstrap_servers, timeout=60) as client:
+        for name in ("source", "target"):
+            client.admin.create_topic(name, partitions=2)
+        rows = fill(client, "source")
+        assert run_driver(tmp_path, brokers.bootstrap_servers, {"driver-commit": "driver"}, "raftlog-blind-struck") != 0
+        assert (tmp_path / "driver-commit.taken").exists(), "the driver was not killed"
+        assert run_driver(tmp_path, brokers.bootstrap_servers, {}, "raftlog-blind-struck") == 0
+        end = client.admin.offsets_at([("target", 0), ("target", 1)], -1)
+        found = committed(client, "target", end)
+        assert len(found) > len(rows) and sorted(set(found)) == rows  # type: ignore[type-var]
 
 
 @pytest.mark.parametrize("unused", [pytest.param("", marks=needs_kafka)])
@@ -124,7 +138,7 @@ def test_each_row_is_there_once_while_brokers_and_coordinators_are_killed(tmp_pa
         with brokers_dying(brokers) as killed:
             status = 1
             for _ in range(5):  # a query that a broker's death has stopped is started again
-                status = run_driver(tmp_path, brokers.bootstrap_servers, "source", "target", {})
+                status = run_driver(tmp_path, brokers.bootstrap_servers, {})
                 if status == 0:
                     break
         assert status == 0, (tmp_path / "driver.log").read_text()[-3000:]
