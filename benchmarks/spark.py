@@ -23,7 +23,8 @@ from typing import Any, NamedTuple
 from benchmarks.brokers import PEERS, Broker, Kafka, Raftlog, create_topic, kafka_tool
 from raftlog.pipeline.demo.kills import descendants
 
-SOURCE = "source"
+SOURCE, TINY = "source", "tiny"
+TINY_ROWS = 10
 
 
 class Contender(NamedTuple):
@@ -59,6 +60,11 @@ class Run:
         frame = self.spark.readStream.format(who.format).options(**self._source(who)).load()
         self._finish(frame.writeStream.format("noop"))
 
+    def start(self, who: Contender) -> None:
+        """Some rows, to a sink that does nothing: what it costs to start a query and to end it."""
+        frame = self.spark.readStream.format(who.format).options(**self._source(who, TINY)).load()
+        self._finish(frame.writeStream.format("noop"), TINY_ROWS)
+
     def write(self, who: Contender) -> None:
         """Key and value from Spark's memory to a new topic."""
         topic = self._new_topic(who)
@@ -73,10 +79,10 @@ class Run:
         self.spark.catalog.cacheTable("rows")
         self._check(self.spark.table("rows").count())
 
-    def _source(self, who: Contender) -> dict[str, str]:
+    def _source(self, who: Contender, topic: str = SOURCE) -> dict[str, str]:
         return {
             "kafka.bootstrap.servers": who.bootstrap,
-            "subscribe": SOURCE,
+            "subscribe": topic,
             "startingOffsets": "earliest",
             **who.options,
         }
@@ -87,15 +93,16 @@ class Run:
         create_topic(who.bootstrap, topic, partitions=2)
         return topic
 
-    def _finish(self, writer: Any) -> None:
+    def _finish(self, writer: Any, rows: int | None = None) -> None:
         self._number += 1
         checkpoint = self._directory / f"checkpoint-{self._number}"
         query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
         query.awaitTermination()
-        self._check(sum(progress.numInputRows for progress in query.recentProgress))
+        self._check(sum(progress.numInputRows for progress in query.recentProgress), rows)
 
-    def _check(self, found: int) -> None:
-        assert found == self.rows, f"{found} rows where there are {self.rows}"
+    def _check(self, found: int, rows: int | None = None) -> None:
+        wanted = self.rows if rows is None else rows
+        assert found == wanted, f"{found} rows where there are {wanted}"
 
 
 def cpu_seconds(brokers: list[int]) -> float:
@@ -151,9 +158,9 @@ def session() -> Any:
     return made
 
 
-def fill(broker: Broker, rows: int, size: int, partitions: int) -> None:
-    create_topic(broker.bootstrap, SOURCE, partitions=partitions)
-    sizes = f"--topic {SOURCE} --num-records {rows} --record-size {size} --throughput -1"
+def fill(broker: Broker, rows: int, size: int, partitions: int, topic: str = SOURCE) -> None:
+    create_topic(broker.bootstrap, topic, partitions=partitions)
+    sizes = f"--topic {topic} --num-records {rows} --record-size {size} --throughput -1"
     settings = f"--producer-props bootstrap.servers={broker.bootstrap} batch.size=131072 linger.ms=20"
     kafka_tool("producer-perf", *sizes.split(), *settings.split())
 
@@ -192,7 +199,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--partitions", type=int, default=2)
     parser.add_argument("--kafka", action="store_true")
-    parser.add_argument("--only", choices=["read", "stream", "write"])
+    parser.add_argument("--only", choices=["read", "stream", "start", "write"])
     options = parser.parse_args()
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -201,6 +208,7 @@ def main() -> None:
             brokers.append(stack.enter_context(Kafka()))
         for broker in brokers:
             fill(broker, options.rows, options.size, options.partitions)
+            fill(broker, TINY_ROWS, options.size, options.partitions, TINY)
         readers, writers = contenders(brokers[0].bootstrap, brokers[-1].bootstrap)
         spark = session()
         stack.callback(spark.stop)
@@ -211,6 +219,9 @@ def main() -> None:
             show("batch read", in_turns(run.read, readers, options.rounds, pids), options.rows)
         if options.only in (None, "stream"):
             show("stream, AvailableNow to no-op", in_turns(run.stream, readers, options.rounds, pids), options.rows)
+        if options.only in (None, "start"):
+            title = f"stream of {TINY_ROWS} rows: its start and its end"
+            show(title, in_turns(run.start, readers, options.rounds, pids), TINY_ROWS)
         if options.only in (None, "write"):
             run.prepare_rows(options.size, options.partitions)
             show("write", in_turns(run.write, writers, options.rounds, pids), options.rows)
