@@ -280,7 +280,7 @@ QUICKLY_NOTICED = (
     "commit-unverified", "commit-of-earlier-term", "damage-is-torn-tail", "snapshot-before-safe", "wiped-disk-votes",
     "read-without-majority", "unknown-is-failed", "isr-of-one", "truncate-to-high-watermark",
     "cleaner-drops-last-values", "deletion-by-leader-alone", "answered-before-committed", "lso-off-by-one",
-    "init-without-fencing", "aborted-offsets-count", "upgrade-forgets-offsets", "ids-expire-in-use",
+    "init-without-fencing", "aborted-offsets-count", "given-before-free", "ids-expire-in-use",
     "client-numbers-anew",
 )  # fmt: skip
 
