@@ -28,8 +28,8 @@ END_TXN_DELAY_SECONDS = 4.0
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """`put` puts it in; what it did is healed when its time is over. `needs`: abilities of the system, and
-    `transactions` of the workload. `unclean`: topics allow elections of replicas that are not in sync, and one
+    """`put` puts it in; what it did is healed when its time is over. `needs`: abilities of the system and
+    of the workload. `unclean`: topics allow elections of replicas that are not in sync, and one
     in-sync replica is enough.
     """
 
@@ -140,6 +140,7 @@ def _nothing(plan: Plan) -> None:
 
 
 LINKS = frozenset({"links"})
+PARTITIONS = frozenset({"processes", "partitions"})
 QUICK_TO_LEAVE = {"replica.lag.time.max.ms": "2000", "broker.session.timeout.ms": "3000"}
 _ALL: tuple[Fault, ...] = (
     Fault("none", "nothing happens", _nothing, frozenset(), in_everything=False),
@@ -153,11 +154,12 @@ _ALL: tuple[Fault, ...] = (
     Fault("clock", "a broker's wall clock jumps, or goes at another rate", _clock, frozenset({"clocks"})),
     Fault("power-cut", "a broker loses what it has not synced", _power_cut, frozenset({"disks"})),
     Fault("rolling-restart", "one broker after the other is stopped in order and started again", rolling_restart),
-    Fault("reassign", "partitions move to other brokers", reassign, frozenset()),
+    Fault("reassign", "partitions move to other brokers", reassign, frozenset({"partitions"})),
     Fault(
         "isr-of-one",
         "the in-sync replicas shrink to the leader, it dies, and another replica is elected; loses records",
         isr_of_one,
+        PARTITIONS,
         settings=QUICK_TO_LEAVE,
         unclean=True,
         in_everything=False,
@@ -167,6 +169,7 @@ _ALL: tuple[Fault, ...] = (
         "pause-kill",
         "a follower misses writes, a newer replica dies, and the two are the majority",
         pause_kill,
+        PARTITIONS,
         in_everything=False,
         longer=2.0,
     ),
@@ -174,7 +177,7 @@ _ALL: tuple[Fault, ...] = (
         "part-kill",
         "the same with a follower that is cut off instead of paused",
         part_kill,
-        frozenset({"links", "processes"}),
+        PARTITIONS | LINKS,
         in_everything=False,
         longer=2.0,
     ),
@@ -191,7 +194,7 @@ _ALL: tuple[Fault, ...] = (
         zombie_writer,
         frozenset({"transactions"}),
     ),
-    Fault("bit-flip", "a follower is killed, and a bit of its log is another one when it starts", bit_flip),
+    Fault("bit-flip", "a follower is killed, and a bit of its log is another one when it starts", bit_flip, PARTITIONS),
 )
 FAULTS: dict[str, Fault] = {fault.name: fault for fault in _ALL}
 EVERYTHING = "everything"

@@ -25,8 +25,6 @@ FOLDER = Path("verify") / "matrix"
 DOCUMENT = Path("docs") / "VERIFICATION.md"
 BEGIN, END = "<!-- matrix -->\n", "<!-- /matrix -->"
 BROKERS = (3, 5)
-PARTITIONED = frozenset({"isr-of-one", "pause-kill", "part-kill", "reassign", "bit-flip"})
-"""Faults that are about a partition of the workload."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +42,7 @@ class Cell:
 
 def fits(workload: str, fault: str) -> bool:
     """Whether a fault can happen to a workload."""
-    found = WORKLOADS[workload]
-    if fault == EVERYTHING:
-        return True
-    if fault in PARTITIONED and not found.topics:
-        return False
-    return FAULTS[fault].needs <= RaftlogSystem.abilities | ({"transactions"} if found.is_transactional else set())
+    return fault == EVERYTHING or FAULTS[fault].needs <= RaftlogSystem.abilities | WORKLOADS[workload].abilities
 
 
 def cells(workloads: list[str], faults: list[str], brokers: list[int]) -> Iterator[Cell]:

@@ -16,6 +16,7 @@ from raftlog.linearizability.harness.faults import EVERYTHING, Fault, faults_nam
 from raftlog.linearizability.harness.plan import Interrupted, Plan
 from raftlog.linearizability.harness.systems.system import Effect, System
 from raftlog.linearizability.harness.workloads.catalogue import Workload
+from raftlog.testing.faults.supervisor import ENDING
 from raftlog.testing.process import BrokerDied
 
 PERIOD_SECONDS = 6.0
@@ -126,7 +127,7 @@ class Nemesis:
 
     def _period(self, index: int, period: Period) -> None:
         until = time.monotonic() + period.seconds
-        open_effects: list[tuple[int, Effect]] = []
+        open_effects: dict[int, Effect] = {}
         for at, fault in enumerate(period.faults):
             self.now = ", ".join(each.name for each in period.faults)
             plan = Plan(
@@ -136,14 +137,21 @@ class Nemesis:
                 Random(f"{self._seed} {index} {at}"),
                 period.seconds,
                 self._over,
-                lambda effect, name=fault.name: open_effects.append((self._begun(name, effect), effect)),  # type: ignore[misc]
+                lambda effect, name=fault.name: open_effects.update({self._begun(name, effect): effect}),  # type: ignore[misc]
+                lambda effect: self._heal_early(open_effects, effect),
             )
             self._put(fault, plan)
         if period.faults:
             self._over.wait(max(0.0, until - time.monotonic()))
-        for number, effect in reversed(open_effects):
+        # A broker may be unable to start on a full disk, or without the others: it comes last.
+        for number, effect in sorted(open_effects.items(), key=lambda each: (each[1].kind in ENDING, -each[0])):
             self._heal(number, effect)
         self.now = ""
+
+    def _heal_early(self, open_effects: dict[int, Effect], effect: Effect) -> None:
+        for number in [number for number, each in open_effects.items() if each is effect]:
+            # What else is in force may keep a broker from starting, and is healed later.
+            self._heal(number, open_effects.pop(number), is_last=False)
 
     def _put(self, fault: Fault, plan: Plan) -> None:
         try:
@@ -160,13 +168,14 @@ class Nemesis:
         self._write(line | {"brokers": effect.brokers, "links": effect.links, "time": time.monotonic_ns()})
         return number
 
-    def _heal(self, number: int, effect: Effect) -> None:
+    def _heal(self, number: int, effect: Effect, *, is_last: bool = True) -> None:
         error = None
         try:
             effect.heal()
         except (BrokerDied, OSError, RuntimeError, AssertionError) as failed:
-            error = str(failed)
-            self.done.failures.append(f"{effect.kind} of {effect.target} could not be healed: {error}")
+            error = str(failed).partition("\n")[0]
+            if is_last:
+                self.done.failures.append(f"{effect.kind} of {effect.target} could not be healed: {error}")
         evidence = dict(effect.evidence())
         self.done.put[number].is_effective = evidence.get("fired", 0) > 0
         line = {"type": "end", "number": number, "time": time.monotonic_ns(), "evidence": evidence, "error": error}

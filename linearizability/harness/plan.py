@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
 
 from raftlog.linearizability.harness.clients import Clients
@@ -21,7 +21,9 @@ class Interrupted(Exception):
 
 @dataclass(slots=True)
 class Plan:
-    """`seconds`: how long the fault should last. `add` tells of an effect as soon as it is there."""
+    """`seconds`: how long the fault should last. `add` tells of an effect as soon as it is there; `end` heals it, and
+    tells of that, before the fault's time is over.
+    """
 
     system: System
     workload: Workload
@@ -30,13 +32,12 @@ class Plan:
     seconds: float
     over: threading.Event
     add: Callable[[Effect], None]
-    effects: list[Effect] = field(default_factory=list)
+    end: Callable[[Effect], None]
 
     def put(self, effect: Effect, role: str = "") -> Effect:
         """An effect is in force. `role`: why this broker."""
         if role:
             effect.target += f", {role}"
-        self.effects.append(effect)
         self.add(effect)
         return effect
 

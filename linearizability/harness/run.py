@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -45,7 +46,7 @@ class Run:
         self._unclean = any(fault.unclean for fault in self._faults)
         self._stopped = threading.Event()
         self._early: Ruling | None = None
-        self._left = 0
+        self._suffix = ""
 
     def verify(self) -> Ruling:
         """Do it. Raises CannotStart when the system does not serve, FileExistsError for a folder that is taken."""
@@ -54,6 +55,9 @@ class Run:
         for fault in self._faults:
             brokers |= fault.settings
         system = make_system(replace(settings, settings={**brokers, **settings.settings}))
+        if not system.is_ours:
+            self._suffix = f"-{os.urandom(3).hex()}"
+            self.workload = self.workload.renamed(self._suffix)
         with RunFolder(settings) as folder:
             folder.phase("setup")
             if system.version is not None:
@@ -63,6 +67,7 @@ class Run:
             complaints: list[str] = []
             try:
                 system.start()
+                folder.run["brokers"] = len(system.broker_ids)
                 done = self._on(system, clients, folder)
             finally:
                 clients.stop()
@@ -80,7 +85,7 @@ class Run:
         self._make_topics(system)
         folder.run["topics"] = [{"name": name, "partitions": count} for name, count in self.workload.topics.items()]
         self._start_clients(system, clients)
-        abilities = system.abilities | ({"transactions"} if self.workload.is_transactional else set())
+        abilities = system.abilities | self.workload.abilities
         if set(settings.libraries) <= set(NEWEST_LIBRARIES):
             abilities |= {"newest clients"}
         periods = schedule(settings.fault, settings.seconds, settings.seed, abilities)
@@ -140,6 +145,7 @@ class Run:
                     topics=self.workload.topics,
                     options=settings.options,
                     final_seconds=settings.final_seconds,
+                    suffix=self._suffix,
                 )
             )
 

@@ -24,7 +24,7 @@ def rolling_restart(plan: Plan) -> None:
     for broker in plan.system.broker_ids:
         effect = plan.put(plan.system.stop_broker(broker), "in turn")
         plan.wait(plan.seconds / 20)
-        effect.heal()
+        plan.end(effect)
         plan.wait(plan.seconds / 10)
 
 
@@ -66,14 +66,14 @@ def isr_of_one(plan: Plan) -> None:
     alone = plan.clients.goals.get(f"{topic}-{partition}", -1) - before
     killed = plan.put(plan.system.kill(leader), f"the only in-sync replica of {topic}-{partition}")
     for effect in paused:
-        effect.heal()
+        plan.end(effect)
     if not plan.wait_for(lambda: plan.system.leader_of(topic, partition) in followers, STEP_SECONDS_MAX):
         raise RuntimeError(f"no follower of {topic}-{partition} was elected")
     elected = plan.system.leader_of(topic, partition)
     words = f"{topic}-{partition}: broker {leader} took {alone} offsets alone, broker {elected} leads"
     plan.put(Effect("isr-of-one", words, _nothing, lambda: counted(max(0, alone)), [leader, elected]))
     plan.wait(max(1.0, plan.seconds / 4))
-    killed.heal()
+    plan.end(killed)
 
 
 def pause_kill(plan: Plan) -> None:
@@ -104,11 +104,11 @@ def _lagging_majority(plan: Plan, leader: int, newest: list[int], late: Effect) 
     died = plan.put(end, "a leader with the newest records")
     plan.wait(plan.seconds / 8)
     paused = [plan.put(system.pause(each), "has the newest records") for each in newest if each in plan.up]
-    late.heal()
-    died.heal()
+    plan.end(late)
+    plan.end(died)
     plan.wait(plan.seconds / 3)
     for effect in paused:
-        effect.heal()
+        plan.end(effect)
 
 
 def zombie_writer(plan: Plan) -> None:
@@ -126,13 +126,12 @@ def zombie_writer(plan: Plan) -> None:
     def evidence() -> dict[str, float]:
         return counted(plan.clients.notes["fenced"] - fenced)
 
-    def heal() -> None:
-        zombie.resume()
-
-    plan.put(Effect("zombie-writer", f"client {zombie.work.number}, taken over by {number}", heal, evidence))
+    words = f"client {zombie.work.number}, taken over by {number}"
+    effect = plan.put(Effect("zombie-writer", words, zombie.resume, evidence))
     plan.wait(plan.seconds / 2)
     zombie.resume()
     plan.wait(plan.seconds / 4)
+    plan.end(effect)
     stand_in.tell({"do": "stop"})
 
 

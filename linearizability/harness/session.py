@@ -30,6 +30,8 @@ class Assignment:
     topics: dict[str, int]
     options: dict[str, str] = field(default_factory=dict)
     final_seconds: float = 20.0
+    suffix: str = ""
+    """Of all names in a system that other runs use too."""
     stand_in_for: int | None = None
     """Set where this client takes over the transactional id of another one, which may still live."""
 
@@ -101,6 +103,10 @@ class Session:
         """One that nobody else sends."""
         self._values += 1
         return f"{self.work.number}.{self._values}{more}"
+
+    def named(self, name: str) -> str:
+        """A topic, group or transactional id as this run calls it."""
+        return name + self.work.suffix
 
     def partitions(self, topic: str) -> list[tuple[str, int]]:
         """All of a topic."""

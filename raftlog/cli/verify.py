@@ -136,6 +136,8 @@ def settings_of(options: argparse.Namespace) -> RunSettings:
     )
     from raftlog.linearizability.harness.workloads.catalogue import WORKLOADS
 
+    if ":" in options.system and options.set:
+        raise UsageError("--set is for brokers that are started here", "set what a cluster that runs has where it runs")
     workload = WORKLOADS[_known(options.workload, WORKLOADS, "workload")]
     fault = options.fault
     for each in fault.split(","):
@@ -143,7 +145,7 @@ def settings_of(options: argparse.Namespace) -> RunSettings:
     system = options.system
     if system not in ("raftlog", "kafka") and ":" not in system:
         raise UsageError(f"there is no system {system!r}", "it is raftlog, kafka, or the HOST:PORT of a Kafka")
-    abilities = _abilities(system) | ({"transactions"} if workload.is_transactional else set())
+    abilities = _abilities(system) | workload.abilities
     for each in fault.split(",") if fault != EVERYTHING else ():
         if not FAULTS[each].needs <= abilities:
             raise UsageError(*_why_not(each, system, sorted(FAULTS[each].needs - abilities)))
@@ -183,6 +185,8 @@ def _abilities(system: str) -> set[str]:
 def _why_not(fault: str, system: str, missing: list[str]) -> tuple[str, str]:
     if "transactions" in missing:
         return f"fault {fault} is about transactions", "take workload transactions, bank or list-append"
+    if "partitions" in missing:
+        return f"fault {fault} is about partitions", "take a workload that writes to some"
     where = system if system in ("raftlog", "kafka") else "a system that runs elsewhere"
     return f"fault {fault} cannot be put into {where}: it needs a hold of {', '.join(missing)}", "see --help"
 

@@ -12,6 +12,7 @@ class AddressSystem(System):
     """Neither started nor stopped."""
 
     name = "address"
+    is_ours = False
 
     def __init__(self, address: str) -> None:
         super().__init__()

@@ -45,6 +45,8 @@ class System(ABC):
     abilities: frozenset[str] = frozenset()
     broker_ids: tuple[int, ...] = ()
     version: str | None = None
+    is_ours: bool = True
+    """Nobody else uses it, and it is gone after the run."""
 
     def __init__(self) -> None:
         self._client: SyncClient | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from raftlog.linearizability.harness.session import Session
 from raftlog.linearizability.harness.workloads.append import AppendSession
@@ -43,6 +43,17 @@ class Workload:
     only: tuple[str, ...] = ()
     is_transactional: bool = False
     groups: tuple[str, ...] = ()
+
+    def renamed(self, suffix: str) -> Workload:
+        """The same with other names of topics and groups."""
+        topics = {name + suffix: count for name, count in self.topics.items()}
+        return replace(self, topics=topics, groups=tuple(name + suffix for name in self.groups))
+
+    @property
+    def abilities(self) -> frozenset[str]:
+        """What faults may ask of it: `transactions`, and `partitions` of its own."""
+        found = {"transactions": self.is_transactional, "partitions": bool(self.topics)}
+        return frozenset(name for name, has_it in found.items() if has_it)
 
     @property
     def main_topic(self) -> str:

@@ -19,6 +19,7 @@ from raftlog.linearizability.harness.workloads.transactional import TransactionS
 COMMIT_PROBABILITY = 0.3
 LOOK_PROBABILITY = 0.1
 LEAVE_PROBABILITY = 0.01
+MOVERS = "verify-move"
 KINDS = ("classic", "consumer", "static", "assign")
 """Groups under both protocols, one of static members, and one whose members assign partitions to themselves."""
 
@@ -39,7 +40,7 @@ class GroupSession(LogSession):
     @property
     def group(self) -> str:
         """The group's name."""
-        return f"verify-{self.kind}"
+        return self.named(f"verify-{self.kind}")
 
     def step(self) -> None:
         """See Session."""
@@ -149,7 +150,7 @@ class ConsumeTransformProduceSession(TransactionSession):
     def put_in(self) -> None:
         """Send a record, in a transaction of its own."""
         producer = self.transactional_producer()
-        partition = self.random.choice(self.partitions("input"))
+        partition = self.random.choice(self.partitions(self.named("input")))
         given = [["send", key_of(partition), self.value()]]
         done: list[list[Any]] = []
 
@@ -168,14 +169,14 @@ class ConsumeTransformProduceSession(TransactionSession):
         records = [each for each in polled.records if (each.topic, each.partition) not in gone]
         if not records:
             return
-        outputs = [self.random.choice(self.partitions("output")) for _ in records]
+        outputs = [self.random.choice(self.partitions(self.named("output"))) for _ in records]
         values = [f"{each.value}>{self.value()}" for each in records]
         offsets: dict[TopicPartition, int] = {}
         first: dict[TopicPartition, int] = {}
         for each in records:
             offsets[each.topic, each.partition] = each.offset + 1
             first.setdefault((each.topic, each.partition), each.offset)
-        commit = ["commit", "verify-move", {key_of(each): offset for each, offset in offsets.items()}]
+        commit = ["commit", self.named(MOVERS), {key_of(each): offset for each, offset in offsets.items()}]
         sends = [["send", key_of(where), value] for where, value in zip(outputs, values, strict=True)]
         done: list[list[Any]] = [["poll", by_key(Polled(records))]]
 
@@ -206,7 +207,7 @@ class ConsumeTransformProduceSession(TransactionSession):
 
     def consumer_choice(self) -> ConsumerChoice:
         """See LogSession."""
-        return ConsumerChoice() if self._is_final else ConsumerChoice(group="verify-move")
+        return ConsumerChoice() if self._is_final else ConsumerChoice(group=self.named(MOVERS))
 
     def take_partitions(self, consumer: ConsumerPort) -> None:
         """See LogSession."""
@@ -214,12 +215,12 @@ class ConsumeTransformProduceSession(TransactionSession):
             super().take_partitions(consumer)
             return
         given = {
-            "keys": [key_of(each) for each in self.partitions("input")],
-            "group": "verify-move",
+            "keys": [key_of(each) for each in self.partitions(self.named("input"))],
+            "group": self.named(MOVERS),
             "isolation": self.isolation,
             "position": "committed",
         }
-        self.journal.did("subscribe", given, lambda: consumer.subscribe(["input"]))
+        self.journal.did("subscribe", given, lambda: consumer.subscribe([self.named("input")]))
 
     def final(self, goals: dict[str, int]) -> None:
         """See LogSession."""

@@ -72,6 +72,7 @@ class TopicSession(Session):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._made: list[str] = []
+        self._prefix = f"{self.named('verify')}-"
         self._admin: Any = None
 
     def step(self) -> None:
@@ -80,7 +81,7 @@ class TopicSession(Session):
             name = self._made.pop(self.random.randrange(len(self._made)))
             self._do("remove", name)
             return
-        name = f"verify-{self.value()}"
+        name = f"{self._prefix}{self.value()}"
         self._do("add", name)
         self._made.append(name)
 
@@ -141,4 +142,4 @@ class TopicSession(Session):
             found = self._connected().list_topics(timeout=5).topics
         except KafkaException as error:
             raise Uncertain(error.args[0].str()) from None
-        return sorted(name for name in found if name.startswith("verify-"))
+        return sorted(name for name in found if name.startswith(self._prefix))

@@ -21,7 +21,7 @@ class TransactionSession(LogSession):
     def producer_choice(self) -> ProducerChoice:
         """See LogSession."""
         number = self.work.number if self.work.stand_in_for is None else self.work.stand_in_for
-        return ProducerChoice(transactional_id=f"verify-{number}")
+        return ProducerChoice(transactional_id=self.named(f"verify-{number}"))
 
     def transactional_producer(self) -> ProducerPort:
         """The producer. One that cannot be made leaves no trace in the history: nothing was asked yet."""

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any, cast
 
-from raftlog.linearizability.harness.faults import FAULTS, faults_named
-from raftlog.linearizability.harness.nemesis import schedule
+from raftlog.linearizability.harness.clients import Clients
+from raftlog.linearizability.harness.faults import FAULTS, Fault, faults_named
+from raftlog.linearizability.harness.nemesis import Nemesis, Period, schedule
+from raftlog.linearizability.harness.plan import Plan
+from raftlog.linearizability.harness.systems.system import Effect, System, counted
+from raftlog.linearizability.harness.workloads.catalogue import WORKLOADS
+from raftlog.testing.waiting import wait_until
 
-ALL = frozenset({"processes", "links", "disks", "clocks", "requests", "transactions", "newest clients"})
+ALL = frozenset({"processes", "links", "disks", "clocks", "requests", "transactions", "partitions", "newest clients"})
 
 
 def test_a_seed_makes_the_same_schedule_and_another_seed_another_one() -> None:
@@ -35,8 +41,54 @@ def test_nothing_is_scheduled_where_nothing_should_happen() -> None:
 
 
 def test_everything_is_what_the_system_and_the_workload_have_a_hold_of() -> None:
-    names = {fault.name for fault in faults_named("everything", frozenset({"processes"}))}
+    names = {fault.name for fault in faults_named("everything", frozenset({"processes", "partitions"}))}
     assert {"kill", "pause", "restart", "reassign"} <= names
     old = {fault.name for fault in faults_named("everything", ALL - {"newest clients"})}
     assert "zombie-writer" in old and "delayed-end-txn" not in old
     assert not names & {"partition", "clock", "delayed-end-txn", "isr-of-one", "none"}
+
+
+def lines_of(put: Any) -> list[dict[str, Any]]:
+    """What is written down of a fault that `put` puts in."""
+    lines: list[dict[str, Any]] = []
+    periods = [Period(0.0, 0.0, (Fault("story", "", put, frozenset()),))]
+    system, clients = cast(System, None), cast(Clients, None)
+    nemesis = Nemesis(system, WORKLOADS["append"], clients, 1, periods=periods, write=lines.append)
+    nemesis.start()
+    wait_until(lambda: len(lines) >= 4, 10, lambda: f"two faults begin and end: {lines}")
+    nemesis.stop()
+    return lines
+
+
+def test_a_broker_is_started_again_after_its_disk_has_room() -> None:
+    healed: list[str] = []
+
+    def put(plan: Plan) -> None:
+        for kind in ("full-disk", "power"):
+            plan.put(Effect(kind, "broker 1", lambda kind=kind: healed.append(kind), counted))  # type: ignore[misc]
+
+    assert [line["type"] for line in lines_of(put)] == ["begin", "begin", "end", "end"]
+    assert healed == ["full-disk", "power"]
+
+
+def test_what_a_story_ends_early_is_healed_once_and_what_did_nothing_is_told() -> None:
+    healed: list[str] = []
+
+    def put(plan: Plan) -> None:
+        first = plan.put(Effect("kill", "broker 1", lambda: healed.append("kill"), counted))
+        plan.end(first)
+        plan.put(Effect("reassign", "a-0", lambda: healed.append("reassign"), lambda: counted(0)))
+
+    lines = lines_of(put)
+    assert [(line["type"], line["number"]) for line in lines] == [("begin", 1), ("end", 1), ("begin", 2), ("end", 2)]
+    assert healed == ["kill", "reassign"]
+    assert [line["effect"] for line in lines if line["type"] == "end"] == [True, False]
+
+
+def test_a_fault_that_cannot_be_put_in_is_written_down_with_the_reason() -> None:
+    def put(plan: Plan) -> None:
+        plan.put(Effect("kill", "broker 1", lambda: None, counted))
+        raise RuntimeError("nobody leads a-0")
+
+    errors = [line["error"] for line in lines_of(put) if line["type"] == "end"]
+    assert sorted(errors, key=str) == [None, "nobody leads a-0"]
