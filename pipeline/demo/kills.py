@@ -40,7 +40,7 @@ class Scene(Protocol):
 
 
 class Killer(threading.Thread):
-    """Kills a broker at a third of the rows and an executor at two thirds, once every job has done some of them."""
+    """Kills a broker at a third of the rows and an executor at two thirds, once every job has done some."""
 
     def __init__(self, brokers: Cluster, driver_pid: int, scene: Scene, say: Say) -> None:
         super().__init__(daemon=True)
