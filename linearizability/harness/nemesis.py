@@ -14,6 +14,7 @@ from raftlog.client.core.errors import KafkaError
 from raftlog.linearizability.harness.clients import Clients
 from raftlog.linearizability.harness.faults import EVERYTHING, Fault, faults_named
 from raftlog.linearizability.harness.plan import Interrupted, Plan
+from raftlog.linearizability.harness.scenarios import TELL_THEIR_POINT
 from raftlog.linearizability.harness.systems.system import Effect, System
 from raftlog.linearizability.harness.workloads.catalogue import Workload
 from raftlog.testing.faults.supervisor import ENDING
@@ -74,8 +75,12 @@ class Done:
     failures: list[str] = field(default_factory=list)
 
     def effective(self) -> Counter[str]:
-        """How often each named fault had an effect."""
-        return Counter(each.name for each in self.put.values() if each.is_effective)
+        """How often each named fault had an effect; a story that tells its point, how often it came to it."""
+        return Counter(
+            each.name
+            for each in self.put.values()
+            if each.is_effective and (each.kind == each.name or each.name not in TELL_THEIR_POINT)
+        )
 
 
 class Nemesis:

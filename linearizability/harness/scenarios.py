@@ -14,6 +14,9 @@ STEP_SECONDS_MAX = 30.0
 LOG_HEADER_BYTES = 61
 """Of a batch; a bit behind them is one that its checksum covers."""
 
+TELL_THEIR_POINT = frozenset({"isr-of-one", "zombie-writer", "bit-flip"})
+"""Stories whose last effect says whether they came to their point. A broker that was killed on the way is none."""
+
 
 def _nothing() -> None:
     """There is nothing to undo."""

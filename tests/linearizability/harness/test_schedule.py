@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from raftlog.linearizability.harness.clients import Clients
 from raftlog.linearizability.harness.faults import FAULTS, Fault, faults_named
-from raftlog.linearizability.harness.nemesis import Nemesis, Period, schedule
+from raftlog.linearizability.harness.nemesis import Done, Nemesis, Period, Put, schedule
 from raftlog.linearizability.harness.plan import Plan
 from raftlog.linearizability.harness.systems.system import Effect, System, counted
 from raftlog.linearizability.harness.workloads.catalogue import WORKLOADS
@@ -92,3 +92,11 @@ def test_a_fault_that_cannot_be_put_in_is_written_down_with_the_reason() -> None
 
     errors = [line["error"] for line in lines_of(put) if line["type"] == "end"]
     assert sorted(errors, key=str) == [None, "nobody leads a-0"]
+
+
+def test_a_story_that_did_not_come_to_its_point_had_no_effect_although_a_broker_was_killed() -> None:
+    killed, early, late = (Put(number, "isr-of-one", kind, is_effective) for number, kind, is_effective in (
+        (1, "kill", True), (2, "isr-of-one", False), (3, "isr-of-one", True)))  # fmt: skip
+    assert not Done({1: killed, 2: early}).effective()
+    assert Done({1: killed, 3: late}).effective() == {"isr-of-one": 1}
+    assert Done({1: Put(1, "pause-kill", "kill", True)}).effective() == {"pause-kill": 1}
