@@ -52,6 +52,10 @@ class NeverHeard:
 _NEVER_HEARD = NeverHeard()
 
 
+def _is_heard(contact: Contact, now_ms: int) -> bool:
+    return now_ms - contact.last_used_ms <= HEARD_MS_MAX and not contact.is_lost
+
+
 class Follower:
     """What is known of one follower. `end_offset` is where it fetches, which says that it has all below.
 
@@ -289,8 +293,7 @@ class Leadership:
         lag_ms_max, contact = self._terms.lag_ms_max, follower.contact
         return (
             follower.end_offset >= 0
-            and now_ms - contact.last_used_ms <= HEARD_MS_MAX
-            and not contact.is_lost
+            and _is_heard(contact, now_ms)
             and follower.is_caught_up(end_offset, now_ms, lag_ms_max)
             and self._terms.eligible(follower.broker_id, follower.broker_epoch)
         )
@@ -322,10 +325,22 @@ class Leadership:
         follower.counts = True
         return proposal
 
-    def lost(self) -> list[int]:
+    def lost(self) -> list[BrokerId]:
         """Who is in sync, and has lost its connection."""
+        return [follower.broker_id for follower in self._in_sync() if follower.contact.is_lost]
+
+    def never_heard(self) -> list[BrokerId]:
+        """Who is in sync, and has not fetched in this leader epoch."""
+        return [follower.broker_id for follower in self._in_sync() if follower.contact is _NEVER_HEARD]
+
+    def heard(self, now_ms: int) -> list[BrokerId]:
+        """Who has fetched a moment ago."""
+        followers = self.followers.values()
+        return [each.broker_id for each in followers if _is_heard(each.contact, now_ms)]
+
+    def _in_sync(self) -> Iterator[Follower]:
         followers = (self.followers.get(broker_id) for broker_id in self.isr)
-        return [follower.broker_id for follower in followers if follower is not None and follower.contact.is_lost]
+        return (follower for follower in followers if follower is not None)
 
     def shrink(
         self, end_offset: int, now_ms: int, lost: frozenset[BrokerId] = frozenset()

@@ -32,6 +32,9 @@ CHECK_SECONDS = 1.0
 COMES_BACK_MS_MAX = 300
 """A follower that is there makes a new connection within milliseconds, one that was restarted is fenced by then."""
 
+FIRST_FETCH_MS_MAX = 3000
+"""How long producers wait for a follower that has not fetched from a new leader yet, nor any other partition."""
+
 
 class Replication:
     """The fetchers and ISRs of a broker.
@@ -63,7 +66,7 @@ class Replication:
         self.proposals = IsrProposals(loop, self.monotonic_ms, alter_partitions, self._settled)
         self._terms = LeaderTerms(node_id, settings.lag_time_max_ms, self._is_eligible, self._broker_epoch)
         self.throttles = Throttles()
-        # Followers whose connection has ended, and when those who wait for them go on without.
+        # Followers whose connection has ended, or that have none yet, and when those who wait for them go on without.
         self._lost: dict[BrokerId, int] = {}
         self._next_look_ms = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -162,9 +165,12 @@ class Replication:
         """Propose ISRs without the followers that are lost, where somebody waits for what they have not."""
         now_ms = self.monotonic_ms()
         due = frozenset(broker_id for broker_id, due_ms in self._lost.items() if now_ms >= due_ms)
+        heard: set[BrokerId] = set()
+        for _, leadership in self._leaderships():
+            heard.update(leadership.heard(now_ms))
         still = self._lost.keys() - due
         for partition, leadership in self._leaderships():
-            lost = due.intersection(leadership.lost())
+            lost = due.intersection(leadership.lost()) | due.intersection(leadership.never_heard()) - heard
             still |= lost
             if lost and partition.log.high_watermark < partition.log.log_end_offset:
                 self._shrink(partition, leadership, now_ms, lost)
@@ -191,6 +197,8 @@ class Replication:
             self._terms, partition.topic_id, state, partition_log.log_end_offset, self.monotonic_ms()
         )
         leadership.min_isr = partition.min_isr
+        for broker_id in leadership.never_heard():
+            self._lost.setdefault(broker_id, self.monotonic_ms() + FIRST_FETCH_MS_MAX)
         self._led[partition] = None
         self._start_looking()
         if state.leader_recovering:

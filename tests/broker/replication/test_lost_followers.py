@@ -11,6 +11,7 @@ from raftlog.broker.core.replica.following import Backoff
 from raftlog.broker.core.replica.leadership import HEARD_MS_MAX, Leadership, LeaderTerms
 from raftlog.broker.runtime import link as links
 from raftlog.broker.runtime.link import Link
+from raftlog.broker.runtime.replication import replication
 from raftlog.broker.runtime.replication.fetcher import Fetcher
 from raftlog.broker.runtime.replication.settings import FetcherSettings
 from raftlog.broker.silent_peers import end_when_silent
@@ -73,6 +74,33 @@ def test_a_follower_whose_connection_has_ended_is_left_out_when_a_producer_waits
             assert cluster.state().isr == (1, 2)
 
     run(story)
+
+
+def test_a_follower_that_never_fetched_from_a_new_leader_is_left_out_when_a_producer_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its link was cut before it came: no connection ends, and replica.lag.time.max.ms would be waited for."""
+    monkeypatch.setattr(replication, "FIRST_FETCH_MS_MAX", 100)
+
+    async def story() -> None:
+        async with Cluster(tmp_path) as cluster:
+            monkeypatch.setattr(cluster[3].replication, "_connect", lambda fetcher: None)
+            cluster.create_topic((1, 2, 3))
+            end = cluster[1].append("a") + 1
+            await until(lambda: cluster[1].high_watermark() == end)
+            assert cluster.state().isr == (1, 2)
+
+    run(story)
+
+
+def test_who_was_heard_in_another_partition_is_only_slow_with_a_new_one() -> None:
+    leadership, contacts = led((1, 2, 3))
+    assert leadership.never_heard() == [] and leadership.heard(HEARD_MS_MAX) == [2, 3]
+    contacts[3].is_lost = True
+    assert leadership.heard(HEARD_MS_MAX) == [2] and leadership.heard(HEARD_MS_MAX + 1) == []
+    state = PartitionState(0, 1, LeaderEpoch(0), PartitionEpoch(0), (1, 2, 3), (1, 2))
+    terms = LeaderTerms(1, LAG_MS_MAX, lambda *_: True, lambda _: BrokerEpoch(1))
+    assert Leadership(terms, b"t" * 16, state, 0, HEARD_MS_MAX).never_heard() == [2]
 
 
 class Silent(asyncio.Protocol):
