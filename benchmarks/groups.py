@@ -46,6 +46,7 @@ ATTEMPTS = 4
 OFFSETS = 100_000
 TRANSACTIONAL_IDS = 10_000
 LOADING_TRIES = 100
+NOT_YET = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR, ErrorCode.CONCURRENT_TRANSACTIONS)
 GROUP, TRANSACTION = 0, 1  # kinds of coordinators
 QUICK_METADATA = {"topic.metadata.refresh.fast.interval.ms": 100}
 SETTINGS = {"group.initial.rebalance.delay.ms": "0"}
@@ -350,7 +351,7 @@ async def begin_producers(bootstrap: str, count: int) -> None:
         kind = init_producer_id.InitProducerIdResponse
         for _ in range(LOADING_TRIES):
             answer = await client.call(ApiKey.INIT_PRODUCER_ID, 5, request, kind)
-            if answer.error_code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            if answer.error_code not in NOT_YET:
                 break
             await asyncio.sleep(0.1)
         assert not answer.error_code, answer.error_code

@@ -211,9 +211,10 @@ class _DecoderCompiler:
                     line(f"if size > {primitives.STRING_BYTES_MAX + 1}: raise overrun(size - 1, start, end)")
         is_null = "not size" if self.flexible else "size < 0"
         if nullable:
-            with self.source.block(f"if {is_null}:"):
+            # Most strings that may be null are null or empty.
+            with self.source.block(f"if size < {self.flexible + is_string}:"):
                 line("pos = start")
-                line(f"{target} = None")
+                line(f"{target} = None if {is_null} else ''" if is_string else f"{target} = None")
             opening = "else:"
         else:
             line(f"if {is_null}: raise null_or_negative(size{' - 1' if self.flexible else ''})")

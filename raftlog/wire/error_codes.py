@@ -11,11 +11,19 @@ from raftlog.wire.schema import Kind, Struct
 ERROR_CODE = "error_code"
 
 
+class _Inner(NamedTuple):
+    """A field whose structs have error codes. `is_flat`: an array of structs that have one each and no other."""
+
+    name: str
+    is_array: bool
+    is_flat: bool
+
+
 class _Places(NamedTuple):
-    """Where a struct has error codes: of its own, and in the structs of which fields, arrays or not."""
+    """Where a struct has error codes: of its own, and in the structs of which fields."""
 
     own: bool
-    inner: tuple[tuple[str, bool], ...]
+    inner: tuple[_Inner, ...]
 
 
 @cache
@@ -30,8 +38,12 @@ def error_codes(response: Struct) -> Iterator[int]:
     places = _places(type(response))
     if places.own and (code := getattr(response, ERROR_CODE)):
         yield code
-    for name, is_array in places.inner:
+    for name, is_array, is_flat in places.inner:
         value = getattr(response, name)
+        if is_flat:
+            # There may be thousands, of which none is an error.
+            yield from [code for struct in value or () if (code := struct.error_code)]
+            continue
         for struct in (value or ()) if is_array else (value,) if value is not None else ():
             yield from error_codes(struct)
 
@@ -41,7 +53,8 @@ def _places(kind: type[Struct]) -> _Places:
     inner = []
     for field in kind.__fields__:
         if field.struct is not None and _has_some(field.struct):
-            inner.append((field.name, field.kind is Kind.ARRAY))
+            is_array = field.kind is Kind.ARRAY
+            inner.append(_Inner(field.name, is_array, is_array and has_one_error_code(field.struct)))
     return _Places(any(field.name == ERROR_CODE for field in kind.__fields__), tuple(inner))
 
 

@@ -6,6 +6,7 @@ KIP-211, KIP-447, KIP-496, KIP-709, KIP-848 for the error codes, KIP-1106.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from raftlog.broker.core.coordinator.shared import Now
@@ -164,11 +165,14 @@ def _answered(topic: OffsetCommitRequestTopic, error: ErrorCode) -> OffsetCommit
     return OffsetCommitResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
-        partitions=[
-            OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=error)
-            for partition in topic.partitions
-        ],
+        partitions=[_answered_partition(partition.partition_index, error) for partition in topic.partitions],
     )
+
+
+@lru_cache(maxsize=4096)
+def _answered_partition(index: int, error: ErrorCode) -> OffsetCommitResponsePartition:
+    """Shared by responses, for a commit of a thousand partitions spends as long making these as on all it decides."""
+    return OffsetCommitResponsePartition(partition_index=index, error_code=error)
 
 
 # --- OffsetFetch
