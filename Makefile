@@ -24,7 +24,7 @@ help:
 	@echo "make sim SEED=n  one simulated run of each kind from a seed, twice"
 	@echo "make sim-swarm MINUTES=n  simulated runs on all cores; failing seeds are told and shortened"
 	@echo "make sim-mutants each known fault put into the code, and after how many seeds it is noticed"
-	@echo "make jepsen MINUTES=n  every workload with every fault on real processes, n minutes each; goes on where it was"
+	@echo "make jepsen MINUTES=n JOBS=n  every workload with every fault on real processes; goes on where it was stopped"
 	@echo "make txn-kills   brokers and clients killed at every step of a transaction"
 	@echo "make group-kills the coordinator killed with -9 at every step of a rebalance, under both group protocols"
 	@echo "make bad-disks   a broker's disk is full, slow, fails or has no inodes (root)"
@@ -143,12 +143,13 @@ check-deep: $(READY)
 
 SEED ?= 1
 MINUTES ?= 5
+JOBS ?= 1
 PART ?=
 SIMULATOR := $(BIN)/python -m raftlog.linearizability.simulator
 PARTS := $(addprefix --part ,$(PART))
 
 jepsen: compiled
-	$(BIN)/python -m raftlog.linearizability.harness.matrix --minutes $(MINUTES)
+	$(BIN)/python -m raftlog.linearizability.harness.matrix --minutes $(MINUTES) --jobs $(JOBS)
 
 sim: compiled
 	$(SIMULATOR) run $(SEED) --shrink $(PARTS)

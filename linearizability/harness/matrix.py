@@ -1,20 +1,24 @@
 """The standard matrix: every workload with every fault, and its table in docs/VERIFICATION.md.
 
-`python -m raftlog.linearizability.harness.matrix --minutes 5`. A cell whose run is done is not run again, so it can be
-stopped and started at any time.
+`python -m raftlog.linearizability.harness.matrix --minutes 5 --jobs 2`. A cell that has a run as long as that in the
+folder is not run again, so it can be stopped and started at any time. Results are kept beside the table.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from raftlog.linearizability.harness import results
 from raftlog.linearizability.harness.faults import EVERYTHING, FAULTS, NAMES
 from raftlog.linearizability.harness.folder import RUN
 from raftlog.linearizability.harness.systems.raftlog import RaftlogSystem
@@ -23,8 +27,11 @@ from raftlog.testing.process import safe_path
 
 FOLDER = Path("verify") / "matrix"
 DOCUMENT = Path("docs") / "VERIFICATION.md"
-BEGIN, END = "<!-- matrix -->\n", "<!-- /matrix -->"
+RESULTS = "verification-matrix.json"
+"""Beside the document."""
 BROKERS = (3, 5)
+EARLIER = ".earlier-"
+"""Runs that another one of their cell came after."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,29 +59,55 @@ def cells(workloads: list[str], faults: list[str], brokers: list[int]) -> Iterat
             yield from (Cell(workload, fault, count) for workload in workloads if fits(workload, fault))
 
 
-def result(cell: Cell, matrix: Path) -> dict[str, Any] | None:
-    """What run.json says of a run that is done."""
-    file = cell.folder(matrix) / RUN
-    if not file.exists():
-        return None
-    run: dict[str, Any] = json.loads(file.read_text())
-    return run if run["status"] == "done" else None
+class Matrix:
+    """Runs cells. `under`: words that each run is started with, such as nice."""
+
+    def __init__(self, folder: Path, document: Path, minutes: float, under: list[str]) -> None:
+        self._folder = folder
+        self._document = document
+        self._seconds = 60 * minutes
+        self._under = under
+        self._lock = threading.Lock()
+
+    def do(self, cell: Cell) -> None:
+        """Run a cell, unless it has a run that is long enough. One that was cut off begins again."""
+        folder = cell.folder(self._folder)
+        known = run_of(folder)
+        if known is not None and known["status"] == "done" and known["seconds"] >= self._seconds:
+            return
+        if known is not None:
+            _put_aside(folder)
+        command = [*self._under, sys.executable, *safe_path(), "-m", "raftlog", "verify", "--workload", cell.workload]
+        command += ["--fault", cell.fault, "--brokers", str(cell.brokers), "--time", f"{self._seconds:g}"]
+        done = subprocess.run([*command, "--output", str(folder)], stdout=subprocess.PIPE, text=True, check=False)
+        sys.stdout.write(f"{cell.brokers} brokers: {last_line(done.stdout)}\n")
+        sys.stdout.flush()
+        self.write()
+
+    def write(self) -> None:
+        """Put what the folder's runs have found into the results and the table."""
+        if not self._document.exists():
+            return
+        file = self._document.with_name(RESULTS)
+        runs = [run for file in self._folder.glob(f"*/{RUN}") if (run := run_of(file.parent)) is not None]
+        with self._lock:
+            known = results.merged(
+                results.read(file), [results.of_run(each) for each in runs if each["status"] == "done"]
+            )
+            results.write(file, known)
+            results.write_table(self._document, results.table(known, list(WORKLOADS), list(NAMES), fits))
 
 
-def do(cell: Cell, matrix: Path, minutes: float) -> None:
-    """Run a cell, unless it is done. One that was cut off begins again."""
-    if result(cell, matrix) is not None:
-        return
-    folder = cell.folder(matrix)
-    for number in range(1, 100):
-        if not (folder / RUN).exists():
-            break
-        folder.rename(matrix / f"{folder.name}.cut-off-{number}")
-    command = [sys.executable, *safe_path(), "-m", "raftlog", "verify", "--workload", cell.workload]
-    command += ["--fault", cell.fault, "--brokers", str(cell.brokers), "--time", f"{60 * minutes:g}"]
-    done = subprocess.run([*command, "--output", str(folder)], stdout=subprocess.PIPE, text=True, check=False)
-    sys.stdout.write(f"{cell.brokers} brokers: {last_line(done.stdout)}\n")
-    sys.stdout.flush()
+def run_of(folder: Path) -> dict[str, Any] | None:
+    """The run.json of a folder that has one."""
+    file = folder / RUN
+    found: dict[str, Any] | None = json.loads(file.read_text()) if file.exists() else None
+    return found
+
+
+def _put_aside(folder: Path) -> None:
+    taken = len(list(folder.parent.glob(f"{folder.name}{EARLIER}*")))
+    folder.rename(folder.with_name(f"{folder.name}{EARLIER}{taken + 1}"))
 
 
 def last_line(text: str) -> str:
@@ -83,75 +116,30 @@ def last_line(text: str) -> str:
     return lines[-1] if lines else "no verdict"
 
 
-# -- the table -------------------------------------------------------------------------------------
-
-
-def word(run: dict[str, Any] | None) -> str:
-    """A cell of the table."""
-    if run is None:
-        return ""
-    verdict = run["verdict"]
-    status = str(verdict["status"])
-    names = [
-        each["name"] for one in verdict["checks"] for each in one["anomalies"] if each["judgement"] == "error"
-    ]
-    return f"**invalid**: {names[0]}" if status == "invalid" and names else status
-
-
-def table(matrix: Path, workloads: list[str], faults: list[str], brokers: list[int]) -> str:
-    """The matrix as tables, one for each number of brokers, of the runs that there are."""
-    parts = []
-    for count in brokers:
-        runs = {
-            (fault, workload): result(Cell(workload, fault, count), matrix)
-            for fault in faults
-            for workload in workloads
-        }
-        known = [run for run in runs.values() if run is not None]
-        if not known:
-            continue
-        operations = sum(one["operation_count"] for run in known for one in run["verdict"]["checks"][:1])
-        seconds = sum(run["seconds"] for run in known)
-        parts.append(
-            f"{count} brokers, {len(known)} runs of {seconds / 60:.0f} minutes together, {operations:,} operations:\n"
-        )
-        parts.append("| fault | " + " | ".join(workloads) + " |")
-        parts.append("| --- " * (1 + len(workloads)) + "|")
-        for fault in faults:
-            row = [
-                word(runs[fault, workload]) if fits(workload, fault) else "-" for workload in workloads
-            ]
-            parts.append(f"| {fault} | " + " | ".join(row) + " |")
-        parts.append("")
-    return "\n".join(parts)
-
-
-def write_table(document: Path, text: str) -> None:
-    """Put the table between its marks. Raises ValueError where there are none."""
-    before, begin, rest = document.read_text().partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"{document} has no {BEGIN.strip()} … {END}")
-    document.write_text(before + BEGIN + text + END + after)
-
-
 def main() -> int:
     """See the module."""
     parser = argparse.ArgumentParser(prog="matrix", description=__doc__)
     parser.add_argument("--minutes", type=float, default=5.0, help="of each run")
+    parser.add_argument("--jobs", type=int, default=1, help="runs beside each other")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="of the runs")
     parser.add_argument("--workloads", default=",".join(WORKLOADS), help="with commas")
     parser.add_argument("--faults", default=",".join(NAMES), help="with commas")
     parser.add_argument("--brokers", default=",".join(map(str, BROKERS)), help="numbers, with commas")
     parser.add_argument("--document", type=Path, default=DOCUMENT, help="whose table is written anew")
+    parser.add_argument("--under", type=shlex.split, default=[], help="a command that starts each run, such as nice")
     options = parser.parse_args()
     workloads, faults = options.workloads.split(","), options.faults.split(",")
     brokers = [int(each) for each in options.brokers.split(",")]
     options.folder.mkdir(parents=True, exist_ok=True)
-    for cell in cells(workloads, faults, brokers):
-        do(cell, options.folder, options.minutes)
-        if options.document.exists():
-            write_table(options.document, table(options.folder, list(WORKLOADS), list(NAMES), list(BROKERS)))
+    matrix = Matrix(options.folder, options.document, options.minutes, options.under)
+    matrix.write()
+    with ThreadPoolExecutor(options.jobs) as pool:
+        try:
+            for _ in pool.map(matrix.do, cells(workloads, faults, brokers)):
+                pass
+        except KeyboardInterrupt:
+            pool.shutdown(cancel_futures=True)
+            return 130
     return 0
 
 
