@@ -168,18 +168,18 @@ class ConfluentConsumer:
             settings["group.instance.id"] = choice.instance
         self.inner = Consumer(settings)
         self._moved: list[tuple[str, list[TopicPartition]]] = []
+        self._began: dict[TopicPartition, int] = {}
 
     def assign(self, partitions: Sequence[TopicPartition], *, beginning: bool) -> None:
         """See ConsumerPort."""
-        known = {(each.topic, each.partition): each.offset for each in self._positions()}
-        offset = confluent_kafka.OFFSET_BEGINNING
-        self.inner.assign([
-            Partition(*each, offset if beginning or known.get(each, -1) < 0 else known[each]) for each in partitions
-        ])  # fmt: skip
+        known = {} if beginning else self._positions()
+        self._began = {each: known.get(each, confluent_kafka.OFFSET_BEGINNING) for each in partitions}
+        self.inner.assign([Partition(*each, offset) for each, offset in self._began.items()])
 
-    def _positions(self) -> list[Any]:
-        found: list[Any] = self.inner.position(self.inner.assignment())
-        return found
+    def _positions(self) -> dict[TopicPartition, int]:
+        """Where it goes on. librdkafka has no position before it has returned a record: there it is where it began."""
+        found = {(each.topic, each.partition): each.offset for each in self.inner.position(self.inner.assignment())}
+        return self._began | {each: offset for each, offset in found.items() if offset >= 0}
 
     def subscribe(self, topics: Sequence[str]) -> None:
         """See ConsumerPort."""

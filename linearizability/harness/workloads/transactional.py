@@ -13,6 +13,8 @@ from raftlog.linearizability.harness.workloads.sessions import POLL_SECONDS, Log
 ABORT_PROBABILITY = 0.1
 MOST_STEPS = 4
 READ_POLLS_MAX = 40
+READ_RECORDS = 200
+"""Lists that are longer are read less often, so that a second of a long run costs as much as one of a short one."""
 
 
 class TransactionSession(LogSession):
@@ -120,9 +122,12 @@ class TransactionSession(LogSession):
 class ListAppendSession(TransactionSession):
     """Transactions of appends to lists, the partitions, and of reads of whole lists from beginning to end."""
 
+    _records = 0
+    """That the last read of lists has found."""
+
     def step(self) -> None:
         """See Session."""
-        if self.random.random() < 0.5:
+        if self.random.random() > 0.5 * min(1.0, READ_RECORDS / (self._records + 1)):
             self.append()
         else:
             self.read_lists(self.random.sample(self.all_partitions(), 2))
@@ -147,10 +152,12 @@ class ListAppendSession(TransactionSession):
         operation = self.journal.invoke("poll", [["poll"]])
         output: list[Any] = []
         ends: dict[TopicPartition, int] = {}
+        self._records = 0
         try:
             for _ in range(READ_POLLS_MAX):
                 polled = consumer.poll(POLL_SECONDS)
                 output += polled_output(polled)
+                self._records += len(polled.records)
                 ends |= polled.ends
                 if set(ends) >= set(partitions) or (not polled.records and not self.connections.library.has_ends):
                     break

@@ -144,9 +144,10 @@ class FaultyDisk(OsDisk):
     def rename(self, old: str, new: str) -> None:
         """See Disk."""
         super().rename(old, new)
-        moved = {path: file for path, file in self._files.items() if path == old or path.startswith(old + "/")}
+        # A copy: files are opened in other threads meanwhile.
+        moved = {path: file for path, file in self._files.copy().items() if path == old or path.startswith(old + "/")}
         for path, file in moved.items():
-            del self._files[path]
+            self._files.pop(path, None)
             self._files[new + path.removeprefix(old)] = file
         for descriptor, path in list(self._paths.items()):
             if path in moved:
@@ -160,15 +161,15 @@ class FaultyDisk(OsDisk):
     def remove_directory(self, path: str) -> None:
         """See Disk."""
         super().remove_directory(path)
-        for gone in [each for each in self._files if each.startswith(path + "/")]:
-            del self._files[gone]
+        for gone in [each for each in self._files.copy() if each.startswith(path + "/")]:
+            self._files.pop(gone, None)
 
     # -- a power cut -------------------------------------------------------------------------------
 
     def lose_what_was_not_synced(self, random: Random | None) -> int:
         """How many bytes are gone. `random`: a part of what was appended last to each file has survived."""
         lost = 0
-        for path, file in sorted(self._files.items()):
+        for path, file in sorted(self._files.copy().items()):
             try:
                 descriptor = os.open(path, os.O_RDWR)
             except FileNotFoundError:

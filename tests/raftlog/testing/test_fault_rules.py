@@ -225,6 +225,27 @@ def test_a_power_cut_leaves_what_was_synced(tmp_path: Path) -> None:
     assert (tmp_path / "log2").read_bytes() == b"synced"
 
 
+def test_a_file_may_be_opened_in_another_thread_while_one_is_renamed(tmp_path: Path) -> None:
+    disk = FaultyDisk(lambda fault, size, ms: None)
+
+    class Path_(str):
+        """Compared while the disk looks which files are renamed: there the other thread comes in between."""
+
+        def startswith(self, *arguments: Any) -> bool:
+            disk.open(str(tmp_path / f"new-{len(list(tmp_path.iterdir()))}"), create=True)
+            return super().startswith(*arguments)
+
+    for number in range(3):
+        disk.open(Path_(tmp_path / f"old-{number}"), create=True)
+    disk.rename(str(tmp_path / "old-0"), str(tmp_path / "renamed"))
+    disk.remove_directory(_made(tmp_path / "empty"))
+
+
+def _made(folder: Path) -> str:
+    folder.mkdir()
+    return str(folder)
+
+
 def test_a_torn_write_keeps_a_part_that_the_seed_chooses(tmp_path: Path) -> None:
     found = set()
     for seed in range(20):

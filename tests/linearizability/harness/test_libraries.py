@@ -1,0 +1,40 @@
+"""The clients of a run do what the history says that they did."""
+
+from __future__ import annotations
+
+import pytest
+
+from raftlog.linearizability.harness.libraries import library
+from raftlog.linearizability.harness.libraries.ports import ConsumerChoice, ConsumerPort
+from raftlog.linearizability.harness.settings import LIBRARIES
+from raftlog.testing import Kafka
+from raftlog.testing.waiting import wait_until
+
+
+def offsets(consumer: ConsumerPort, count: int) -> list[int]:
+    found: list[int] = []
+
+    def look() -> bool:
+        found.extend(each.offset for each in consumer.poll(0.1).records)
+        return len(found) >= count
+
+    wait_until(look, 30.0, lambda: f"{count} records, and not {found}")
+    return found
+
+
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_a_consumer_that_is_given_its_partitions_again_goes_on_where_it_was(
+    kafka: Kafka, kafka_topic: str, name: str
+) -> None:
+    kafka.seed(kafka_topic, ["a", "b", "c"])
+    consumer = library(name).consumer(kafka.bootstrap_servers, "again", ConsumerChoice())
+    try:
+        consumer.assign([(kafka_topic, 0)], beginning=True)
+        assert offsets(consumer, 3) == [0, 1, 2]
+        # Twice, with nothing polled between.
+        consumer.assign([(kafka_topic, 0)], beginning=False)
+        consumer.assign([(kafka_topic, 0)], beginning=False)
+        kafka.seed(kafka_topic, ["d"])
+        assert offsets(consumer, 1) == [3]
+    finally:
+        consumer.close()
