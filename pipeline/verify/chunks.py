@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import IO, Any
 
 from raftlog.linearizability.checker.formats.jsonl import JsonLinesReader
@@ -20,39 +19,15 @@ from raftlog.linearizability.checker.history import (
     HistoryError,
     Operation,
     Outcome,
-    TimeUnit,
 )
 from raftlog.linearizability.checker.values import freeze
-
-NEVER = -(2**63)
-"""Before all times."""
-
-
-@dataclass
-class Edges:
-    """What is told of a piece. Lines are counted from its beginning."""
-
-    chunk: int
-    lines: int = 0
-    is_blank: bool = True
-    operations: int = 0
-    time_unit: TimeUnit | None = None
-    first_time: int = NEVER
-    last_time: int = NEVER
-    called: set[Any] = field(default_factory=set)
-    """Clients that have called something, but for those who have several calls in flight: ids are theirs."""
-    ended: list[tuple[dict[str, Any], int]] = field(default_factory=list)
-    """Completions of calls that were made before, and their lines."""
-    still_open: dict[Any, Operation] = field(default_factory=dict)
-    annotations: list[Annotation] = field(default_factory=list)
-    error: tuple[str, int] | None = None
-    """What is wrong, and in which line."""
+from raftlog.pipeline.verify.edges import NEVER, Edges
 
 
 class ChunkReader(JsonLinesReader):
     """Takes completions without a call for those of an earlier piece, once for each client."""
 
-    def __init__(self, lines: Section, chunk: int) -> None:
+    def __init__(self, lines: IO[bytes] | Section, chunk: int) -> None:
         super().__init__(lines, name=f"piece {chunk}")
         self.operations: list[Operation] = []
         self.edges = Edges(chunk)
@@ -128,9 +103,13 @@ class Section(io.RawIOBase):
         self._at = _line_start(stream, start)
         stream.seek(self._at)
 
+    @property
+    def size(self) -> int:
+        """Bytes that are left."""
+        return max(0, self._end - self._at)
+
     def read(self, size: int = -1) -> bytes:
-        left = max(0, self._end - self._at)
-        data = self._stream.read(left if size < 0 else min(size, left))
+        data = self._stream.read(self.size if size < 0 else min(size, self.size))
         self._at += len(data)
         return data
 

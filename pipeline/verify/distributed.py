@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gc
+import io
 import pickle
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import groupby
 from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from raftlog.linearizability.checker.check import check
+from raftlog.linearizability.checker.formats.lines import MAX_LINE_BYTES
 from raftlog.linearizability.checker.history import History, HistoryError, Key, Operation, TimeUnit
 from raftlog.linearizability.checker.model import Model, is_by_key
 from raftlog.linearizability.checker.verdict import (
@@ -28,12 +31,16 @@ from raftlog.linearizability.checker.verdict import (
     Valid,
     Verdict,
 )
-from raftlog.pipeline.verify.chunks import ChunkReader, Edges, Joined, Section
-from raftlog.pipeline.verify.parcels import sort_out, unpack
-from raftlog.pipeline.verify.parts import Found, Part, check_parcel
+from raftlog.pipeline.verify.chunks import ChunkReader, Joined, Section
+from raftlog.pipeline.verify.columns import read_columns
+from raftlog.pipeline.verify.edges import Edges
+from raftlog.pipeline.verify.parcels import read_rows, sort_out, sort_out_columns, unpack
+from raftlog.pipeline.verify.parts import Found, Part, check_contents
 
 CHUNK_BYTES = 32 * 1024 * 1024
 """What one task reads. Its operations take some fifteen times as much memory."""
+TASKS_PER_CORE = 3
+"""Each task costs a tenth of a second, and takes pieces and parcels one after the other."""
 SCHEMA = "parcel int, chunk int, content binary"
 EDGES = -1
 """In place of a parcel: what a piece tells of its edges."""
@@ -74,7 +81,8 @@ def check_on_spark(
     """
     began = time.monotonic()
     plan = Plan(path, Path(path).stat().st_size, chunk_bytes, model)
-    pieces = spark.range(0, plan.pieces, 1, plan.pieces).mapInArrow(partial(read_pieces, plan), SCHEMA)
+    tasks = min(plan.pieces, TASKS_PER_CORE * _cores(spark)) or plan.pieces
+    pieces = spark.range(0, plan.pieces, 1, tasks).mapInArrow(partial(read_pieces, plan), SCHEMA)
     kept = _on_disk(pieces)
     try:
         told = [pickle.loads(row.content) for row in kept.where(f"parcel = {EDGES}").collect()]
@@ -86,7 +94,7 @@ def check_on_spark(
         together = kept.where(f"parcel <> {EDGES}").union(extra)
         left = None if budget.seconds is None else max(0.1, budget.seconds - (time.monotonic() - began))
         task = Checking(model, joined.time_unit, joined.first_lines, budget._replace(seconds=left))
-        by_parcel = together.repartitionById(plan.pieces, "parcel")
+        by_parcel = together.repartitionById(tasks, together.parcel % tasks).sortWithinPartitions("parcel")
         found = _collected(by_parcel.mapInArrow(task, "content binary"))
         say(f"{sum(len(each.parts) for each in found):,} parts checked; {time.monotonic() - began:.1f} s")
         verdict, worst = merge(found, model, joined, count)
@@ -98,6 +106,14 @@ def check_on_spark(
     history = worst or History.of((), time_unit=joined.time_unit, source=path)
     history.annotations = joined.annotations
     return replace(verdict, seconds=time.monotonic() - began), history
+
+
+def _cores(spark: Any) -> int:
+    """Tasks that run at once; 0 where nobody says so, as through Spark Connect."""
+    try:
+        return int(spark.sparkContext.defaultParallelism)
+    except Exception:  # noqa: BLE001 - Spark Connect's own exception
+        return 0
 
 
 def _on_disk(frame: Any) -> Any:
@@ -128,7 +144,13 @@ def _read_piece(plan: Plan, chunk: int) -> tuple[Edges, dict[int, bytes]]:
     start = chunk * plan.chunk_bytes
     try:
         with Path(plan.path).open("rb") as stream:
-            reader = ChunkReader(Section(stream, start, min(plan.size, start + plan.chunk_bytes)), chunk)
+            section = Section(stream, start, min(plan.size, start + plan.chunk_bytes))
+            # A line may be as long as it likes, and the library refuses it without reading all of it.
+            data = section.read() if section.size <= plan.chunk_bytes + MAX_LINE_BYTES else b""
+            found = read_columns(data, chunk) if data and plan.part_of is None else None
+            if found is not None:
+                return found[0], sort_out_columns(found[1], plan.pieces)
+            reader = ChunkReader(io.BytesIO(data) if data else section, chunk)
             operations = reader.read()
     except OSError as error:
         return Edges(chunk, is_blank=False, error=(f"a worker cannot read the file: {error.strerror}", 0)), {}
@@ -145,16 +167,20 @@ def _without_collector() -> Iterator[None]:
         gc.enable()
 
 
-def _operations(batches: Iterator[pa.RecordBatch], first_lines: Sequence[int]) -> list[Operation]:
-    """Of all parcels, in the order of their pieces."""
-    rows = [row for batch in batches for row in zip(*(column.to_pylist() for column in batch.columns), strict=True)]
-    rows.sort(key=itemgetter(1))
+def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int, bytes]]:
+    for batch in batches:
+        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+
+
+def _contents(rows: Iterable[tuple[int, int, bytes]], first_lines: Sequence[int]) -> list[tuple[bytes, int]]:
+    """The contents of parcels in the order of their pieces, each with the line that its lines are counted from."""
+    rows = sorted(rows, key=itemgetter(1))
     # What was put together from several pieces has its lines counted from the first one already.
-    return [one for _, chunk, content in rows for one in unpack(content, first_lines[chunk] if chunk >= 0 else 0)]
+    return [(content, first_lines[chunk] if chunk >= 0 else 0) for _, chunk, content in rows]
 
 
 class Checking(NamedTuple):
-    """In a task: all keys of its parcels."""
+    """In a task: the keys of one parcel after the other, which come in their order."""
 
     model: Model[Any]
     time_unit: TimeUnit
@@ -162,11 +188,11 @@ class Checking(NamedTuple):
     budget: Budget
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with _without_collector():
-            operations = _operations(batches, self.first_lines)
-            if operations:
-                found = check_parcel(operations, self.model, self.time_unit, *self.budget)
-                yield _content(found)
+        for _, rows in groupby(_rows(batches), key=itemgetter(0)):
+            with _without_collector():
+                contents = _contents(rows, self.first_lines)
+                found = check_contents(contents, self.model, self.time_unit, *self.budget)
+            yield _content(found)
 
 
 class Ranking:
@@ -179,12 +205,13 @@ class Ranking:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            found = _operations(iter([batch]), self._first_lines)
-            both = np.concatenate([_moments(found), self._wanted], axis=1)
+            contents = _contents(_rows([batch]), self._first_lines)
+            found = np.concatenate([_moments_in(*each) for each in contents], axis=1)
+            both = np.concatenate([found, self._wanted], axis=1)
             order = np.lexsort(both[::-1])
-            is_wanted = order >= len(found)
+            is_wanted = order >= found.shape[1]
             counts = np.empty(self._wanted.shape[1], np.int64)
-            counts[order[is_wanted] - len(found)] = np.cumsum(~is_wanted)[is_wanted]
+            counts[order[is_wanted] - found.shape[1]] = np.cumsum(~is_wanted)[is_wanted]
             yield _content(counts)
 
     def tell(self, counts: Sequence[Any]) -> None:
@@ -198,6 +225,13 @@ def _moments(operations: Sequence[Operation]) -> Any:
     never = 2**63 - 1
     rows = [(each.call, never if each.returned is None else each.returned, each.line) for each in operations]
     return np.array(rows, np.int64).reshape(-1, 3).T
+
+
+def _moments_in(content: bytes, first_line: int) -> Any:
+    rows = read_rows(content, first_line)
+    if rows is None:
+        return _moments(unpack(content, first_line))
+    return np.stack([rows[name].to_numpy() for name in ("call", "returned", "line")])
 
 
 def _content(value: Any) -> pa.RecordBatch:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import pickle
 import random
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from raftlog.linearizability.checker.model import Model
 from raftlog.linearizability.checker.models.register import Register
 from raftlog.linearizability.checker.page.plain import plain_verdict
 from raftlog.pipeline.verify.chunks import Joined
+from raftlog.pipeline.verify.columns import read_columns
 from raftlog.pipeline.verify.distributed import EDGES, Budget, Checking, Plan, Ranking, merge, read_pieces
 from raftlog.pipeline.verify.parcels import number_of, sort_out
 
@@ -85,6 +88,38 @@ def random_history(seed: int) -> list[dict[str, Any]]:
     return lines
 
 
+def usual_history(seed: int) -> list[dict[str, Any]]:
+    """Lines as most programs write them: each client a number and with one call at a time; some answers are wrong.
+
+    By the seed, values are numbers or text, and written once or several times.
+    """
+    draw = random.Random(seed)
+    lines: list[dict[str, Any]] = [{"type": "history", "version": 1, "time_unit": "step"}] if seed % 3 else []
+    name = str if seed % 2 else int
+    values: dict[Any, Any] = {}
+    busy: dict[int, Any] = {}
+    wrong, again, lost = draw.choice([0.0, 0.01]), draw.choice([0.0, 0.05]), draw.choice([0.0, 0.03])
+    for time in range(1, 500):
+        stamp, process = time * 10, draw.randrange(6)
+        if process in busy:
+            told = {"type": "ok", "process": process, "output": busy.pop(process), "time": stamp}
+            if draw.random() < lost:
+                told |= {"type": draw.choice(["info", "fail"]), "output": None, "error": "no answer"}
+            lines.append(told)
+            continue
+        key = draw.choice([None, *(f"key-{at}" for at in range(9))])
+        call = {"type": "invoke", "process": process, "function": "read", "input": None, "time": stamp}
+        if key is not None:
+            call["key"] = key
+        busy[process] = name(-1) if draw.random() < wrong else values.get(key)
+        if draw.random() < 0.4:
+            value = values[key] if key in values and draw.random() < again else name(time)
+            call |= {"function": "write", "input": value}
+            values[key], busy[process] = value, None
+        lines.append(call)
+    return lines
+
+
 def written(path: Path, lines: list[dict[str, Any]]) -> Path:
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return path
@@ -98,6 +133,44 @@ def test_verdict_and_witness_are_those_of_one_process_wherever_the_file_is_cut(t
     for chunk_bytes in (size + 1, size // 2, 3_000, 777):
         there = by_pieces(path, Register(), chunk_bytes)
         assert {**there, "seconds": 0, "uncompared": []} == {**here, "seconds": 0, "uncompared": []}
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_usual_lines_are_parsed_as_columns_and_the_verdict_is_the_same(tmp_path: Path, seed: int) -> None:
+    path = written(tmp_path / "history.jsonl", usual_history(seed))
+    here = plain_verdict(check(read_history(str(path)), Register()))
+    size = path.stat().st_size
+    for chunk_bytes in (size + 1, size // 2, 3_000, 777):
+        there = by_pieces(path, Register(), chunk_bytes)
+        assert {**there, "seconds": 0, "uncompared": []} == {**here, "seconds": 0, "uncompared": []}
+    assert read_columns(path.read_bytes(), 0) is not None
+
+
+UNUSUAL = [
+    '{"type":"ok","process":1,"output":null,"output":3,"time":1}',
+    '{"type":"invoke","process":7,"function":"read","input":null,"output":null,"time":1}',
+    '{"type":"invoke","process":7,"function":"read","input":null,"id":4,"time":1}',
+    '{"type":"invoke","process":7,"function":"read","input":null,"time":1.0}',
+    '{"type":"invoke","process":true,"function":"read","input":null,"time":1}',
+    '{"type":"invoke","process":7,"function":null,"input":null,"time":1}',
+    '{"type":"invoke","process":7,"function":"write","input":[1],"time":1}',
+    '{"type":"invoke","process":7,"function":"write","input":"\\ud800","time":1}',
+    '{"type":"invoke","process":7,"function":"read","key":"\xff","input":null,"time":1}',
+    '{"type":"invoke","process":7,"function":"read","input":null,"time":1}{"type":"ok","process":7,"time":1}',
+    '{"type":"annotation","label":"a fault","time":1}',
+    '{"type":"history","version":1}',
+    '{"process":7,"type":"invoke","function":"read","input":null,"time":1}',
+    " ",
+    "",
+]
+
+
+@pytest.mark.parametrize("line", UNUSUAL)
+def test_a_line_that_is_unusual_is_left_to_the_library(line: str) -> None:
+    before = b'{"type":"invoke","process":1,"function":"read","input":null,"time":1}\n'
+    after = b'{"type":"ok","process":1,"output":null,"time":1}\n'
+    assert read_columns(before + after, 1) is not None
+    assert read_columns(before + line.encode("latin-1") + b"\n" + after, 1) is None
 
 
 WRONG = {
@@ -137,6 +210,13 @@ def test_an_empty_file_is_no_history(tmp_path: Path) -> None:
     path = written(tmp_path / "history.jsonl", [])
     with pytest.raises(HistoryError, match="no line is in it"):
         by_pieces(path, Register(), 100)
+
+
+def test_a_key_has_the_same_number_in_every_process() -> None:
+    """The hash of None is an address before Python 3.12, and another one in each process."""
+    code = "from raftlog.pipeline.verify.parcels import number_of; print(number_of((None, 1, 'a')), number_of(None))"
+    told = {subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout for _ in range(3)}
+    assert told == {f"{number_of((None, 1, 'a'))} {number_of(None)}\n".encode()}
 
 
 def test_equal_keys_have_equal_numbers_and_other_ones_mostly_have_not() -> None:
