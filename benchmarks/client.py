@@ -2,7 +2,8 @@
 
     python -m benchmarks.client [--records 200000] [--size 100] [--rounds 3]
 
-Each client produces to a topic of its own and reads it back, in turns; the median of the rounds is shown.
+Each client produces to a topic of its own and reads it back, in turns; medians are shown, and the lowest and highest
+ratio of the rounds. Then what decoding into Arrow costs without a broker, and the import of the client.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple
@@ -19,6 +22,8 @@ from benchmarks.brokers import Raftlog, create_topic
 TIMEOUT_SECONDS = 120.0
 BATCH_BYTES = 128 * 1024
 LINGER_SECONDS = 0.005
+TABLE_ROWS = 10_000
+DECODED = 1_000_000
 
 
 class Job(NamedTuple):
@@ -45,6 +50,19 @@ async def raftlog_produce(job: Job) -> None:
             value = job.value
             for _ in range(job.records):
                 await producer.enqueue(job.topic, value)
+            await producer.flush()
+
+
+async def raftlog_send_tables(job: Job) -> None:
+    import pyarrow as pa
+
+    from raftlog.client import Client
+
+    table = pa.table({"value": pa.repeat(pa.scalar(job.value), TABLE_ROWS)})
+    async with Client(job.bootstrap, timeout=TIMEOUT_SECONDS) as client:
+        async with client.producer(linger=LINGER_SECONDS, batch_size=BATCH_BYTES) as producer:
+            for first in range(0, job.records, TABLE_ROWS):
+                await producer.enqueue_arrow(job.topic, table[: job.records - first])
             await producer.flush()
 
 
@@ -135,6 +153,7 @@ async def confluent_consume(job: Job) -> None:
 Run = Callable[[Job], Coroutine[Any, Any, None]]
 PRODUCE: dict[str, Run] = {
     "raftlog.client": raftlog_produce,
+    "raftlog.client, tables": raftlog_send_tables,
     "aiokafka": aiokafka_produce,
     "confluent-kafka": confluent_produce,
 }
@@ -153,12 +172,41 @@ def measure(run: Run, job: Job) -> Cost:
 
 
 def show(title: str, costs: dict[str, list[Cost]], records: int) -> None:
-    print(f"{title:26} records/s   CPU us/record   of confluent-kafka   of aiokafka")
-    medians = {name: statistics.median(cost.seconds for cost in found) for name, found in costs.items()}
+    print(f"{title:26} records/s   CPU us/record   x confluent-kafka: rate, CPU     x aiokafka: rate, CPU")
     for name, found in costs.items():
-        cpu = statistics.median(cost.cpu_seconds for cost in found) / records * 1e6
-        ratios = [f"{medians[other] / medians[name]:.2f} x" for other in ("confluent-kafka", "aiokafka")]
-        print(f"{name:26} {records / medians[name]:9,.0f} {cpu:15.2f} {ratios[0]:>20} {ratios[1]:>13}")
+        seconds, cpu = (statistics.median(each) for each in zip(*found, strict=True))
+        told = [beside(costs[other], found) for other in ("confluent-kafka", "aiokafka")]
+        print(f"{name:26} {records / seconds:9,.0f} {cpu / records * 1e6:15.2f} {told[0]:>30} {told[1]:>26}")
+
+
+def beside(others: list[Cost], ours: list[Cost]) -> str:
+    """How many times the others' rate, with its lowest and highest round, and their CPU seconds divided by ours."""
+    rates = [other.seconds / our.seconds for other, our in zip(others, ours, strict=True)]
+    less = statistics.median(other.cpu_seconds / our.cpu_seconds for other, our in zip(others, ours, strict=True))
+    return f"{statistics.median(rates):.2f} ({min(rates):.2f} to {max(rates):.2f}), {less:.2f}"
+
+
+def show_decoding(size: int) -> None:
+    """Record batches as a producer makes them, in memory, into Arrow's columns: CPU seconds of one core."""
+    from raftlog.client.columns.decode import read_batches
+    from raftlog.wire.batch import Record, encode_batch
+
+    count = BATCH_BYTES // (size + 10)
+    records = [Record(at, 1_700_000_000_000 + at, None, b"x" * size) for at in range(64 * count)]
+    firsts = range(0, len(records), count)
+    together = b"".join(encode_batch(records[first : first + count], base_offset=first) for first in firsts)
+    began, decoded = time.process_time(), 0
+    while decoded < DECODED:
+        decoded += read_batches("topic", 0, together).num_rows
+    print(f"decoded into Arrow: {decoded / (time.process_time() - began):,.0f} records of {size} B in a CPU second")
+
+
+def show_import() -> None:
+    code = "import time; began = time.perf_counter(); import raftlog.client; print(time.perf_counter() - began)"
+    every = "from raftlog.client import Client, SyncClient, Producer, Consumer"
+    for what in (code, code.replace("import raftlog.client", every)):
+        found = [float(subprocess.check_output([sys.executable, "-c", what])) * 1000 for _ in range(5)]
+        print(f"import: {statistics.median(found):.0f} ms ({'all of it' if every in what else 'raftlog.client'})")
 
 
 def main() -> None:
@@ -173,7 +221,7 @@ def main() -> None:
         for turn in range(options.rounds):
             jobs = {}
             for name, run in PRODUCE.items():
-                topic = f"{name}-{turn}"
+                topic = f"{name.replace(', ', '-')}-{turn}"
                 create_topic(broker.bootstrap, topic)
                 jobs[name] = Job(broker.bootstrap, topic, options.records, options.size)
                 produced[name].append(measure(run, jobs[name]))
@@ -182,6 +230,8 @@ def main() -> None:
     print(f"{options.records:,} records of {options.size} B, median of {options.rounds}")
     show("produce", produced, options.records)
     show("consume", consumed, options.records)
+    show_decoding(options.size)
+    show_import()
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -12,16 +12,17 @@ from pyspark.sql.datasource import (
     DataSourceStreamReader,
 )
 
-from raftlog.pipeline.sink.options import SinkOptions, parse_sink
-from raftlog.pipeline.sink.writers import BatchWriter, StreamWriter
-from raftlog.pipeline.source.batch import BatchReader
-from raftlog.pipeline.source.options import parse_columns, parse_source
-from raftlog.pipeline.source.rows import ddl
-from raftlog.pipeline.source.stream import StreamReader
+from raftlog.pipeline.source.options import ddl, parse_columns, parse_source
+
+if TYPE_CHECKING:
+    from raftlog.pipeline.sink.options import SinkOptions
 
 
 class RaftlogDataSource(DataSource):
-    """Reads and writes topics of raftlog, or of any Kafka. The options are told in docs/PIPELINE.md."""
+    """Reads and writes topics of raftlog, or of any Kafka. The options are told in docs/PIPELINE.md.
+
+    Spark starts a Python for each query to plan it, so nothing is imported before it is used.
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -31,17 +32,27 @@ class RaftlogDataSource(DataSource):
         return ddl(parse_columns(self.options))
 
     def reader(self, schema: Any) -> DataSourceReader:
+        from raftlog.pipeline.source.batch import BatchReader
+
         return BatchReader(parse_source(self.options, streaming=False))
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
+        from raftlog.pipeline.source.stream import StreamReader
+
         return StreamReader(parse_source(self.options, streaming=True))
 
     def writer(self, schema: Any, overwrite: bool) -> DataSourceArrowWriter:
+        from raftlog.pipeline.sink.writers import BatchWriter
+
         return BatchWriter(self._sink(schema, overwrite, streaming=False))
 
     def streamWriter(self, schema: Any, overwrite: bool) -> DataSourceStreamArrowWriter:
+        from raftlog.pipeline.sink.writers import StreamWriter
+
         return StreamWriter(self._sink(schema, overwrite, streaming=True))
 
     def _sink(self, schema: Any, overwrite: bool, *, streaming: bool) -> SinkOptions:
+        from raftlog.pipeline.sink.options import parse_sink
+
         columns = [(field.name, field.dataType.simpleString()) for field in schema.fields]
         return parse_sink(self.options, columns, streaming=streaming, overwrite=overwrite)

@@ -7,8 +7,8 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from raftlog.client.client import Client
+from raftlog.client.loop_thread import LoopThread
 from raftlog.client.router import Router
-from raftlog.client.sync import LoopThread
 from raftlog.pipeline.given import Connection
 
 T = TypeVar("T")

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from raftlog.pipeline.session import session
-from raftlog.pipeline.source.fetch import read_range
 from raftlog.pipeline.source.options import SourceOptions
 from raftlog.pipeline.source.planning import Planner
 from raftlog.pipeline.source.ranges import DataLoss, Range, between, split, too_small
-from raftlog.pipeline.source.rows import arrow_schema, record_batches
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @dataclass
@@ -25,6 +26,9 @@ class Task(InputPartition):
 
 def read_task(options: SourceOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     """The rows of a task, in the order of their offsets."""
+    from raftlog.pipeline.source.fetch import read_range
+    from raftlog.pipeline.source.rows import arrow_schema, record_batches
+
     assert isinstance(partition, Task)
     if partition.wanted is not None:
         schema = arrow_schema(options.columns)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from raftlog.pipeline.given import (
@@ -27,6 +27,16 @@ from raftlog.pipeline.source.offsets import (
 
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 """In this order, and the last only with includeHeaders."""
+DDL = {
+    "key": "binary",
+    "value": "binary",
+    "topic": "string",
+    "partition": "int",
+    "offset": "long",
+    "timestamp": "timestamp",
+    "timestampType": "int",
+    "headers": "array<struct<key: string, value: binary>>",
+}
 FETCH_BYTES = 8 * 1024 * 1024
 """What is asked of a broker at once, unless kafka.max.partition.fetch.bytes says otherwise."""
 
@@ -172,6 +182,11 @@ def parse_source(options: Mapping[str, str], *, streaming: bool) -> SourceOption
 def parse_columns(options: Mapping[str, str]) -> tuple[str, ...]:
     """The columns of the rows. Raises BadOption."""
     return _columns(Given(options))
+
+
+def ddl(columns: Sequence[str]) -> str:
+    """The columns as Spark writes a schema."""
+    return ", ".join(f"{name} {DDL[name]}" for name in columns)
 
 
 def _columns(given: Given) -> tuple[str, ...]:

@@ -21,25 +21,10 @@ TYPES = {
     "timestampType": pa.int32(),
     "headers": pa.list_(pa.field("element", HEADER)),
 }
-DDL = {
-    "key": "binary",
-    "value": "binary",
-    "topic": "string",
-    "partition": "int",
-    "offset": "long",
-    "timestamp": "timestamp",
-    "timestampType": "int",
-    "headers": "array<struct<key: string, value: binary>>",
-}
-
-
-def ddl(columns: Sequence[str]) -> str:
-    """The columns as Spark writes a schema."""
-    return ", ".join(f"{name} {DDL[name]}" for name in columns)
 
 
 def arrow_schema(columns: Sequence[str]) -> pa.Schema:
-    """The same as Arrow has it, exactly as Spark wants it."""
+    """The columns of `options.ddl` as Arrow has them, exactly as Spark wants it."""
     return pa.schema([pa.field(name, TYPES[name]) for name in columns])
 
 

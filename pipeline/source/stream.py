@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -26,6 +26,9 @@ from raftlog.pipeline.source.options import SourceOptions
 from raftlog.pipeline.source.planning import Planner
 from raftlog.pipeline.source.ranges import DataLoss, between, never_back, split
 from raftlog.pipeline.source.triggers import Limits, Trigger
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 PARTITIONS_SECONDS = 1.0
 """How often to look for new partitions and topics."""

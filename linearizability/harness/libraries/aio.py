@@ -13,7 +13,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListen
 from aiokafka import TopicPartition as Partition
 from aiokafka.errors import KafkaError
 
-from raftlog.client.sync import LoopThread
+from raftlog.client.loop_thread import LoopThread
 from raftlog.linearizability.harness.libraries.ports import (
     CALL_SECONDS,
     REQUEST_SECONDS,
