@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -14,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from raftlog.linearizability.harness.mutated import python
 from raftlog.linearizability.harness.session import Assignment
 from raftlog.testing.process import safe_path
 
@@ -25,7 +25,9 @@ MODULE = "raftlog.linearizability.harness.worker"
 class ClientProcess:
     """One process and the thread that reads what it says."""
 
-    def __init__(self, work: Assignment, log: Path, hear: Callable[[ClientProcess, dict[str, Any]], None]) -> None:
+    def __init__(
+        self, work: Assignment, log: Path, hear: Callable[[ClientProcess, dict[str, Any]], None], mutant: str = ""
+    ) -> None:
         self.work = work
         self.is_final_done = threading.Event()
         self.has_succeeded = False
@@ -34,7 +36,7 @@ class ClientProcess:
         self._hear = hear
         with open(log, "ab") as errors:
             self._process = subprocess.Popen(
-                [sys.executable, *safe_path(), "-m", MODULE],
+                [*python(mutant), *safe_path(), "-m", MODULE],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
@@ -84,7 +86,8 @@ class ClientProcess:
 class Clients:
     """All of them. `write` takes a line of the history; `counts` are operations by function and outcome."""
 
-    def __init__(self, logs: Path, write: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(self, logs: Path, write: Callable[[dict[str, Any]], None], mutant: str = "") -> None:
+        self._mutant = mutant
         self._logs = logs
         self._write = write
         self._lock = threading.Lock()
@@ -102,7 +105,7 @@ class Clients:
 
     def start(self, work: Assignment) -> ClientProcess:
         """Start a client process."""
-        client = ClientProcess(work, self._logs / f"client-{work.number}.log", self._hear)
+        client = ClientProcess(work, self._logs / f"client-{work.number}.log", self._hear, self._mutant)
         self.all.append(client)
         return client
 

@@ -9,12 +9,14 @@ from raftlog.linearizability.harness.plan import Plan
 from raftlog.linearizability.harness.scenarios import (
     bit_flip,
     isr_of_one,
+    lone_leader,
     part_kill,
     pause_kill,
     reassign,
     rolling_restart,
     zombie_writer,
 )
+from raftlog.linearizability.harness.stories import blackout, hunt, lost_answers, paused_client, wiped_disk
 from raftlog.linearizability.harness.systems.raftlog import RaftlogSystem
 from raftlog.testing.faults.fault import Fault as Put
 from raftlog.testing.faults.link_faults import SHAPES
@@ -29,7 +31,8 @@ END_TXN_DELAY_SECONDS = 4.0
 @dataclass(frozen=True, slots=True)
 class Fault:
     """`put` puts it in; what it did is healed when its time is over. `needs`: abilities of the system and
-    of the workload. `unclean`: topics allow elections of replicas that are not in sync, and one
+    of the workload. `few_replicas`: all but one of a partition's replicas may stand still, and the brokers have a
+    majority still. `unclean`: topics allow elections of replicas that are not in sync, and one
     in-sync replica is enough.
     """
 
@@ -38,6 +41,7 @@ class Fault:
     put: Callable[[Plan], None]
     needs: frozenset[str] = frozenset({"processes"})
     settings: dict[str, str] = field(default_factory=dict)
+    few_replicas: bool = False
     unclean: bool = False
     in_everything: bool = True
     newest_clients: bool = False
@@ -161,10 +165,46 @@ _ALL: tuple[Fault, ...] = (
         isr_of_one,
         PARTITIONS,
         settings=QUICK_TO_LEAVE,
+        few_replicas=True,
         unclean=True,
         in_everything=False,
         longer=4.0,
     ),
+    Fault(
+        "lone-leader",
+        "the same where one in-sync replica is not enough: nothing may be lost",
+        lone_leader,
+        PARTITIONS,
+        settings=QUICK_TO_LEAVE,
+        few_replicas=True,
+        in_everything=False,
+        longer=4.0,
+    ),
+    Fault(
+        "hunt",
+        "links are slow, leadership is handed on, and who has it dies",
+        hunt,
+        PARTITIONS | LINKS,
+        in_everything=False,
+    ),
+    Fault(
+        "blackout",
+        "all machines lose power at once; records are synced before they are acknowledged",
+        blackout,
+        frozenset({"disks"}),
+        settings={"log.flush.interval.messages": "1"},
+        in_everything=False,
+    ),
+    Fault(
+        "wiped-disk",
+        "a broker loses its disk, and is a majority with one that missed what was written",
+        wiped_disk,
+        PARTITIONS | frozenset({"disks"}),
+        in_everything=False,
+        longer=2.0,
+    ),
+    Fault("lost-answers", "requests are carried out, and not answered", lost_answers, frozenset({"requests"})),
+    Fault("pause-client", "a client stands still for longer than its session", paused_client, frozenset(), longer=2.0),
     Fault(
         "pause-kill",
         "a follower misses writes, a newer replica dies, and the two are the majority",

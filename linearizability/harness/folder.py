@@ -45,6 +45,7 @@ class RunFolder:
             "libraries": list(settings.libraries),
             "settings": settings.settings,
             "options": settings.options,
+            "mutant": settings.mutant,
             "versions": {"raftlog": _version("raftlog"), "python": platform.python_version()},
             "began": time.time(),
             "origin": time.monotonic_ns(),

@@ -118,10 +118,10 @@ def _words(result: Result | None, does_fit: bool) -> str:
     return "" if does_fit else "-"
 
 
-def write_table(document: Path, text: str) -> None:
+def write_table(document: Path, text: str, marks: tuple[str, str] = (BEGIN, END)) -> None:
     """Put the table between its marks. Raises ValueError where there are none."""
-    before, begin, rest = document.read_text().partition(BEGIN)
-    _, end, after = rest.partition(END)
+    before, begin, rest = document.read_text().partition(marks[0])
+    _, end, after = rest.partition(marks[1])
     if not begin or not end:
-        raise ValueError(f"{document} has no {BEGIN.strip()} … {END}")
-    document.write_text(before + BEGIN + text + END + after)
+        raise ValueError(f"{document} has no {marks[0].strip()} … {marks[1]}")
+    document.write_text(before + begin + text + end + after)

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from raftlog.linearizability.checker.history import HistoryError
 from raftlog.linearizability.harness.clients import Clients
@@ -15,6 +16,7 @@ from raftlog.linearizability.harness.folder import FAULTS as FAULT_LINES
 from raftlog.linearizability.harness.folder import HISTORY, LOGS, SAMPLES, RunFolder
 from raftlog.linearizability.harness.judge import Ruling, allowed, judge, judge_money
 from raftlog.linearizability.harness.nemesis import Done, Nemesis, schedule
+from raftlog.linearizability.harness.replicas import judge_replicas
 from raftlog.linearizability.harness.sampler import Sampler
 from raftlog.linearizability.harness.session import Assignment
 from raftlog.linearizability.harness.settings import NEWEST_LIBRARIES, RunSettings
@@ -26,6 +28,7 @@ from raftlog.testing.clusters import REPLICAS_MAX
 QUIET_SECONDS = 3.0
 """Between the last fault and the final reads, at most: less when clients work again before."""
 FIRST_LOOK_SECONDS = 15.0
+FIRST_LOOK_AT_MUTANTS_SECONDS = 5.0
 """The history is judged for the first time after so long, and again whenever it is twice as old."""
 WARM_UP_SECONDS = 30.0
 TELL_SECONDS = 0.5
@@ -44,8 +47,10 @@ class Run:
         self._tell = tell
         self._faults = faults_named(settings.fault, frozenset())
         self._unclean = any(fault.unclean for fault in self._faults)
+        self._few_replicas = any(fault.few_replicas for fault in self._faults)
         self._stopped = threading.Event()
         self._early: Ruling | None = None
+        self._replicas: dict[str, Any] | None = None
         self._suffix = ""
 
     def verify(self) -> Ruling:
@@ -63,7 +68,7 @@ class Run:
             if system.version is not None:
                 folder.run["versions"][settings.system] = system.version
             self._tell("starting " + (f"{settings.brokers} brokers" if system.broker_ids else settings.system))
-            clients = Clients(folder.path / LOGS, lambda line: folder.add(HISTORY, line))
+            clients = Clients(folder.path / LOGS, lambda line: folder.add(HISTORY, line), settings.mutant)
             complaints: list[str] = []
             try:
                 system.start()
@@ -111,20 +116,30 @@ class Run:
             folder.phase("final")
             self._tell("reading everything back")
             clients.read_back(settings.final_seconds + 15.0)
+            if system.broker_ids and system.is_ours and self.workload.topics:
+                self._tell("comparing replicas")
+                self._replicas = self._compare(system, nemesis)
         finally:
             nemesis.stop()
             sampler.stop()
         return nemesis.done
 
+    def _compare(self, system: System, nemesis: Nemesis) -> dict[str, Any]:
+        # Compaction takes different records away here and there, and a bit that has flipped stays as it is.
+        rotten = any(each.kind == "bit-flip" for each in nemesis.done.put.values())
+        return judge_replicas(system, self.workload.topics, compares=not rotten and not self.workload.configs)
+
     def _make_topics(self, system: System) -> None:
         brokers = max(1, len(system.broker_ids))
         replicas = min(REPLICAS_MAX, brokers)
         configs = dict(self.workload.configs)
-        if self._unclean:
+        if self._few_replicas:
             # So that the rest still has a majority when all but the leader stand still.
             replicas = (brokers + 1) // 2
+            configs["min.insync.replicas"] = str(replicas)
+        if self._unclean:
             configs |= {"min.insync.replicas": "1", "unclean.leader.election.enable": "true"}
-        elif "min.insync.replicas" not in self.settings.settings:
+        elif "min.insync.replicas" not in {**configs, **self.settings.settings}:
             configs["min.insync.replicas"] = str(max(1, replicas - 1))
         for name, partitions in self.workload.topics.items():
             system.make_topic(name, partitions, replicas, configs)
@@ -159,7 +174,7 @@ class Run:
 
     def _load(self, clients: Clients, nemesis: Nemesis, folder: RunFolder) -> None:
         began = time.monotonic()
-        look_at = began + FIRST_LOOK_SECONDS
+        look_at = began + (FIRST_LOOK_AT_MUTANTS_SECONDS if self.settings.mutant else FIRST_LOOK_SECONDS)
         looking: threading.Thread | None = None
         end = began + self.settings.seconds
         # On a slow machine a broker may take long to start again; each fault gets its turn all the same.
@@ -217,6 +232,8 @@ class Run:
         checks = [judge(folder.history, self.workload, allow)]
         if self.settings.workload == "bank":
             checks.append(judge_money(folder.history))
+        if self._replicas is not None:
+            checks.append(self._replicas)
         for each in checks:
             if each["status"] == "unknown":
                 doubts.append(each["reason"] or "the checker could not judge everything")

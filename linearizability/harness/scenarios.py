@@ -14,7 +14,7 @@ STEP_SECONDS_MAX = 30.0
 LOG_HEADER_BYTES = 61
 """Of a batch; a bit behind them is one that its checksum covers."""
 
-TELL_THEIR_POINT = frozenset({"isr-of-one", "zombie-writer", "bit-flip"})
+TELL_THEIR_POINT = frozenset({"isr-of-one", "lone-leader", "hunt", "wiped-disk", "zombie-writer", "bit-flip"})
 """Stories whose last effect says whether they came to their point. A broker that was killed on the way is none."""
 
 
@@ -50,9 +50,25 @@ def reassign(plan: Plan) -> None:
 
 
 def isr_of_one(plan: Plan) -> None:
-    """The followers stand still until the leader is alone in sync and has taken more records; it dies; they go on.
+    """What the leader took alone is lost when one of its followers is elected."""
+    alone, words, brokers, killed = _alone(plan)
+    plan.put(Effect("isr-of-one", words, _nothing, lambda: counted(max(0, alone)), brokers))
+    plan.wait(max(1.0, plan.seconds / 4))
+    plan.end(killed)
 
-    What the leader took alone is lost when one of them is elected. Raises RuntimeError when the story ends early.
+
+def lone_leader(plan: Plan) -> None:
+    """The same where one in-sync replica is not enough: the leader takes nothing alone, and nothing is lost."""
+    _, words, brokers, killed = _alone(plan)
+    plan.put(Effect("lone-leader", words, _nothing, counted, brokers))
+    plan.wait(max(1.0, plan.seconds / 4))
+    plan.end(killed)
+
+
+def _alone(plan: Plan) -> tuple[int, str, list[int], Effect]:
+    """The followers stand still until the leader is alone in sync, and for some time more; it dies; they go on.
+
+    How many offsets it took alone, and the effect of its death. Raises RuntimeError when the story ends early.
     """
     topic, partition, leader, followers = plan.led_partition()
     if not followers:
@@ -74,9 +90,7 @@ def isr_of_one(plan: Plan) -> None:
         raise RuntimeError(f"no follower of {topic}-{partition} was elected")
     elected = plan.system.leader_of(topic, partition)
     words = f"{topic}-{partition}: broker {leader} took {alone} offsets alone, broker {elected} leads"
-    plan.put(Effect("isr-of-one", words, _nothing, lambda: counted(max(0, alone)), [leader, elected]))
-    plan.wait(max(1.0, plan.seconds / 4))
-    plan.end(killed)
+    return alone, words, [leader, elected], killed
 
 
 def pause_kill(plan: Plan) -> None:

@@ -30,6 +30,8 @@ class RunSettings:
     settings: dict[str, str] = field(default_factory=dict)
     options: dict[str, str] = field(default_factory=dict)
     final_seconds: float = 20.0
+    mutant: str = ""
+    """One of the simulator's, which is in the code of all brokers and clients."""
     directory: Path = Path("verify")
 
     @property
@@ -45,4 +47,6 @@ class RunSettings:
         for flag, values in (("--set", self.settings), ("--option", self.options)):
             for key, value in values.items():
                 words += [flag, f"{key}={value}"]
+        if self.mutant:
+            words += ["--mutant", self.mutant]
         return shlex.join(words)

@@ -5,10 +5,12 @@ A row is a mutant, a column a kind of run.
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from raftlog.linearizability.simulator.catalogue import PARTS, mutants
@@ -16,6 +18,10 @@ from raftlog.linearizability.simulator.swarm import run_seed
 
 SEEDS_MAX: Mapping[str, int] = {"core": 120, "quorum": 100, "cluster": 80}
 """So many seeds, from 0 on, are tried of each kind of run: a mutant that needs more is as good as not noticed."""
+
+
+CELLS = Path("verify") / "mutants" / "simulator.json"
+"""What was found last, for the table of both kinds of run (docs/VERIFICATION.md)."""
 
 
 class Cell(NamedTuple):
@@ -66,10 +72,19 @@ def mutation_report(parts: Sequence[str], seeds_max: Mapping[str, int], tell: Ca
             tell(f"{time.monotonic() - began:6.0f} s  {cell.mutant:28} {cell.part:8} {found}{anyway}")
     for line in table(list(cells.values()), parts):
         tell(line)
+    _write(list(cells.values()))
     names = [name for name in mutants() if any(cell.mutant == name for cell in cells.values())]
     missed = [name for name in names if not any(cell.noticed for cell in cells.values() if cell.mutant == name)]
     tell(f"{len(names)} mutants, not noticed: {', '.join(missed) or 'none'}; {time.monotonic() - began:.0f} s")
     return missed
+
+
+def _write(cells: Sequence[Cell]) -> None:
+    known: dict[str, dict[str, str]] = json.loads(CELLS.read_text()) if CELLS.exists() else {}
+    for cell in cells:
+        known.setdefault(cell.mutant, {})[cell.part] = str(cell)
+    CELLS.parent.mkdir(parents=True, exist_ok=True)
+    CELLS.write_text(json.dumps(known, indent=1))
 
 
 def _try(given: tuple[str, str, int]) -> Cell:

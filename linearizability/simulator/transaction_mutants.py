@@ -24,12 +24,11 @@ from raftlog.wire.errors import ErrorCode
 def last_stable_offset_off_by_one() -> AbstractContextManager[None]:
     """The last stable offset is taken for one that may be read."""
 
-    def update(self: PartitionLog) -> None:
-        real(self)
-        self.last_stable_offset = min(self.last_stable_offset + 1, self.high_watermark)
+    def last_stable_offset(self: ProducerStates, high_watermark: Any) -> Any:
+        return min(real(self, high_watermark) + 1, high_watermark)
 
-    real = PartitionLog._update_last_stable
-    return patch(PartitionLog, "_update_last_stable", update)
+    real = ProducerStates.last_stable_offset
+    return patch(ProducerStates, "last_stable_offset", last_stable_offset)
 
 
 def aborted_is_read() -> AbstractContextManager[None]:

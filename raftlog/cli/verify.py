@@ -93,6 +93,9 @@ def _parser() -> Parser:
     )
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of the brokers")
     parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="of the workload, see below")
+    parser.add_argument(
+        "--mutant", default="", metavar="NAME", help="a fault of docs/SIMULATOR.md in the code, which must be noticed"
+    )
     parser.add_argument("--output", metavar="FOLDER", help="the run's folder (default verify/TIME-WORKLOAD-FAULT)")
     parser.add_argument("--html", metavar="FILE", help="write a page that shows the run")
     add_json(parser, "print the verdict as one line of JSON")
@@ -171,8 +174,19 @@ def settings_of(options: argparse.Namespace) -> RunSettings:
         libraries=libraries,
         settings=_pairs(options.set),
         options=_workload_options(workload.options, _pairs(options.option), workload.name),
+        mutant=_mutant(options.mutant, system),
         directory=Path(options.output) if options.output else Path("verify") / name,
     )
+
+
+def _mutant(name: str, system: str) -> str:
+    if name:
+        from raftlog.linearizability.simulator.catalogue import mutants
+
+        _known(name, mutants(), "mutant")
+        if system != "raftlog":
+            raise UsageError("--mutant is for the code of raftlog's brokers and clients")
+    return name
 
 
 def _abilities(system: str) -> set[str]:

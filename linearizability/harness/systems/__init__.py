@@ -11,7 +11,7 @@ def system(settings: RunSettings) -> System:
     if settings.system == "raftlog":
         from raftlog.linearizability.harness.systems.raftlog import RaftlogSystem
 
-        return RaftlogSystem(settings.brokers, settings.settings)
+        return RaftlogSystem(settings.brokers, settings.settings, settings.mutant)
     if settings.system == "kafka":
         from raftlog.linearizability.harness.systems.kafka import KafkaSystem
 

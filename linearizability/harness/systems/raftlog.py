@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from raftlog import __version__
+from raftlog.linearizability.harness.mutated import python
 from raftlog.linearizability.harness.systems.system import CannotStart, Effect, System
-from raftlog.testing.clusters import data_directory
+from raftlog.testing.clusters import Cluster, data_directory
 from raftlog.testing.faults.directory import is_stopped
 from raftlog.testing.faults.fault import Fault
 from raftlog.testing.faults.faults import Faults
+from raftlog.testing.faults.spec import FaultSpec
 from raftlog.testing.kafka import Kafka
 from raftlog.testing.process import BrokerDied, BrokerProcess
+from raftlog.testing.waiting import wait_until
 
+CUT_SECONDS_MAX = 10.0
 DEVELOPMENT = {"transaction.state.log.num.partitions": "4"}
 
 
@@ -27,8 +31,9 @@ class RaftlogSystem(System):
     abilities = frozenset({"processes", "links", "disks", "clocks", "requests"})
     version = __version__
 
-    def __init__(self, brokers: int, settings: Mapping[str, str]) -> None:
+    def __init__(self, brokers: int, settings: Mapping[str, str], mutant: str = "") -> None:
         super().__init__()
+        self._mutant = mutant
         self.broker_ids = tuple(range(1, brokers + 1))
         self._data = data_directory(None)
         self._settings = {**DEVELOPMENT, **settings}
@@ -37,7 +42,8 @@ class RaftlogSystem(System):
     def start(self) -> None:
         """See System."""
         directory = self._data.__enter__()
-        kafka = Kafka(len(self.broker_ids), settings=self._settings, directory=directory, links=True)
+        kafka = _Brokers(len(self.broker_ids), settings=self._settings, directory=directory, links=True)
+        kafka.python = python(self._mutant)
         try:
             kafka.start()
         except (BrokerDied, AssertionError, OSError, ValueError) as error:
@@ -109,12 +115,42 @@ class RaftlogSystem(System):
         """What was not synced is lost; started again when healed."""
         return self.effect(lambda: self.faults.broker(broker).power_cut(), f"broker {broker}")
 
+    def blackout(self) -> Effect:
+        """All brokers lose their power at once, and what they had not synced."""
+        running = [each for each in self.kafka.running.brokers if each.running]
+
+        def start() -> None:
+            for each in running:
+                if not each.running:
+                    each.start(wait=False)
+            for each in running:
+                each.wait_until_ready()
+
+        def cut() -> Fault:
+            spec = FaultSpec("power", brokers=[each.node_id for each in running])
+            fault = self.faults.add(spec, undo=start)
+            for each in running:
+                wait_until(lambda each=each: not each.running, CUT_SECONDS_MAX, lambda: "brokers lose power")  # type: ignore[misc]
+                each.kill()
+            return fault
+
+        return self.effect(cut, "all brokers")
+
     def effect(self, make: Callable[[], Fault], target: str) -> Effect:
         """A fault of `raftlog.testing`, put in."""
         fault = make()
         spec = fault.spec
         evidence: Callable[[], dict[str, Any]] = lambda: asdict(fault.evidence)  # noqa: E731
         return Effect(fault.kind, target, fault.heal, evidence, list(spec.brokers), list(spec.links))
+
+
+class _Brokers(Kafka):
+    """A cluster whose brokers run with another interpreter."""
+
+    python: Sequence[str] = ()
+
+    def _make_cluster(self, directory: Path) -> Cluster:
+        return Cluster(self.broker_count, directory, settings=self.settings, links=True, python=self.python)
 
 
 def _state(broker: BrokerProcess) -> str:

@@ -1,0 +1,116 @@
+"""What should show each of the simulator's mutants to real processes, and which of them only the simulator can show."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A run that should notice a mutant: workload, fault, seconds of load, and what else `raftlog verify` is told."""
+
+    workload: str
+    fault: str = "none"
+    seconds: float = 20.0
+    brokers: int = 3
+    rate: float = 60.0
+    libraries: str = ""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        """A name for the runs without a mutant."""
+        more = [f"{key}={value}" for pairs in (self.settings, self.options) for key, value in pairs.items()]
+        words = [self.workload, self.fault, f"{self.seconds:g}", str(self.brokers), f"{self.rate:g}", self.libraries]
+        return "-".join(each for each in [*words, *more] if each)
+
+    def __str__(self) -> str:
+        more = [f"{key}={value}" for pairs in (self.settings, self.options) for key, value in pairs.items()]
+        more += [f"{self.brokers} brokers"] if self.brokers != 3 else []
+        more += [self.libraries] if self.libraries else []
+        return " ".join([f"{self.workload} with {self.fault}", *more])
+
+
+CLEAN_SHRINK = {"min.insync.replicas": "1", "replica.lag.time.max.ms": "2000"}
+FORGETFUL = {
+    "transactional.id.expiration.ms": "2000",
+    "transaction.remove.expired.transaction.cleanup.interval.ms": "500",
+}
+OWN = "raftlog"
+TRIALS: Mapping[str, Trial] = {
+    # The consensus.
+    "truncate-on-overlap": Trial("topics", "partition", 30),
+    "vote-twice": Trial("topics", "pause", 30, brokers=5),
+    "ack-before-fsync": Trial("topics", "blackout", 30),
+    "no-fsync": Trial("topics", "blackout", 30),
+    "acknowledge-unverified": Trial("topics", "partition", 30, brokers=5),
+    "commit-unverified": Trial("topics", "partition", 30, brokers=5),
+    "commit-of-earlier-term": Trial("topics", "partition", 30, brokers=5),
+    "wiped-disk-votes": Trial("append", "wiped-disk", 30),
+    "majority-begins": Trial("append", "wiped-disk", 30),
+    "unknown-is-failed": Trial("topics", "partition", 30),
+    # Partitions and replicas.
+    "isr-of-one": Trial("append", "lone-leader", 40),
+    "ack-before-replication": Trial("append", "lone-leader", 40),
+    "election-outside-isr": Trial("append", "pause-kill", 30),
+    "truncate-to-high-watermark": Trial("append", "hunt", 30),
+    "truncation-by-stale-leader": Trial("append", "hunt", 30),
+    "high-watermark-too-early": Trial("append", "hunt", 30),
+    "sent-is-acknowledged": Trial("append", "hunt", 30),
+    "proposal-counts-at-once": Trial("append", "partition", 30, settings=CLEAN_SHRINK),
+    "overtaken-answers": Trial("append", "kill", 30),
+    "lost-power-not-told": Trial("append", "pause-kill", 30),
+    # What removes and remembers.
+    "cleaner-drops-last-values": Trial("compacted", "none", 20),
+    "cleaner-ahead-of-disk": Trial("compacted", "blackout", 30),
+    "cleaner-above-high-watermark": Trial("compacted", "partition", 30),
+    "orphans-deleted": Trial("append", "pause-kill", 30),
+    "producers-forgotten": Trial("append", "hunt", 30),
+    "producers-not-compared": Trial("append", "lost-answers", 20),
+    "answered-before-committed": Trial("groups", "hunt", 30),
+    # Transactions.
+    "lso-off-by-one": Trial("transactions", "none", 20),
+    "aborted-is-read": Trial("transactions", "none", 20),
+    "end-without-epoch-bump": Trial("transactions", "delayed-end-txn", 30),
+    "init-without-fencing": Trial("transactions", "zombie-writer", 30),
+    "coordinator-forgets": Trial("transactions", "kill", 30),
+    "markers-not-resumed": Trial("transactions", "slow-links,kill", 30),
+    "decided-before-committed": Trial("transactions", "slow-links,kill", 30),
+    "ids-expire-in-use": Trial("transactions", "zombie-writer", 30, settings=FORGETFUL),
+    "producers-expire-in-transactions": Trial(
+        "transactions", "zombie-writer", 30, settings={"producer.id.expiration.ms": "1000"}
+    ),
+    "producers-expire-too-early": Trial("append", "partition", 30),
+    # Groups.
+    "generation-not-checked": Trial("groups", "pause-client", 40),
+    "member-epoch-not-checked": Trial("groups", "pause-client", 40),
+    "given-before-free": Trial("groups", "pause-client", 40),
+    "aborted-offsets-count": Trial("consume-transform-produce", "kill", 30),
+    # The client.
+    "client-uses-numbers-again": Trial("append", "partition", 30, libraries=OWN),
+    "client-numbers-anew": Trial("append", "lost-answers", 20, libraries=OWN),
+}
+ONLY_SIMULATED: Mapping[str, str] = {
+    "double-vote": "a message would have to come twice, which TCP does not allow",
+    "late-ack": "an answer would have to outlive its connection, which TCP does not allow",
+    "forgotten-vote": "the request for a vote is lost with the voter's connection, see the simulator's own text",
+    "damage-is-torn-tail": "",
+    "snapshot-before-safe": "",
+    "read-without-majority": "",
+    "retention-above-high-watermark": "",
+    "retention-too-early": "",
+    "deletion-by-leader-alone": "",
+    "deletion-not-followed": "",
+    "earlier-topic-taken-over": "",
+    "id-goes-by-name": "",
+    "offset-0-on-error": "no client looks at the offset of an answer that is an error",
+    "ids-expire-too-early": "",
+    "expired-by-leader-alone": "",
+    "forgotten-producers-begin-anew": "",
+    "upgrade-forgets-holders": "",
+    "upgrade-forgets-offsets": "",
+    "never-downgraded": "",
+    "client-commits-undone": "",
+}

@@ -1,0 +1,119 @@
+"""What brokers hold when all is healed: replicas that are in sync, and the same batches in each of them."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from raftlog.linearizability.harness.systems.system import System
+from raftlog.testing.waiting import NotInTime, wait_until
+
+IN_SYNC_SECONDS_MAX = 60.0
+EXAMPLES = 8
+HEADER = struct.Struct(">qiibI")
+"""The beginning of a batch: base offset, length behind itself, leader epoch, magic, checksum."""
+LENGTH_OFFSET = 12
+
+
+class Batch(NamedTuple):
+    """One batch of a log."""
+
+    base_offset: int
+    epoch: int
+    checksum: int
+
+
+def read_log(folder: Path) -> Iterator[Batch]:
+    """The batches of a partition's segments, up to one that is not whole."""
+    for segment in sorted(folder.glob("*.log")):
+        data = segment.read_bytes()
+        at = 0
+        while at + HEADER.size <= len(data):
+            base_offset, length, epoch, _, checksum = HEADER.unpack_from(data, at)
+            at += LENGTH_OFFSET + length
+            if length <= 0 or at > len(data):
+                return
+            yield Batch(base_offset, epoch, checksum)
+
+
+def judge_replicas(system: System, topics: Mapping[str, int], *, compares: bool) -> dict[str, Any]:
+    """The check, for run.json: all replicas come into sync, and if `compares`, hold the same.
+
+    Nobody writes any more but coordinators that end what was left open, so that logs are compared as far as the
+    shortest goes.
+    """
+    late = _out_of_sync(system, topics)
+    different = _differences(system, topics) if compares else []
+    anomalies = []
+    if late:
+        words = "After all faults were healed a replica never came into sync again."
+        anomalies.append(_anomaly("replica-not-in-sync", words, late))
+    if different:
+        anomalies.append(_anomaly("replicas-differ", "Two replicas in sync hold different batches.", different))
+    return {
+        "model": "replicas",
+        "file": "history.jsonl",
+        "options": [],
+        "status": "invalid" if anomalies else "valid",
+        "reason": anomalies[0]["examples"][0]["text"] if anomalies else "",
+        "operation_count": 0,
+        "seconds": 0.0,
+        "anomalies": anomalies,
+        "measurements": {},
+    }
+
+
+def _out_of_sync(system: System, topics: Mapping[str, int]) -> list[str]:
+    def look() -> list[str]:
+        found = []
+        for topic, count in topics.items():
+            partitions = system.partitions(topic)
+            for index in range(count):
+                each = partitions.get(index, {"replicas": [], "isr": []})
+                if not each["isr"] or each["isr"] != sorted(each["replicas"]):
+                    found.append(f"{topic}-{index} has replicas {each['replicas']}, of them in sync {each['isr']}")
+        return found
+
+    try:
+        wait_until(lambda: not look(), IN_SYNC_SECONDS_MAX, lambda: "replicas in sync")
+    except NotInTime:
+        return look()
+    return []
+
+
+def _differences(system: System, topics: Mapping[str, int]) -> list[str]:
+    found: list[str] = []
+    for topic, count in topics.items():
+        for index, partition in system.partitions(topic).items():
+            name = f"{topic}-{index}"
+            logs = {each: list(read_log(system.data_directory(each) / name)) for each in partition["isr"]}
+            if index < count and len(logs) > 1:
+                found += _different(name, logs)
+    return found
+
+
+def _different(name: str, logs: Mapping[int, list[Batch]]) -> Iterator[str]:
+    start = max(log[0].base_offset if log else 1 << 62 for log in logs.values())
+    end = min(log[-1].base_offset if log else -1 for log in logs.values())
+    one, *others = logs
+    mine = [batch for batch in logs[one] if start <= batch.base_offset <= end]
+    for other in others:
+        theirs = [batch for batch in logs[other] if start <= batch.base_offset <= end]
+        for here, there in zip(mine, theirs, strict=False):
+            if here != there:
+                yield f"{name} on broker {one} has {here}, and on broker {other} {there}"
+                break
+
+
+def _anomaly(name: str, definition: str, texts: list[str]) -> dict[str, Any]:
+    examples = [{"text": text, "key": text.partition(" ")[0], "operations": [], "details": {}} for text in texts]
+    return {
+        "name": name,
+        "definition": definition,
+        "severity": "critical",
+        "judgement": "error",
+        "count": len(texts),
+        "examples": examples[:EXAMPLES],
+    }
