@@ -47,10 +47,12 @@ def blackout(plan: Plan) -> None:
         for each in plan.up
     ]  # fmt: skip
     plan.wait(max(1.0, plan.seconds / 2))
-    dark = plan.put(system.blackout())
+    dark = [plan.put(system.power_cut(each), "with all others") for each in plan.up]
     for effect in slow:
         plan.end(effect)
-    plan.end(dark)
+    system.start_all()
+    for effect in dark:
+        plan.end(effect)
 
 
 def hunt(plan: Plan) -> None:

@@ -90,10 +90,8 @@ def _swarm(options: argparse.Namespace, parts: Sequence[str]) -> int:
     minutes = options.minutes / len(parts) if options.minutes else None
     if minutes is None and options.seeds is None:
         options.seeds = 1000
-    failing = 0
-    for part in parts:
-        failing += len(campaign(part, options.first, minutes=minutes, seeds=options.seeds, tell=_tell).failing)
-    return 1 if failing else 0
+    campaigns = [campaign(part, options.first, minutes=minutes, seeds=options.seeds, tell=_tell) for part in parts]
+    return 1 if any(each.failed for each in campaigns) else 0
 
 
 def _mutation_report(options: argparse.Namespace, parts: Sequence[str]) -> int:

@@ -13,6 +13,7 @@ from random import Random
 
 from raftlog.linearizability.simulator.catalogue import maker, mutants
 from raftlog.linearizability.simulator.faults import Fault
+from raftlog.linearizability.simulator.properties import never_reached, properties, watched
 from raftlog.linearizability.simulator.runs import SimulationMaker, execute
 from raftlog.linearizability.simulator.scenarios import CLUSTER_SCENARIOS
 from raftlog.linearizability.simulator.shrink import shrink
@@ -24,6 +25,10 @@ TOLD_SECONDS = 60.0
 FAILURES_SHRUNK_MAX = 5
 """So many failing seeds are shortened in one campaign; of the others the seed is told."""
 
+CANARIES = {"core": "truncate-on-overlap", "quorum": "no-fsync", "cluster": "ack-before-replication"}
+"""Of each kind of run a mutant that every campaign must notice, or its silence means nothing."""
+CANARY_SEEDS_MAX = 5
+
 Batch = tuple[str, int, int]
 """(kind of run, first seed, seed behind the last)."""
 
@@ -31,8 +36,11 @@ Batch = tuple[str, int, int]
 def run_seed(part: str, seed: int, mutant: str = "", *, faults: Sequence[Fault] | None = None) -> RunResult:
     """One run, with a mutant put back if one is named."""
     make = maker(part)
-    with mutants()[mutant].apply() if mutant else nullcontext():
-        return execute(make, seed, faults if faults is not None else faults_with(make, seed, mutant))
+    reached: Counter[str] = Counter()
+    with mutants()[mutant].apply() if mutant else nullcontext(), watched(part, reached):
+        result = execute(make, seed, faults if faults is not None else faults_with(make, seed, mutant))
+    result.reached = dict(reached)
+    return result
 
 
 def faults_with(make: SimulationMaker, seed: int, mutant: str) -> list[Fault] | None:
@@ -79,6 +87,9 @@ class Campaign:
     virtual_seconds: float = 0.0
     done: Counter[str] = field(default_factory=Counter)
     counts: Counter[str] = field(default_factory=Counter)
+    reached: Counter[str] = field(default_factory=Counter)
+    missing: Sequence[str] = ()
+    """What would have had to be reached, or seen to fail, and was not."""
 
     def add(self, result: RunResult) -> None:
         """One more."""
@@ -87,8 +98,14 @@ class Campaign:
         self.virtual_seconds += result.seconds
         self.done.update(result.done)
         self.counts.update(result.counts)
+        self.reached.update(result.reached)
         if result.failed:
             self.failing.append(result)
+
+    @property
+    def failed(self) -> bool:
+        """Whether a seed failed, or the campaign shows too little."""
+        return bool(self.failing or self.missing)
 
     def __str__(self) -> str:
         faults = ", ".join(f"{count} {kind}" for kind, count in sorted(self.done.items()))
@@ -103,7 +120,7 @@ def campaign(
     part: str, first: int, *, minutes: float | None, seeds: int | None, tell: Callable[[str], None]
 ) -> Campaign:
     """Run seeds from `first` on, on all cores, for so many minutes or so many seeds. Failing ones are told at once."""
-    whole = Campaign(part)
+    whole = Campaign(part, missing=_without_alarm(part))
     began = time.monotonic()
 
     def batches() -> Iterator[Batch]:
@@ -134,8 +151,20 @@ def campaign(
         for fault in kept:
             tell(f"    {fault}")
         tell(f"    {again.invariant}: {again.violation}")
+    for text in (each.text for each in properties(part)):
+        tell(f"{part}: {whole.reached[text]:8,} times {text}")
+    whole.missing = [*whole.missing, *(f"never: {text}" for text in never_reached(part, whole.reached))]
+    for text in whole.missing:
+        tell(f"{part}: {text}")
     tell(str(whole))
     return whole
+
+
+def _without_alarm(part: str) -> Sequence[str]:
+    """What is wrong with the campaign's eyes: a run with a known fault in the code must fail."""
+    name = CANARIES[part]
+    results = (run_seed(part, seed, name) for seed in range(CANARY_SEEDS_MAX))
+    return [] if any(result.failed for result in results) else [f"the canary lives: {name} was not noticed"]
 
 
 def _windowed(submit: Callable[..., object], batches: Iterator[Batch], window: int) -> Iterator[list[RunResult]]:

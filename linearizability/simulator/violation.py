@@ -34,6 +34,8 @@ class RunResult:
     """Faults that had an effect, by kind."""
     counts: dict[str, int] = field(default_factory=dict)
     """What the run did: commits, elections, acknowledgements."""
+    reached: dict[str, int] = field(default_factory=dict)
+    """How often what `properties` names has happened, where that was watched."""
     lines: list[str] = field(default_factory=list)
     """The trace, when it was kept."""
 

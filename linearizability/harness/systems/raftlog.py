@@ -15,12 +15,9 @@ from raftlog.testing.clusters import Cluster, data_directory
 from raftlog.testing.faults.directory import is_stopped
 from raftlog.testing.faults.fault import Fault
 from raftlog.testing.faults.faults import Faults
-from raftlog.testing.faults.spec import FaultSpec
 from raftlog.testing.kafka import Kafka
 from raftlog.testing.process import BrokerDied, BrokerProcess
-from raftlog.testing.waiting import wait_until
 
-CUT_SECONDS_MAX = 10.0
 DEVELOPMENT = {"transaction.state.log.num.partitions": "4"}
 
 
@@ -115,26 +112,13 @@ class RaftlogSystem(System):
         """What was not synced is lost; started again when healed."""
         return self.effect(lambda: self.faults.broker(broker).power_cut(), f"broker {broker}")
 
-    def blackout(self) -> Effect:
-        """All brokers lose their power at once, and what they had not synced."""
-        running = [each for each in self.kafka.running.brokers if each.running]
-
-        def start() -> None:
-            for each in running:
-                if not each.running:
-                    each.start(wait=False)
-            for each in running:
-                each.wait_until_ready()
-
-        def cut() -> Fault:
-            spec = FaultSpec("power", brokers=[each.node_id for each in running])
-            fault = self.faults.add(spec, undo=start)
-            for each in running:
-                wait_until(lambda each=each: not each.running, CUT_SECONDS_MAX, lambda: "brokers lose power")  # type: ignore[misc]
-                each.kill()
-            return fault
-
-        return self.effect(cut, "all brokers")
+    def start_all(self) -> None:
+        """Start all that do not run, at once: alone none of them may be a majority."""
+        down = [each for each in self.kafka.running.brokers if not each.running]
+        for each in down:
+            each.start(wait=False)
+        for each in down:
+            each.wait_until_ready()
 
     def effect(self, make: Callable[[], Fault], target: str) -> Effect:
         """A fault of `raftlog.testing`, put in."""
