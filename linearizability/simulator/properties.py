@@ -89,7 +89,13 @@ def _of_clusters() -> tuple[Property, ...]:
                 lambda log, offset, *_: offset < log.log_end_offset,
                 None,
             ),
-            ("a stored batch came again", producers.ProducerStates, "_duplicate", None, lambda found, *_: found is not None),
+            (
+                "a stored batch came again",
+                producers.ProducerStates,
+                "_duplicate",
+                None,
+                lambda found, *_: found is not None,
+            ),
             ("a producer was fenced", end, "_sender", None, lambda found, *_: found is end.Sender.FENCED),
             (
                 "committed records stood behind an open transaction",
