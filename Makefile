@@ -10,7 +10,7 @@ export PYTHONDONTWRITEBYTECODE :=
 LOCKS := .ci/locks
 VERSION := import sys; print("python%d.%d" % sys.version_info[:2])
 
-.PHONY: help demo test check lint format lock bench bench-cluster bench-starts bench-hostile fuzz jepsen txn-kills group-kills bad-disks cut-links spark-kills spark-jobs pipeline bench-spark client-kafka check-deep sim sim-swarm sim-mutants clean
+.PHONY: help demo test check lint format lock bench bench-cluster bench-starts bench-hostile fuzz jepsen txn-kills group-kills bad-disks cut-links spark-kills spark-jobs pipeline bench-spark client-kafka check-deep verify-mutants sim sim-swarm sim-mutants clean
 
 help:
 	@echo "make demo        three brokers, real data through them, their leaders killed with -9 twice, and a count"
@@ -25,6 +25,7 @@ help:
 	@echo "make sim-swarm MINUTES=n  simulated runs on all cores; failing seeds are told and shortened"
 	@echo "make sim-mutants each known fault put into the code, and after how many seeds it is noticed"
 	@echo "make jepsen MINUTES=n JOBS=n  every workload with every fault on real processes; goes on where it was stopped"
+	@echo "make verify-mutants  the same faults in the code of real processes, and after how many seconds a run notices them"
 	@echo "make txn-kills   brokers and clients killed at every step of a transaction"
 	@echo "make group-kills the coordinator killed with -9 at every step of a rebalance, under both group protocols"
 	@echo "make bad-disks   a broker's disk is full, slow, fails or has no inodes (root)"
@@ -150,6 +151,9 @@ PARTS := $(addprefix --part ,$(PART))
 
 jepsen: compiled
 	$(BIN)/python -m raftlog.linearizability.harness.matrix --minutes $(MINUTES) --jobs $(JOBS)
+
+verify-mutants: compiled
+	$(BIN)/python -m raftlog.linearizability.harness.mutation_report --at-once $(JOBS)
 
 sim: compiled
 	$(SIMULATOR) run $(SEED) --shrink $(PARTS)

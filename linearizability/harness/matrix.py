@@ -21,6 +21,7 @@ from typing import Any
 from raftlog.linearizability.harness import results
 from raftlog.linearizability.harness.faults import EVERYTHING, FAULTS, NAMES
 from raftlog.linearizability.harness.folder import RUN
+from raftlog.linearizability.harness.properties import never_reached
 from raftlog.linearizability.harness.systems.raftlog import RaftlogSystem
 from raftlog.linearizability.harness.workloads.catalogue import WORKLOADS
 from raftlog.testing.process import safe_path
@@ -30,6 +31,9 @@ DOCUMENT = Path("docs") / "VERIFICATION.md"
 RESULTS = "verification-matrix.json"
 """Beside the document."""
 BROKERS = (3, 5)
+LOSES_RECORDS = "isr-of-one"
+CANARY = "aborted-is-read"
+CANARY_SECONDS = 20.0
 EARLIER = ".earlier-"
 """Runs that another one of their cell came after."""
 
@@ -84,6 +88,34 @@ class Matrix:
         sys.stdout.flush()
         self.write()
 
+    def missing(self) -> list[str]:
+        """What all runs of the folder together leave out: faults that must be noticed, properties that must be reached.
+
+        Silence means something only where the canaries die: a run with a known fault in the code, and one with a fault
+        that loses records.
+        """
+        runs = [run for file in self._folder.glob(f"*/{RUN}") if (run := run_of(file.parent)) is not None]
+        runs = [run for run in runs if run["status"] == "done"]
+        found = [
+            f"a canary lives: {run['workload']} with {run['fault']} {run.get('mutant', '')}".rstrip()
+            for run in runs
+            if (run.get("mutant") or run["fault"] == LOSES_RECORDS) and run["verdict"]["status"] == "valid"
+        ]
+        if not any(run.get("mutant") and run["verdict"]["status"] == "invalid" for run in runs):
+            found.append("no canary died")
+        return found + [f"never: {name}" for name in never_reached(runs)]
+
+    def canary(self) -> None:
+        """A run with a known fault in the code, which must be invalid."""
+        folder = self._folder / f"canary-{CANARY}"
+        if folder.exists():
+            _put_aside(folder)
+        command = [*self._under, sys.executable, *safe_path(), "-m", "raftlog", "verify", "--workload", "transactions"]
+        command += ["--time", f"{CANARY_SECONDS:g}", "--mutant", CANARY, "--output", str(folder)]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+        sys.stdout.write(f"the canary, {CANARY}: {last_line(done.stdout)}\n")
+        sys.stdout.flush()
+
     def write(self) -> None:
         """Put what the folder's runs have found into the results and the table."""
         if not self._document.exists():
@@ -92,7 +124,8 @@ class Matrix:
         runs = [run for file in self._folder.glob(f"*/{RUN}") if (run := run_of(file.parent)) is not None]
         with self._lock:
             known = results.merged(
-                results.read(file), [results.of_run(each) for each in runs if each["status"] == "done"]
+                results.read(file),
+                [results.of_run(each) for each in runs if each["status"] == "done" and not each.get("mutant")],
             )
             results.write(file, known)
             results.write_table(self._document, results.table(known, list(WORKLOADS), list(NAMES), fits))
@@ -133,6 +166,7 @@ def main() -> int:
     options.folder.mkdir(parents=True, exist_ok=True)
     matrix = Matrix(options.folder, options.document, options.minutes, options.under)
     matrix.write()
+    matrix.canary()
     with ThreadPoolExecutor(options.jobs) as pool:
         try:
             for _ in pool.map(matrix.do, cells(workloads, faults, brokers)):
@@ -140,7 +174,10 @@ def main() -> int:
         except KeyboardInterrupt:
             pool.shutdown(cancel_futures=True)
             return 130
-    return 0
+    missing = matrix.missing()
+    for text in missing:
+        sys.stdout.write(f"{text}\n")
+    return 1 if missing else 0
 
 
 if __name__ == "__main__":

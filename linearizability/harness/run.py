@@ -16,6 +16,7 @@ from raftlog.linearizability.harness.folder import FAULTS as FAULT_LINES
 from raftlog.linearizability.harness.folder import HISTORY, LOGS, SAMPLES, RunFolder
 from raftlog.linearizability.harness.judge import Ruling, allowed, judge, judge_money
 from raftlog.linearizability.harness.nemesis import Done, Nemesis, schedule
+from raftlog.linearizability.harness.properties import reached
 from raftlog.linearizability.harness.replicas import judge_replicas
 from raftlog.linearizability.harness.sampler import Sampler
 from raftlog.linearizability.harness.session import Assignment
@@ -80,6 +81,7 @@ class Run:
             folder.run["versions"] |= clients.versions
             self._tell("judging")
             ruling = self._rule(folder, clients, done, complaints)
+            folder.run["reached"] = reached(folder.path)
             folder.end("done", ruling.to_json())
         return ruling
 

@@ -6,7 +6,7 @@ import shutil
 from itertools import combinations
 
 from raftlog.client.core.errors import KafkaError
-from raftlog.linearizability.harness.libraries.ports import SESSION_SECONDS
+from raftlog.linearizability.harness.libraries.ports import SESSION_SECONDS, TRANSACTION_SECONDS
 from raftlog.linearizability.harness.plan import Plan
 from raftlog.linearizability.harness.scenarios import STEP_SECONDS_MAX
 from raftlog.linearizability.harness.systems.raftlog import RaftlogSystem
@@ -111,12 +111,14 @@ def wiped_disk(plan: Plan) -> None:
 
 
 def paused_client(plan: Plan) -> None:
-    """A client stands still for longer than its session, and goes on."""
+    """A client stands still for longer than its session, or its transaction, and goes on."""
     living = [each for each in plan.clients.all if each.is_alive]
     if not living:
         raise RuntimeError("no client lives")
     client = plan.random.choice(living)
     client.pause()
     effect = plan.put(Effect("pause-client", f"client {client.work.number}", client.resume, counted))
-    plan.wait(max(plan.seconds, SESSION_SECONDS + 2.0))
+    # A transaction that is open in the client takes too long meanwhile.
+    shortest = TRANSACTION_SECONDS if plan.workload.is_transactional else SESSION_SECONDS
+    plan.wait(max(plan.seconds, shortest + 2.5))
     plan.end(effect)

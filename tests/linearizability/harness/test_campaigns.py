@@ -1,0 +1,104 @@
+"""What a campaign on real processes has to show: its canary dies, and what it is about was reached."""
+
+from __future__ import annotations
+
+import json
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from raftlog.linearizability.harness import mutants as trials
+from raftlog.linearizability.harness.matrix import CANARY, Matrix
+from raftlog.linearizability.harness.mutated import python
+from raftlog.linearizability.harness.mutation_report import cause, found, table
+from raftlog.linearizability.harness.properties import ELECTED, OPEN, PROPERTIES, SHRANK, never_reached, reached
+from raftlog.linearizability.harness.replicas import Batch, read_log
+from raftlog.linearizability.simulator.catalogue import mutants
+
+
+def _run(folder: Path, status: str, *, mutant: str = "", reached: dict[str, int] | None = None) -> None:
+    folder.mkdir(parents=True)
+    error = {"name": "lost-write", "judgement": "error", "examples": [{"text": "x is lost"}]}
+    checks = [{"anomalies": [error] if status == "invalid" else [], "operation_count": 1}]
+    run: dict[str, Any] = {
+        "workload": "append", "fault": "kill", "brokers": 3, "mutant": mutant, "status": "done", "seconds": 30.0,
+        "reached": reached or {}, "verdict": {"status": status, "reason": "why", "checks": checks},
+        "phases": [{"name": "load", "begin": 0, "end": 6_000_000_000},
+                   {"name": "final", "begin": 6_000_000_000, "end": 9_000_000_000}],
+    }  # fmt: skip
+    (folder / "run.json").write_text(json.dumps(run))
+
+
+def test_a_campaign_whose_canary_lives_or_that_came_to_too_little_says_so(tmp_path: Path) -> None:
+    matrix = Matrix(tmp_path, tmp_path / "none.md", 1.0, [])
+    _run(tmp_path / "append-kill-3", "valid", reached=dict.fromkeys(PROPERTIES[1:], 1))
+    assert matrix.missing() == ["no canary died", f"never: {ELECTED}"]
+    _run(tmp_path / f"canary-{CANARY}", "valid", mutant=CANARY, reached={ELECTED: 1})
+    assert matrix.missing() == [f"a canary lives: append with kill {CANARY}", "no canary died"]
+    _run(tmp_path / "canary-again", "invalid", mutant=CANARY)
+    (tmp_path / f"canary-{CANARY}" / "run.json").unlink()
+    assert matrix.missing() == [f"never: {ELECTED}"]
+
+
+def test_what_a_run_came_to_is_read_from_its_folder(tmp_path: Path) -> None:
+    def sample(time: int, leader: int, isr: list[int], stable: int) -> str:
+        partition = {"leader": leader, "isr": isr, "last_stable": stable, "high_watermark": 9}
+        return json.dumps({"time": time, "partitions": {"t-0": partition}, "quorum": None}) + "\n"
+
+    (tmp_path / "samples.jsonl").write_text(sample(10, 1, [1, 2], 9) + sample(20, 2, [2], 8))
+    operation = {"type": "operation", "function": "send", "call": 12, "return": 30, "input": [["send", "t-0", "v"]]}
+    (tmp_path / "history.jsonl").write_text(json.dumps(operation) + "\n")
+    counts = reached(tmp_path)
+    assert (counts[ELECTED], counts[SHRANK], counts[OPEN]) == (1, 1, 1)
+    assert ELECTED not in never_reached([{"reached": counts}])
+
+
+def test_each_mutant_has_a_run_that_should_show_it_or_a_reason_why_none_can() -> None:
+    assert set(trials.TRIALS) | set(trials.ONLY_SIMULATED) == set(mutants())
+    assert not set(trials.TRIALS) & set(trials.ONLY_SIMULATED)
+    assert all(trials.ONLY_SIMULATED.values())
+
+
+def test_a_mutant_that_only_made_a_run_unknown_counts_if_the_same_run_is_valid_without_it(tmp_path: Path) -> None:
+    trial = trials.TRIALS["lso-off-by-one"]
+    _run(tmp_path / "lso-off-by-one" / "0", "unknown", mutant="lso-off-by-one")
+    assert cause(json.loads((tmp_path / "lso-off-by-one" / "0" / "run.json").read_text()))[0] == "unknown"
+    seen = found("lso-off-by-one", tmp_path)
+    assert seen is not None
+    assert not seen.by
+    _run(tmp_path / "none" / f"{trial.key}-0", "valid")
+    seen = found("lso-off-by-one", tmp_path)
+    assert seen is not None
+    assert (seen.by, seen.seconds) == ("unknown", 6.0)
+    assert "| lso-off-by-one |" in table(tmp_path)
+
+
+def test_a_process_that_is_started_with_a_mutant_has_it() -> None:
+    code = (
+        "from raftlog.broker.core.log.producers import ProducerStates\n"
+        "raise SystemExit(ProducerStates.check.__name__ == '<lambda>')\n"
+    )
+    module = "tests.linearizability.harness.example"
+    words = [sys.executable, "-c", f"import sys; sys.argv = ['', 'NAME', '-m', '{module}']\n{code}"]
+    assert subprocess.run(words, check=False).returncode == 0
+    inner = "import runpy; runpy.run_module = lambda *a, **b: exec(code)\n"
+    patched = (
+        f"code = {code!r}\n{inner}"
+        "from raftlog.linearizability.harness.mutated import main\n"
+        f"main(['producers-not-compared', '-m', '{module}'])\n"
+    )
+    assert subprocess.run([sys.executable, "-c", patched], check=False).returncode == 1
+    assert python("") == [sys.executable]
+
+
+@pytest.mark.parametrize("torn", [0, 5])
+def test_batches_are_read_up_to_one_that_is_torn(tmp_path: Path, torn: int) -> None:
+    body = b"x" * 10
+    batches = [struct.pack(">qiibI", offset, 9 + len(body), 3, 2, 77 + offset) + body for offset in (0, 4)]
+    data = b"".join(batches)
+    (tmp_path / "0.log").write_bytes(data[: len(data) - torn])
+    assert list(read_log(tmp_path)) == [Batch(0, 3, 77), Batch(4, 3, 81)][: 1 if torn else 2]
