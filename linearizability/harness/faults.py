@@ -16,7 +16,14 @@ from raftlog.linearizability.harness.scenarios import (
     rolling_restart,
     zombie_writer,
 )
-from raftlog.linearizability.harness.stories import blackout, hunt, lost_answers, paused_client, wiped_disk
+from raftlog.linearizability.harness.stories import (
+    blackout,
+    coordinator_hunt,
+    hunt,
+    lost_answers,
+    paused_client,
+    wiped_disk,
+)
 from raftlog.linearizability.harness.systems.raftlog import RaftlogSystem
 from raftlog.testing.faults.fault import Fault as Put
 from raftlog.testing.faults.link_faults import SHAPES
@@ -185,6 +192,13 @@ _ALL: tuple[Fault, ...] = (
         "links are slow, leadership is handed on, and who has it dies",
         hunt,
         PARTITIONS | LINKS,
+        in_everything=False,
+    ),
+    Fault(
+        "coordinator-hunt",
+        "links are slow, and a coordinator of transactions or groups dies",
+        coordinator_hunt,
+        frozenset({"links", "coordinators"}),
         in_everything=False,
     ),
     Fault(

@@ -38,19 +38,20 @@ FORGETFUL = {
     "transactional.id.expiration.ms": "2000",
     "transaction.remove.expired.transaction.cleanup.interval.ms": "500",
 }
+GROUP, NEW_GROUP = {"kind": "classic"}, {"kind": "consumer"}
 OWN = "raftlog"
 TRIALS: Mapping[str, Trial] = {
     # The consensus.
-    "truncate-on-overlap": Trial("topics", "partition", 30),
-    "vote-twice": Trial("topics", "pause", 30, brokers=5),
-    "ack-before-fsync": Trial("topics", "blackout", 30),
-    "no-fsync": Trial("topics", "blackout", 30),
-    "acknowledge-unverified": Trial("topics", "partition", 30, brokers=5),
-    "commit-unverified": Trial("topics", "partition", 30, brokers=5),
-    "commit-of-earlier-term": Trial("topics", "partition", 30, brokers=5),
+    "truncate-on-overlap": Trial("topics", "partition", 30, rate=12),
+    "vote-twice": Trial("topics", "pause", 30, rate=12, brokers=5),
+    "ack-before-fsync": Trial("topics", "blackout", 30, rate=12),
+    "no-fsync": Trial("append", "blackout", 30),
+    "acknowledge-unverified": Trial("topics", "partition", 30, rate=12, brokers=5),
+    "commit-unverified": Trial("topics", "partition", 30, rate=12, brokers=5),
+    "commit-of-earlier-term": Trial("topics", "partition", 30, rate=12, brokers=5),
     "wiped-disk-votes": Trial("append", "wiped-disk", 30),
     "majority-begins": Trial("append", "wiped-disk", 30),
-    "unknown-is-failed": Trial("topics", "partition", 30),
+    "unknown-is-failed": Trial("topics", "partition", 30, rate=12),
     # Partitions and replicas.
     "isr-of-one": Trial("append", "lone-leader", 40),
     "ack-before-replication": Trial("append", "lone-leader", 40),
@@ -60,33 +61,33 @@ TRIALS: Mapping[str, Trial] = {
     "high-watermark-too-early": Trial("append", "hunt", 30),
     "sent-is-acknowledged": Trial("append", "hunt", 30),
     "proposal-counts-at-once": Trial("append", "partition", 30, settings=CLEAN_SHRINK),
-    "overtaken-answers": Trial("append", "kill", 30),
+    "overtaken-answers": Trial("append", "slow-links", 30),
     "lost-power-not-told": Trial("append", "pause-kill", 30),
     # What removes and remembers.
     "cleaner-drops-last-values": Trial("compacted", "none", 20),
     "cleaner-ahead-of-disk": Trial("compacted", "blackout", 30),
     "cleaner-above-high-watermark": Trial("compacted", "partition", 30),
-    "orphans-deleted": Trial("append", "pause-kill", 30),
+    "orphans-deleted": Trial("append", "blackout", 30),
     "producers-forgotten": Trial("append", "hunt", 30),
     "producers-not-compared": Trial("append", "lost-answers", 20),
-    "answered-before-committed": Trial("groups", "hunt", 30),
+    "answered-before-committed": Trial("groups", "coordinator-hunt", 30, options=GROUP),
     # Transactions.
     "lso-off-by-one": Trial("transactions", "none", 20),
     "aborted-is-read": Trial("transactions", "none", 20),
     "end-without-epoch-bump": Trial("transactions", "delayed-end-txn", 30),
     "init-without-fencing": Trial("transactions", "zombie-writer", 30),
     "coordinator-forgets": Trial("transactions", "kill", 30),
-    "markers-not-resumed": Trial("transactions", "slow-links,kill", 30),
-    "decided-before-committed": Trial("transactions", "slow-links,kill", 30),
+    "markers-not-resumed": Trial("transactions", "coordinator-hunt", 30),
+    "decided-before-committed": Trial("transactions", "coordinator-hunt", 30),
     "ids-expire-in-use": Trial("transactions", "zombie-writer", 30, settings=FORGETFUL),
     "producers-expire-in-transactions": Trial(
         "transactions", "zombie-writer", 30, settings={"producer.id.expiration.ms": "1000"}
     ),
     "producers-expire-too-early": Trial("append", "partition", 30),
     # Groups.
-    "generation-not-checked": Trial("groups", "pause-client", 40),
-    "member-epoch-not-checked": Trial("groups", "pause-client", 40),
-    "given-before-free": Trial("groups", "pause-client", 40),
+    "generation-not-checked": Trial("groups", "pause-client", 40, options=GROUP),
+    "member-epoch-not-checked": Trial("groups", "pause-client", 40, options=NEW_GROUP),
+    "given-before-free": Trial("groups", "pause-client", 40, options=NEW_GROUP),
     "aborted-offsets-count": Trial("consume-transform-produce", "kill", 30),
     # The client.
     "client-uses-numbers-again": Trial("append", "partition", 30, libraries=OWN),

@@ -73,7 +73,9 @@ def cause(run: Mapping[str, Any]) -> tuple[str, str]:
         for each in check["anomalies"]:
             if each["judgement"] == "error":
                 return str(each["name"]), str(each["examples"][0]["text"]) if each["examples"] else ""
-    return ("", "") if verdict["status"] == "valid" else ("unknown", str(verdict["reason"]))
+    if verdict["status"] == "valid" or any(check["status"] == "unknown" for check in verdict["checks"]):
+        return "", ""  # what the checker could not judge says nothing
+    return "unknown", str(verdict["reason"])
 
 
 def load_seconds(run: Mapping[str, Any]) -> float:

@@ -14,7 +14,9 @@ STEP_SECONDS_MAX = 30.0
 LOG_HEADER_BYTES = 61
 """Of a batch; a bit behind them is one that its checksum covers."""
 
-TELL_THEIR_POINT = frozenset({"isr-of-one", "lone-leader", "hunt", "wiped-disk", "zombie-writer", "bit-flip"})
+TELL_THEIR_POINT = frozenset({
+    "isr-of-one", "lone-leader", "hunt", "coordinator-hunt", "wiped-disk", "zombie-writer", "bit-flip",
+})  # fmt: skip
 """Stories whose last effect says whether they came to their point. A broker that was killed on the way is none."""
 
 

@@ -13,7 +13,7 @@ from raftlog.linearizability.harness.systems.raftlog import RaftlogSystem
 from raftlog.linearizability.harness.systems.system import Effect, counted
 
 SLOW_SYNC_SECONDS = 0.4
-SLOW_LINK_SECONDS = 0.2
+SLOW_LINK_SECONDS = (0.05, 0.4)
 LOST_ANSWERS = ("Produce", "EndTxn", "AddPartitionsToTxn", "TxnOffsetCommit", "OffsetCommit")
 LOST_PROBABILITY = 0.1
 
@@ -59,9 +59,7 @@ def hunt(plan: Plan) -> None:
     """Links are slow; leadership is handed on, and the new leader dies before its followers have followed it."""
     system = _raftlog(plan)
     topic, partition, leader, followers = plan.led_partition()
-    for one, other in combinations(system.broker_ids, 2):
-        make = lambda one=one, other=other: system.faults.link(one, other).slow(SLOW_LINK_SECONDS)  # noqa: E731
-        plan.put(system.effect(make, f"broker {one} and broker {other}"))
+    _slow_links(plan)
     in_sync = [each for each in system.partitions(topic)[partition]["isr"] if each in followers and each in plan.up]
     if not in_sync:
         raise RuntimeError(f"no follower of {topic}-{partition} is in sync")
@@ -78,6 +76,31 @@ def hunt(plan: Plan) -> None:
         raise RuntimeError(f"broker {heir} does not lead {topic}-{partition}")
     killed = plan.put(system.kill(heir), f"leader of {topic}-{partition} since a moment ago")
     plan.put(Effect("hunt", f"{topic}-{partition} from broker {leader} to {heir}", _nothing, counted, [heir]))
+    plan.wait(max(1.0, plan.seconds / 4))
+    plan.end(killed)
+
+
+def _slow_links(plan: Plan) -> None:
+    """What brokers send each other comes late, from some later than from others."""
+    system = _raftlog(plan)
+    for one, other in combinations(system.broker_ids, 2):
+        link, seconds = system.faults.link(one, other), plan.random.uniform(*SLOW_LINK_SECONDS)
+        make = lambda link=link, seconds=seconds: link.slow(seconds)  # noqa: E731
+        plan.put(system.effect(make, f"broker {one} and broker {other}, {seconds:.2f} s"))
+
+
+def coordinator_hunt(plan: Plan) -> None:
+    """Links are slow, and a coordinator dies with what it has written and nobody else has."""
+    topic = "__transaction_state" if plan.workload.is_transactional else "__consumer_offsets"
+    partitions = plan.system.partitions(topic)
+    _slow_links(plan)
+    plan.wait(max(1.0, plan.seconds / 2))
+    leaders = sorted({each["leader"] for each in partitions.values()} & set(plan.up))
+    if not leaders:
+        raise RuntimeError(f"nobody leads {topic}")
+    broker = plan.random.choice(leaders)
+    killed = plan.put(plan.system.kill(broker), f"leader of {topic}")
+    plan.put(Effect("coordinator-hunt", f"broker {broker}", _nothing, counted, [broker]))
     plan.wait(max(1.0, plan.seconds / 4))
     plan.end(killed)
 

@@ -201,6 +201,8 @@ def _why_not(fault: str, system: str, missing: list[str]) -> tuple[str, str]:
         return f"fault {fault} is about transactions", "take workload transactions, bank or list-append"
     if "partitions" in missing:
         return f"fault {fault} is about partitions", "take a workload that writes to some"
+    if "coordinators" in missing:
+        return f"fault {fault} is about coordinators", "take workload groups or one of transactions"
     where = system if system in ("raftlog", "kafka") else "a system that runs elsewhere"
     return f"fault {fault} cannot be put into {where}: it needs a hold of {', '.join(missing)}", "see --help"
 

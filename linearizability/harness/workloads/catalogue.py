@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from raftlog.linearizability.harness.session import Session
 from raftlog.linearizability.harness.workloads.append import AppendSession
-from raftlog.linearizability.harness.workloads.grouped import ConsumeTransformProduceSession, GroupSession
+from raftlog.linearizability.harness.workloads.grouped import KINDS, ConsumeTransformProduceSession, GroupSession
 from raftlog.linearizability.harness.workloads.metadata import MetadataSession
 from raftlog.linearizability.harness.workloads.objects import CompactedSession, TopicSession
 from raftlog.linearizability.harness.workloads.transactional import (
@@ -51,8 +51,12 @@ class Workload:
 
     @property
     def abilities(self) -> frozenset[str]:
-        """What faults may ask of it: `transactions`, and `partitions` of its own."""
-        found = {"transactions": self.is_transactional, "partitions": bool(self.topics)}
+        """What faults may ask of it: `transactions`, `coordinators`, and `partitions` of its own."""
+        found = {
+            "transactions": self.is_transactional,
+            "partitions": bool(self.topics),
+            "coordinators": self.is_transactional or bool(self.groups),
+        }
         return frozenset(name for name, has_it in found.items() if has_it)
 
     @property
@@ -111,6 +115,7 @@ _ALL: tuple[Workload, ...] = (
         {"grouped": 6},
         ("send", "poll", "subscribe", "commit", "committed"),
         groups=("verify-classic", "verify-consumer", "verify-static", "verify-assign"),
+        options={"kind": ("each", *KINDS)},
     ),
     Workload(
         "compacted",

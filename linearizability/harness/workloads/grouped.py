@@ -30,7 +30,9 @@ class GroupSession(LogSession):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._is_member = self.work.number % 2 == 1
-        kind = KINDS[self.work.number // 2 % len(KINDS)]
+        kind = self.option("kind", "each")
+        if kind == "each":
+            kind = KINDS[self.work.number // 2 % len(KINDS)]
         if kind == "consumer" and not self.connections.library.has_consumer_protocol:
             kind = "classic"
         self.kind = kind

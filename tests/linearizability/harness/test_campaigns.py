@@ -23,7 +23,8 @@ from raftlog.linearizability.simulator.catalogue import mutants
 def _run(folder: Path, status: str, *, mutant: str = "", reached: dict[str, int] | None = None) -> None:
     folder.mkdir(parents=True)
     error = {"name": "lost-write", "judgement": "error", "examples": [{"text": "x is lost"}]}
-    checks = [{"anomalies": [error] if status == "invalid" else [], "operation_count": 1}]
+    anomalies = [error] if status == "invalid" else []
+    checks = [{"status": "valid", "anomalies": anomalies, "operation_count": 1}]
     run: dict[str, Any] = {
         "workload": "append", "fault": "kill", "brokers": 3, "mutant": mutant, "status": "done", "seconds": 30.0,
         "reached": reached or {}, "verdict": {"status": status, "reason": "why", "checks": checks},
