@@ -12,7 +12,7 @@ from raftlog.linearizability.simulator.catalogue import PARTS, maker, mutants
 from raftlog.linearizability.simulator.faults import printed, read_schedule
 from raftlog.linearizability.simulator.mutation_report import SEEDS_MAX, mutation_report
 from raftlog.linearizability.simulator.runs import execute
-from raftlog.linearizability.simulator.swarm import campaign, faults_with, shortened
+from raftlog.linearizability.simulator.swarm import as_regression, campaign, faults_with, shortened
 from raftlog.linearizability.simulator.violation import RunResult
 
 
@@ -74,6 +74,8 @@ def _run(options: argparse.Namespace, parts: Sequence[str]) -> int:
                 kept, again, runs = shortened(part, options.seed, options.mutant)
                 _tell(f"{len(kept)} of {len(first.faults)} faults are enough (after {runs} runs):\n{printed(kept)}")
                 _tell(f"{again.invariant}: {again.violation}")
+                for line in as_regression(part, options.seed, kept, again):
+                    _tell(line)
     return 1 if failed else 0
 
 

@@ -53,6 +53,8 @@ from raftlog.wire.messages.create_topics import CreatableTopic, CreatableTopicCo
 CLIENTS = 100
 """The node that all clients run on."""
 TOPIC = "t"
+PRODUCERS, READERS = 3, 2
+"""Clients 1 to 3, and 4 and 5."""
 BOOT_SECONDS_MAX = 20.0
 FAULT_SECONDS = 5.0
 SETTLE_SECONDS = 40.0
@@ -102,7 +104,8 @@ class ClusterRun(BaseSimulation):
         plan = Plan(self.size, 0.0, FAULT_SECONDS, 1, 7, (*KINDS, *(DATA_KINDS if where else ())), 0)
         own = schedule(random, plan)
         own = [*_workloads(seed), *_detailed(seed, cluster_scenario_of(seed, self.size) or own)]
-        self.faults = own if faults is None else list(faults)
+        self.faults = self.take(own if faults is None else faults, PRODUCERS + READERS)
+        self.fault_seconds = FAULT_SECONDS
         self.settings |= _upkeep(seed, {fault.kind for fault in self.faults})
         self.nodes = list(range(1, self.size + 1))
         for node in self.nodes:
@@ -194,8 +197,8 @@ class ClusterRun(BaseSimulation):
         self.history = History(machine.loop)
         await self._create_topic()
         self._ready = True
-        workers = [self._produce(f"producer{number}", number % 2 == 0) for number in range(3)]
-        workers += [self._consume(f"reader{number}") for number in range(2)]
+        workers = [self._produce(number, number % 2 == 0) for number in range(PRODUCERS)]
+        workers += [self._consume(number) for number in range(READERS)]
         await asyncio.gather(*workers)
         await asyncio.gather(*self._at_work)
 
@@ -232,20 +235,22 @@ class ClusterRun(BaseSimulation):
                 pass
             await asyncio.sleep(0.2)
 
-    async def _produce(self, name: str, idempotent: bool) -> None:
+    async def _produce(self, number: int, idempotent: bool) -> None:
         assert self.history is not None
-        ways = self._ways(name)
+        ways = self._ways(f"producer{number}")
         producer = Producer(ways, self.history, TOPIC, idempotent=idempotent)
         while self._working:
-            await producer.append(ways.random.randrange(self.partitions), ways.random.randint(1, 3), 3.0)
+            if not self.is_resting(1 + number):
+                await producer.append(ways.random.randrange(self.partitions), ways.random.randint(1, 3), 3.0)
             await asyncio.sleep(0.02 + 0.1 * ways.random.random())
 
-    async def _consume(self, name: str) -> None:
+    async def _consume(self, number: int) -> None:
         assert self.history is not None
-        ways = self._ways(name)
+        ways = self._ways(f"reader{number}")
         reader = Reader(ways, self.history, TOPIC)
         while self._working:
-            await reader.read(ways.random.randrange(self.partitions))
+            if not self.is_resting(1 + PRODUCERS + number):
+                await reader.read(ways.random.randrange(self.partitions))
             await asyncio.sleep(0.05 + 0.1 * ways.random.random())
 
     # The run --------------------------------------------------------------------------------------------------------
@@ -257,7 +262,7 @@ class ClusterRun(BaseSimulation):
                 self.world.machines[node].start(self._broker)
             self.clients.start(self._clients)
             self._until(lambda: self._acknowledged() >= 3, BOOT_SECONDS_MAX, "the cluster takes records")
-            begin = self.world.now
+            begin = self.began = self.world.now
             self.injector.schedule(_shifted(self.faults, begin))
             self.advance(begin + FAULT_SECONDS + 0.5)
             self._restart_those_without_room()

@@ -252,8 +252,8 @@ class CoreRun(BaseSimulation):
         self.echo = scenario.echo if scenario is not None else None
         if faults is None:
             faults = own if scenario is None else scenario.faults
-        self.faults = list(faults)
-        self.last_fault = seconds
+        self.faults = self.take(faults, self.size)
+        self.last_fault = self.fault_seconds = seconds
         self.unreliable = Unreliable(
             lost=random.choice((0.0, 0.0, 0.02, 0.1)),
             doubled=random.choice((0.0, 0.0, 0.1, 0.3, 0.5)),
@@ -307,7 +307,8 @@ class CoreRun(BaseSimulation):
         return watched.mirror
 
     def _work(self, node: CoreNode) -> None:
-        node.propose()
+        if not self.is_resting(node.node):
+            node.propose()
         if self.rng.random() < 0.02:
             node.take_snapshot()
         machine = node.machine

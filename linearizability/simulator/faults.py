@@ -11,6 +11,8 @@ from random import Random
 
 LEADER = 0
 """Stands for the node that leads when the fault happens."""
+REST = "rest"
+"""Of a schedule that was shortened: the client `node` does nothing for so long."""
 BEFORE = 0
 """Among `others` of a transfer: the leader that was split off last."""
 

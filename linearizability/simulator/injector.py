@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from raftlog.linearizability.simulator.disk import FaultyDisk
-from raftlog.linearizability.simulator.faults import BEFORE, DAMAGES, LEADER, Fault
+from raftlog.linearizability.simulator.faults import BEFORE, DAMAGES, LEADER, REST, Fault
 from raftlog.linearizability.simulator.journals import bytes_that_may_rot
 from raftlog.linearizability.simulator.world import Machine, World
 
@@ -41,7 +41,8 @@ class Injector:
     def schedule(self, faults: Iterable[Fault]) -> None:
         """Let all of them happen at their times."""
         for fault in faults:
-            self.world.scheduler.at(fault.at, self._happen, fault)
+            if fault.kind != REST:
+                self.world.scheduler.at(fault.at, self._happen, fault)
 
     def _happen(self, fault: Fault) -> None:
         node = fault.node

@@ -98,6 +98,8 @@ class QuorumNode:
         random = self.machine.random
         while True:
             await asyncio.sleep(0.01 + self.run.pause * random.random())
+            if self.run.is_resting(self.node):
+                continue
             await self._append()
             if random.random() < 0.05 and self.log.is_leader:
                 try:
@@ -108,7 +110,8 @@ class QuorumNode:
     async def _read_on(self) -> None:
         while True:
             await asyncio.sleep(0.01 + 2 * self.run.pause * self.machine.random.random())
-            await self._read()
+            if not self.run.is_resting(self.node):
+                await self._read()
 
     async def _append(self) -> None:
         operation = self.run.begin(self, "append")
@@ -178,8 +181,8 @@ class QuorumRun(BaseSimulation):
         scenario = scenario_of(seed, plan, voting, loose=False)
         if faults is None:
             faults = schedule(random, plan) if scenario is None else scenario.faults
-        self.faults = list(faults)
-        self.last_fault = plan.last
+        self.faults = self.take(faults, self.size)
+        self.last_fault = self.fault_seconds = plan.last
         self.operations: list[Operation] = []
         self.disks: dict[int, WatchedDisk] = {}
         self.slots = {node: NodeSlot(self, node) for node in range(1, self.size + 1)}

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any, Protocol
 
-from raftlog.linearizability.simulator.faults import Fault
+from raftlog.linearizability.simulator.faults import REST, Fault
 from raftlog.linearizability.simulator.links import Delays
 from raftlog.linearizability.simulator.loop import TooManyEvents
 from raftlog.linearizability.simulator.machine_facts import replaced
@@ -21,6 +21,8 @@ class Simulation(Protocol):
 
     world: World
     faults: Sequence[Fault]
+    client_count: int
+    fault_seconds: float
     violation: Violation | None
     violated_at: float
 
@@ -43,7 +45,12 @@ class SimulationMaker(Protocol):
 
 
 class BaseSimulation:
-    """World, time and verdict. A violation stops the run where it is found."""
+    """World, time and verdict. A violation stops the run where it is found.
+
+    `began`: when the times of the schedule begin. clients 1 to `client_count` may rest until `fault_seconds` later.
+    """
+
+    fault_seconds = 0.0
 
     def __init__(self, seed: int, kept_lines: int | None) -> None:
         self.seed = seed
@@ -52,6 +59,22 @@ class BaseSimulation:
         self.world.on_bug = self._bug
         self.violation: Violation | None = None
         self.violated_at = 0.0
+        self.began = 0.0
+        self.client_count = 0
+        self._rests: list[Fault] = []
+
+    def take(self, faults: Sequence[Fault], clients: int) -> list[Fault]:
+        """The schedule, of which the rests are kept here."""
+        self.client_count = clients
+        self._rests = [fault for fault in faults if fault.kind == REST]
+        return list(faults)
+
+    def is_resting(self, client: int) -> bool:
+        """Whether a client does nothing now, because the schedule was shortened."""
+        if not self._rests:
+            return False
+        now = self.world.now - self.began
+        return any(rest.node == client and rest.at <= now < rest.at + rest.seconds for rest in self._rests)
 
     def failed(self, violation: Violation) -> None:
         """Stop the run: an invariant does not hold."""

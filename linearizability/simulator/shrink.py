@@ -4,28 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
-from raftlog.linearizability.simulator.faults import Fault
+from raftlog.linearizability.simulator.faults import REST, Fault
 
 RUNS_MAX = 300
-"""A schedule is shortened by so many runs at the most."""
+OPERATION_RUNS_MAX = 60
+"""A schedule is shortened by so many runs at the most, and what clients do by so many more."""
+SLICES = 6
+"""Of the time of the faults: in each of them a client works or rests."""
+
+Fails = Callable[[Sequence[Fault]], bool]
 
 
-def shrink(
-    faults: Sequence[Fault], fails: Callable[[Sequence[Fault]], bool], runs_max: int = RUNS_MAX
-) -> tuple[list[Fault], int]:
-    """The shortest failing schedule that was found, and how many runs it took. `faults` itself must fail."""
-    left = [runs_max]
+T = TypeVar("T")
 
-    def still_fails(candidate: Sequence[Fault]) -> bool:
-        if left[0] <= 0:
-            return False
-        left[0] -= 1
-        return fails(candidate)
 
-    kept = list(faults)
+def _needed(items: list[T], still_fails: Callable[[list[T]], bool]) -> list[T]:
+    """Those of the items that a failure needs: halves are left out, then quarters, and so on."""
+    kept = items
     if kept and still_fails([]):
-        kept = []
+        return []
     size = max(1, len(kept) // 2)
     while size:
         start = 0
@@ -39,6 +38,53 @@ def shrink(
                 start += size
         if not dropped or size > 1:
             size = size // 2 if size > 1 else 0
+    return kept
+
+
+def shrink_operations(
+    faults: Sequence[Fault], clients: int, seconds: float, fails: Fails, runs_max: int = OPERATION_RUNS_MAX
+) -> tuple[list[Fault], int]:
+    """The schedule with rests for clients 1 to n whenever what they do is not needed, and how many runs it took."""
+    left = [runs_max]
+    slices = [(client, part) for client in range(1, clients + 1) for part in range(SLICES)]
+
+    def still_fails(at_work: list[tuple[int, int]]) -> bool:
+        if left[0] <= 0:
+            return False
+        left[0] -= 1
+        return fails([*faults, *_rests(slices, at_work, seconds)])
+
+    kept = _needed(slices, still_fails)
+    return [*faults, *_rests(slices, kept, seconds)], runs_max - left[0]
+
+
+def _rests(slices: list[tuple[int, int]], at_work: list[tuple[int, int]], seconds: float) -> list[Fault]:
+    rests: list[Fault] = []
+    long = seconds / SLICES
+    for client, part in slices:
+        if (client, part) in at_work:
+            continue
+        before = rests[-1] if rests else None
+        if before is not None and before.node == client and abs(before.at + before.seconds - part * long) < 0.001:
+            rests[-1] = replace(before, seconds=round((part + 1) * long - before.at, 3))
+        else:
+            rests.append(Fault(round(part * long, 3), REST, client, round(long, 3)))
+    return rests
+
+
+def shrink(
+    faults: Sequence[Fault], fails: Fails, runs_max: int = RUNS_MAX
+) -> tuple[list[Fault], int]:
+    """The shortest failing schedule that was found, and how many runs it took. `faults` itself must fail."""
+    left = [runs_max]
+
+    def still_fails(candidate: Sequence[Fault]) -> bool:
+        if left[0] <= 0:
+            return False
+        left[0] -= 1
+        return fails(candidate)
+
+    kept = _needed(list(faults), still_fails)
     for place, fault in enumerate(kept):
         shorter = replace(fault, seconds=round(fault.seconds / 4, 3))
         candidate = [*kept[:place], shorter, *kept[place + 1 :]]

@@ -16,7 +16,7 @@ from raftlog.linearizability.simulator.faults import Fault
 from raftlog.linearizability.simulator.properties import never_reached, properties, watched
 from raftlog.linearizability.simulator.runs import SimulationMaker, execute
 from raftlog.linearizability.simulator.scenarios import CLUSTER_SCENARIOS
-from raftlog.linearizability.simulator.shrink import shrink
+from raftlog.linearizability.simulator.shrink import OPERATION_RUNS_MAX, shrink, shrink_operations
 from raftlog.linearizability.simulator.violation import RunResult
 
 SEEDS_PER_BATCH = 10
@@ -57,13 +57,33 @@ def faults_with(make: SimulationMaker, seed: int, mutant: str) -> list[Fault] | 
     return [*works, *[fault for fault in own if fault.kind not in WORKLOADS]]
 
 
-def shortened(part: str, seed: int, mutant: str = "") -> tuple[list[Fault], RunResult, int]:
-    """The shortest failing schedule found for a seed that fails, the run with it, and how many runs that took."""
+def shortened(
+    part: str, seed: int, mutant: str = "", operation_runs: int = OPERATION_RUNS_MAX
+) -> tuple[list[Fault], RunResult, int]:
+    """The shortest failing schedule found for a seed that fails, with rests for clients whose work it does not need;
+    the run with it, and how many runs that took.
+    """
     with mutants()[mutant].apply() if mutant else nullcontext():
         make = maker(part)
         first = execute(make, seed, faults_with(make, seed, mutant))
-        kept, runs = shrink(first.faults, lambda faults: execute(make, seed, faults).failed)
-        return kept, execute(make, seed, kept), runs
+        fails = lambda faults: execute(make, seed, faults).failed  # noqa: E731
+        kept, runs = shrink(first.faults, fails)
+        run = make(seed, kept, 0)
+        kept, more = shrink_operations(kept, run.client_count, run.fault_seconds, fails, operation_runs)
+        return kept, execute(make, seed, kept), runs + more
+
+
+def as_regression(part: str, seed: int, kept: Sequence[Fault], again: RunResult) -> Iterator[str]:
+    """The entry of REGRESSIONS in `tests/linearizability/simulator/test_runs.py` that runs it again, for ever."""
+    yield f'    "{again.invariant}: {again.violation[:60]}": ('.replace("\n", " ")
+    yield f'        "{part}",'
+    yield f"        {seed},"
+    for number, fault in enumerate(kept, 1):
+        end = '",' if number == len(kept) else '\\n"'
+        yield f'        "{fault}{end}'
+    if not kept:
+        yield '        "",'
+    yield "    ),"
 
 
 def _run_batch(batch: Batch) -> list[RunResult]:
@@ -148,9 +168,9 @@ def campaign(
     for result in whole.failing[:FAILURES_SHRUNK_MAX]:
         kept, again, runs = shortened(part, result.seed)
         tell(f"{part} seed {result.seed}, {len(kept)} of {len(result.faults)} faults after {runs} runs:")
-        for fault in kept:
-            tell(f"    {fault}")
         tell(f"    {again.invariant}: {again.violation}")
+        for line in as_regression(part, result.seed, kept, again):
+            tell(line)
     for text in (each.text for each in properties(part)):
         tell(f"{part}: {whole.reached[text]:8,} times {text}")
     whole.missing = [*whole.missing, *(f"never: {text}" for text in never_reached(part, whole.reached))]
