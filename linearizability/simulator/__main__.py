@@ -74,8 +74,7 @@ def _run(options: argparse.Namespace, parts: Sequence[str]) -> int:
                 kept, again, runs = shortened(part, options.seed, options.mutant)
                 _tell(f"{len(kept)} of {len(first.faults)} faults are enough (after {runs} runs):\n{printed(kept)}")
                 _tell(f"{again.invariant}: {again.violation}")
-                for line in as_regression(part, options.seed, kept, again):
-                    _tell(line)
+                _tell("\n".join(as_regression(part, options.seed, kept, again)))
     return 1 if failed else 0
 
 
