@@ -27,7 +27,6 @@ FLOORS: dict[str, int] = {
     "raftlog.broker.ports": 3,
     "raftlog.broker.store": 4,
     "raftlog.broker.descriptors": 5,
-    "raftlog.broker.silent_peers": 5,
     "raftlog.broker.platform": 5,
     "raftlog.broker.runtime": 6,
     "raftlog.broker.server": 6,

@@ -6,9 +6,11 @@ an answer, and ask again only a second later. For the moment the partition has n
 hears of a death as early as this broker does, so the kernel is asked at that moment: the event loop may not know yet.
 
 *Oneself is cut off*: a broker that hears nothing of the quorum for longer than a session has been fenced, if a quorum
-is there, and others lead; what it knows is out of date, and nobody can tell it. Clients that still reach it would stay
-with it for as long as it lasts. Their connections are ended now and then, so that they look around. If there is no
-quorum anywhere, nothing is better elsewhere; therefore ever less often, and nobody is turned away.
+is there, and others lead; what it knows is out of date, and nobody can tell it. Where the kernel has ended the
+connections with the quorum, this is so sooner: the others have lost them as well, and fence without waiting. Clients
+that still reach it would stay with it for as long as it lasts. Their connections are ended now and then, so that they
+look around. If there is no quorum anywhere, nothing is better elsewhere; therefore ever less often, and nobody is
+turned away.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from raftlog.broker.runtime.readiness import quorum_silence
+from raftlog.broker.runtime.readiness import is_cut_off, quorum_silence
 from raftlog.raft.seam import QuorumStatus
 
 log = logging.getLogger("raftlog.contact")
@@ -32,6 +34,8 @@ CATCH_UP_SECONDS = 0.5
 STALL_SECONDS = 1.0
 """Between two looks: this process stood still."""
 LOOK_SECONDS = 0.25
+CUT_OFF_SECONDS = 1.0
+"""Without a connection to the quorum for so long, others lead by now: see LOST_CONNECTION_GRACE_MS."""
 PAUSE_SECONDS_MAX = 60.0
 NOBODY: frozenset[int] = frozenset()
 
@@ -113,7 +117,8 @@ class QuorumWatch:
     def _look(self) -> None:
         self._timer = self._loop.call_later(LOOK_SECONDS, self._look)
         now = self._loop.time()
-        silence = quorum_silence(self._status())
+        status = self._status()
+        silence = quorum_silence(status)
         self._is_in_contact(now, silence)
         self._looked_at = now
         if silence is not None and silence < self._session_seconds:
@@ -124,6 +129,8 @@ class QuorumWatch:
         if self._lost_at is None:
             # Who has no leader any more has not heard one for a while.
             self._lost_at = self._heard_at
-        if now - self._lost_at >= self._pause:
+        is_first = self._pause == self._session_seconds
+        pause = min(self._pause, CUT_OFF_SECONDS) if is_first and is_cut_off(status) else self._pause
+        if now - self._lost_at >= pause:
             self._pause = min(self._pause * 2, self._pause + PAUSE_SECONDS_MAX)
             self._disconnect_all(f"nothing was heard of the metadata quorum for {now - self._lost_at:.1f} s")

@@ -14,7 +14,7 @@ from struct import Struct
 from typing import Any, NamedTuple, cast
 
 from raftlog.broker.core.replica.following import Backoff
-from raftlog.broker.silent_peers import end_when_silent
+from raftlog.raft.silent_peers import end_when_silent
 from raftlog.wire.apis import APIS
 from raftlog.wire.codec import decode, encode
 from raftlog.wire.errors import RemoteProtocolError

@@ -63,3 +63,11 @@ def quorum_silence(status: QuorumStatus) -> float | None:
     )
     majority = len(status.voters) // 2 + 1
     return heard[majority - 1] if len(heard) >= majority else float("inf")
+
+
+def is_cut_off(status: QuorumStatus) -> bool:
+    """Whether the kernel has ended the connections that this node would hear the quorum over: with a majority of the
+    voters, or, where no leader is known, with one that may be the leader.
+    """
+    lost = sum(voter.node_id != status.node_id and voter.last_contact_seconds < 0 for voter in status.voters)
+    return lost > 0 if status.leader_id < 0 else len(status.voters) - lost <= len(status.voters) // 2

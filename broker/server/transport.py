@@ -13,7 +13,7 @@ from raftlog.broker.core.connection.connection import Connection
 from raftlog.broker.core.connection.reply import Buffer, FileRange
 from raftlog.broker.core.connection.transport import Fault
 from raftlog.broker.server.limited_warnings import LimitedWarnings
-from raftlog.broker.silent_peers import end_when_silent
+from raftlog.raft.silent_peers import end_when_silent
 from raftlog.wire.errors import InvariantViolation
 
 log = logging.getLogger("raftlog.connection")

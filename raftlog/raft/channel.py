@@ -16,6 +16,7 @@ import msgpack
 
 from raftlog.raft.core.errors import PeerViolation
 from raftlog.raft.core.ids import NodeId
+from raftlog.raft.silent_peers import end_when_silent
 from raftlog.wire.checksum import crc32c
 
 _HEADER = Struct("<II")
@@ -75,6 +76,7 @@ class Channel(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See asyncio.Protocol."""
         self._transport = cast(asyncio.Transport, transport)
+        end_when_silent(transport.get_extra_info("socket"))
         name = transport.get_extra_info("peername")
         self.address = f"{name[0]}:{name[1]}" if name else "?"
         self._owner.channel_opened(self)

@@ -14,8 +14,8 @@ from raftlog.broker.runtime.link import Link
 from raftlog.broker.runtime.replication import replication
 from raftlog.broker.runtime.replication.fetcher import Fetcher
 from raftlog.broker.runtime.replication.settings import FetcherSettings
-from raftlog.broker.silent_peers import end_when_silent
 from raftlog.metadata.records import PartitionState
+from raftlog.raft.silent_peers import end_when_silent
 from raftlog.wire.ids import BrokerEpoch, LeaderEpoch, PartitionEpoch
 from tests.broker.replication.brokers import Cluster, run
 from tests.broker.replication.world import Contact

@@ -11,6 +11,7 @@ import pytest
 
 from raftlog.broker.runtime.failure_detector import (
     CATCH_UP_SECONDS,
+    CUT_OFF_SECONDS,
     LOOK_SECONDS,
     SILENCE_SECONDS_MAX,
     STALL_SECONDS,
@@ -96,6 +97,34 @@ def test_clients_are_let_go_ever_less_often_while_there_is_no_contact() -> None:
     watch.end()
     wheel.advance_to(2000.0)
     assert len(disconnect_all) == 13
+
+
+LOST, OWN = -1.0, 0.0
+
+
+def of_three(leader_id: int, second: float, third: float) -> QuorumStatus:
+    ages = {1: OWN, 2: second, 3: third}
+    voters = tuple(QuorumMember(node, "h", 1, 0, True, age, age) for node, age in ages.items())
+    return QuorumStatus(1, leader_id, 1, 0, 0, voters, ())
+
+
+@pytest.mark.parametrize(
+    "lost", [of_three(-1, LOST, LOST), of_three(-1, LOST, 0.1), of_three(1, LOST, LOST)], ids=["all", "leader", "own"]
+)
+def test_clients_are_let_go_sooner_when_the_connections_with_the_quorum_have_ended(lost: QuorumStatus) -> None:
+    wheel = ManualLoop()
+    now, disconnect_all = status(2), []
+    watch = QuorumWatch(
+        cast(asyncio.AbstractEventLoop, wheel), lambda: now, 4.0, lambda _reason: disconnect_all.append(wheel.now)
+    )
+    watch.begin()
+    wheel.advance_to(200.0)
+    now = lost
+    wheel.advance_to(215.0)
+    first = 200.0 + CUT_OFF_SECONDS
+    assert len(disconnect_all) == 2
+    assert first <= disconnect_all[0] < first + LOOK_SECONDS
+    assert disconnect_all[1] == 208.0, "then as ever"
 
 
 def test_a_broker_is_in_contact_when_it_has_heard_the_quorum_for_a_while() -> None:

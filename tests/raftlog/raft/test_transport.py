@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import logging
 import random
+import socket
 import struct
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -18,6 +19,7 @@ import pytest
 from raftlog.raft import channel as channel_module
 from raftlog.raft.channel import FRAME_BYTES_MAX, GREETING_BYTES_MAX, Kind
 from raftlog.raft.handshake import NOT_ASKED, PROTOCOL_VERSION, Hello, refusal
+from raftlog.raft.silent_peers import SILENCE_MS_MAX
 from raftlog.raft.transport import PeerTransport
 from raftlog.wire.checksum import crc32c
 from tests.conftest import FreePort
@@ -98,6 +100,23 @@ def agree(pair: list[Side]) -> bool:
     names = [end._transport.get_extra_info("sockname") for end in ends]  # type: ignore[union-attr]
     peers = [end._transport.get_extra_info("peername") for end in ends]  # type: ignore[union-attr]
     return names == peers[::-1]
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="the system has no such option")
+async def test_the_kernel_ends_connections_with_peers_whose_machine_is_silent(
+    sides: list[Side], free_port: FreePort
+) -> None:
+    ports = {1: free_port(), 2: free_port()}
+    pair = [Side(1, (1, 2), ports), Side(2, (1, 2), ports)]
+    sides += pair
+    await pair[1].start()
+    await pair[0].start(2)
+    await until(lambda: agree(pair))
+    for side in pair:
+        transport = side.transport._channels[3 - side.node_id]._transport
+        assert transport is not None
+        end = transport.get_extra_info("socket")
+        assert end.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == SILENCE_MS_MAX
 
 
 async def test_a_restarted_peer_is_back_in_no_time(sides: list[Side], free_port: FreePort) -> None:

@@ -11,8 +11,8 @@ from __future__ import annotations
 import socket
 from typing import Final, Protocol
 
-SILENCE_MS_MAX: Final = 1500
-"""What was sent is acknowledged within a round trip; for so long the kernel tries again."""
+SILENCE_MS_MAX: Final = 800
+"""What was sent is acknowledged within a round trip; for so long the kernel tries again, after 0.2 and 0.6 s."""
 PROBE_SECONDS: Final = 1
 """After so long without anything from the other machine it is asked whether it is there, and so often again."""
 PROBES: Final = 2
