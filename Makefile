@@ -10,7 +10,7 @@ export PYTHONDONTWRITEBYTECODE :=
 LOCKS := .ci/locks
 VERSION := import sys; print("python%d.%d" % sys.version_info[:2])
 
-.PHONY: help demo test check lint format lock bench bench-cluster bench-starts bench-hostile fuzz jepsen txn-kills group-kills bad-disks cut-links spark-kills spark-jobs pipeline bench-spark client-kafka check-deep verify-mutants sim sim-swarm sim-mutants clean
+.PHONY: help demo test check lint format lock bench bench-cluster bench-starts bench-hostile fuzz jepsen txn-kills group-kills streams-calls bad-disks cut-links spark-kills spark-jobs pipeline bench-spark client-kafka check-deep verify-mutants sim sim-swarm sim-mutants clean
 
 help:
 	@echo "make demo        three brokers, real data through them, their leaders killed with -9 twice, and a count"
@@ -28,6 +28,7 @@ help:
 	@echo "make verify-mutants  the same faults in the code of real processes, and after how many seconds a run notices them"
 	@echo "make txn-kills   brokers and clients killed at every step of a transaction"
 	@echo "make group-kills the coordinator killed with -9 at every step of a rebalance, under both group protocols"
+	@echo "make streams-calls  what Kafka Streams asks a broker, and Kafka's answers to it (Java)"
 	@echo "make bad-disks   a broker's disk is full, slow, fails or has no inodes (root)"
 	@echo "make cut-links   links between brokers in network namespaces are cut and healed (root)"
 	@echo "make spark-kills a Spark query's workers, driver and brokers killed with -9 at every step of its writing"
@@ -116,6 +117,9 @@ txn-kills: compiled
 
 group-kills: compiled
 	$(BIN)/python -m pytest -q -m "slow or long" tests/system/clients/test_consumer_protocol.py
+
+streams-calls: compiled
+	$(BIN)/python -m pytest -q -m slow tests/system/clients/test_platforms.py
 
 bad-disks: compiled
 	$(BIN)/python -m pytest -q -m slow tests/system/cluster/test_full_disk_recovery.py tests/system/cluster/test_bad_disks.py
