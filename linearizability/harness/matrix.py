@@ -22,7 +22,9 @@ from raftlog.linearizability.harness import results
 from raftlog.linearizability.harness.faults import EVERYTHING, FAULTS, NAMES
 from raftlog.linearizability.harness.folder import RUN
 from raftlog.linearizability.harness.properties import never_reached
+from raftlog.linearizability.harness.systems.kafka import KafkaSystem
 from raftlog.linearizability.harness.systems.raftlog import RaftlogSystem
+from raftlog.linearizability.harness.systems.system import System
 from raftlog.linearizability.harness.workloads.catalogue import WORKLOADS
 from raftlog.testing.process import safe_path
 
@@ -34,6 +36,7 @@ BROKERS = (3, 5)
 LOSES_RECORDS = "isr-of-one"
 CANARY = "aborted-is-read"
 CANARY_SECONDS = 20.0
+SYSTEMS: dict[str, type[System]] = {"raftlog": RaftlogSystem, "kafka": KafkaSystem}
 EARLIER = ".earlier-"
 """Runs that another one of their cell came after."""
 
@@ -45,22 +48,27 @@ class Cell:
     workload: str
     fault: str
     brokers: int
+    system: str = "raftlog"
 
     def folder(self, matrix: Path) -> Path:
         """Where its run is."""
-        return matrix / f"{self.workload}-{self.fault}-{self.brokers}"
+        words = [self.workload, self.fault, str(self.brokers), *([] if self.system == "raftlog" else [self.system])]
+        return matrix / "-".join(words)
 
 
-def fits(workload: str, fault: str) -> bool:
-    """Whether a fault can happen to a workload."""
-    return fault == EVERYTHING or FAULTS[fault].needs <= RaftlogSystem.abilities | WORKLOADS[workload].abilities
+def fits(workload: str, fault: str, system: str = "raftlog") -> bool:
+    """Whether a fault can happen to a workload in a system."""
+    abilities = SYSTEMS[system].abilities
+    return fault == EVERYTHING or FAULTS[fault].needs <= abilities | WORKLOADS[workload].abilities
 
 
-def cells(workloads: list[str], faults: list[str], brokers: list[int]) -> Iterator[Cell]:
+def cells(workloads: list[str], faults: list[str], brokers: list[int], system: str = "raftlog") -> Iterator[Cell]:
     """All of them; faults outermost, so that each workload has been tried early."""
     for count in brokers:
         for fault in faults:
-            yield from (Cell(workload, fault, count) for workload in workloads if fits(workload, fault))
+            for workload in workloads:
+                if fits(workload, fault, system):
+                    yield Cell(workload, fault, count, system)
 
 
 class Matrix:
@@ -83,8 +91,9 @@ class Matrix:
             _put_aside(folder)
         command = [*self._under, sys.executable, *safe_path(), "-m", "raftlog", "verify", "--workload", cell.workload]
         command += ["--fault", cell.fault, "--brokers", str(cell.brokers), "--time", f"{self._seconds:g}"]
+        command += ["--system", cell.system]
         done = subprocess.run([*command, "--output", str(folder)], stdout=subprocess.PIPE, text=True, check=False)
-        sys.stdout.write(f"{cell.brokers} brokers: {last_line(done.stdout)}\n")
+        sys.stdout.write(f"{cell.system}, {cell.brokers} brokers: {last_line(done.stdout)}\n")
         sys.stdout.flush()
         self.write()
 
@@ -155,6 +164,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=5.0, help="of each run")
     parser.add_argument("--jobs", type=int, default=1, help="runs beside each other")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="of the runs")
+    parser.add_argument("--system", default="raftlog", choices=SYSTEMS, help="whose brokers")
     parser.add_argument("--workloads", default=",".join(WORKLOADS), help="with commas")
     parser.add_argument("--faults", default=",".join(NAMES), help="with commas")
     parser.add_argument("--brokers", default=",".join(map(str, BROKERS)), help="numbers, with commas")
@@ -169,7 +179,7 @@ def main() -> int:
     matrix.canary()
     with ThreadPoolExecutor(options.jobs) as pool:
         try:
-            for _ in pool.map(matrix.do, cells(workloads, faults, brokers)):
+            for _ in pool.map(matrix.do, cells(workloads, faults, brokers, options.system)):
                 pass
         except KeyboardInterrupt:
             pool.shutdown(cancel_futures=True)

@@ -17,9 +17,10 @@ class Result:
     over the last runs in a row that ended so.
     """
 
-    workload: str
-    fault: str
+    system: str
     brokers: int
+    fault: str
+    workload: str
     status: str
     anomaly: str
     version: str
@@ -30,9 +31,9 @@ class Result:
     operations: int
 
     @property
-    def place(self) -> tuple[str, str, int]:
+    def place(self) -> tuple[str, int, str, str]:
         """Where it stands in the matrix."""
-        return self.workload, self.fault, self.brokers
+        return self.system, self.brokers, self.fault, self.workload
 
     @property
     def words(self) -> str:
@@ -47,9 +48,10 @@ def of_run(run: dict[str, Any]) -> Result:
     checks = verdict["checks"]
     names = [each["name"] for one in checks for each in one["anomalies"] if each["judgement"] == "error"]
     return Result(
-        workload=run["workload"],
-        fault=run["fault"],
+        system=run["system"],
         brokers=run["brokers"],
+        fault=run["fault"],
+        workload=run["workload"],
         status=verdict["status"],
         anomaly=names[0] if names else "",
         version=run["versions"]["raftlog"],
@@ -76,7 +78,7 @@ def merged(known: Iterable[Result], runs: Iterable[Result]) -> list[Result]:
                 operations=before.operations + run.operations,
             )
         results[run.place] = run
-    return sorted(results.values(), key=lambda each: (each.brokers, each.fault, each.workload))
+    return [results[place] for place in sorted(results)]
 
 
 def read(file: Path) -> list[Result]:
@@ -92,21 +94,22 @@ def write(file: Path, results: Iterable[Result]) -> None:
     temporary.replace(file)
 
 
-def table(results: Iterable[Result], workloads: list[str], faults: list[str], fits: Callable[[str, str], bool]) -> str:
-    """One for each number of brokers that something is known of."""
+def table(results: Iterable[Result], workloads: list[str], faults: list[str], fits: Callable[..., bool]) -> str:
+    """One for each system and number of brokers that something is known of, raftlog's first."""
     found = {each.place: each for each in results if each.workload in workloads and each.fault in faults}
     parts = []
-    for count in sorted({brokers for _, _, brokers in found}):
-        known = [each for each in found.values() if each.brokers == count]
+    for system, count in sorted({place[:2] for place in found}, key=lambda each: (each[0] != "raftlog", each)):
+        known = [each for place, each in found.items() if place[:2] == (system, count)]
         minutes = sum(each.seconds for each in known) / 60
         parts.append(
-            f"{count} brokers, {sum(each.runs for each in known)} runs of {minutes:.0f} minutes together, "
+            f"{system}, {count} brokers, {sum(each.runs for each in known)} runs of {minutes:.0f} minutes together, "
             f"{sum(each.operations for each in known):,} operations:\n"
         )
         parts.append("| fault | " + " | ".join(workloads) + " |")
         parts.append("| --- " * (1 + len(workloads)) + "|")
-        for fault in faults:
-            row = [_words(found.get((each, fault, count)), fits(each, fault)) for each in workloads]
+        rows = faults if system == "raftlog" else [each for each in faults if any(each == one.fault for one in known)]
+        for fault in rows:
+            row = [_words(found.get((system, count, fault, each)), fits(each, fault, system)) for each in workloads]
             parts.append(f"| {fault} | " + " | ".join(row) + " |")
         parts.append("")
     return "\n".join(parts)

@@ -16,6 +16,7 @@ from raftlog.linearizability.harness.results import merged, of_run, read, table,
 def run(cell: Cell, status: str, *anomalies: str, began: float = 1.0) -> dict[str, Any]:
     found = [{"name": name, "judgement": "error"} for name in anomalies]
     return {
+        "system": cell.system,
         "workload": cell.workload,
         "fault": cell.fault,
         "brokers": cell.brokers,
@@ -29,11 +30,17 @@ def run(cell: Cell, status: str, *anomalies: str, began: float = 1.0) -> dict[st
 
 
 def test_the_table_has_what_was_run_and_what_cannot_be() -> None:
-    runs = [run(Cell("append", "kill", 3), "valid"), run(Cell("append", "isr-of-one", 3), "invalid", "lost-write")]
+    runs = [
+        run(Cell("append", "kill", 3), "valid"),
+        run(Cell("append", "isr-of-one", 3), "invalid", "lost-write"),
+        run(Cell("topics", "kill", 3, "kafka"), "valid"),
+    ]
     known = merged([], map(of_run, runs))
     text = table(known, ["append", "topics"], ["kill", "isr-of-one", "delayed-end-txn"], fits)
-    assert "3 brokers, 2 runs of 2 minutes together, 2,000 operations" in text and "5 brokers" not in text
+    assert "raftlog, 3 brokers, 2 runs of 2 minutes together, 2,000 operations" in text and "5 brokers" not in text
     assert "| kill | valid, 1 min |  |" in text
+    assert "kafka, 3 brokers, 1 runs of 1 minutes" in text and "| kill |  | valid, 1 min |" in text
+    assert text.count("isr-of-one") == 1, "faults that Kafka did not meet have no row"
     assert "| isr-of-one | **invalid**: lost-write, 1 min | - |" in text
     assert "| delayed-end-txn | - | - |" in text
 
