@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import aiokafka
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener
 from aiokafka import TopicPartition as Partition
+from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.errors import KafkaError
 
 from raftlog.client.loop_thread import LoopThread
@@ -163,6 +164,8 @@ class AioConsumer:
                 session_timeout_ms=int(SESSION_SECONDS * 1000),
                 heartbeat_interval_ms=500,
                 metadata_max_age_ms=2000,
+                # What the others do, too: a group of several libraries needs an assignor that all of them have.
+                partition_assignment_strategy=[RangePartitionAssignor],
             )
             try:
                 await consumer.start()

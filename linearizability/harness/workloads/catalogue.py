@@ -133,7 +133,7 @@ _ALL: tuple[Workload, ...] = (
         "topics made and deleted; at the end those are there that should be",
         TopicSession,
         {},
-        ("add", "remove", "read"),
+        ("add", "remove", "contains"),
         model="set",
         only=("confluent",),
     ),

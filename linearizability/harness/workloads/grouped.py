@@ -9,6 +9,7 @@ from raftlog.linearizability.harness.libraries.ports import (
     ConsumerChoice,
     ConsumerPort,
     Polled,
+    Read,
     Record,
     TopicPartition,
 )
@@ -166,9 +167,7 @@ class ConsumeTransformProduceSession(TransactionSession):
         """Poll, and if there is something: send what comes of it and commit the offsets, in one transaction."""
         producer, consumer = self.transactional_producer(), self.consumer()
         # With a poll of its own: what a transaction is about must be known when it is called.
-        polled = self.poll()
-        gone = {each for event, parts in polled.rebalance if event != "assigned" for each in parts}
-        records = [each for each in polled.records if (each.topic, each.partition) not in gone]
+        records = self.owned(consumer, self.poll())
         if not records:
             return
         outputs = [self.random.choice(self.partitions(self.named("output"))) for _ in records]
@@ -195,6 +194,27 @@ class ConsumeTransformProduceSession(TransactionSession):
                 self.rewind(first)
             else:
                 self.connections.drop_consumer()
+            raise
+
+    def owned(self, consumer: ConsumerPort, polled: Polled) -> list[Read]:
+        """The records of partitions that stayed. Of one that left and came back meanwhile nobody knows which records
+        are from before: it goes on where the group is.
+        """
+        last = {each: event for event, partitions in polled.rebalance for each in partitions}
+        left = {each for event, partitions in polled.rebalance if event != "assigned" for each in partitions}
+        read = {(each.topic, each.partition) for each in polled.records}
+        if back := [each for each in sorted(left & read) if last[each] == "assigned"]:
+            self.go_on(consumer, back)
+        return [each for each in polled.records if (each.topic, each.partition) not in left]
+
+    def go_on(self, consumer: ConsumerPort, partitions: list[TopicPartition]) -> None:
+        """Read partitions from where the group has committed."""
+        try:
+            offsets = {each: offset or 0 for each, offset in consumer.committed(partitions).items()}
+            given = {key_of(each): offset for each, offset in offsets.items()}
+            self.journal.did("seek", given, lambda: consumer.seek(offsets))
+        except CallFailed:
+            self.connections.drop_consumer()
             raise
 
     def poll(self, seconds: float = POLL_SECONDS) -> Polled:
