@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from raftlog.client.core.errors import KafkaError
+from raftlog.client.offsets import LATEST
 from raftlog.linearizability.harness.plan import Plan
 from raftlog.linearizability.harness.systems.raftlog import RaftlogSystem
 from raftlog.linearizability.harness.systems.system import Effect, counted
@@ -82,9 +83,9 @@ def _alone(plan: Plan) -> tuple[int, str, list[int], Effect]:
 
     if not plan.wait_for(lambda: isr() == [leader], STEP_SECONDS_MAX):
         raise RuntimeError(f"the in-sync replicas of {topic}-{partition} are still {isr()}")
-    before = plan.clients.goals.get(f"{topic}-{partition}", -1)
+    before = _end(plan, topic, partition)
     plan.wait(max(1.0, plan.seconds / 4))
-    alone = plan.clients.goals.get(f"{topic}-{partition}", -1) - before
+    alone = _end(plan, topic, partition) - before
     killed = plan.put(plan.system.kill(leader), f"the only in-sync replica of {topic}-{partition}")
     for effect in paused:
         plan.end(effect)
@@ -93,6 +94,11 @@ def _alone(plan: Plan) -> tuple[int, str, list[int], Effect]:
     elected = plan.system.leader_of(topic, partition)
     words = f"{topic}-{partition}: broker {leader} took {alone} offsets alone, broker {elected} leads"
     return alone, words, [leader, elected], killed
+
+
+def _end(plan: Plan, topic: str, partition: int) -> int:
+    """The high watermark. Raises KafkaError."""
+    return plan.system.admin.offsets_at([(topic, partition)], LATEST, read_committed=False)[topic, partition]
 
 
 def pause_kill(plan: Plan) -> None:
@@ -147,9 +153,10 @@ def zombie_writer(plan: Plan) -> None:
 
     words = f"client {zombie.work.number}, taken over by {number}"
     effect = plan.put(Effect("zombie-writer", words, zombie.resume, evidence))
-    plan.wait(plan.seconds / 2)
+    # What has succeeded with a transactional id has fenced off who had it before.
+    plan.wait_for(lambda: stand_in.has_succeeded, STEP_SECONDS_MAX)
     zombie.resume()
-    plan.wait(plan.seconds / 4)
+    plan.wait_for(lambda: plan.clients.notes["fenced"] > fenced, STEP_SECONDS_MAX)
     plan.end(effect)
     stand_in.tell({"do": "stop"})
 
