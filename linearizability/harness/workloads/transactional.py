@@ -115,7 +115,8 @@ class TransactionSession(LogSession):
 
     def note_fenced(self, failed: CallFailed) -> None:
         """Tell of a producer that was fenced off."""
-        if "FENCED" in str(failed) or "EPOCH" in str(failed):
+        # Kafka's names of the errors, or aiokafka's: ProducerFenced.
+        if "FENCED" in str(failed).upper() or "EPOCH" in str(failed):
             self.journal.note("fenced")
 
 
