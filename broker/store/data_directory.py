@@ -19,6 +19,7 @@ from raftlog.broker.core.log.checkpoint_text import (
     parse_properties,
 )
 from raftlog.broker.ports import Disk
+from raftlog.broker.store.delayed_deletions import remove_emptied
 from raftlog.broker.store.files import read_whole, replace_whole, write_new
 from raftlog.broker.store.names import (
     CLEAN_SHUTDOWN,
@@ -72,6 +73,7 @@ class DataDirectory:
     __slots__ = (
         "_checkpoints",
         "_lock",
+        "_renamed",
         "_store",
         "_writing",
         "_written",
@@ -96,6 +98,8 @@ class DataDirectory:
         # Logs that have yet to be recovered.
         self.unrecovered = 0
         self._lock = -1
+        # Whether a directory may have a new name that is not on stable storage; one may come from an earlier life.
+        self._renamed = True
         # What each checkpoint held when it was last written: an idle broker writes nothing.
         self._written: dict[str, Checkpoint] = {}
         self._checkpoints = 0
@@ -210,7 +214,19 @@ class DataDirectory:
             name = name.removesuffix(DELETE_DIRECTORY_SUFFIX) + STRAY_DIRECTORY_SUFFIX
         new_path = f"{self.path}/{name}"
         self._store.disk.rename(path, new_path)
+        self._renamed = True
         return new_path
+
+    def remove_doomed(self, path: str) -> None:
+        """Remove a directory that was set aside. Raises OSError.
+
+        Its new name is on stable storage before a file in it is touched: after a power cut it might have the old one
+        again, and be a log with a hole in it.
+        """
+        if self._renamed:
+            self._store.disk.sync_directory(self.path)
+            self._renamed = False
+        remove_emptied(self._store.disk, path)
 
     # Checkpoints -------------------------------------------------------------------------------------
 
@@ -263,6 +279,7 @@ class DataDirectory:
         if key not in self.stale:
             return
         self._store.disk.sync_directory(self.path)
+        self._renamed = False
         for name in CHECKPOINTS:
             self.write_checkpoint(self.checkpoint(name))
         self.stale.clear()

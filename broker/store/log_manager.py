@@ -19,7 +19,7 @@ from raftlog.broker.core.log.config import LogConfig
 from raftlog.broker.core.log.results import LogDamaged, LogUnavailable
 from raftlog.broker.ports import Clock, Disk
 from raftlog.broker.store.data_directory import CHECKPOINTS, DataDirectory, read_all_checkpoints
-from raftlog.broker.store.delayed_deletions import DelayedDeletions, remove_emptied
+from raftlog.broker.store.delayed_deletions import DelayedDeletions
 from raftlog.broker.store.disk import OsDisk
 from raftlog.broker.store.files import MAX_OPEN_FILES
 from raftlog.broker.store.log_manager_settings import LogManagerSettings
@@ -152,7 +152,7 @@ class LogManager:
     def _load(self, directory: DataDirectory, place_of: PlaceOf) -> None:
         live, doomed = directory.find_partitions()
         for name in doomed:
-            self.store.disk.remove_directory(f"{directory.path}/{name}")
+            directory.remove_doomed(f"{directory.path}/{name}")
         configs: dict[str, LogConfig] = {}
         recovery_points, log_starts, high_watermarks, cleaned_offsets = read_all_checkpoints(directory)
         for key in live:
@@ -340,12 +340,12 @@ class LogManager:
         path = directory.set_aside(log.directory, doomed=is_empty)
         self._forget(key, log)
         if is_empty:
-            self._remove_later(path, log)
+            self._remove_later(directory, path, log)
         else:
             logger.warning("log=%s %s: set aside as %s, to be removed if nobody wants it", log.directory, why, path)
 
-    def _remove_later(self, path: str, log: PartitionLog) -> None:
-        self.deletions.add(lambda: remove_emptied(self.store.disk, path), log.config.file_delete_delay_ms)
+    def _remove_later(self, directory: DataDirectory, path: str, log: PartitionLog) -> None:
+        self.deletions.add(lambda: directory.remove_doomed(path), log.config.file_delete_delay_ms)
 
     def set_aside_strays(self, is_known: Callable[[str, int], bool]) -> None:
         """Rename the directories of partitions that are not known any more, before anything is recovered in them: their
@@ -413,7 +413,7 @@ class LogManager:
             log.fail(error)
             return
         log.storage.offline_reason = log.offline_reason or f"{log.directory}: the partition was deleted"
-        self._remove_later(path, log)
+        self._remove_later(directory, path, log)
 
     def _before_truncation(self, topic: str, index: int) -> None:
         directory = self._homes[topic, index]
