@@ -62,6 +62,7 @@ class Consumer(Positions):
         self._committing = asyncio.Lock()
         self._started = False
         self._assignments = 0
+        self._reader: tuple[int, str] | None = None
         self._closed = False
         self._fetcher.on_made_anew = self._made_anew
 
@@ -119,6 +120,7 @@ class Consumer(Positions):
         try:
             self._rejoin_after_pause()
             slices = await self._take(max_records, deadline)
+            self._reader = self._runner.member_now() if self._runner is not None else None
             more = time.monotonic() + wait
             while slices and wait and (count := _count(slices)) < max_records:
                 found = await self._take(max_records - count, more)
@@ -203,13 +205,14 @@ class Consumer(Positions):
 
     @property
     def member(self) -> GroupMember:
-        """Who this is in its group, for `Producer.send_offsets`."""
+        """Who this was in its group when it last handed out records, for `Producer.send_offsets`.
+
+        The group may have gone on since, and given the partitions to another, who reads the same records.
+        """
         if self.settings.group is None or self._runner is None:
             raise WrongState("this consumer is in no group")
-        member = self._runner.member
-        return GroupMember(
-            self.settings.group, member.generation, member.member_id, self.settings.group_instance_id
-        )
+        generation, member_id = self._reader or self._runner.member_now()
+        return GroupMember(self.settings.group, generation, member_id, self.settings.group_instance_id)
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read these partitions, without dividing them with a group. With a group, its committed offsets count."""

@@ -67,6 +67,10 @@ class GroupRunner:
         except (KafkaError, TimeoutError):
             pass  # the session runs out by itself
 
+    def member_now(self) -> tuple[int, str]:
+        """Generation (or epoch) and member id, as the coordinator gave them last."""
+        return self.member.generation, self.member.member_id
+
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             failure = error if isinstance(error, KafkaError) else KafkaError(f"the group member failed: {error!r}")

@@ -166,10 +166,10 @@ class Producer:
     ) -> list[Placed | KafkaError]:
         """Send records and wait; one outcome for each, in their order. Raises nothing for a record that failed."""
         seconds = self._router.timeout if timeout is None else timeout
-        deliveries: list[Delivery | KafkaError] = []
+        wanted, deliveries = list(records), list[Delivery | KafkaError]()
         try:
             async with asyncio.timeout(seconds):
-                for record in records:
+                for record in wanted:
                     deliveries.append(await self._hand_over(topic, record))
                 self._sender.flush_begins()
                 for delivery in deliveries:
@@ -177,9 +177,10 @@ class Producer:
         except TimeoutError:
             pass
         late = self._late(topic, seconds)
+        unsent = TimedOut(f"the record was not sent to topic {topic!r}: there was no time left of {seconds:g} s")
         return [
             each if isinstance(each, KafkaError) else (each.outcome() if each.done else late) for each in deliveries
-        ]
+        ] + [unsent] * (len(wanted) - len(deliveries))
 
     def _late(self, topic: str, seconds: float) -> TimedOut:
         trouble = self._sender.trouble

@@ -53,7 +53,6 @@ class ConsumerMember:
         self._then: list[Action] = []
         self._interval = _FIRST_INTERVAL_SECONDS
         self._asked: float | None = None
-        self._heard = 0.0
         self._retry_at = 0.0
         self._says_all = True
         self._acknowledges = False
@@ -91,7 +90,6 @@ class ConsumerMember:
         if code != ErrorCode.NONE:
             self._refused(code, answer.error_message, now)
             return
-        self._heard = now
         self._says_all = False
         self._epoch = answer.member_epoch
         self._interval = answer.heartbeat_interval_ms / 1000
@@ -106,9 +104,9 @@ class ConsumerMember:
             return
         self._says_all = True
         self._asked = None
+        # Whether its session is over says the coordinator alone: one that gave itself up and came back under its name
+        # and epoch would read again what a transaction of its own is about to commit.
         self._retry_at = now + RETRY_SECONDS
-        if self._epoch > 0 and now - self._heard > self._settings.session_timeout:
-            self.fenced()
 
     def learned(self, partitions: Mapping[str, int]) -> None:
         """The names are read where they are kept; nothing to take over."""

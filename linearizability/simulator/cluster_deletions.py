@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 
 from raftlog.linearizability.checker.history import OK, Operation
 from raftlog.linearizability.checker.log.check import check_log
@@ -30,17 +31,21 @@ class Deletions(TopicWorkload):
         self.by_name: list[Operation] = []
         self._owners: dict[int, bytes] = {}
         self._deleting = True
+        self._producing = True
+        self._unanswered = -1
 
     async def run(self) -> None:
         """See Workload."""
-        await asyncio.gather(self._rule(), self._produce_by_id(), self._produce_by_name(), self._read())
+        await asyncio.gather(self._rule(), self._produce(), self._read())
+
+    async def _produce(self) -> None:
+        await asyncio.gather(self._produce_by_id(), self._produce_by_name())
+        self._producing = False
 
     async def _rule(self) -> None:
         random = self.random
         while True:
-            begin = self.log.now()
-            self.current = await self.create({})
-            self.asked.setdefault(self.current, begin)
+            await self._make()
             self.count("topics")
             if self.context.calm():
                 break
@@ -49,6 +54,23 @@ class Deletions(TopicWorkload):
             if random.random() < 0.3:
                 await asyncio.sleep(0.5 * random.random())
         self._deleting = False
+        while self._producing:
+            # A deletion by name that nobody waits for any more may still be carried out.
+            await asyncio.sleep(0.3)
+            await self._make()
+
+    async def _make(self) -> None:
+        """Have a topic of that name. Whatever was asked for and not answered may be what is found."""
+        begin = self.log.now()
+        self.current = await self.create({})
+        self.asked.setdefault(self.current, begin if self._unanswered < 0 else self._unanswered)
+
+    async def _try_to_create(self, name: str, configs: Mapping[str, str], partitions: int) -> bytes | None:
+        begin = self.log.now()
+        found = await super()._try_to_create(name, configs, partitions)
+        if found is None and self._unanswered < 0:
+            self._unanswered = begin
+        return found
 
     async def _delete(self) -> None:
         topic_id, self.current = self.current, b""

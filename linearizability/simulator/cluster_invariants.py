@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from raftlog.broker.broker import Broker
+from raftlog.broker.core.coordinator.shared import TRANSACTION_TOPIC
+from raftlog.broker.core.transaction.state import TransactionMetadata
 from raftlog.broker.runtime.controller import Controller
 from raftlog.broker.runtime.partition import Partition
 from raftlog.broker.store.partition_log import PartitionLog
@@ -213,6 +215,8 @@ class ClusterInvariants:
             self._look_at_high_watermark(node, key, partition, seen)
         if log.last_stable_offset < seen.stable:
             self._fail("last stable offset", f"{key}: on {node} from {seen.stable} back to {log.last_stable_offset}")
+        if log.last_stable_offset > high_watermark:
+            self._fail("last stable offset", f"{key}: on {node} at {log.last_stable_offset}, above {high_watermark}")
         seen.stable = log.last_stable_offset
         if log.log_start_offset != seen.log_start:
             self._look_at_log_start(node, key, log, seen)
@@ -456,6 +460,15 @@ class ClusterInvariants:
             if key[:2] == (topic, index):
                 return state.leader, state.leader_epoch
         return None
+
+    def coordinated(self, transactional_id: str) -> Iterator[TransactionMetadata]:
+        """What the coordinator of the id has of it: the broker that leads in the newest metadata, if it runs."""
+        for node, broker in self._brokers():
+            for index, host in broker._transactions.hosts.items() if broker._transactions is not None else ():
+                leads = self.leadership(TRANSACTION_TOPIC, index)
+                known = host.shard.transactions.get(transactional_id)
+                if known is not None and leads is not None and leads[0] == node:
+                    yield known
 
     def end_of(self, topic: str, index: int) -> int:
         """Where the leader's log ends; -1 while there is none."""

@@ -83,6 +83,11 @@ class Migrations(GroupWorkload):
 
     async def _protocol_of_group(self) -> str | None:
         """As its coordinator says; None without an answer."""
-        answer = await self.members[0].ask_coordinator(ListGroupsRequest(), LIST_VERSION)
+        asked = self.members[0]
+        answer = await asked.ask_coordinator(ListGroupsRequest(), LIST_VERSION)
         listed = answer.groups if answer is not None else []
-        return next((group.group_type for group in listed if group.group_id == self.topic), None)
+        found = next((group.group_type for group in listed if group.group_id == self.topic), None)
+        if found is None:
+            # A broker that is not the coordinator any more lists what it has, and says nothing of the others.
+            asked.coordinator = None
+        return found

@@ -16,6 +16,7 @@ from raftlog.linearizability.simulator.cluster_clients import Clients
 from raftlog.linearizability.simulator.cluster_compaction import Compaction
 from raftlog.linearizability.simulator.cluster_consumers import SETTINGS as CONSUMER_SETTINGS
 from raftlog.linearizability.simulator.cluster_consumers import Consumers
+from raftlog.linearizability.simulator.cluster_copies import Copies
 from raftlog.linearizability.simulator.cluster_deletions import Deletions
 from raftlog.linearizability.simulator.cluster_expiries import SETTINGS as EXPIRY_SETTINGS
 from raftlog.linearizability.simulator.cluster_expiries import Expiries
@@ -64,7 +65,7 @@ KINDS = (
     "stop", "unreachable",
 )  # fmt: skip
 OFTEN = (Moves, Offsets)
-SELDOM = (Deletions, Trims, Compaction, Members, Transfers, Pipeline, Consumers, Migrations, Expiries, Clients)
+SELDOM = (Deletions, Trims, Compaction, Members, Transfers, Pipeline, Consumers, Migrations, Expiries, Clients, Copies)
 WORKLOADS: dict[str, WorkloadMaker] = {workload.kind: workload for workload in (*OFTEN, *SELDOM)}
 WORKLOAD_CHANCE = 0.3
 """How likely each of those that cost little is part of a run."""
@@ -388,11 +389,11 @@ def _upkeep(seed: int, kinds: set[str]) -> dict[str, str]:
         "log.cleaner.dedupe.buffer.size": "1048576",
         "replica.high.watermark.checkpoint.interval.ms": "500",
     }
-    if kinds & {Members.kind, Migrations.kind, Clients.kind}:
+    if kinds & {Members.kind, Migrations.kind, Clients.kind, Copies.kind}:
         settings |= MEMBER_SETTINGS
-    if kinds & {Consumers.kind, Migrations.kind, Clients.kind}:
+    if kinds & {Consumers.kind, Migrations.kind, Clients.kind, Copies.kind}:
         settings |= CONSUMER_SETTINGS
-    if kinds & {Transfers.kind, Pipeline.kind, Expiries.kind}:
+    if kinds & {Transfers.kind, Pipeline.kind, Expiries.kind, Copies.kind}:
         settings |= TRANSACTION_SETTINGS
     if Expiries.kind in kinds:
         settings |= EXPIRY_SETTINGS

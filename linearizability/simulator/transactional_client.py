@@ -81,7 +81,7 @@ class Failed(Exception):
 
 class TransactionalProducer:
     """One instance of a transactional id. `initialized`: when its last InitProducerId was sent, and answered;
-    `confirmed`: when the last request that was taken was sent; `refused`: why the last transaction was not ended.
+    `confirmed`: when the last request that was taken was first sent; `refused`: why the last transaction was not ended.
     """
 
     def __init__(
@@ -127,9 +127,9 @@ class TransactionalProducer:
 
     async def _until(self, attempt: Any, seconds: float = PATIENCE_SECONDS) -> str:
         """Try until there is an answer that stands; its name. Raises Failed when it takes too long."""
-        deadline = self.ways.loop.time() + seconds
+        # One that is repeated may have been heard long before it is answered.
+        asked, deadline = self.now(), self.ways.loop.time() + seconds
         while True:
-            asked = self.now()
             try:
                 code = await attempt()
             except Unanswered:
@@ -303,7 +303,7 @@ class TransactionalProducer:
             producer_epoch=self.epoch,
             committed=commit,
         )
-        asked = False
+        asked, confirmed = False, self.confirmed
 
         async def attempt() -> str:
             nonlocal asked
@@ -323,6 +323,9 @@ class TransactionalProducer:
         except Failed:
             code = "NOT_ANSWERED"
         self.refused = "" if code == "NONE" else code
+        if not commit:
+            # Repeated, it may be: the transaction took too long and was aborted long ago.
+            self.confirmed = confirmed
         if code == "NONE":
             transaction.ending = Ending.COMMITTED if commit else Ending.ABORTED
         else:

@@ -47,6 +47,13 @@ async def test_each_record_has_an_outcome_of_its_own(client: Client, topic: str)
     assert "smaller" in third.advice and not third.retriable
 
 
+async def test_records_for_which_there_was_no_time_have_an_outcome_too(client: Client, topic: str) -> None:
+    async with client.producer() as producer:
+        outcomes = await producer.send_batch(topic, [b"one", b"two"], timeout=0)
+    assert len(outcomes) == 2
+    assert all(isinstance(each, TimedOut) and "was not sent" in str(each) for each in outcomes)
+
+
 async def test_a_batch_that_the_topic_finds_too_large_is_sent_in_parts(client: Client, name: str) -> None:
     await client.admin.create_topic(name, partitions=1, configs={"max.message.bytes": "2000"})
     async with client.producer() as producer:

@@ -199,3 +199,22 @@ async def test_many_transactions_over_many_partitions(client: Client, three_part
                 continue
     found = await values(client, three_partitions, 100)
     assert sorted(set(found)) == sorted(b"%d" % round for round in range(15) if round % 3 != 2)
+
+
+async def test_offsets_of_records_that_a_rebalance_took_away_are_refused(client: Client, name: str) -> None:
+    """The member may send them long after: it says when it was given the records, not who it is now."""
+    await client.admin.create_topic(name, partitions=2)
+    options = {"group": name, "auto_offset_reset": "earliest", "enable_auto_commit": False}
+    async with client.producer(transactional_id=name) as producer:
+        async with producer.transaction() as tx:
+            for partition in range(2):
+                await tx.send(name, b"x", partition=partition)
+        async with client.consumer(name, rebalance_timeout=1.0, heartbeat_interval=0.1, **options) as slow:
+            batch = await slow.poll()
+            before = slow.member
+            async with client.consumer(name, heartbeat_interval=0.1, **options) as other:
+                await other.assigned()
+                with pytest.raises(TransactionFailed):
+                    async with producer.transaction() as tx:
+                        await tx.send_offsets(batch.end_offsets, slow.member)
+            assert slow.member == before

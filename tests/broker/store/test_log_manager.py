@@ -138,19 +138,6 @@ async def test_a_deleted_partition_gives_its_name_free_at_once_and_its_room_late
     assert not host.names("-delete/")
 
 
-@pytest.mark.parametrize("seed", range(8))
-async def test_a_deleted_partition_does_not_come_back_with_a_hole_after_a_power_cut(host: Host, seed: int) -> None:
-    await host.manager.flush(host.append(30))
-    host.manager.delete("t", 0, TOPIC_ID)
-    host.clock.ms += 1001
-    await host.tasks.remove_due_files()
-    assert isinstance(host.disk, FaultyDisk)
-    host.disk.crash(Random(seed))
-    host.start()
-    assert not host.names("/a/t-0/")
-    assert host.open().log_end_offset == 0
-
-
 async def test_a_restart_removes_what_was_deleted(host: Host) -> None:
     host.append(3)
     host.manager.delete("t", 0)

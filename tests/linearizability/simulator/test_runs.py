@@ -194,6 +194,45 @@ REGRESSIONS: dict[str, tuple[str, int, str]] = {
         950623,
         "0.000 migrations 1 for=0.000 n=0\n3.080 clock 2 for=0.234 n=1670",
     ),
+    "a deleted partition came back with a hole: its files were emptied before its new name was safe": (
+        "cluster",
+        2000402,
+        "0.000 moves 1 for=0.000 n=0\n"
+        "0.000 clients 1 for=0.000 n=0\n"
+        "0.286 stop leader for=1.459 n=0\n"
+        "1.705 stop leader for=0.776 n=0\n"
+        "4.257 data-error leader for=0.310 n=0",
+    ),
+    "records for which a call had no time left had no outcome": (
+        "cluster",
+        2001090,
+        "0.000 clients 1 for=0.000 n=0\n0.400 tear leader for=0.006 n=1",
+    ),
+    "a consumer gave itself up, and read again what its own transaction was about to commit": (
+        "cluster",
+        4,
+        "0.000 copies 1 for=0.000 n=0\n"
+        "0.352 isolate 2 / 1 3 for=2.370 n=0\n"
+        "2.654 power 1 for=0.168 n=0\n"
+        "2.659 kill 3 for=2.048 n=0",
+    ),
+    "a deposed coordinator's answer was taken for an expiry": (
+        "cluster",
+        2000634,
+        "0.000 offsets 1 for=0.000 n=0\n0.000 expiries 1 for=0.000 n=0\n0.175 isolate 3 / 1 2 for=2.424 n=0",
+    ),
+    "a deletion by name that nobody waited for any more took the last topic": (
+        "cluster",
+        2001006,
+        "0.000 deletions 1 for=0.000 n=0\n"
+        "0.236 reset leader / 1 2 3 for=0.000 n=0\n"
+        "0.927 isolate leader / 1 2 for=0.588 n=0\n"
+        "1.782 isolate leader / 1 2 for=0.556 n=0\n"
+        "2.663 reset leader / 1 2 3 for=0.000 n=0\n"
+        "2.664 isolate leader / 1 3 for=0.549 n=0\n"
+        "3.602 split leader / 1 for=0.536 n=0\n"
+        "4.588 isolate leader / 1 3 for=0.589 n=0",
+    ),
     "what a damaged disk had acknowledged was forgotten when the damage was found": (
         "core",
         102519,

@@ -1,0 +1,21 @@
+"""A member of the consumer protocol (KIP-848) without I/O."""
+
+from __future__ import annotations
+
+from raftlog.client.core.consumer_member import ConsumerMember
+from raftlog.client.core.errors import TimedOut
+from raftlog.client.core.membership import Lose, Send
+from raftlog.client.core.settings import ConsumerSettings
+from raftlog.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
+
+
+def test_a_member_that_hears_nothing_for_a_session_keeps_what_it_has() -> None:
+    """It is the coordinator's to fence it, with another epoch."""
+    settings = ConsumerSettings(session_timeout=1.0)
+    member = ConsumerMember("g", settings, frozenset({"t"}), member_id="m", names={}, ids={})
+    member.owned = frozenset({("t", 0)})
+    member.answered(ConsumerGroupHeartbeatResponse(member_id="m", member_epoch=4, heartbeat_interval_ms=100), 0.0)
+    member.unanswered(TimedOut("nobody"), 60.0)
+    assert (member.generation, member.owned) == (4, frozenset({("t", 0)}))
+    told = [member.next(70.0 + step) for step in range(2)]
+    assert isinstance(told[0], Send) and not any(isinstance(each, Lose) for each in told)
