@@ -1,5 +1,5 @@
-"""Faults put back on purpose into the shipped client: what a producer does about batches of which it heard nothing, and
-what a consumer commits.
+"""Faults put back on purpose into the shipped client: what a producer does about batches of which it heard nothing,
+what a consumer commits and reads, and as whom.
 """
 
 from __future__ import annotations
@@ -8,9 +8,12 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
+from raftlog.client.consumer import Consumer
 from raftlog.client.core.partition_queue import PartitionQueue
 from raftlog.client.core.producer_batch import ProducerBatch
 from raftlog.client.core.progress import Progress
+from raftlog.client.core.settings import ConsumerSettings
+from raftlog.client.transactions import GroupMember
 from raftlog.linearizability.simulator.mutants import Mutant, patch
 
 
@@ -51,11 +54,28 @@ def undone_is_committed() -> AbstractContextManager[None]:
     return patch(Progress, "hand_out", hand_out)
 
 
-_ALL: Sequence[tuple[str, Callable[[], AbstractContextManager[None]]]] = (
-    ("client-uses-numbers-again", numbers_used_again),
-    ("client-numbers-anew", numbered_anew),
-    ("client-commits-undone", undone_is_committed),
+def offsets_of_whoever_it_is_now() -> AbstractContextManager[None]:
+    """Offsets go into a transaction as of the generation that the member is in by now, not of that which read them."""
+
+    def member(self: Consumer) -> GroupMember:
+        assert self.settings.group is not None and self._runner is not None
+        return GroupMember(self.settings.group, *self._runner.member_now(), self.settings.group_instance_id)
+
+    return patch(Consumer, "member", property(member))
+
+
+def reads_aborted() -> AbstractContextManager[None]:
+    """Readers of committed records ask for all."""
+    return patch(ConsumerSettings, "is_read_committed", property(lambda _: False))
+
+
+_ALL: Sequence[tuple[str, str, Callable[[], AbstractContextManager[None]]]] = (
+    ("client-uses-numbers-again", "clients", numbers_used_again),
+    ("client-numbers-anew", "clients", numbered_anew),
+    ("client-commits-undone", "clients", undone_is_committed),
+    ("client-offsets-as-of-now", "copies", offsets_of_whoever_it_is_now),
+    ("client-reads-aborted", "copies", reads_aborted),
 )
 CLIENT_MUTANTS: tuple[Mutant, ...] = tuple(
-    Mutant(name, ("cluster",), str(put.__doc__), put, "clients") for name, put in _ALL
+    Mutant(name, ("cluster",), str(put.__doc__), put, workload) for name, workload, put in _ALL
 )

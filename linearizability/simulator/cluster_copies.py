@@ -46,6 +46,7 @@ class Copies(TopicWorkload):
         self._protocol = self.random.choice(("classic", "consumer"))
         # Two instances of one transactional id, or an id for each worker.
         self._shares_id = self.random.random() < 0.3
+        self._pauses = context.ways(f"{self.source}.pauses").random
         self._begun: dict[int, int] = {}
         self._read: list[dict[int, int]] = [{} for _ in range(PARTITIONS)]
 
@@ -125,11 +126,15 @@ class Copies(TopicWorkload):
 
     async def _copy(self, number: int, producer: Producer, consumer: Consumer) -> None:
         """Until it leaves, or an error says that its position is not known any more."""
-        random = self.random
+        random, pauses = self.random, self._pauses
         while self.context.calm() or random.random() >= 0.02:
             batch = await consumer.poll(TAKEN_MAX, timeout=0.5)
             if not batch:
                 continue
+            if not self.context.calm() and pauses.random() > 0.94:
+                # With records in hand, and no transaction yet that could take too long: the group goes on.
+                self.count("copiers that stood still before")
+                await asyncio.sleep(STAND_STILL_SECONDS * pauses.random())
             self._begun[number] = self.log.now()
             try:
                 await self._transact(producer, consumer, batch)

@@ -208,14 +208,6 @@ REGRESSIONS: dict[str, tuple[str, int, str]] = {
         2001090,
         "0.000 clients 1 for=0.000 n=0\n0.400 tear leader for=0.006 n=1",
     ),
-    "a consumer gave itself up, and read again what its own transaction was about to commit": (
-        "cluster",
-        4,
-        "0.000 copies 1 for=0.000 n=0\n"
-        "0.352 isolate 2 / 1 3 for=2.370 n=0\n"
-        "2.654 power 1 for=0.168 n=0\n"
-        "2.659 kill 3 for=2.048 n=0",
-    ),
     "a deposed coordinator's answer was taken for an expiry": (
         "cluster",
         2000634,
