@@ -92,6 +92,8 @@ TRIALS: Mapping[str, Trial] = {
     # The client.
     "client-uses-numbers-again": Trial("append", "partition", 30, libraries=OWN),
     "client-numbers-anew": Trial("append", "lost-answers", 20, libraries=OWN),
+    "client-offsets-as-of-now": Trial("consume-transform-produce", "kill", 30, libraries=OWN),
+    "client-reads-aborted": Trial("transactions", "kill", 30, libraries=OWN),
 }
 ONLY_SIMULATED: Mapping[str, str] = {
     "double-vote": "a message would have to come twice, which TCP does not allow",
