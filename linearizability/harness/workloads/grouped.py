@@ -120,7 +120,11 @@ class GroupSession(LogSession):
             return  # it answers what it remembers, and asks no broker
 
         def ask() -> dict[str, int | None]:
-            return {key_of(each): offset for each, offset in consumer.committed(wanted).items()}
+            try:
+                return {key_of(each): offset for each, offset in consumer.committed(wanted).items()}
+            except Uncertain as failed:
+                # A question changes nothing, and the consumer goes on as the process that it was.
+                raise Refused(str(failed), is_fatal=failed.is_fatal) from None
 
         self.journal.did("committed", given, ask)
 
@@ -140,7 +144,8 @@ class ConsumeTransformProduceSession(TransactionSession):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self._is_source = self.work.number % 4 == 0
+        number = self.work.number if self.work.stand_in_for is None else self.work.stand_in_for
+        self._is_source = number % 4 == 0
         self._is_final = False
 
     def step(self) -> None:
