@@ -183,14 +183,15 @@ class Story:
 
     def _chunk(self, sent: int) -> int:
         """How many rows to send now: a trickle when the next kill is due and cannot be yet."""
-        if len(self.accounts.kills) >= self._kills or self._kills == 1:
+        if len(self.accounts.kills) >= self._kills:
             return PRODUCE_CHUNK
-        third = len(self._flights) // (self._kills + 1)
-        due = third * (len(self.accounts.kills) + 1)
-        if sent < due + third // 4:
+        share = len(self._flights) // (self._kills + 1)
+        due = share * (len(self.accounts.kills) + 1)
+        if sent < due + share // 4:
             return PRODUCE_CHUNK
-        # What is left for the kill to come must not run out while the one before is being mended.
-        keeps = sent < len(self._flights) - third // 4
+        # What is left for the kill to come must not run out while the one before is being mended, nor before anything
+        # was consumed.
+        keeps = sent < len(self._flights) - share // 4
         return TRICKLE if keeps and self._load.acknowledged >= due else 0
 
     def _is_well(self) -> bool:
