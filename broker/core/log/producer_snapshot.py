@@ -19,7 +19,7 @@ from __future__ import annotations
 import sys
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from struct import Struct
 from struct import error as StructError
 from typing import Any, Final
@@ -101,9 +101,21 @@ class UnreadProducers:
         self._entries = data[start:end]
         self._batches = _earlier_batches(data, end)
         self._numbers: dict[Any, int] = dict(zip(self._field(0), range(count), strict=True))
+        self._check_batches()
         self._is_gone = bytearray(count)
         self._left: int = count
         self._oldest = min(self._field(_TIMESTAMP_AT), default=0)
+
+    def _check_batches(self) -> None:
+        with_last: Collection[int] = self._numbers
+        signs = self._entries[_LAST_OFFSET_AT :: _ENTRY.size]
+        if max(signs, default=0) >= _NEGATIVE:
+            with_last = {producer_id for producer_id, number in self._numbers.items() if signs[number] < _NEGATIVE}
+        owners = _column(self._batches, 0, _BATCH.size)
+        # One look-up each: a set of them all would take half as long again.
+        if not all(map(with_last.__contains__, owners)):
+            stranger = min(set(owners).difference(with_last))
+            raise CorruptSnapshot(f"earlier batches of producer {stranger}, and no last one")
 
     def __len__(self) -> int:
         return self._left
@@ -168,14 +180,13 @@ class UnreadProducers:
         entry.coordinator_epoch = coordinator_epoch
         entry.last_timestamp = timestamp
         entry.transaction_start = transaction_start
-        if offset < 0:
-            return entry
         start = self._first_batch(number, 0, number * _BATCHES_MAX) * _BATCH.size
         rows = memoryview(self._batches)[start : start + _BATCHES_MAX * _BATCH.size]
         for of_producer, *batch in _BATCH.iter_unpack(rows):
             if of_producer == producer_id:
                 entry.batches.append(BatchRecord(*batch))
-        entry.batches.append(BatchRecord(sequence, offset, delta, timestamp))
+        if offset >= 0:
+            entry.batches.append(BatchRecord(sequence, offset, delta, timestamp))
         return entry
 
     def _first_batch(self, number: int, low: int, high: int) -> int:
@@ -183,8 +194,7 @@ class UnreadProducers:
         batches, numbers = self._batches, self._numbers
 
         def number_of(batch: int) -> int:
-            # To look for batches of nobody would take longer than all else, and nobody wrote them.
-            return numbers.get(_ID.unpack_from(batches, batch * _BATCH.size)[0], 0)
+            return numbers[_ID.unpack_from(batches, batch * _BATCH.size)[0]]
 
         count = len(batches) // _BATCH.size
         return bisect_left(range(count), number, low, min(high, count), key=number_of)
