@@ -217,15 +217,18 @@ class DataDirectory:
         self._renamed = True
         return new_path
 
-    def remove_doomed(self, path: str) -> None:
-        """Remove a directory that was set aside. Raises OSError.
+    def sync_names(self) -> None:
+        """To be called before a file in a directory that was set aside is touched. Raises OSError.
 
-        Its new name is on stable storage before a file in it is touched: after a power cut it might have the old one
-        again, and be a log with a hole in it.
+        After a power cut the directory might have its old name again, and be a log with a hole in it.
         """
         if self._renamed:
             self._store.disk.sync_directory(self.path)
             self._renamed = False
+
+    def remove_doomed(self, path: str) -> None:
+        """Remove a directory that was set aside, whose files may be open still. Raises OSError."""
+        self.sync_names()
         remove_emptied(self._store.disk, path)
 
     # Checkpoints -------------------------------------------------------------------------------------

@@ -152,7 +152,8 @@ class LogManager:
     def _load(self, directory: DataDirectory, place_of: PlaceOf) -> None:
         live, doomed = directory.find_partitions()
         for name in doomed:
-            directory.remove_doomed(f"{directory.path}/{name}")
+            directory.sync_names()
+            self.store.disk.remove_directory(f"{directory.path}/{name}")
         configs: dict[str, LogConfig] = {}
         recovery_points, log_starts, high_watermarks, cleaned_offsets = read_all_checkpoints(directory)
         for key in live:
