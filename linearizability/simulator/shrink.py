@@ -15,9 +15,22 @@ SLICES = 6
 """Of the time of the faults: in each of them a client works or rests."""
 
 Fails = Callable[[Sequence[Fault]], bool]
-
-
 T = TypeVar("T")
+
+
+class _Tries:
+    """Runs, of which there may be so many; after that nothing fails any more."""
+
+    def __init__(self, fails: Fails, runs_max: int) -> None:
+        self.made = 0
+        self._fails = fails
+        self._runs_max = runs_max
+
+    def fails(self, candidate: Sequence[Fault]) -> bool:
+        if self.made >= self._runs_max:
+            return False
+        self.made += 1
+        return self._fails(candidate)
 
 
 def _needed(items: list[T], still_fails: Callable[[list[T]], bool]) -> list[T]:
@@ -45,17 +58,11 @@ def shrink_operations(
     faults: Sequence[Fault], clients: int, seconds: float, fails: Fails, runs_max: int = OPERATION_RUNS_MAX
 ) -> tuple[list[Fault], int]:
     """The schedule with rests for clients 1 to n whenever what they do is not needed, and how many runs it took."""
-    left = [runs_max]
     slices = [(client, part) for client in range(1, clients + 1) for part in range(SLICES)]
 
-    def still_fails(at_work: list[tuple[int, int]]) -> bool:
-        if left[0] <= 0:
-            return False
-        left[0] -= 1
-        return fails([*faults, *_rests(slices, at_work, seconds)])
-
-    kept = _needed(slices, still_fails)
-    return [*faults, *_rests(slices, kept, seconds)], runs_max - left[0]
+    tries = _Tries(fails, runs_max)
+    kept = _needed(slices, lambda at_work: tries.fails([*faults, *_rests(slices, at_work, seconds)]))
+    return [*faults, *_rests(slices, kept, seconds)], tries.made
 
 
 def _rests(slices: list[tuple[int, int]], at_work: list[tuple[int, int]], seconds: float) -> list[Fault]:
@@ -72,22 +79,13 @@ def _rests(slices: list[tuple[int, int]], at_work: list[tuple[int, int]], second
     return rests
 
 
-def shrink(
-    faults: Sequence[Fault], fails: Fails, runs_max: int = RUNS_MAX
-) -> tuple[list[Fault], int]:
+def shrink(faults: Sequence[Fault], fails: Fails, runs_max: int = RUNS_MAX) -> tuple[list[Fault], int]:
     """The shortest failing schedule that was found, and how many runs it took. `faults` itself must fail."""
-    left = [runs_max]
-
-    def still_fails(candidate: Sequence[Fault]) -> bool:
-        if left[0] <= 0:
-            return False
-        left[0] -= 1
-        return fails(candidate)
-
-    kept = _needed(list(faults), still_fails)
+    tries = _Tries(fails, runs_max)
+    kept = _needed(list(faults), tries.fails)
     for place, fault in enumerate(kept):
         shorter = replace(fault, seconds=round(fault.seconds / 4, 3))
         candidate = [*kept[:place], shorter, *kept[place + 1 :]]
-        if fault.seconds > 0.02 and still_fails(candidate):
+        if fault.seconds > 0.02 and tries.fails(candidate):
             kept = candidate
-    return kept, runs_max - left[0]
+    return kept, tries.made
