@@ -12,6 +12,7 @@ from raftlog.linearizability.harness.scenarios import (
     lone_leader,
     part_kill,
     pause_kill,
+    raftlog_of,
     reassign,
     rolling_restart,
     zombie_writer,
@@ -24,7 +25,6 @@ from raftlog.linearizability.harness.stories import (
     paused_client,
     wiped_disk,
 )
-from raftlog.linearizability.harness.systems.raftlog import RaftlogSystem
 from raftlog.testing.faults.fault import Fault as Put
 from raftlog.testing.faults.link_faults import SHAPES
 
@@ -72,18 +72,13 @@ def _restart(plan: Plan) -> None:
     plan.put(plan.system.stop_broker(broker), role)
 
 
-def _raftlog(plan: Plan) -> RaftlogSystem:
-    assert isinstance(plan.system, RaftlogSystem)
-    return plan.system
-
-
 def _with(plan: Plan, make: Callable[[], Put], target: str, role: str = "") -> None:
-    plan.put(_raftlog(plan).effect(make, target), role)
+    plan.put(raftlog_of(plan).effect(make, target), role)
 
 
 def _partition(plan: Plan) -> None:
     """A shape by chance; a broker with a role from the others, or from the clients too."""
-    faults, seed = _raftlog(plan).faults, plan.random.getrandbits(31)
+    faults, seed = raftlog_of(plan).faults, plan.random.getrandbits(31)
     brokers = len(plan.system.broker_ids)
     # Bridges and chains cut nothing, or what other shapes cut, among few brokers.
     shapes = [name for name in SHAPES if brokers >= 5 or name not in ("bridge", "chain", "majorities-ring")]
@@ -103,7 +98,7 @@ def _partition(plan: Plan) -> None:
 
 
 def _slow_links(plan: Plan) -> None:
-    faults = _raftlog(plan).faults
+    faults = raftlog_of(plan).faults
     broker, role = plan.target()
     seconds = plan.random.uniform(*SLOW_LINK_SECONDS)
     ends: list[int | str] = [*(each for each in plan.system.broker_ids if each != broker), "clients"]
@@ -115,18 +110,18 @@ def _slow_links(plan: Plan) -> None:
 
 def _disk_full(plan: Plan) -> None:
     broker, role = plan.target()
-    _with(plan, lambda: _raftlog(plan).faults.broker(broker).disk.full(), f"broker {broker}", role)
+    _with(plan, lambda: raftlog_of(plan).faults.broker(broker).disk.full(), f"broker {broker}", role)
 
 
 def _slow_disk(plan: Plan) -> None:
     broker, role = plan.target()
     seconds = plan.random.uniform(*SLOW_SYNC_SECONDS)
-    _with(plan, lambda: _raftlog(plan).faults.broker(broker).disk.slow(seconds), f"broker {broker}", role)
+    _with(plan, lambda: raftlog_of(plan).faults.broker(broker).disk.slow(seconds), f"broker {broker}", role)
 
 
 def _clock(plan: Plan) -> None:
     broker, role = plan.target()
-    clock = _raftlog(plan).faults.broker(broker).clock
+    clock = raftlog_of(plan).faults.broker(broker).clock
     if plan.random.random() < 0.5:
         seconds = plan.random.uniform(*CLOCK_SECONDS)
         _with(plan, lambda: clock.jump(seconds), f"broker {broker}, {seconds:+.0f} s", role)
@@ -137,11 +132,11 @@ def _clock(plan: Plan) -> None:
 
 def _power_cut(plan: Plan) -> None:
     broker, role = plan.target()
-    plan.put(_raftlog(plan).power_cut(broker), role)
+    plan.put(raftlog_of(plan).power_cut(broker), role)
 
 
 def _delayed_end_txn(plan: Plan) -> None:
-    faults, seed = _raftlog(plan).faults, plan.random.getrandbits(31)
+    faults, seed = raftlog_of(plan).faults, plan.random.getrandbits(31)
     make = lambda: faults.delay("EndTxn", END_TXN_DELAY_SECONDS).with_probability(0.3, seed)  # noqa: E731
     _with(plan, make, "ends of transactions, three of ten")
 

@@ -7,9 +7,7 @@ folder is not run again, so it can be stopped and started at any time. Results a
 from __future__ import annotations
 
 import argparse
-import json
 import shlex
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -20,14 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from raftlog.linearizability.harness import results
+from raftlog.linearizability.harness.campaign import run_of, runs_in, tell, verify
 from raftlog.linearizability.harness.faults import EVERYTHING, FAULTS, NAMES
-from raftlog.linearizability.harness.folder import RUN
 from raftlog.linearizability.harness.properties import never_reached
 from raftlog.linearizability.harness.systems.kafka import KafkaSystem
 from raftlog.linearizability.harness.systems.raftlog import RaftlogSystem
 from raftlog.linearizability.harness.systems.system import System
 from raftlog.linearizability.harness.workloads.catalogue import WORKLOADS
-from raftlog.testing.process import safe_path
 
 FOLDER = Path("verify") / "matrix"
 DOCUMENT = Path("docs") / "VERIFICATION.md"
@@ -38,8 +35,6 @@ LOSES_RECORDS = "isr-of-one"
 CANARY = "aborted-is-read"
 CANARY_SECONDS = 20.0
 SYSTEMS: dict[str, type[System]] = {"raftlog": RaftlogSystem, "kafka": KafkaSystem}
-EARLIER = ".earlier-"
-"""Runs that another one of their cell came after."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,16 +79,11 @@ class Matrix:
         """Run a cell, unless it has a run that is long enough. One that was cut off begins again."""
         folder = cell.folder(self._folder)
         known = run_of(folder)
-        if known is not None and known["status"] == "done" and known["seconds"] >= self._seconds:
+        if known is not None and known["seconds"] >= self._seconds:
             return
-        if known is not None:
-            _put_aside(folder)
-        command = [*self._under, sys.executable, *safe_path(), "-m", "raftlog", "verify", "--workload", cell.workload]
-        command += ["--fault", cell.fault, "--brokers", str(cell.brokers), "--time", f"{self._seconds:g}"]
-        command += ["--system", cell.system]
-        done = subprocess.run([*command, "--output", str(folder)], stdout=subprocess.PIPE, text=True, check=False)
-        sys.stdout.write(f"{cell.system}, {cell.brokers} brokers: {last_line(done.stdout)}\n")
-        sys.stdout.flush()
+        words = ["--workload", cell.workload, "--fault", cell.fault, "--brokers", str(cell.brokers)]
+        words += ["--time", f"{self._seconds:g}", "--system", cell.system]
+        tell(f"{cell.system}, {cell.brokers} brokers: {verify(folder, words, self._under)}")
         self.write()
 
     def missing(self) -> list[str]:
@@ -102,8 +92,7 @@ class Matrix:
         Silence means something only where the canaries die: a run with a known fault in the code, and one with a fault
         that loses records.
         """
-        runs = [run for file in self._folder.glob(f"*/{RUN}") if (run := run_of(file.parent)) is not None]
-        runs = [run for run in runs if run["status"] == "done"]
+        runs = runs_in(self._folder)
         found = [
             f"a canary lives: {run['workload']} with {run['fault']} {run.get('mutant', '')}".rstrip()
             for run in runs
@@ -115,26 +104,17 @@ class Matrix:
 
     def canary(self) -> None:
         """A run with a known fault in the code, which must be invalid."""
-        folder = self._folder / f"canary-{CANARY}"
-        if folder.exists():
-            _put_aside(folder)
-        command = [*self._under, sys.executable, *safe_path(), "-m", "raftlog", "verify", "--workload", "transactions"]
-        command += ["--time", f"{CANARY_SECONDS:g}", "--mutant", CANARY, "--output", str(folder)]
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-        sys.stdout.write(f"the canary, {CANARY}: {last_line(done.stdout)}\n")
-        sys.stdout.flush()
+        words = ["--workload", "transactions", "--time", f"{CANARY_SECONDS:g}", "--mutant", CANARY]
+        tell(f"the canary, {CANARY}: {verify(self._folder / f'canary-{CANARY}', words, self._under)}")
 
     def write(self) -> None:
         """Put what the folder's runs have found into the results and the table."""
         if not self._document.exists():
             return
         file = self._document.with_name(RESULTS)
-        runs = [run for file in self._folder.glob(f"*/{RUN}") if (run := run_of(file.parent)) is not None]
+        runs = [results.of_run(each) for each in runs_in(self._folder) if not each.get("mutant")]
         with self._lock:
-            known = results.merged(
-                results.read(file),
-                [results.of_run(each) for each in runs if each["status"] == "done" and not each.get("mutant")],
-            )
+            known = results.merged(results.read(file), runs)
             results.write(file, known)
             results.write_table(self._document, results.table(known, list(WORKLOADS), list(NAMES), fits))
 
@@ -142,24 +122,6 @@ class Matrix:
 def _must_lose(run: dict[str, Any]) -> bool:
     """Records that a later one of their key replaces may be lost without a trace."""
     return run["fault"] == LOSES_RECORDS and WORKLOADS[run["workload"]].model == "kafka"
-
-
-def run_of(folder: Path) -> dict[str, Any] | None:
-    """The run.json of a folder that has one."""
-    file = folder / RUN
-    found: dict[str, Any] | None = json.loads(file.read_text()) if file.exists() else None
-    return found
-
-
-def _put_aside(folder: Path) -> None:
-    taken = len(list(folder.parent.glob(f"{folder.name}{EARLIER}*")))
-    folder.rename(folder.with_name(f"{folder.name}{EARLIER}{taken + 1}"))
-
-
-def last_line(text: str) -> str:
-    """The verdict is the last line."""
-    lines = text.splitlines()
-    return lines[-1] if lines else "no verdict"
 
 
 def main() -> int:
@@ -191,7 +153,7 @@ def main() -> int:
             return 130
     missing = matrix.missing() if options.system == "raftlog" else []
     for text in missing:
-        sys.stdout.write(f"{text}\n")
+        tell(text)
     return 1 if missing else 0
 
 

@@ -9,20 +9,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from raftlog.linearizability.harness.folder import RUN
-from raftlog.linearizability.harness.matrix import last_line
+from raftlog.linearizability.harness.campaign import run_of, tell, verify
 from raftlog.linearizability.harness.mutants import ONLY_SIMULATED, TRIALS, Trial
 from raftlog.linearizability.harness.results import write_table
 from raftlog.linearizability.simulator.catalogue import mutants
 from raftlog.linearizability.simulator.mutation_report import CELLS
-from raftlog.testing.process import safe_path
 
 FOLDER = Path("verify") / "mutants"
 DOCUMENT = Path("docs") / "VERIFICATION.md"
@@ -43,7 +40,7 @@ class Found(NamedTuple):
     example: str
 
 
-def command_of(trial: Trial, mutant: str, seed: int) -> list[str]:
+def arguments_of(trial: Trial, mutant: str, seed: int) -> list[str]:
     """The arguments of `raftlog verify`."""
     words = ["--workload", trial.workload, "--fault", trial.fault, "--time", f"{trial.seconds:g}"]
     words += ["--brokers", str(trial.brokers), "--seed", str(seed), "--rate", f"{trial.rate:g}"]
@@ -57,13 +54,6 @@ def command_of(trial: Trial, mutant: str, seed: int) -> list[str]:
 def seeds_of(trial: Trial) -> range:
     """Those that are tried."""
     return range(max(1, round(SECONDS_MAX / trial.seconds)))
-
-
-def run_of(folder: Path) -> dict[str, Any] | None:
-    """What run.json says of a run that is done."""
-    file = folder / RUN
-    run: dict[str, Any] | None = json.loads(file.read_text()) if file.exists() else None
-    return run if run is not None and run["status"] == "done" else None
 
 
 def cause(run: Mapping[str, Any]) -> tuple[str, str]:
@@ -92,21 +82,8 @@ def do(name: str, trial: Trial, folder: Path, seed: int) -> dict[str, Any] | Non
     where = folder / (name or NONE) / (str(seed) if name else f"{trial.key}-{seed}")
     if (found := run_of(where)) is not None:
         return found
-    for number in range(1, 100):
-        if not (where / RUN).exists():
-            break
-        where.rename(where.with_name(f"{where.name}.cut-off-{number}"))
-    where.parent.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, *safe_path(), "-m", "raftlog", "verify", *command_of(trial, name, seed)]
-    done = subprocess.run([*command, "--output", str(where)], stdout=subprocess.PIPE, text=True, check=False)
-    tell(f"{name or 'without a mutant'}, seed {seed}: {last_line(done.stdout)}")
+    tell(f"{name or 'without a mutant'}, seed {seed}: {verify(where, arguments_of(trial, name, seed))}")
     return run_of(where)
-
-
-def tell(line: str) -> None:
-    """A line of progress."""
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
 
 
 def found(name: str, folder: Path) -> Found | None:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from raftlog.linearizability.harness.systems.system import System
 from raftlog.testing.waiting import NotInTime, wait_until
+from raftlog.wire.batch import iterate_batches
+from raftlog.wire.records import CorruptRecord
 
 IN_SYNC_SECONDS_MAX = 60.0
 EXAMPLES = 8
-HEADER = struct.Struct(">qiibI")
-"""The beginning of a batch: base offset, length behind itself, leader epoch, magic, checksum."""
-LENGTH_OFFSET = 12
 
 
 class Batch(NamedTuple):
@@ -28,14 +26,11 @@ class Batch(NamedTuple):
 def read_log(folder: Path) -> Iterator[Batch]:
     """The batches of a partition's segments, up to one that is not whole."""
     for segment in sorted(folder.glob("*.log")):
-        data = segment.read_bytes()
-        at = 0
-        while at + HEADER.size <= len(data):
-            base_offset, length, epoch, _, checksum = HEADER.unpack_from(data, at)
-            at += LENGTH_OFFSET + length
-            if length <= 0 or at > len(data):
-                return
-            yield Batch(base_offset, epoch, checksum)
+        try:
+            for _, header in iterate_batches(segment.read_bytes()):
+                yield Batch(header.base_offset, header.partition_leader_epoch, header.crc)
+        except CorruptRecord:
+            return
 
 
 def judge_replicas(system: System, topics: Mapping[str, int], *, compares: bool) -> dict[str, Any]:

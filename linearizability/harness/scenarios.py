@@ -23,7 +23,13 @@ TELL_THEIR_POINT = frozenset({
 """Stories whose last effect says whether they came to their point. A broker that was killed on the way is none."""
 
 
-def _nothing() -> None:
+def raftlog_of(plan: Plan) -> RaftlogSystem:
+    """The system, for faults that need one of ours."""
+    assert isinstance(plan.system, RaftlogSystem)
+    return plan.system
+
+
+def nothing() -> None:
     """There is nothing to undo."""
 
 
@@ -51,13 +57,13 @@ def reassign(plan: Plan) -> None:
             raise RuntimeError(f"{topic}-{partition} cannot be moved: {error}") from error
         moved += after != before
         words = f"{topic}-{partition} from {before} to {after}"
-        plan.put(Effect("reassign", words, _nothing, lambda has_moved=after != before: counted(int(has_moved)), after))  # type: ignore[misc]
+        plan.put(Effect("reassign", words, nothing, lambda has_moved=after != before: counted(int(has_moved)), after))  # type: ignore[misc]
 
 
 def isr_of_one(plan: Plan) -> None:
     """What the leader took alone is lost when one of its followers is elected."""
     alone, words, brokers, killed = _alone(plan)
-    plan.put(Effect("isr-of-one", words, _nothing, lambda: counted(max(0, alone)), brokers))
+    plan.put(Effect("isr-of-one", words, nothing, lambda: counted(max(0, alone)), brokers))
     plan.wait(max(1.0, plan.seconds / 4))
     plan.end(killed)
 
@@ -65,7 +71,7 @@ def isr_of_one(plan: Plan) -> None:
 def lone_leader(plan: Plan) -> None:
     """The same where one in-sync replica is not enough: the leader takes nothing alone, and nothing is lost."""
     _, words, brokers, killed = _alone(plan)
-    plan.put(Effect("lone-leader", words, _nothing, counted, brokers))
+    plan.put(Effect("lone-leader", words, nothing, counted, brokers))
     plan.wait(max(1.0, plan.seconds / 4))
     plan.end(killed)
 
@@ -178,7 +184,7 @@ def bit_flip(plan: Plan) -> None:
     bit = plan.random.randrange(8 * LOG_HEADER_BYTES, 8 * files[-1].stat().st_size)
     _flip(files[-1], bit)
     words = f"bit {bit} of {topic}-{partition}/{files[-1].name} on broker {broker}"
-    plan.put(Effect("bit-flip", words, _nothing, lambda: counted(1, bytes=1), [broker]))
+    plan.put(Effect("bit-flip", words, nothing, lambda: counted(1, bytes=1), [broker]))
 
 
 def _flip(file: Path, bit: int) -> None:

@@ -8,8 +8,7 @@ from itertools import combinations
 from raftlog.client.core.errors import KafkaError
 from raftlog.linearizability.harness.libraries.ports import SESSION_SECONDS, TRANSACTION_SECONDS
 from raftlog.linearizability.harness.plan import Plan
-from raftlog.linearizability.harness.scenarios import STEP_SECONDS_MAX
-from raftlog.linearizability.harness.systems.raftlog import RaftlogSystem
+from raftlog.linearizability.harness.scenarios import STEP_SECONDS_MAX, nothing, raftlog_of
 from raftlog.linearizability.harness.systems.system import Effect, counted
 
 SLOW_SYNC_SECONDS = 0.4
@@ -18,18 +17,9 @@ LOST_ANSWERS = ("Produce", "EndTxn", "AddPartitionsToTxn", "TxnOffsetCommit", "O
 LOST_PROBABILITY = 0.1
 
 
-def _nothing() -> None:
-    """There is nothing to undo."""
-
-
-def _raftlog(plan: Plan) -> RaftlogSystem:
-    assert isinstance(plan.system, RaftlogSystem)
-    return plan.system
-
-
 def lost_answers(plan: Plan) -> None:
     """Requests are carried out, and their connections end before the answer."""
-    system = _raftlog(plan)
+    system = raftlog_of(plan)
     for api in LOST_ANSWERS:
         seed = plan.random.getrandbits(31)
         make = lambda api=api, seed=seed: (  # noqa: E731
@@ -40,7 +30,7 @@ def lost_answers(plan: Plan) -> None:
 
 def blackout(plan: Plan) -> None:
     """All machines lose power at once, while their disks are slow to sync."""
-    system = _raftlog(plan)
+    system = raftlog_of(plan)
     slow = [
         plan.put(system.effect(lambda each=each: system.faults.broker(each).disk.slow(SLOW_SYNC_SECONDS),  # type: ignore[misc]
                                f"broker {each}"))
@@ -57,7 +47,7 @@ def blackout(plan: Plan) -> None:
 
 def hunt(plan: Plan) -> None:
     """Links are slow; leadership is handed on, and the new leader dies before its followers have followed it."""
-    system = _raftlog(plan)
+    system = raftlog_of(plan)
     topic, partition, leader, followers = plan.led_partition()
     _slow_links(plan)
     in_sync = [each for each in system.partitions(topic)[partition]["isr"] if each in followers and each in plan.up]
@@ -75,14 +65,14 @@ def hunt(plan: Plan) -> None:
     if not plan.wait_for(lambda: system.leader_of(topic, partition) == heir, STEP_SECONDS_MAX):
         raise RuntimeError(f"broker {heir} does not lead {topic}-{partition}")
     killed = plan.put(system.kill(heir), f"leader of {topic}-{partition} since a moment ago")
-    plan.put(Effect("hunt", f"{topic}-{partition} from broker {leader} to {heir}", _nothing, counted, [heir]))
+    plan.put(Effect("hunt", f"{topic}-{partition} from broker {leader} to {heir}", nothing, counted, [heir]))
     plan.wait(max(1.0, plan.seconds / 4))
     plan.end(killed)
 
 
 def _slow_links(plan: Plan) -> None:
     """What brokers send each other comes late, from some later than from others."""
-    system = _raftlog(plan)
+    system = raftlog_of(plan)
     for one, other in combinations(system.broker_ids, 2):
         link, seconds = system.faults.link(one, other), plan.random.uniform(*SLOW_LINK_SECONDS)
         make = lambda link=link, seconds=seconds: link.slow(seconds)  # noqa: E731
@@ -100,7 +90,7 @@ def coordinator_hunt(plan: Plan) -> None:
         raise RuntimeError(f"nobody leads {topic}")
     broker = plan.random.choice(leaders)
     killed = plan.put(plan.system.kill(broker), f"leader of {topic}")
-    plan.put(Effect("coordinator-hunt", f"broker {broker}", _nothing, counted, [broker]))
+    plan.put(Effect("coordinator-hunt", f"broker {broker}", nothing, counted, [broker]))
     plan.wait(max(1.0, plan.seconds / 4))
     plan.end(killed)
 
@@ -109,7 +99,7 @@ def wiped_disk(plan: Plan) -> None:
     """A broker stands still while records are written; another one loses its disk; the two are the majority, without
     those that have everything.
     """
-    system = _raftlog(plan)
+    system = raftlog_of(plan)
     _, _, leader, followers = plan.led_partition()
     if not followers:
         raise RuntimeError("there are no followers")
@@ -125,7 +115,7 @@ def wiped_disk(plan: Plan) -> None:
         plan.end(effect)
     # Alone with the late ones it must not become a majority, and so it may not serve yet.
     process.start(wait=False)
-    plan.put(Effect("wiped-disk", f"broker {leader}", _nothing, counted, [leader]))
+    plan.put(Effect("wiped-disk", f"broker {leader}", nothing, counted, [leader]))
     plan.wait(max(3.0, plan.seconds / 3))
     for effect in newest:
         plan.end(effect)

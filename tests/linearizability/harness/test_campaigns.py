@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +17,8 @@ from raftlog.linearizability.harness.mutation_report import cause, found, table
 from raftlog.linearizability.harness.properties import ELECTED, OPEN, PROPERTIES, SHRANK, never_reached, reached
 from raftlog.linearizability.harness.replicas import Batch, read_log
 from raftlog.linearizability.simulator.catalogue import mutants
+from raftlog.wire.batch import encode_batch, parse_header
+from raftlog.wire.records import Record
 
 
 def _run(folder: Path, status: str, *, mutant: str = "", reached: dict[str, int] | None = None) -> None:
@@ -98,8 +99,12 @@ def test_a_process_that_is_started_with_a_mutant_has_it() -> None:
 
 @pytest.mark.parametrize("torn", [0, 5])
 def test_batches_are_read_up_to_one_that_is_torn(tmp_path: Path, torn: int) -> None:
-    body = b"x" * 10
-    batches = [struct.pack(">qiibI", offset, 9 + len(body), 3, 2, 77 + offset) + body for offset in (0, 4)]
+    batches = [
+        encode_batch([Record(offset, 0, None, b"%d" % offset)], base_offset=offset, partition_leader_epoch=3)
+        for offset in (0, 4)
+    ]
     data = b"".join(batches)
     (tmp_path / "0.log").write_bytes(data[: len(data) - torn])
-    assert list(read_log(tmp_path)) == [Batch(0, 3, 77), Batch(4, 3, 81)][: 1 if torn else 2]
+    first, second = (parse_header(batch).crc for batch in batches)
+    assert first != second
+    assert list(read_log(tmp_path)) == [Batch(0, 3, first), Batch(4, 3, second)][: 1 if torn else 2]
