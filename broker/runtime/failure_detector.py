@@ -29,6 +29,8 @@ SUSPICION_SECONDS_MAX = 2.0
 
 SILENCE_SECONDS_MAX = 0.5
 """A leader that has heard nothing of the quorum for longer may have been deposed. Its leader is heard every 0.1 s."""
+PEER_SILENCE_SECONDS_MAX = 1.5
+"""Connected nodes say something every half second."""
 CATCH_UP_SECONDS = 0.5
 """In contact again, it has heard by then what was decided meanwhile."""
 STALL_SECONDS = 1.0
@@ -72,6 +74,29 @@ class Suspects:
         since = self._now() - SUSPICION_SECONDS_MAX
         self._lost = {node_id: lost for node_id, lost in self._lost.items() if lost > since}
         return frozenset(self._lost)
+
+
+class PeerSilence:
+    """The nodes that were connected with this one, and from which nothing comes any more: their process, or the link
+    to them, stands still. Time in which this process stood still does not count.
+    """
+
+    __slots__ = ("_disconnected", "_status")
+
+    def __init__(self, status: Callable[[], QuorumStatus]) -> None:
+        self._status = status
+        self._disconnected: set[int] = set()
+
+    def on_peer(self, node_id: int, connected: bool) -> None:
+        """A connection was made or lost."""
+        (self._disconnected.discard if connected else self._disconnected.add)(node_id)
+
+    def peers(self) -> frozenset[int]:
+        """Who is silent now."""
+        status = self._status()
+        members = (*status.voters, *status.observers)
+        silent = [each.node_id for each in members if each.last_contact_seconds > PEER_SILENCE_SECONDS_MAX]
+        return frozenset(self._disconnected.union(silent))
 
 
 class QuorumWatch:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from raftlog.broker.runtime.controller_duties import ControllerDuties, DutySettings
 from raftlog.broker.runtime.directory_reports import DirectoryReports
+from raftlog.broker.runtime.failure_detector import PeerSilence
 from raftlog.broker.runtime.failures import CannotStart
 from raftlog.broker.runtime.full_disk import FullDisk
 from raftlog.broker.runtime.last_run import LastRun, forget_last_run, read_last_run, write_last_run
@@ -59,6 +60,7 @@ class Membership:
         self._duties: ControllerDuties | None = None
         self._lifecycle: BrokerLifecycle | None = None
         self._replication: Replication | None = None
+        self._silence = PeerSilence(controller.log.status)
         self._reports: DirectoryReports | None = None
         # What was acknowledged may be missing from the disk.
         self._distrusted = False
@@ -93,11 +95,13 @@ class Membership:
             settings,
             self._controller.alter_partitions,
             registered_epoch=lambda: self._controller.broker_epoch,
+            silent_peers=self._silence.peers,
         )
         self._controller.log.on_peer(self._peer_changed)
         return self._replication
 
     def _peer_changed(self, node_id: int, connected: bool) -> None:
+        self._silence.on_peer(node_id, connected)
         if connected and self._replication is not None:
             self._replication.in_contact(BrokerId(node_id))
 

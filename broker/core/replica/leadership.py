@@ -333,6 +333,10 @@ class Leadership:
         """Who is in sync, and has not fetched in this leader epoch."""
         return [follower.broker_id for follower in self._in_sync() if follower.contact is _NEVER_HEARD]
 
+    def unheard(self, now_ms: int) -> list[BrokerId]:
+        """Who is in sync, and has not fetched for a while or ever: cut off, or slow."""
+        return [follower.broker_id for follower in self._in_sync() if not _is_heard(follower.contact, now_ms)]
+
     def heard(self, now_ms: int) -> list[BrokerId]:
         """Who has fetched a moment ago."""
         followers = self.followers.values()

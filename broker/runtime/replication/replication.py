@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("raftlog.replication")
 
-CHECK_SECONDS = 1.0
-"""How often overdue answers are looked for; lagging followers are looked for every half replica.lag.time.max.ms."""
+CHECK_SECONDS = 0.5
+"""How often silent followers and overdue answers are looked for; lagging followers are looked for every half
+replica.lag.time.max.ms."""
 
 COMES_BACK_MS_MAX = 300
 """A follower that is there makes a new connection within milliseconds, one that was restarted is fenced by then."""
@@ -50,10 +51,13 @@ class Replication:
         alter_partitions: AlterPartitions,
         *,
         registered_epoch: Callable[[], BrokerEpoch],
+        silent_peers: Callable[[], frozenset[int]] = frozenset,
     ) -> None:
         """`alter_partitions` takes ISR proposals to the controller; `registered_epoch` is the epoch under which this
-        process has registered, -1 before.
+        process has registered, -1 before; `silent_peers` are the brokers from which the quorum's connections bring
+        nothing.
         """
+        self._silent_peers = silent_peers
         self._registered_epoch = registered_epoch
         self._loop = loop
         self._node_id = node_id
@@ -162,9 +166,14 @@ class Replication:
         self._loop.call_later(COMES_BACK_MS_MAX / 1000, self._leave_out_silent)
 
     def _leave_out_silent(self) -> None:
-        """Propose ISRs without the followers that are lost, where somebody waits for what they have not."""
+        """Propose ISRs without the followers that are lost, where somebody waits for what they have not.
+
+        Lost are those whose connection has ended and that did not come back, and those that neither fetch nor are
+        heard over the quorum's connections. Who only fetches no more is slow, and has replica.lag.time.max.ms.
+        """
         now_ms = self.monotonic_ms()
         due = frozenset(broker_id for broker_id, due_ms in self._lost.items() if now_ms >= due_ms)
+        silent = self._silent_peers()
         heard: set[BrokerId] = set()
         for _, leadership in self._leaderships():
             heard.update(leadership.heard(now_ms))
@@ -172,6 +181,7 @@ class Replication:
         for partition, leadership in self._leaderships():
             lost = due.intersection(leadership.lost()) | due.intersection(leadership.never_heard()) - heard
             still |= lost
+            lost |= {each for each in leadership.unheard(now_ms) if each in silent} - heard
             if lost and partition.log.high_watermark < partition.log.log_end_offset:
                 self._shrink(partition, leadership, now_ms, lost)
         self._lost = {broker_id: due_ms for broker_id, due_ms in self._lost.items() if broker_id in still}
@@ -257,8 +267,7 @@ class Replication:
         self._start_looking()
         for fetcher in list(self._fetchers.values()):
             fetcher.check_time()
-        if self._lost:
-            self._leave_out_silent()
+        self._leave_out_silent()
         now_ms = self.monotonic_ms()
         if now_ms >= self._next_look_ms:
             self._next_look_ms = now_ms + self._settings.lag_time_max_ms // 2

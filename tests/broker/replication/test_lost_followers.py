@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from raftlog.broker.core.replica import leadership as leaderships
 from raftlog.broker.core.replica.following import Backoff
 from raftlog.broker.core.replica.leadership import HEARD_MS_MAX, Leadership, LeaderTerms
 from raftlog.broker.runtime import link as links
@@ -89,6 +90,37 @@ def test_a_follower_that_never_fetched_from_a_new_leader_is_left_out_when_a_prod
             end = cluster[1].append("a") + 1
             await until(lambda: cluster[1].high_watermark() == end)
             assert cluster.state().isr == (1, 2)
+
+    run(story)
+
+
+@pytest.mark.parametrize("peer_is_silent", [True, False])
+def test_a_follower_that_fetches_no_more_is_left_out_if_the_quorum_does_not_hear_it_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, peer_is_silent: bool
+) -> None:
+    """The link is cut and no connection ends; who is heard over another one is slow, and stays."""
+    monkeypatch.setattr(leaderships, "HEARD_MS_MAX", 200)
+    monkeypatch.setattr(replication, "CHECK_SECONDS", 0.02)
+
+    async def story() -> None:
+        async with Cluster(tmp_path) as cluster:
+            looks: list[int] = []
+            peers = frozenset({3} if peer_is_silent else ())
+            monkeypatch.setattr(cluster[1].replication, "_silent_peers", lambda: looks.append(1) or peers)
+            cluster.create_topic((1, 2, 3))
+            cluster[1].append("a")
+            await until(cluster.is_replicated)
+            assert cluster.state().isr == (1, 2, 3), "it fetches"
+            for fetcher in cluster[3].replication._fetchers.values():
+                monkeypatch.setattr(fetcher, "_send", lambda: None)
+            end = cluster[1].append("b") + 1
+            begun = len(looks)
+            if peer_is_silent:
+                await until(lambda: cluster[1].high_watermark() == end)
+                assert cluster.state().isr == (1, 2)
+            else:
+                await until(lambda: len(looks) > begun + 30)
+                assert cluster[1].high_watermark() < end and cluster.state().isr == (1, 2, 3)
 
     run(story)
 

@@ -13,9 +13,11 @@ from raftlog.broker.runtime.failure_detector import (
     CATCH_UP_SECONDS,
     CUT_OFF_SECONDS,
     LOOK_SECONDS,
+    PEER_SILENCE_SECONDS_MAX,
     SILENCE_SECONDS_MAX,
     STALL_SECONDS,
     SUSPICION_SECONDS_MAX,
+    PeerSilence,
     QuorumWatch,
     Suspects,
 )
@@ -50,6 +52,20 @@ def test_a_broker_is_suspected_as_soon_as_the_kernel_knows() -> None:
     assert suspects.current() == {3}, "until it is back, or fenced"
     suspects.on_peer(3, True)
     assert suspects.current() == frozenset()
+
+
+def test_a_node_is_silent_when_it_was_connected_and_nothing_comes_from_it() -> None:
+    def member(node_id: int, silent: float) -> QuorumMember:
+        return QuorumMember(node_id, "", 0, -1, silent >= 0, silent, -1.0)
+
+    voters = (member(1, 0.0), member(2, PEER_SILENCE_SECONDS_MAX), member(3, -1.0))
+    silence = PeerSilence(lambda: QuorumStatus(1, 1, 1, 0, 0, voters, (member(4, PEER_SILENCE_SECONDS_MAX + 0.1),)))
+    assert silence.peers() == {4}, "2 was heard just now, 3 was never connected"
+    silence.on_peer(3, True)
+    silence.on_peer(3, False)
+    assert silence.peers() == {3, 4}
+    silence.on_peer(3, True)
+    assert silence.peers() == {4}
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.METADATA))

@@ -58,6 +58,20 @@ def test_a_link_can_be_cut_one_way(own: Kafka) -> None:
     own.seed(topic, ["x"] * 6, partitions=range(6), timeout=40)
 
 
+def test_producers_do_not_wait_for_a_follower_that_only_the_leader_has_lost() -> None:
+    """Nobody is fenced, for the quorum's leader hears all; replica.lag.time.max.ms (30 s) is not waited for."""
+    with Kafka(3) as kafka:
+        topic = kafka.topic(seed=["before"] * 3, partitions=3)
+        head = kafka.faults.quorum_leader().id
+        leaders = [kafka.faults.leader_of(topic, partition).id for partition in range(3)]
+        partition = next(partition for partition, leader in enumerate(leaders) if leader != head)
+        follower = ({1, 2, 3} - {head, leaders[partition]}).pop()
+        with kafka.faults.link(leaders[partition], follower).cut() as cut:
+            kafka.seed(topic, ["meanwhile"], partitions=[partition], timeout=20)
+            cut.wait()
+        assert kafka.faults.leader_of(topic, partition).id == leaders[partition]
+
+
 def test_a_schedule_is_the_simulators_and_is_carried_out(own: Kafka) -> None:
     topic = own.topic(partitions=3)
     schedule = own.faults.schedule(seed=11, seconds=3, kinds=["freeze", "isolate", "kill"])
