@@ -37,15 +37,18 @@ class Member(GroupMember):
         self.member_id = ""
         self.generation = -1
         self.owned: tuple[int, ...] = ()
+        self._assigned: tuple[int, ...] = ()
 
     def die(self) -> None:
         """See GroupMember."""
         self.member_id, self.generation, self.owned = "", -1, ()
 
     async def step(self) -> None:
-        """Whatever is due: joining, a heartbeat, a commit."""
+        """Whatever is due: joining, where to begin, a heartbeat, a commit."""
         if not self.member_id or self.generation < 0:
             await self._join()
+        elif self.owned != self._assigned and self.random.random() < 0.6:
+            await self._begin()
         elif self.random.random() < 0.6 and self.owned:
             await self._commit(self.random.choice(self.owned))
         else:
@@ -98,12 +101,16 @@ class Member(GroupMember):
             self.generation = -1
             self.refused(code)
             return
-        given = self._decoded(answer.assignment)
-        self.given(given, asked)
+        self._assigned = self._decoded(answer.assignment)
+        self.given(self._assigned, asked)
+        await self._begin()
+
+    async def _begin(self) -> None:
+        """Own what is assigned, once it is known where to begin."""
         generation = self.generation
-        positions = await self.positions(list(given))
+        positions = await self.positions(list(self._assigned))
         if positions is not None and self.generation == generation:
-            self.owned = given
+            self.owned = self._assigned
 
     def given(self, partitions: tuple[int, ...], asked: int) -> None:
         """What the answer brings to a SyncGroup that was sent then."""
