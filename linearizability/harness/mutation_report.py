@@ -19,10 +19,12 @@ from raftlog.linearizability.harness.campaign import run_of, tell, verify
 from raftlog.linearizability.harness.mutants import ONLY_SIMULATED, TRIALS, Trial
 from raftlog.linearizability.harness.results import write_table
 from raftlog.linearizability.simulator.catalogue import mutants
-from raftlog.linearizability.simulator.mutation_report import CELLS
+from raftlog.linearizability.simulator.mutation_report import known_cells, write_by_mutant
 
 FOLDER = Path("verify") / "mutants"
 DOCUMENT = Path("docs") / "VERIFICATION.md"
+RESULTS = "verification-mutants.json"
+"""Beside the document: of each mutant what its last runs came to."""
 MARKS = "<!-- mutants -->\n", "<!-- /mutants -->"
 SECONDS_MAX = 90.0
 """Of load, after which a mutant counts as not noticed."""
@@ -32,12 +34,13 @@ NONE = "none"
 
 class Found(NamedTuple):
     """What the runs of one mutant came to. `seconds`: from the beginning of the load until it was noticed, over all
-    seeds that were tried; `by`: the anomaly, "" if none was found.
+    seeds that were tried; `by`: the anomaly, "" if none was found; `trial`: workload, fault and settings.
     """
 
     seconds: float
     by: str
     example: str
+    trial: str
 
 
 def arguments_of(trial: Trial, mutant: str, seed: int) -> list[str]:
@@ -103,8 +106,8 @@ def found(name: str, folder: Path) -> Found | None:
             without = run_of(folder / NONE / f"{trial.key}-{seed}")
             by = "" if without is None or cause(without)[0] else by
         if by:
-            return Found(seconds, by, example)
-    return Found(seconds, "", "") if known else None
+            return Found(seconds, by, example, str(trial))
+    return Found(seconds, "", "", str(trial)) if known else None
 
 
 def try_mutant(name: str, folder: Path) -> Found | None:
@@ -123,26 +126,38 @@ def try_mutant(name: str, folder: Path) -> Found | None:
 # -- the table -------------------------------------------------------------------------------------
 
 
-def table(folder: Path) -> str:
+def results(folder: Path, file: Path) -> dict[str, Found]:
+    """Of each mutant what the folder's runs say, and where it has none what the file says."""
+    known = {name: Found(**each) for name, each in json.loads(file.read_text()).items()} if file.exists() else {}
+    return known | {name: result for name in TRIALS if (result := found(name, folder)) is not None}
+
+
+def table(known: Mapping[str, Found]) -> str:
     """Of each mutant what the simulator and real processes came to."""
-    simulated: dict[str, dict[str, str]] = json.loads(CELLS.read_text()) if CELLS.exists() else {}
+    simulated = known_cells()
     lines = ["| mutant | simulator | real processes | by |", "| --- | --- | --- | --- |"]
-    both = 0
     for name in mutants():
         seeds = "; ".join(f"{part} {cell}" for part, cell in simulated.get(name, {}).items())
         if name in ONLY_SIMULATED:
-            lines.append(f"| {name} | {seeds} | - | {ONLY_SIMULATED[name]} |")
-            continue
-        trial, result = TRIALS[name], found(name, folder)
-        how = f"{trial}"
-        if result is None:
-            lines.append(f"| {name} | {seeds} |  |  |")
+            real, by = "-", ONLY_SIMULATED[name]
+        elif (result := known.get(name)) is None:
+            real, by = "", ""
         elif not result.by:
-            lines.append(f"| {name} | {seeds} | > {result.seconds:.0f} s, {how} | **not noticed** |")
+            real, by = f"> {result.seconds:.0f} s, {result.trial}", "**not noticed**"
         else:
-            both += 1
-            lines.append(f"| {name} | {seeds} | {result.seconds:.0f} s, {how} | {words_of(result)} |")
+            real, by = f"{result.seconds:.0f} s, {result.trial}", words_of(result)
+        lines.append(f"| {name} | {seeds} | {real} | {by} |")
+    both = sum(bool(known[name].by) for name in TRIALS if name in known)
     return f"{len(mutants())} mutants, {both} of them noticed by real processes too:\n\n" + "\n".join(lines) + "\n"
+
+
+def write(folder: Path, document: Path) -> None:
+    """Put what is known into the results and the table of a document, if there is one."""
+    if document.exists():
+        file = document.with_name(RESULTS)
+        known = results(folder, file)
+        write_by_mutant(file, {name: result._asdict() for name, result in known.items()})
+        write_table(document, table(known), MARKS)
 
 
 def words_of(result: Found) -> str:
@@ -167,7 +182,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 missed.append(name)
             else:
                 tell(f"{name} after {result.seconds:.0f} s: {words_of(result)}")
-            write_table(options.document, table(options.folder), MARKS)
+            write(options.folder, options.document)
     tell(f"{len(names)} mutants, not noticed: {', '.join(missed) or 'none'}")
     return 1 if missed else 0
 

@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from raftlog.linearizability.simulator.catalogue import PARTS, mutants
 from raftlog.linearizability.simulator.swarm import run_seed
@@ -20,8 +20,8 @@ SEEDS_MAX: Mapping[str, int] = {"core": 120, "quorum": 100, "cluster": 80}
 """So many seeds, from 0 on, are tried of each kind of run: a mutant that needs more is as good as not noticed."""
 
 
-CELLS = Path("verify") / "mutants" / "simulator.json"
-"""What was found last, for the table of both kinds of run (docs/VERIFICATION.md)."""
+CELLS = Path("docs") / "simulator-mutants.json"
+"""What was found last, for the table of both kinds of run (docs/VERIFICATION.md). Written only where there are docs."""
 
 
 class Cell(NamedTuple):
@@ -79,12 +79,26 @@ def mutation_report(parts: Sequence[str], seeds_max: Mapping[str, int], tell: Ca
     return missed
 
 
+def known_cells() -> dict[str, dict[str, str]]:
+    """Of each mutant what each kind of run came to last."""
+    found: dict[str, dict[str, str]] = json.loads(CELLS.read_text()) if CELLS.exists() else {}
+    return found
+
+
+def write_by_mutant(file: Path, results: Mapping[str, Mapping[str, Any]]) -> None:
+    """A line a mutant, so that versions of the file can be compared; nothing where its folder is not."""
+    if file.parent.exists():
+        lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(results[name])}" for name in mutants() if name in results)
+        temporary = file.with_suffix(".new")
+        temporary.write_text(f"{{\n{lines}\n}}\n")
+        temporary.replace(file)
+
+
 def _write(cells: Sequence[Cell]) -> None:
-    known: dict[str, dict[str, str]] = json.loads(CELLS.read_text()) if CELLS.exists() else {}
+    known = known_cells()
     for cell in cells:
         known.setdefault(cell.mutant, {})[cell.part] = str(cell)
-    CELLS.parent.mkdir(parents=True, exist_ok=True)
-    CELLS.write_text(json.dumps(known, indent=1))
+    write_by_mutant(CELLS, known)
 
 
 def _try(given: tuple[str, str, int]) -> Cell:

@@ -13,7 +13,7 @@ import pytest
 from raftlog.linearizability.harness import mutants as trials
 from raftlog.linearizability.harness.matrix import CANARY, Matrix
 from raftlog.linearizability.harness.mutated import python
-from raftlog.linearizability.harness.mutation_report import cause, found, table
+from raftlog.linearizability.harness.mutation_report import MARKS, RESULTS, Found, cause, found, table, write
 from raftlog.linearizability.harness.properties import ELECTED, OPEN, PROPERTIES, SHRANK, never_reached, reached
 from raftlog.linearizability.harness.replicas import Batch, read_log
 from raftlog.linearizability.simulator.catalogue import mutants
@@ -76,7 +76,28 @@ def test_a_mutant_that_only_made_a_run_unknown_counts_if_the_same_run_is_valid_w
     seen = found("lso-off-by-one", tmp_path)
     assert seen is not None
     assert (seen.by, seen.seconds) == ("unknown", 6.0)
-    assert "| lso-off-by-one |" in table(tmp_path)
+    assert "| 6 s, transactions with none | unknown: " in table({"lso-off-by-one": seen})
+
+
+def test_what_earlier_runs_found_of_a_mutant_stays_in_the_table_when_their_folders_are_gone(tmp_path: Path) -> None:
+    document = tmp_path / "VERIFICATION.md"
+    document.write_text("Above.\n" + MARKS[0] + MARKS[1] + "\nBelow.\n")
+    _run(tmp_path / "here" / "isr-of-one" / "0", "invalid", mutant="isr-of-one")
+    write(tmp_path / "here", document)
+    _run(tmp_path / "elsewhere" / "lso-off-by-one" / "0", "invalid", mutant="lso-off-by-one")
+    write(tmp_path / "elsewhere", document)
+    text = document.read_text()
+    assert "2 of them noticed by real processes too" in text
+    assert text.startswith("Above.\n")
+    assert text.endswith("\nBelow.\n")
+    assert sorted(json.loads((tmp_path / RESULTS).read_text())) == ["isr-of-one", "lso-off-by-one"]
+
+
+def test_the_table_of_mutants_says_what_is_in_the_results() -> None:
+    docs = Path(__file__).parents[3] / "docs"
+    kept = {name: Found(**each) for name, each in json.loads((docs / RESULTS).read_text()).items()}
+    assert set(kept) <= set(trials.TRIALS)
+    assert MARKS[0] + table(kept) + MARKS[1] in (docs / "VERIFICATION.md").read_text()
 
 
 def test_a_process_that_is_started_with_a_mutant_has_it() -> None:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from contextlib import nullcontext
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -335,14 +336,19 @@ def test_a_wiped_disk_that_votes_is_noticed_when_it_elects_one_who_was_left_behi
     assert not run_seed("quorum", 2, faults=faults).failed
 
 
-def test_the_board_names_what_no_run_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_board_names_what_no_run_noticed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     nothing = Mutant("nothing", ("core",), "No fault at all.", nullcontext)
     two = {mutant.name: mutant for mutant in (mutants()["truncate-on-overlap"], nothing)}
     monkeypatch.setattr(mutation_report_module, "mutants", lambda: two)
+    monkeypatch.setattr(mutation_report_module, "CELLS", tmp_path / "cells.json")
     monkeypatch.setattr(swarm, "mutants", lambda: two)
     told: list[str] = []
     assert mutation_report(["core"], {"core": 2}, told.append) == ["nothing"]
     assert "| truncate-on-overlap | 1, durability |" in told and "| nothing | > 2 |" in told
+    assert mutation_report_module.known_cells() == {
+        "truncate-on-overlap": {"core": "1, durability"},
+        "nothing": {"core": "> 2"},
+    }
 
 
 def test_a_seed_that_fails_without_the_mutation_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
