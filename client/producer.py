@@ -26,6 +26,7 @@ from raftlog.client.core.partitioner import StickyPartitioner, partition_for_key
 from raftlog.client.core.producer_batch import HeaderPairs, Placed
 from raftlog.client.core.progress import Position
 from raftlog.client.core.settings import ProducerSettings
+from raftlog.client.core.transaction import PreparedTransaction
 from raftlog.client.delivery import Delivery
 from raftlog.client.numbering import IdempotentNumbering
 from raftlog.client.router import Router
@@ -281,6 +282,14 @@ class Producer:
     async def abort(self) -> None:
         """Abort it: readers of committed records see none of it."""
         await self._transactional().abort()
+
+    async def prepare(self) -> PreparedTransaction:
+        """The first half of a two-phase commit: wait until all of it is stored, and leave it open.
+
+        `Admin.complete_transaction` ends it, in any process; closing this producer does not, and it sends nothing more.
+        Nobody ends it: it is aborted after `transaction_timeout`. Raises TransactionFailed, ProducerFenced.
+        """
+        return await self._transactional().prepare_transaction()
 
     async def send_offsets(self, offsets: Mapping[TopicPartition, int], member: GroupMember | str) -> None:
         """Commit where a group stands, the next offset to read of each partition, as part of the transaction.

@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from raftlog.client.core.errors import Rejected, check
+from raftlog.client.core.errors import ProducerFenced, Rejected, check
 from raftlog.client.core.metadata import TopicPartition
+from raftlog.client.core.transaction import FENCED, PreparedTransaction
 from raftlog.client.router import TRANSACTION, Router
+from raftlog.client.transactions import END_TXN_V1
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.describe_producers import (
     DescribeProducersRequest,
@@ -23,6 +25,7 @@ from raftlog.wire.messages.describe_transactions import (
     DescribeTransactionsResponse,
     TransactionState,
 )
+from raftlog.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from raftlog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from raftlog.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from raftlog.wire.messages.write_txn_markers import (
@@ -192,6 +195,33 @@ class TransactionAdmin:
         # It is being aborted until this id can be given to somebody else.
         await self._router.retrying(attempt, also=[ErrorCode.CONCURRENT_TRANSACTIONS])
         return True
+
+    async def complete_transaction(self, prepared: PreparedTransaction, *, committed: bool = True) -> None:
+        """End what `Producer.prepare` has prepared. Once more does no harm.
+
+        Raises Rejected with INVALID_TXN_STATE when it was ended the other way, as by its time-out, and ProducerFenced
+        when its transactional id has another producer.
+        """
+        request = EndTxnRequest(
+            transactional_id=prepared.transactional_id,
+            producer_id=prepared.producer_id,
+            producer_epoch=prepared.producer_epoch,
+            committed=committed,
+        )
+        subject = f"transactional id {prepared.transactional_id!r}"
+        highest = END_TXN_V1 if prepared.version < 2 else None
+
+        async def attempt() -> None:
+            coordinator = await self._router.coordinator(prepared.transactional_id, TRANSACTION)
+            answer = await self._router.ask(request, EndTxnResponse, node=coordinator, highest=highest)
+            check(answer.error_code, subject)
+
+        try:
+            await self._router.retrying(attempt, also=[ErrorCode.CONCURRENT_TRANSACTIONS])
+        except Rejected as error:
+            if error.code not in FENCED:
+                raise
+            raise ProducerFenced(error.code, subject) from error
 
     async def abort_in_partition(self, transaction: OpenTransaction) -> None:
         """Write the marker of an abort into one partition, whatever a coordinator thinks of it."""

@@ -12,7 +12,7 @@ from raftlog.client.core.metadata import TopicPartition
 from raftlog.client.core.producer_batch import ProducerIdentity
 from raftlog.client.core.progress import Position
 from raftlog.client.core.settings import ProducerSettings
-from raftlog.client.core.transaction import State, Step, Transaction
+from raftlog.client.core.transaction import PreparedTransaction, State, Step, Transaction
 from raftlog.client.offsets import by_topic, positions_by_topic
 from raftlog.client.router import GROUP, TRANSACTION, Router
 from raftlog.client.sender import Sender
@@ -129,6 +129,12 @@ class TransactionNumbering:
         else:
             tell = self.core.is_begun
         await self._finish(committed=True, tell=tell)
+
+    async def prepare_transaction(self) -> PreparedTransaction:
+        """Wait until all of it is stored, and leave it open. Raises what `commit` raises."""
+        self.core.check_can_send()
+        await self._bounded(self._sender.drained())
+        return self.core.prepare()
 
     async def abort(self) -> None:
         """What was not sent yet fails; what was sent is never seen by a reader of committed records."""

@@ -8,6 +8,7 @@ transaction brings a new epoch, so that what is late from one transaction can ne
 from __future__ import annotations
 
 from enum import Enum
+from typing import NamedTuple
 
 from raftlog.client.core.errors import KafkaError, ProducerFenced, Rejected, TransactionFailed, WrongState
 from raftlog.client.core.metadata import TopicPartition
@@ -20,6 +21,7 @@ class State(Enum):
     READY = "ready"
     OPEN = "open"
     BROKEN = "to be aborted"
+    PREPARED = "prepared"
     COMMITTING = "committing"
     ABORTING = "aborting"
     FATAL = "failed for good"
@@ -28,7 +30,8 @@ class State(Enum):
 TRANSITIONS: dict[State, frozenset[State]] = {
     State.NEW: frozenset({State.READY, State.FATAL}),
     State.READY: frozenset({State.OPEN, State.NEW, State.FATAL}),
-    State.OPEN: frozenset({State.BROKEN, State.COMMITTING, State.ABORTING, State.FATAL}),
+    State.OPEN: frozenset({State.BROKEN, State.PREPARED, State.COMMITTING, State.ABORTING, State.FATAL}),
+    State.PREPARED: frozenset({State.FATAL}),
     State.BROKEN: frozenset({State.ABORTING, State.FATAL}),
     State.COMMITTING: frozenset({State.READY, State.BROKEN, State.NEW, State.FATAL}),
     State.ABORTING: frozenset({State.READY, State.NEW, State.FATAL}),
@@ -47,6 +50,16 @@ FATAL = frozenset(
     }
 )
 """From a coordinator: this producer cannot go on."""
+
+
+class PreparedTransaction(NamedTuple):
+    """A transaction whose records are all stored, and that waits for its end, which any process may tell."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    version: int
+    """Of transactions, 1 or 2, that its producer speaks."""
 
 
 class Step(Enum):
@@ -105,6 +118,8 @@ class Transaction:
         self.check_usable()
         if self.state is State.BROKEN and self.failure is not None:
             raise TransactionFailed(self.failure)
+        if self.state is State.PREPARED:
+            raise WrongState("the transaction is prepared: it takes no more records, and this producer does not end it")
         if self.state is not State.OPEN:
             raise WrongState("this producer has a transactional_id: send inside `async with producer.transaction()`")
 
@@ -131,6 +146,15 @@ class Transaction:
 
     def group_added(self, group: str) -> None:
         self._groups.add(group)
+
+    def prepare(self) -> PreparedTransaction:
+        """All of it is stored; nothing more is sent. Raises what `check_can_send` raises."""
+        self.check_can_send()
+        assert self.identity is not None
+        if not self.is_begun or self.to_add:
+            raise WrongState("nothing was sent in this transaction, so that its coordinator does not know it")
+        self._go(State.PREPARED)
+        return PreparedTransaction(self.transactional_id, *self.identity, self.version)
 
     def end(self, *, committed: bool) -> bool:
         """Begin to end it; says whether the coordinator has to be told. Raises what `check_can_send` raises."""

@@ -8,7 +8,7 @@ import pytest
 
 from raftlog.client import Client, Producer
 from raftlog.client.core.errors import KafkaError, ProducerFenced, Rejected, TransactionFailed, WrongState
-from raftlog.client.core.transaction import State
+from raftlog.client.core.transaction import PreparedTransaction, State
 from raftlog.wire.apis import ApiKey
 from tests.client.conftest import skip_without
 from tests.client.reading import read_all
@@ -218,3 +218,58 @@ async def test_offsets_of_records_that_a_rebalance_took_away_are_refused(client:
                     async with producer.transaction() as tx:
                         await tx.send_offsets(batch.end_offsets, slow.member)
             assert slow.member == before
+
+
+async def prepared(client: Client, topic: str, value: bytes) -> PreparedTransaction:
+    """What a producer leaves that is closed after it has prepared a transaction of one record."""
+    async with client.producer(transactional_id=topic) as producer:
+        await producer.begin()
+        await producer.enqueue(topic, value)
+        transaction = await producer.prepare()
+        with pytest.raises(WrongState, match="prepared"):
+            await producer.enqueue(topic, b"more")
+        with pytest.raises(WrongState, match="prepared"):
+            await producer.commit()
+    return transaction
+
+
+async def test_a_prepared_transaction_is_committed_by_another_process(
+    client: Client, topic: str, version: int
+) -> None:
+    transaction = await prepared(client, topic, b"of the first")
+    async with client.consumer(topic, auto_offset_reset="earliest") as consumer:
+        assert not await consumer.poll(timeout=0.3), "closing the producer does not end it"
+    for _ in range(2):  # once more does no harm
+        await client.admin.complete_transaction(transaction)
+    with pytest.raises(KafkaError):
+        await client.admin.complete_transaction(transaction, committed=False)
+    async with client.producer(transactional_id=topic) as producer, producer.transaction() as tx:
+        await tx.send(topic, b"of the second")
+    with pytest.raises(KafkaError):
+        await client.admin.complete_transaction(transaction, committed=False)
+    assert await values(client, topic, 2) == [b"of the first", b"of the second"]
+
+
+async def test_a_prepared_transaction_that_was_aborted_is_not_committed(
+    client: Client, topic: str, version: int
+) -> None:
+    transaction = await prepared(client, topic, b"never")
+    await client.admin.complete_transaction(transaction, committed=False)
+    with pytest.raises(KafkaError):
+        await client.admin.complete_transaction(transaction)
+    fenced = await prepared(client, topic, b"never either")
+    assert await client.admin.abort_transaction(topic)
+    with pytest.raises(ProducerFenced):
+        await client.admin.complete_transaction(fenced)
+    async with client.producer() as producer:
+        await producer.send(topic, b"kept")
+    assert await values(client, topic, 1) == [b"kept"]
+
+
+async def test_a_transaction_without_records_cannot_be_prepared(client: Client, topic: str, version: int) -> None:
+    async with client.producer(transactional_id=topic) as producer:
+        with pytest.raises(WrongState):
+            await producer.prepare()
+        await producer.begin()
+        with pytest.raises(WrongState, match="nothing was sent"):
+            await producer.prepare()

@@ -111,3 +111,16 @@ def test_whatever_is_called_it_can_go_on(version: int, calls: list[str]) -> None
         transaction.initialized(ProducerIdentity(7, epoch + 2), version)
     transaction.begin()
     assert transaction.state is State.OPEN
+
+
+def test_a_prepared_transaction_takes_nothing_more_and_is_not_ended_by_its_producer() -> None:
+    transaction = ready()
+    with pytest.raises(WrongState):
+        transaction.prepare()
+    transaction.begin()
+    transaction.touch(PARTITION)
+    assert transaction.prepare() == ("billing", 7, 0, 2)
+    assert not transaction.is_open
+    for refused in (transaction.check_can_send, transaction.prepare, lambda: transaction.end(committed=False)):
+        with pytest.raises(WrongState):
+            refused()
