@@ -33,8 +33,10 @@ class RaftlogDataSource(DataSource):
 
     def reader(self, schema: Any) -> DataSourceReader:
         from raftlog.pipeline.source.batch import BatchReader
+        from raftlog.pipeline.source.filters import PushFiltersReader
 
-        return BatchReader(parse_source(self.options, streaming=False))
+        options = parse_source(self.options, streaming=False)
+        return PushFiltersReader(options) if options.push_filters else BatchReader(options)
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
         from raftlog.pipeline.source.stream import StreamReader

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from raftlog.pipeline.session import session
+from raftlog.pipeline.source.conditions import Condition, begun_at, earliest_time, narrowed
 from raftlog.pipeline.source.options import SourceOptions
 from raftlog.pipeline.source.planning import Planner
 from raftlog.pipeline.source.ranges import DataLoss, Range, between, split, too_small
@@ -37,14 +38,12 @@ def read_task(options: SourceOptions, partition: InputPartition) -> Iterator[pa.
 
 
 class BatchReader(DataSourceReader):
-    """Plans in the driver, reads in the workers.
-
-    It takes no filters. Spark 4.3 asks a Python source once for each DataFrame: a filter taken for one query is
-    then left in all later ones on the same DataFrame, and rows are missing without a word.
-    """
+    """Plans in the driver, reads in the workers."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
+        self._conditions: list[Condition] = []
+        """What rows have to fulfil, if filters were pushed (`filters.py`)."""
 
     def partitions(self) -> list[InputPartition]:
         ranges = session(self._options.connection).run(self._plan())
@@ -64,4 +63,9 @@ class BatchReader(DataSourceReader):
         if lost and options.fail_on_data_loss:
             raise DataLoss(lost)
         start = {each: max(offset, first[each]) for each, offset in start.items()}
-        return split(between(start, end), least=options.min_partitions, records_max=options.max_records_per_partition)
+        ranges = narrowed(between(start, end), self._conditions)
+        time = earliest_time(self._conditions)
+        if ranges and time is not None:
+            wanted = [(each.topic, each.partition) for each in ranges]
+            ranges = begun_at(ranges, await planner.first_at(wanted, time))
+        return split(ranges, least=options.min_partitions, records_max=options.max_records_per_partition)

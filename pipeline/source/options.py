@@ -61,6 +61,7 @@ OPTIONS = (
     "groupIdPrefix",
     "commitOffsets",
     "columns",
+    "pushFilters",
     # Spark's own source has its ways to wait and try again; there is nothing to be set for ours.
     "kafkaConsumer.pollTimeoutMs",
     "fetchOffset.numRetries",
@@ -116,6 +117,7 @@ class SourceOptions(NamedTuple):
     min_offsets: int | None
     max_trigger_delay_ms: int
     columns: tuple[str, ...]
+    push_filters: bool
     group: str | None
     commit_offsets: bool
     read_committed: bool
@@ -147,6 +149,9 @@ def parse_source(options: Mapping[str, str], *, streaming: bool) -> SourceOption
     if (commit_offsets or starting.kind == "committed") and not (group or prefix):
         raise BadOption("commitOffsets and startingOffsets=committed need kafka.group.id (or groupIdPrefix): "
                         "the group that stands for this query")
+    push_filters = given.flag("pushFilters", False)
+    if push_filters and streaming:
+        raise BadOption("pushFilters is for batch reads: Spark gives a stream no filters")
     strategy = given.choice("startingOffsetsByTimestampStrategy", ("error", "latest"), "error")
     delay = given.milliseconds("maxTriggerDelay")
     least, most = given.number("minOffsetsPerTrigger"), given.number("maxOffsetsPerTrigger")
@@ -170,6 +175,7 @@ def parse_source(options: Mapping[str, str], *, streaming: bool) -> SourceOption
         min_offsets=least,
         max_trigger_delay_ms=900_000 if delay is None else delay,
         columns=_columns(given),
+        push_filters=push_filters,
         group=group or prefix,
         commit_offsets=commit_offsets,
         read_committed=isolation == "read_committed",

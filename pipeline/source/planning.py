@@ -60,6 +60,14 @@ class Planner:
         """Where partitions end: for readers of committed records, before the first open transaction."""
         return await self._at(partitions, LATEST)
 
+    async def first_at(self, partitions: Sequence[Partition], time: int) -> dict[Partition, int]:
+        """Offsets before which each record that was there at the time of the call is earlier than `time`, in ms."""
+        # The end first: a record that comes between the two questions lies behind it, and is not passed over.
+        last = await self.last(partitions)
+        committed = self._options.read_committed
+        found = await offsets_found(self._router, dict.fromkeys(partitions, time), read_committed=committed)
+        return {each: offset if offset >= 0 else last[each] for each, offset in found.items()}
+
     async def start(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
         return await self._resolve(partitions, self._options.starting, "startingOffsets", is_start=True)
 

@@ -98,6 +98,7 @@ def test_what_cannot_be_is_refused_with_a_way_out(given: dict[str, str], says: s
         ({"endingOffsets": "latest"}, "trigger(availableNow=True)"),
         ({"endingTimestamp": "5"}, "endingTimestamp is for batch reads"),
         ({"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "5"}, "is more than maxOffsetsPerTrigger=5"),
+        ({"pushFilters": "true"}, "pushFilters is for batch reads"),
         ({"maxTriggerDelay": "soon"}, "write it like 15m"),
         ({"commitOffsets": "true"}, "need kafka.group.id"),
     ],

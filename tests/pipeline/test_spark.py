@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -76,15 +77,73 @@ def test_a_read_by_time_begins_and_ends_where_the_time_says(read: Any, topic: To
     assert values(read(name, startingTimestamp="9000", startingOffsetsByTimestampStrategy="latest")) == []
 
 
-def test_a_filter_of_one_query_is_not_left_in_the_next(spark: Any, read: Any, topic: Topic) -> None:
-    found = read(topic(numbered(0, 40), partitions=2))
+@pytest.fixture
+def push_down(spark: Any) -> Iterator[None]:
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
-    try:
-        assert found.where("partition = 1 AND offset < 5").count() == 5
-        assert found.count() == 40
-        assert found.where("offset < 2").union(found.where("offset >= 15")).count() == 2 * 2 + 2 * 5
-    finally:
-        spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
+    yield
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
+
+
+def test_a_filter_of_one_query_is_not_left_in_the_next(read: Any, topic: Topic, push_down: None) -> None:
+    found = read(topic(numbered(0, 40), partitions=2))
+    assert found.where("partition = 1 AND offset < 5").count() == 5
+    assert found.count() == 40
+    assert found.where("offset < 2").union(found.where("offset >= 15")).count() == 2 * 2 + 2 * 5
+
+
+def rows_and_reads(frame: Any) -> tuple[list[Any], int]:
+    """The rows of a query that has no shuffle, and how many the source has read for them."""
+    chosen = frame.select("partition", "offset", "timestamp", "value")
+    rows = chosen.collect()
+    scan = chosen._jdf.queryExecution().executedPlan().collectLeaves().apply(0)
+    return sorted(rows), scan.metrics().apply("numOutputRows").value()
+
+
+def test_pushed_filters_give_the_same_rows_and_less_is_read(read: Any, topic: Topic, push_down: None) -> None:
+    # Three partitions of 20 records, a second apart in time, but for one in each that is late and one that is early.
+    seconds = [*range(8), 30, *range(9, 15), 2, *range(16, 20)]
+    name = topic([Outgoing(b"%d" % at, timestamp=1000 * seconds[at // 3]) for at in range(60)], partitions=3)
+    for where, reads in {
+        "partition = 1": 20,
+        "partition NOT IN (0, 2) AND offset >= 15": 5,
+        "offset BETWEEN 5 AND 7": 9,
+        "5 > offset AND offset <=> 3L": 3,
+        "offset IN (4, NULL, 8) AND partition != 0": 10,
+        "offset < 2.5": 9,
+        "offset = 3 OR offset = 17": 60,
+        "timestamp >= '1970-01-01 00:00:10'": 36,
+        "timestamp > '1970-01-01 00:00:18.9995' AND timestamp < '1970-01-01 00:00:20'": 36,
+        "timestamp >= '1970-01-01 00:00:29' AND offset > 8": 33,
+        "timestamp > '1970-01-01 00:00:40'": 0,
+        "partition = 7": 0,
+        "offset IS NULL": 0,
+        "NOT (offset <=> NULL) AND value = '9'": 60,
+        "timestamp < '1970-01-01 00:00:05'": 60,
+    }.items():
+        plain, _ = rows_and_reads(read(name).where(where))
+        rows, found = rows_and_reads(read(name, pushFilters="true", minPartitions="5").where(where))
+        assert (where, rows) == (where, plain)
+        assert (where, found) == (where, reads)
+
+
+def test_spark_leaves_a_pushed_filter_in_a_query_that_pushes_none(read: Any, topic: Topic, push_down: None) -> None:
+    """A fault of Spark: when this fails, pushFilters can be had without being asked for."""
+    name = topic(numbered(0, 40))
+    found = read(name, pushFilters="true")
+    assert found.where("offset < 5").count() == 5 and found.where("offset >= 35").count() == 5
+    assert found.count() == 5
+    assert found.where("offset < 5").join(found, "offset", "right").count() == 5
+    # Who loads it anew for each use has all rows.
+    assert read(name, pushFilters="true").count() == 40
+    one, other = read(name, pushFilters="true"), read(name, pushFilters="true")
+    assert one.where("offset < 5").join(other, "offset", "right").count() == 40
+
+
+def test_filters_cannot_be_pushed_where_spark_does_not(read: Any, topic: Topic) -> None:
+    name = topic([b"one"])
+    with pytest.raises(Exception, match=r"PushFiltersReader.*filterPushdown\.enabled' is false\. Set it"):
+        read(name, pushFilters="true").count()
+    assert values(read(name, pushFilters="false").where("offset = 0")) == [b"one"]
 
 
 def test_gaps_of_transactions_are_no_data_loss(read: Any, topic: Topic, client: SyncClient) -> None:
@@ -315,16 +374,17 @@ def test_sparks_own_connector_reads_and_writes_the_same_topics(
 
 
 def test_the_examples_of_the_document_run(
-    spark: Any, broker: Broker, read: Any, client: SyncClient, tmp_path: Path
+    spark: Any, broker: Broker, read: Any, client: SyncClient, tmp_path: Path, push_down: None
 ) -> None:
     for made in ("orders", "invoices", "archive"):
         client.admin.create_topic(made, partitions=1)
     fill(client, "orders", numbered(0, 200))
-    names: dict[str, Any] = {"print": lambda *_: None}
+    printed: list[Any] = []
+    names: dict[str, Any] = {"print": printed.append}
     examples = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "PIPELINE.md").read_text(), re.DOTALL)
     assert len(examples) >= 5
     for example in examples:
         text = example.replace("localhost:9092", broker.bootstrap_servers).replace('"checkpoints', f'"{tmp_path}')
         exec(text, names)
-    assert [row["count"] for row in spark.table("counted").collect()] == [200]
+    assert [row["count"] for row in spark.table("counted").collect()] == [200] and printed == [50]
     assert values(read("archive")) == numbered(0, 200) and values(read("invoices")) == sorted(numbered(0, 200) * 2)
