@@ -84,6 +84,7 @@ class PartitionManager:
         self._by_id: dict[bytes, HostedTopic] = {}
         self.opening = OpeningQueue(self._open_in_turn, self._tell_gained)
         self._flusher = Flusher(logs, self.storage_failed)
+        logs.store.on_retention = self._log_start_moved
         # Led in new epochs since that was last told.
         self._gained = 0
         self.isr_changes = IsrChanges()
@@ -420,6 +421,12 @@ class PartitionManager:
         if self._replication is not None and self._has_other_replicas(partition_log):
             # The controller knows of directories only: it has others lead what lies there, as Kafka does.
             self._logs.fail_directory_of(partition_log, reason)
+
+    def _log_start_moved(self, partition_log: UnavailableLog) -> None:
+        """Retention has removed records: fetch sessions say so, or followers keep theirs while nothing is written."""
+        partition = self._partition_of(partition_log)
+        if partition is not None:
+            partition.try_complete_delayed()
 
     def log_back(self, refused: UnavailableLog) -> None:
         """A log that went offline for want of room, or of descriptors, may be used again."""

@@ -482,6 +482,7 @@ class PartitionLog:
         first = opened.segments[0].base_offset
         if removal.number and first > self.log_start_offset:
             self._move_start(opened, first)
+            self._store.on_retention(self)
         return removal.number
 
     def check_invariants(self) -> None:

@@ -29,6 +29,10 @@ def _has_room(path: str) -> bool:
     return False
 
 
+def _tell_nobody(log: UnavailableLog) -> None:
+    """Used where nobody fetches."""
+
+
 def _ignore_failure(log: UnavailableLog, reason: str) -> None:
     """Used where nobody manages the logs: the log itself remembers the reason."""
 
@@ -62,6 +66,7 @@ class Store:
         "is_full",
         "on_failure",
         "on_full",
+        "on_retention",
         "producer_expiration_ms",
         "remove_later",
     )
@@ -73,6 +78,7 @@ class Store:
         self.producer_expiration_ms = PRODUCER_EXPIRATION_MS
         self.on_failure: Callable[[UnavailableLog, str], None] = _ignore_failure
         self.on_full: Callable[[UnavailableLog, str], None] = _ignore_failure
+        self.on_retention: Callable[[UnavailableLog], None] = _tell_nobody
         self.is_full: Callable[[str], bool] = _has_room
         self.before_truncation: Callable[[str, int], None] = _ignore_truncation
         self.before_loss: Callable[[], None] = _ignore_loss

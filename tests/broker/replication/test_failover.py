@@ -124,6 +124,23 @@ def test_the_log_start_follows_the_leaders(tmp_path: Path) -> None:
     run(story)
 
 
+def test_the_log_start_of_a_leader_whose_retention_removes_records_is_followed_though_nobody_writes(
+    tmp_path: Path,
+) -> None:
+    async def story() -> None:
+        async with Cluster(tmp_path, 2, topic={"segment.bytes": "100", "retention.ms": "1000"}) as cluster:
+            cluster.create_topic((1, 2))
+            for value in "abc":
+                cluster[1].append(value)
+            await until(cluster.is_replicated)
+            leader = cluster[1].partition().log
+            assert leader.apply_retention(cluster[1].services.clock.now_ms() + 5_000) > 0
+            assert leader.log_start_offset > 0
+            await until(lambda: cluster[2].partition().log.log_start_offset == leader.log_start_offset)
+
+    run(story)
+
+
 def test_what_an_unclean_election_loses_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def story() -> None:
         async with Cluster(tmp_path, 2) as cluster:
