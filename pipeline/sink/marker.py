@@ -75,12 +75,17 @@ def is_written(found: Marker | None, sink_id: str, query: str, batch: int) -> bo
     """Whether this micro-batch was committed before. Raises SinkInUse."""
     if found is None:
         return False
-    if found.query != query:
+    check_query(found.query, found.batch, sink_id, query, batch)
+    return found.batch >= batch
+
+
+def check_query(owner: str, written: int, sink_id: str, query: str, batch: int) -> None:
+    """A sinkId belongs to one query, which has written up to a batch. Raises SinkInUse."""
+    if owner != query:
         raise SinkInUse(
-            f"sinkId {sink_id!r} belongs to query {found.query}, which has written up to batch {found.batch}; this is "
+            f"sinkId {sink_id!r} belongs to query {owner}, which has written up to batch {written}; this is "
             f"query {query} with batch {batch}. A query that begins anew needs another sinkId"
         )
-    return found.batch >= batch
 
 
 def check_same(found: Marker, batch: int, rows: Fingerprint) -> None:
@@ -91,5 +96,6 @@ def check_same(found: Marker, batch: int, rows: Fingerprint) -> None:
             "other ones: rows were divided among the tasks in another way, so that nothing can tell which of them are "
             "written already. Before the sink, rows have to come to the same tasks each time: no repartition(n) "
             "without columns, no random or current time in what rows are divided by, the same number of shuffle "
-            "partitions and the same code after a restart. Where that cannot be, use deliveryGuarantee=at-least-once"
+            "partitions and the same code after a restart. Where that cannot be, begin a query with "
+            "commitProtocol=two-phase, which takes rows as they come; this one goes on with at-least-once"
         )

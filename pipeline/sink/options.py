@@ -19,8 +19,9 @@ from raftlog.pipeline.given import (
 from raftlog.wire.compression import Compression
 
 EXACTLY_ONCE, AT_LEAST_ONCE = "exactly-once", "at-least-once"
+TASK, TWO_PHASE = "task", "two-phase"
 TRANSACTION_SECONDS = 900.0
-"""How long a task may write: Kafka's own limit (transaction.max.timeout.ms) unless it was changed."""
+"""How long a task may write, and wait for the driver: Kafka's own limit (transaction.max.timeout.ms) unless changed."""
 SINK_ID = re.compile(r"[A-Za-z0-9._-]{1,150}")
 
 SPARKS_OWN = ("path", "checkpointLocation", "queryName")
@@ -30,6 +31,7 @@ OPTIONS = (
     "includeHeaders",
     "includeTimestamp",
     "deliveryGuarantee",
+    "commitProtocol",
     "sinkId",
     "batchId",
     "offsetMapping",
@@ -85,6 +87,8 @@ class SinkOptions(NamedTuple):
     mapping: str | None
     """The topic that is told where each row was read and written."""
     exactly_once: bool
+    two_phase: bool
+    """Whether the driver decides over the transactions of all tasks, or each task over its own."""
     sink_id: str | None
     batch: int | None
     producer: ProducerOptions
@@ -104,6 +108,9 @@ def parse_sink(
         left_out |= set() if given.flag(flag, default) else {name}
     found = _columns(columns, topic, left_out, mapping is not None)
     guarantee = given.choice("deliveryGuarantee", (EXACTLY_ONCE, AT_LEAST_ONCE), EXACTLY_ONCE)
+    protocol = given.choice("commitProtocol", (TASK, TWO_PHASE), TASK)
+    if given.text("commitProtocol") is not None and guarantee != EXACTLY_ONCE:
+        raise BadOption("commitProtocol goes with deliveryGuarantee=exactly-once: leave it out with at-least-once")
     sink_id, batch = given.text("sinkId"), given.number("batchId", least=0)
     if mapping is not None and guarantee != EXACTLY_ONCE:
         raise BadOption("offsetMapping goes with deliveryGuarantee=exactly-once: rows and mapping are one transaction")
@@ -123,6 +130,7 @@ def parse_sink(
         columns=found,
         mapping=mapping,
         exactly_once=guarantee == EXACTLY_ONCE,
+        two_phase=protocol == TWO_PHASE,
         sink_id=sink_id,
         batch=batch,
         producer=_producer(given, acks),

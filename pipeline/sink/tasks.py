@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
@@ -9,22 +10,34 @@ import pyarrow as pa
 
 from raftlog.client.columns.outcome import TableDelivery
 from raftlog.client.core.progress import Position
+from raftlog.client.core.transaction import PreparedTransaction
 from raftlog.client.offsets import committed_offsets
 from raftlog.client.producer import Producer
+from raftlog.client.router import Router
 from raftlog.pipeline.session import Session, session
 from raftlog.pipeline.sink.columns import by_topic, fingerprint, to_send
+from raftlog.pipeline.sink.decision import (
+    Decision,
+    check_switch,
+    group_of,
+    is_decided,
+    read_decision,
+    transactional_id,
+)
 from raftlog.pipeline.sink.mapping import Mapping
 from raftlog.pipeline.sink.marker import Fingerprint, Marker, check_same, is_written, read_marker
-from raftlog.pipeline.sink.options import SinkOptions
+from raftlog.pipeline.sink.options import TASK, SinkOptions
 
 
 class TaskId(NamedTuple):
-    """Which part of what is written."""
+    """Which part of what is written. `run` of the query and `slot` of the task's attempt: see sink/decision.py."""
 
     sink_id: str
     query: str
     batch: int
     partition: int
+    run: str
+    slot: int
 
     @property
     def transactional_id(self) -> str:
@@ -37,10 +50,15 @@ class TaskId(NamedTuple):
 
 
 class Result(NamedTuple):
-    """`rows` of the task; `was_written`: by an earlier attempt, which had committed them."""
+    """`rows` of the task; `was_written`: by an earlier attempt, which had committed them.
+
+    `prepared`: the transaction that waits for the driver's decision, and `topic`, one that it writes to.
+    """
 
     rows: int
     was_written: bool
+    prepared: PreparedTransaction | None = None
+    topic: str | None = None
 
 
 class Task(Protocol):
@@ -54,9 +72,18 @@ class Task(Protocol):
 
 
 def write_rows(options: SinkOptions, task_id: TaskId, batches: Iterator[pa.RecordBatch]) -> Result:
-    """Write a task's rows and return when they are stored. Raises KafkaError, SinkInUse, RowsMoved, NoTopic."""
+    """Write a task's rows and return when they are stored.
+
+    Raises KafkaError, SinkInUse, RowsMoved, ProtocolChanged, NoTopic.
+    """
     running = session(options.connection)
-    task: Task = ExactlyOnce(running, options, task_id) if options.exactly_once else AtLeastOnce(running, options)
+    task: Task
+    if options.two_phase:
+        task = Prepared(running, options, task_id)
+    elif options.exactly_once:
+        task = ExactlyOnce(running, options, task_id)
+    else:
+        task = AtLeastOnce(running, options)
     try:
         running.run(task.begin())
         for batch in batches:
@@ -161,9 +188,14 @@ class ExactlyOnce:
         self._producer = self._running.client.producer(**options)  # type: ignore[arg-type]
         self._rows = Rows(self._producer, self._options)
         await self._producer.begin()
-        committed = await committed_offsets(self._running.router, task.group, require_stable=True)
+        committed, decided = await asyncio.gather(
+            committed_offsets(self._running.router, task.group, require_stable=True),
+            find_decision(self._running.router, task.sink_id),
+        )
         self._found = read_marker((each.offset, each.metadata) for each in committed.values())
         self._is_written = is_written(self._found, task.sink_id, task.query, task.batch)
+        if not self._is_written:
+            check_switch(None if decided is None else decided.batch, task.batch, task.sink_id, TASK)
 
     async def send(self, batch: pa.RecordBatch) -> None:
         self._fingerprint += fingerprint(batch)
@@ -188,3 +220,54 @@ class ExactlyOnce:
         """What was not committed is aborted."""
         if self._producer is not None:
             await self._producer.close()
+
+
+class Prepared:
+    """Rows in a transaction that is left open: the driver decides over those of all tasks (sink/two_phase.py).
+
+    Each attempt has a transactional id of its own, so that none can end what another one has prepared.
+    """
+
+    def __init__(self, running: Session, options: SinkOptions, task_id: TaskId) -> None:
+        self._running = running
+        self._options = options
+        self._id = task_id
+        self._is_written = False
+        self._count = 0
+        self._producer: Producer | None = None
+
+    async def begin(self) -> None:
+        task = self._id
+        decided = await find_decision(self._running.router, task.sink_id)
+        self._is_written = is_decided(decided, task.sink_id, task.query, task.batch)
+
+    async def send(self, batch: pa.RecordBatch) -> None:
+        self._count += batch.num_rows
+        if self._is_written:
+            return
+        if self._producer is None:
+            task = self._id
+            name = transactional_id(task.sink_id, task.run, task.slot)
+            options = {**self._options.producer, "transactional_id": name}
+            self._producer = self._running.client.producer(**options)  # type: ignore[arg-type]
+            self._rows = Rows(self._producer, self._options)
+            await self._producer.begin()
+        await self._rows.send(batch)
+
+    async def finish(self) -> Result:
+        if self._producer is None:
+            return Result(self._count, self._is_written)
+        await self._rows.tell_mapping()
+        prepared = await self._producer.prepare()
+        return Result(self._count, False, prepared, self._rows.first_topic)
+
+    async def close(self) -> None:
+        """What was not prepared is aborted."""
+        if self._producer is not None:
+            await self._producer.close()
+
+
+async def find_decision(router: Router, sink_id: str) -> Decision | None:
+    """The last one of the sink's drivers. Raises KafkaError, SinkInUse."""
+    committed = await committed_offsets(router, group_of(sink_id), require_stable=True)
+    return read_decision((each.offset, each.metadata) for each in committed.values())

@@ -11,8 +11,10 @@ from unittest.mock import patch
 
 from pyspark import TaskContext
 
+from raftlog.client.producer import Producer
 from raftlog.pipeline import RaftlogDataSource
-from raftlog.pipeline.sink import tasks
+from raftlog.pipeline.sink import tasks, two_phase
+from raftlog.pipeline.sink.decision import Decision
 from raftlog.pipeline.sink.writers import BatchWriter, StreamWriter
 
 
@@ -114,21 +116,60 @@ class StruckTask(tasks.ExactlyOnce):
         return result
 
 
+class StruckPrepared(tasks.Prepared):
+    async def begin(self) -> None:
+        await super().begin()
+        strike("begun")
+
+    async def finish(self) -> tasks.Result:
+        if self._producer is not None:
+            await self._rows.stored()
+            strike("stored")
+        result = await super().finish()
+        strike("committed")
+        return result
+
+
+class StruckDriver(two_phase.Driver):
+    async def commit(self) -> None:
+        strike("before-decision")
+        await super().commit()
+        strike("all-complete")
+
+    async def _decide(self, producer: Producer, decision: Decision) -> None:
+        await super()._decide(producer, decision)
+        strike("decided")
+
+    async def _complete(self, name: str, decision: Decision | None) -> None:
+        await super()._complete(name, decision)
+        strike("one-complete")
+
+
 class StruckStream(StreamWriter):
     def write(self, iterator: Iterator[Any]) -> Any:
-        with patch.object(tasks, "ExactlyOnce", StruckTask):
+        with patch.object(tasks, "ExactlyOnce", StruckTask), patch.object(tasks, "Prepared", StruckPrepared):
             return super().write(iterator)
 
     def commit(self, messages: Any, batchId: int) -> None:
+        with patch.object(two_phase, "Driver", StruckDriver):
+            super().commit(messages, batchId)
         strike("driver-commit")
 
 
+async def nothing_found(*_: object) -> None:
+    """In place of a look at what was decided."""
+
+
 class BlindStruckStream(StruckStream):
-    """Nobody looks at the marker."""
+    """Nobody looks at the marker, or at the decision."""
 
     def write(self, iterator: Iterator[Any]) -> Any:
-        with patch.object(tasks, "is_written", lambda *_: False):
+        with patch.object(tasks, "is_written", lambda *_: False), patch.object(tasks, "find_decision", nothing_found):
             return super().write(iterator)
+
+    def commit(self, messages: Any, batchId: int) -> None:
+        with patch.object(two_phase, "find_decision", nothing_found):
+            super().commit(messages, batchId)
 
 
 class BlindStruck(RaftlogDataSource):

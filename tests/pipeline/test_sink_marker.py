@@ -35,6 +35,7 @@ def parse(
 def test_a_sink_writes_exactly_once_unless_told_otherwise() -> None:
     options = parse({})
     assert options.exactly_once and options.columns == ("key", "value") and options.sink_id is None
+    assert not options.two_phase and parse({"commitProtocol": "two-phase"}).two_phase
     assert not parse({"deliveryGuarantee": "at-least-once"}).exactly_once
 
 
@@ -59,6 +60,8 @@ def test_columns_that_are_no_part_of_a_record_are_left_out() -> None:
         ({"kafka.acks": "1"}, "or use at-least-once"),
         ({"kafka.transactional.id": "x"}, "use sinkId"),
         ({"sinkId": "a b"}, "letters, digits, dots"),
+        ({"commitProtocol": "three-phase"}, "it can be task or two-phase"),
+        ({"commitProtocol": "two-phase", "deliveryGuarantee": "at-least-once"}, "goes with deliveryGuarantee=exactly"),
         ({"batchId": "3"}, "a stream numbers its batches by itself"),
         ({"kafka.bootstrap.server": "h:2"}, "did you mean kafka.bootstrap.servers?"),
         ({"subscribe": "t"}, "there is no option 'subscribe' here"),

@@ -17,6 +17,8 @@ from tests.paths import ROOT, SPARK_JARS
 from tests.pipeline.conftest import Topic, fill, finish, needs_spark
 
 try:
+    from pyspark.sql import functions
+
     from tests.pipeline.faulty import Blind, BlindTasksFail, TasksFail
 except ImportError:
     pass  # without PySpark the tests are skipped
@@ -257,10 +259,13 @@ def copy(spark: Any, broker: Broker, tmp_path: Path) -> Any:
     for faulty in (TasksFail, BlindTasksFail, Blind):
         spark.dataSource.register(faulty)
 
-    def run(source: str, target: str, sink: str = "raftlog", *, value: str = "value", **options: str) -> None:
+    def run(
+        source: str, target: str, sink: str = "raftlog", *, value: str = "value", moves: bool = False, **options: str
+    ) -> None:
         servers = {"kafka.bootstrap.servers": broker.bootstrap_servers}
         loaded = spark.readStream.format("raftlog").options(**servers, subscribe=source, startingOffsets="earliest")
-        writer = loaded.load().selectExpr("key", f"{value} AS value").writeStream.format(sink)
+        rows = loaded.load().selectExpr("key", f"{value} AS value")
+        writer = (rows.repartition(3, functions.rand()) if moves else rows).writeStream.format(sink)
         writer = writer.options(**servers, topic=target, checkpointLocation=str(tmp_path / "checkpoint"), **options)
         finish(writer.trigger(availableNow=True).start)
 
@@ -316,6 +321,16 @@ def test_rows_that_are_others_when_a_batch_comes_again_are_refused(
     assert values(read(target)) == numbered(0, 20)
 
 
+def test_rows_that_move_between_tasks_are_written_once_when_the_driver_decides(
+    copy: Any, read: Any, topic: Topic, tmp_path: Path
+) -> None:
+    source, target = topic(numbered(0, 40), partitions=2), topic(partitions=2)
+    copy(source, target, "raftlog-tasks-fail", moves=True, commitProtocol="two-phase")
+    forget_the_last_commit(tmp_path / "checkpoint")
+    copy(source, target, moves=True, commitProtocol="two-phase")
+    assert values(read(target)) == numbered(0, 40)
+
+
 def test_a_sink_that_another_query_had_is_refused(copy: Any, topic: Topic, tmp_path: Path, name: str) -> None:
     source, target = topic(numbered(0, 5)), topic()
     copy(source, target, sinkId=name)
@@ -348,6 +363,21 @@ def test_a_batch_write_whose_tasks_die_writes_nothing_twice(
     writer = read(topic(numbered(0, 20), partitions=2)).select("value").write.format("raftlog-tasks-fail")
     writer.option("kafka.bootstrap.servers", broker.bootstrap_servers).option("topic", target).mode("append").save()
     assert values(read(target)) == numbered(0, 20)
+
+
+def test_a_batch_write_that_fails_leaves_nothing_when_the_driver_decides(
+    broker: Broker, read: Any, topic: Topic
+) -> None:
+    source, target = topic(numbered(0, 20), partitions=2), topic()
+    rows = read(source).selectExpr("IF(value = '0019', raise_error('no'), value) AS value")
+    writer = rows.write.format("raftlog").option("kafka.bootstrap.servers", broker.bootstrap_servers).mode("append")
+    with pytest.raises(Exception, match="no"):
+        writer.options(topic=target, commitProtocol="two-phase").save()
+    assert values(read(target)) == []
+    read(source).select("value").write.format("raftlog").mode("append").options(
+        **{"kafka.bootstrap.servers": broker.bootstrap_servers}, topic=target, commitProtocol="two-phase"
+    ).save()
+    assert values(read(target)) == numbered(0, 20), "nothing is open, or it would be hidden behind that"
 
 
 def test_a_batch_of_foreach_batch_is_written_once(broker: Broker, read: Any, topic: Topic, name: str) -> None:

@@ -23,14 +23,23 @@ from tests.pipeline.conftest import needs_spark
 pytestmark = [pytest.mark.slow, *needs_spark]
 ROWS = 2_000
 RUN_SECONDS = 600
-POINTS = ("begun", "stored", "committed", "driver-commit")
+TASK_POINTS = ("begun", "stored", "committed")
+"""In a task. Where the driver decides, the third is that it has prepared its transaction."""
+POINTS = {
+    "task": (*TASK_POINTS, "driver-commit"),
+    "two-phase": (*TASK_POINTS, "before-decision", "decided", "one-complete", "all-complete", "driver-commit"),
+}
+PROTOCOLS = pytest.mark.parametrize("protocol", POINTS)
 
 
-def run_driver(folder: Path, bootstrap: str, strikes: Mapping[str, str], sink: str = "raftlog-struck") -> int:
+def run_driver(
+    folder: Path, bootstrap: str, protocol: str, strikes: Mapping[str, str], sink: str = "raftlog-struck"
+) -> int:
     """The driver's exit status; it and all that it started are gone when this returns."""
     for point, who in strikes.items():
         (folder / point).write_text(who)
-    command = [sys.executable, "-m", "tests.pipeline.struck_driver", str(folder), bootstrap, "source", "target", sink]
+    command = [sys.executable, "-m", "tests.pipeline.struck_driver", str(folder), bootstrap]
+    command += [*topics(protocol), sink, protocol]
     with (folder / "driver.log").open("ab") as log:
         driver = subprocess.Popen(
             command,
@@ -49,6 +58,11 @@ def run_driver(folder: Path, bootstrap: str, strikes: Mapping[str, str], sink: s
                 pass
 
 
+def topics(protocol: str) -> tuple[str, str]:
+    """From where to where."""
+    return f"source-{protocol}", f"target-{protocol}"
+
+
 def fill(client: SyncClient, topic: str) -> list[bytes]:
     rows = [b"%06d" % at for at in range(ROWS)]
     with client.producer() as producer:
@@ -57,8 +71,11 @@ def fill(client: SyncClient, topic: str) -> list[bytes]:
     return rows
 
 
-def committed(client: SyncClient, topic: str, end: Mapping[tuple[str, int], int]) -> list[bytes | None]:
-    """All that a reader of committed records sees."""
+def committed(client: SyncClient, topic: str) -> list[bytes | None]:
+    """All that a reader of committed records sees. No transaction is left open."""
+    partitions = [(topic, 0), (topic, 1)]
+    end = client.admin.offsets_at(partitions, -1)
+    assert end == client.admin.offsets_at(partitions, -1, read_committed=False)
     found: list[bytes | None] = []
     with client.consumer(topic, auto_offset_reset="earliest") as consumer:
         while any(consumer.positions.get(each, 0) < offset for each, offset in end.items()):
@@ -66,45 +83,46 @@ def committed(client: SyncClient, topic: str, end: Mapping[tuple[str, int], int]
     return sorted(found)  # type: ignore[type-var]
 
 
-def kill_everything(folder: Path, bootstrap: str) -> None:
+def kill_everything(folder: Path, bootstrap: str, protocol: str) -> None:
     with SyncClient(bootstrap, timeout=60) as client:
-        for name in ("source", "target"):
+        for name in topics(protocol):
             client.admin.create_topic(name, partitions=2)
-        rows = fill(client, "source")
-        for point in POINTS:
-            assert run_driver(folder, bootstrap, {point: "driver"}) != 0
+        rows = fill(client, topics(protocol)[0])
+        for point in POINTS[protocol]:
+            assert run_driver(folder, bootstrap, protocol, {point: "driver"}) != 0
             assert (folder / f"{point}.taken").exists(), "the driver was not killed"
             (folder / f"{point}.taken").unlink()
-        strikes = dict.fromkeys(POINTS[:3], "task")
-        status = run_driver(folder, bootstrap, strikes)
+        strikes = dict.fromkeys(TASK_POINTS, "task")
+        status = run_driver(folder, bootstrap, protocol, strikes)
         assert status == 0, (folder / "driver.log").read_text()[-3000:]
         assert all((folder / f"{point}.taken").exists() for point in strikes), "not every worker was killed"
-        end = client.admin.offsets_at([("target", 0), ("target", 1)], -1)
-        assert committed(client, "target", end) == rows
+        assert committed(client, topics(protocol)[1]) == rows
 
 
-def test_each_row_is_there_once_whoever_is_killed_when(tmp_path: Path) -> None:
+@PROTOCOLS
+def test_each_row_is_there_once_whoever_is_killed_when(tmp_path: Path, protocol: str) -> None:
     with cluster(3) as brokers:
-        kill_everything(tmp_path, brokers.bootstrap_servers)
+        kill_everything(tmp_path, brokers.bootstrap_servers, protocol)
 
 
-def test_without_a_look_at_the_marker_a_driver_that_is_killed_leaves_rows_twice(tmp_path: Path) -> None:
+@PROTOCOLS
+def test_without_a_look_at_the_marker_a_driver_that_is_killed_leaves_rows_twice(tmp_path: Path, protocol: str) -> None:
     """The control: the tests beside this one could fail."""
     with cluster(3) as brokers, SyncClient(brokers.bootstrap_servers, timeout=60) as client:
-        for name in ("source", "target"):
+        for name in topics(protocol):
             client.admin.create_topic(name, partitions=2)
-        rows = fill(client, "source")
-        assert run_driver(tmp_path, brokers.bootstrap_servers, {"driver-commit": "driver"}, "raftlog-blind-struck") != 0
+        rows = fill(client, topics(protocol)[0])
+        where = tmp_path, brokers.bootstrap_servers, protocol
+        assert run_driver(*where, {"driver-commit": "driver"}, "raftlog-blind-struck") != 0
         assert (tmp_path / "driver-commit.taken").exists(), "the driver was not killed"
-        assert run_driver(tmp_path, brokers.bootstrap_servers, {}, "raftlog-blind-struck") == 0
-        end = client.admin.offsets_at([("target", 0), ("target", 1)], -1)
-        found = committed(client, "target", end)
+        assert run_driver(*where, {}, "raftlog-blind-struck") == 0
+        found = committed(client, topics(protocol)[1])
         assert len(found) > len(rows) and sorted(set(found)) == rows  # type: ignore[type-var]
 
 
-@pytest.mark.parametrize("unused", [pytest.param("", marks=needs_kafka)])
-def test_the_same_on_apache_kafka(tmp_path: Path, kafka: str, unused: str) -> None:  # noqa: F811
-    kill_everything(tmp_path, kafka)
+@pytest.mark.parametrize("protocol", [pytest.param(protocol, marks=needs_kafka) for protocol in POINTS])
+def test_the_same_on_apache_kafka(tmp_path: Path, kafka: str, protocol: str) -> None:  # noqa: F811
+    kill_everything(tmp_path, kafka, protocol)
 
 
 @contextmanager
@@ -130,18 +148,18 @@ def brokers_dying(brokers: Cluster) -> Iterator[list[int]]:
         thread.join()
 
 
-def test_each_row_is_there_once_while_brokers_and_coordinators_are_killed(tmp_path: Path) -> None:
+@PROTOCOLS
+def test_each_row_is_there_once_while_brokers_and_coordinators_are_killed(tmp_path: Path, protocol: str) -> None:
     with cluster(3) as brokers, SyncClient(brokers.bootstrap_servers, timeout=60) as client:
-        for name in ("source", "target"):
+        for name in topics(protocol):
             client.admin.create_topic(name, partitions=2)
-        rows = fill(client, "source")
+        rows = fill(client, topics(protocol)[0])
         with brokers_dying(brokers) as killed:
             status = 1
             for _ in range(5):  # a query that a broker's death has stopped is started again
-                status = run_driver(tmp_path, brokers.bootstrap_servers, {})
+                status = run_driver(tmp_path, brokers.bootstrap_servers, protocol, {})
                 if status == 0:
                     break
         assert status == 0, (tmp_path / "driver.log").read_text()[-3000:]
         assert len(killed) >= 3
-        end = client.admin.offsets_at([("target", 0), ("target", 1)], -1)
-        assert committed(client, "target", end) == rows
+        assert committed(client, topics(protocol)[1]) == rows

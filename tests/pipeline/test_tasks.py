@@ -33,7 +33,7 @@ def write(broker: Broker, topic: str, batch: int, values: list[bytes], query: st
     given = {"kafka.bootstrap.servers": broker.bootstrap_servers, "topic": topic}
     options = parse_sink(given, [("value", "binary")], streaming=True)
     rows = pa.RecordBatch.from_pydict({"value": pa.array(values, pa.binary())})
-    return write_rows(options, TaskId(f"sink-{topic}", query, batch, 0), iter([rows]))
+    return write_rows(options, TaskId(f"sink-{topic}", query, batch, 0, "run", 0), iter([rows]))
 
 
 def test_a_range_is_read_from_its_start_to_before_its_end(broker: Broker, topic: Topic) -> None:
@@ -97,7 +97,7 @@ def test_a_task_that_fails_leaves_nothing_to_see(broker: Broker, topic: Topic, c
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        write_rows(options, TaskId(f"sink-{name}", "q", 0, 0), rows())
+        write_rows(options, TaskId(f"sink-{name}", "q", 0, 0, "run", 0), rows())
     assert write(broker, name, 0, [b"y"]) == Result(1, False)
     (end,) = client.admin.offsets_at([(name, 0)], -1).values()
     assert read(broker, Range(name, 0, 0, end)) == [b"y"]
@@ -106,4 +106,4 @@ def test_a_task_that_fails_leaves_nothing_to_see(broker: Broker, topic: Topic, c
 def test_empty_partitions_leave_no_marker(broker: Broker, topic: Topic, client: SyncClient) -> None:
     name = topic()
     assert write(broker, name, 0, []) == Result(0, False)
-    assert client.admin.committed_offsets(TaskId(f"sink-{name}", "q", 0, 0).group) == {}
+    assert client.admin.committed_offsets(TaskId(f"sink-{name}", "q", 0, 0, "run", 0).group) == {}
