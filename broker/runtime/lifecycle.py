@@ -109,7 +109,7 @@ class BrokerLifecycle:
                 case ErrorCode.INCONSISTENT_CLUSTER_ID | ErrorCode.INVALID_REGISTRATION | ErrorCode.UNSUPPORTED_VERSION:
                     raise CannotStart(answer.message or answer.error.message)
                 case _:
-                    pass
+                    pass  # the cluster cannot take it yet: it is asked again
             if logged != answer.error.name:
                 logged = answer.error.name
                 log.info("not registered yet: %s: %s", logged, answer.message)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import assert_never
 
 from raftlog.broker.core.coordinator.shared import Now
 from raftlog.broker.core.group.assignors.assignor import Assignor
@@ -13,9 +14,13 @@ from raftlog.broker.core.group.consumer.group import ConsumerGroup
 from raftlog.broker.core.group.consumer.metadata_hash import TopicHashes
 from raftlog.broker.core.group.consumer.records import (
     ConsumerGroupRecord,
+    CurrentRecord,
     GroupEpochRecord,
     MemberRecord,
+    PartitionMetadataRecord,
     RegexRecord,
+    TargetEpochRecord,
+    TargetRecord,
 )
 from raftlog.broker.core.group.consumer.state import MemberState
 from raftlog.broker.core.group.group import Group
@@ -99,10 +104,14 @@ class GroupCoordinatorShard:
                 self._remove_consumer_group(group_id)
             case MemberRecord() | RegexRecord():
                 self._replay_subscription(record)
-            case _:
+            case (
+                GroupEpochRecord() | PartitionMetadataRecord() | TargetEpochRecord() | TargetRecord() | CurrentRecord()
+            ):
                 group = self.consumer(record.group_id) if record.value is None else self._consumer_of_record(record)
                 if group is not None:
                     group.replay(record)
+            case _:
+                assert_never(record)
 
     def _replay_subscription(self, record: MemberRecord | RegexRecord) -> None:
         """A record that may change which topics a consumer group consumes."""

@@ -5,6 +5,7 @@ heartbeat, and an epoch that has moved on a rebalance in progress.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import assert_never
 
 from raftlog.broker.core.coordinator.shared import Now
 from raftlog.broker.core.group.caller import Caller
@@ -247,8 +248,10 @@ def beat_in_consumer_group(
             has_news = True
         case MemberState.UNRELEASED_PARTITIONS:
             has_news = not group.is_waiting_for_partitions(member)
-        case _:
+        case MemberState.STABLE | MemberState.UNKNOWN:
             has_news = False
+        case _:
+            assert_never(member.current.state)
     if not has_news and member.epoch >= group.target_epoch.epoch:
         return ErrorCode.NONE
     _await_join(shard, group, member, now)
