@@ -27,7 +27,7 @@ from raftlog.wire.messages.describe_configs import (
 _RESOURCES_PER_TURN = 8
 """So many take a few milliseconds; then others have their turn."""
 
-Answer = Iterable[ConfigEntry] | tuple[ErrorCode, str]
+Entries = Iterable[ConfigEntry] | tuple[ErrorCode, str]
 
 
 @responds_later
@@ -75,7 +75,7 @@ def _loggers(
     return result
 
 
-def _entries(context: RequestContext, resource_type: int, name: str) -> Answer:
+def _entries(context: RequestContext, resource_type: int, name: str) -> Entries:
     image = context.services.controller.image
     resolver = context.services.config.resolver
     match resource_type:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from raftlog.broker.api.context import RequestContext
 from raftlog.broker.core.log.results import LogUnavailable
 from raftlog.broker.runtime.partition import Partition
-from raftlog.broker.store.timestamp_search import Known, NeedsUnpacking
+from raftlog.broker.store.timestamp_search import NeedsUnpacking, UnpackedBatches
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -47,7 +47,7 @@ class _Search(NamedTuple):
     wanted: ListOffsetsPartition
     answers: list[ListOffsetsPartitionResponse]
     place: int
-    known: Known
+    known: UnpackedBatches
 
     def needs(self, context: RequestContext, request: ListOffsetsRequest) -> NeedsUnpacking | None:
         """What has to be done first; None when the answer is there."""
@@ -92,7 +92,11 @@ def _failed(wanted: ListOffsetsPartition, error: ErrorCode) -> ListOffsetsPartit
 
 
 def _answer(
-    context: RequestContext, request: ListOffsetsRequest, topic: str, wanted: ListOffsetsPartition, known: Known
+    context: RequestContext,
+    request: ListOffsetsRequest,
+    topic: str,
+    wanted: ListOffsetsPartition,
+    known: UnpackedBatches,
 ) -> ListOffsetsPartitionResponse:
     if request.isolation_level not in (_READ_UNCOMMITTED, _READ_COMMITTED):
         return _failed(wanted, ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -134,7 +138,7 @@ def _answer(
     return answer
 
 
-def _find(partition: Partition, timestamp: int, bound: int, known: Known) -> tuple[int, int, int]:
+def _find(partition: Partition, timestamp: int, bound: int, known: UnpackedBatches) -> tuple[int, int, int]:
     """(offset, timestamp, leader epoch), each -1 when there is none. `bound` is what the reader may not see."""
     log = partition.log
     if timestamp == LATEST:

@@ -38,7 +38,7 @@ class Postponed(NamedTuple):
     guard: VerificationGuard | None = None
     begins: bool = False
 
-    def settle(self, result: AppendResult) -> None:
+    def complete(self, result: AppendResult) -> None:
         """This is what became of it."""
         self.results[self.place] = (self.results[self.place][0], result)
 

@@ -60,7 +60,7 @@ class PostponedProduce:
         def verified(guards: list[VerificationGuard | AppendResult]) -> None:
             for each, guard in zip(unverified, guards, strict=True):
                 if isinstance(guard, AppendResult):
-                    each.settle(guard)
+                    each.complete(guard)
                 else:
                     self._append(each._replace(guard=guard))
             self._check()
@@ -94,6 +94,6 @@ class PostponedProduce:
         if result is TAKES_LONG:
             self._long.append(each)
             return
-        each.settle(result)
+        each.complete(result)
         if result.error is ErrorCode.NONE and must_wait(partition, result, self._terms[0]):
             self._waits.append((partition, each.results, each.place))

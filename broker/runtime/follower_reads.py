@@ -127,7 +127,7 @@ class FollowerReads:
             return False
         if entry not in self.held_back:
             self.held_back[entry] = None
-            opening.when_open(topic_id, entry.index, partial(self.look_again, entry))
+            opening.on_open(topic_id, entry.index, partial(self.look_again, entry))
         return True
 
     def look_again(self, entry: FetchedPartition) -> None:

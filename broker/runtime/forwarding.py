@@ -43,7 +43,7 @@ class Request(IntEnum):
     CLOCK = 6
 
 
-class Answered(NamedTuple):
+class CommandResult(NamedTuple):
     """An answer, and the entry up to which the asker has to replay before it looks at the image."""
 
     log_index: int
@@ -62,11 +62,11 @@ class Forwarding:
 
     # -- asking ------------------------------------------------------------------------------------
 
-    async def command(self, command: Command[Any], timeout_seconds: float) -> Answered:
+    async def command(self, command: Command[Any], timeout_seconds: float) -> CommandResult:
         """The leader's answer to a command. Raises NotLeader, ProposalFailed."""
         index, body = await self._ask(timeout_seconds, Request.COMMAND, encode_command(command))
         try:
-            return Answered(index, decode_answer(body, command))
+            return CommandResult(index, decode_answer(body, command))
         except MalformedCommand as error:
             # The command may well have been carried out.
             text = f"the leader {self._log.leader_id} answers otherwise than expected: {error}"

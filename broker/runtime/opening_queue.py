@@ -38,7 +38,7 @@ class OpeningQueue:
             self._is_scheduled = True
             asyncio.get_running_loop().call_soon(self._open_some)
 
-    def when_open(self, topic_id: bytes, index: int, tell: Callable[[], None]) -> None:
+    def on_open(self, topic_id: bytes, index: int, tell: Callable[[], None]) -> None:
         """Call back when the partition, which waits, has been opened, or cannot be."""
         self._waiting[topic_id, index] += (tell,)
 

@@ -118,7 +118,7 @@ class TransactionCoordinator(CoordinatorRuntime["TransactionHost"]):
 
         def operation(host: TransactionHost) -> None:
             if patience_seconds and transactional_id in host.shard.ending:
-                host.when_ended(transactional_id, patience_seconds, again)
+                host.on_ended(transactional_id, patience_seconds, again)
                 return
             decision = decide(host, new_producer_id)
             if isinstance(decision, Undecided):

@@ -136,7 +136,7 @@ class TransactionHost(CoordinatorHost[TransactionRecord]):
         for wait in list(self._until_ended.pop(transactional_id, ())):
             wait.done(ErrorCode.NONE)
 
-    def when_ended(self, transactional_id: str, seconds: float, callback: Callable[[ErrorCode], None]) -> None:
+    def on_ended(self, transactional_id: str, seconds: float, callback: Callable[[ErrorCode], None]) -> None:
         """Call back when the transaction that is ending has ended, with NONE if well; at the latest after so many
         seconds.
         """

@@ -65,10 +65,10 @@ class Transaction(NamedTuple):
 
 
 TopicPartition: TypeAlias = tuple[str, int]
-Answer: TypeAlias = "Mapping[TopicPartition, ErrorCode]"
+PartitionErrors: TypeAlias = "Mapping[TopicPartition, ErrorCode]"
 Guards: TypeAlias = "dict[TopicPartition, VerificationGuard | ErrorCode]"
 """For each partition what a batch is to be appended with, or why it is refused."""
-OnAnswer: TypeAlias = "Callable[[Answer], None]"
+OnVerified: TypeAlias = "Callable[[PartitionErrors], None]"
 """Gets an error for each partition, NONE where it belongs to the transaction."""
 
 
@@ -101,7 +101,7 @@ class TransactionVerifier:
         transaction: Transaction,
         partitions: Iterable[TopicPartition],
         ability: ClientAbility,
-        answered: OnAnswer,
+        answered: OnVerified,
     ) -> None:
         """Ask for partitions of one transaction. The errors are the coordinator's, in words that a client of this
         ability knows. `answered` is called once, perhaps at once.
@@ -134,7 +134,7 @@ class TransactionVerifier:
         wait = RETRY_SECONDS_MIN
         guards: Guards = {}
 
-        def on_answer(answer: Answer) -> None:
+        def on_answer(answer: PartitionErrors) -> None:
             nonlocal wait
             errors = {partition: error for partition, error in answer.items() if error is not ErrorCode.NONE}
             if not errors and begin() != guards:
@@ -168,7 +168,7 @@ class TransactionVerifier:
         return None if broker is None or broker.fenced else leader
 
 
-def _told(ability: ClientAbility, answered: OnAnswer, answer: Answer) -> None:
+def _told(ability: ClientAbility, answered: OnVerified, answer: PartitionErrors) -> None:
     if any(answer.values()):
         answer = {partition: _error_for(ability, error) for partition, error in answer.items()}
     answered(answer)
@@ -191,13 +191,13 @@ class _Asked:
         self.transaction = transaction
         self.adds = adds
         self.wanted: dict[TopicPartition, None] = {}
-        self.waiting: list[tuple[dict[TopicPartition, None], OnAnswer]] = []
+        self.waiting: list[tuple[dict[TopicPartition, None], OnVerified]] = []
 
-    def add(self, wanted: dict[TopicPartition, None], answered: OnAnswer) -> None:
+    def add(self, wanted: dict[TopicPartition, None], answered: OnVerified) -> None:
         self.wanted.update(wanted)
         self.waiting.append((wanted, answered))
 
-    def done(self, errors: Answer, missing: ErrorCode) -> None:
+    def done(self, errors: PartitionErrors, missing: ErrorCode) -> None:
         """Tell everybody about its partitions."""
         for wanted, answered in self.waiting:
             answered({partition: errors.get(partition, missing) for partition in wanted})
@@ -228,7 +228,7 @@ class _Coordinator:
         self._waiting: dict[str, _Asked] = {}
 
     def ask(
-        self, transaction: Transaction, wanted: dict[TopicPartition, None], *, adds: bool, answered: OnAnswer
+        self, transaction: Transaction, wanted: dict[TopicPartition, None], *, adds: bool, answered: OnVerified
     ) -> None:
         """Have it asked for with the next request."""
         replaced, asked = None, self._waiting.get(transaction.transactional_id)

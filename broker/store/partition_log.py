@@ -31,7 +31,7 @@ from raftlog.broker.store.log_storage import LogStorage
 from raftlog.broker.store.open_log import OpenLog
 from raftlog.broker.store.pending_flush import PendingFlush
 from raftlog.broker.store.store import Store
-from raftlog.broker.store.timestamp_search import Known, offset_for_timestamp, offset_of_max_timestamp
+from raftlog.broker.store.timestamp_search import UnpackedBatches, offset_for_timestamp, offset_of_max_timestamp
 from raftlog.broker.store.truncation_plan import TruncationPlan
 from raftlog.wire.batch import CONTROL_BIT, BatchHeader, CorruptRecord, stamp_batch
 from raftlog.wire.errors import ErrorCode, InvariantViolation
@@ -349,14 +349,14 @@ class PartitionLog:
         with self.storage.failing():
             return opened.aborted_transactions(start, end, found)
 
-    def offset_for_timestamp(self, timestamp: int, known: Known | None = None) -> FoundOffset | None:
+    def offset_for_timestamp(self, timestamp: int, known: UnpackedBatches | None = None) -> FoundOffset | None:
         """The first record at or above the log start whose timestamp is `timestamp` or later; None if none is. Raises
         LogUnavailable, and NeedsUnpacking where something is `known`.
         """
         with self.storage.failing():
             return offset_for_timestamp(self.opened.segments, timestamp, self.log_start_offset, known)
 
-    def offset_of_max_timestamp(self, known: Known | None = None) -> FoundOffset | None:
+    def offset_of_max_timestamp(self, known: UnpackedBatches | None = None) -> FoundOffset | None:
         """The first record with the largest timestamp (KIP-734); None if the log has no timestamps. Raises the same."""
         with self.storage.failing():
             return offset_of_max_timestamp(self.opened.segments, self.log_start_offset, known)

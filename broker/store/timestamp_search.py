@@ -36,7 +36,7 @@ _TIME: Final = itemgetter(1)
 Key: TypeAlias = tuple[int, int]
 """The base offset of a batch, and the time that is looked for in it, or _LARGEST."""
 
-Known: TypeAlias = "dict[Key, FoundOffset | None]"
+UnpackedBatches: TypeAlias = "dict[Key, FoundOffset | None]"
 """What is in batches that were unpacked for this search."""
 
 
@@ -51,7 +51,7 @@ class NeedsUnpacking(Exception):
 
 
 def offset_for_timestamp(
-    segments: LogSegments, timestamp: int, start_offset: int, known: Known | None = None
+    segments: LogSegments, timestamp: int, start_offset: int, known: UnpackedBatches | None = None
 ) -> FoundOffset | None:
     """The first record from `start_offset` on with `timestamp` (ms) or later. Raises OSError, LogDamaged, and
     NeedsUnpacking where something is `known`, be it nothing yet.
@@ -64,7 +64,7 @@ def offset_for_timestamp(
     return None
 
 
-def _first_in(segment: Segment, timestamp: int, start_offset: int, known: Known | None) -> FoundOffset | None:
+def _first_in(segment: Segment, timestamp: int, start_offset: int, known: UnpackedBatches | None) -> FoundOffset | None:
     # What lies below the log start may be most of the segment, and is found by its offset at no cost.
     begin = max(_position_before(segment, timestamp), segment.position_of(start_offset))
     for position, header in segment.headers(begin):
@@ -76,7 +76,7 @@ def _first_in(segment: Segment, timestamp: int, start_offset: int, known: Known 
 
 
 def offset_of_max_timestamp(
-    segments: LogSegments, start_offset: int, known: Known | None = None
+    segments: LogSegments, start_offset: int, known: UnpackedBatches | None = None
 ) -> FoundOffset | None:
     """The first record from `start_offset` on that has the largest timestamp of these. Raises as above."""
     candidates = segments[segments.number_of(start_offset) :]
@@ -87,7 +87,7 @@ def offset_of_max_timestamp(
     return found
 
 
-def _largest_left(segments: Sequence[Segment], start_offset: int, known: Known | None) -> int:
+def _largest_left(segments: Sequence[Segment], start_offset: int, known: UnpackedBatches | None) -> int:
     """The largest timestamp among records that are still there, -1 if none is or it takes too long to find out.
 
     The segments remember the largest that they ever had. It may have lain below the log start, or in a batch that
@@ -123,7 +123,7 @@ def _position_before(segment: Segment, timestamp: int) -> int:
 
 
 def _in_batch(
-    segment: Segment, position: int, header: BatchHeader, wanted: tuple[int, int], known: Known | None
+    segment: Segment, position: int, header: BatchHeader, wanted: tuple[int, int], known: UnpackedBatches | None
 ) -> FoundOffset | None:
     """The first record of a batch with a time, or the largest, from an offset on. Of those that share one time, or
     cannot be unpacked, only the first is looked at.

@@ -45,10 +45,10 @@ def run(spark: Any, options: argparse.Namespace, say: Say) -> Summary:
     servers = {"kafka.bootstrap.servers": options.bootstrap_servers}
     upsert = partial(_upsert, {**servers, "topic": options.to, "sinkId": sink_id(options.checkpoint)})
     stream = by_window(flights, options.window, options.watermark).writeStream.outputMode("update")
-    followed = running.follow(options, running.triggered(stream.foreachBatch(upsert), options).start, say)
+    totals = running.follow(options, running.triggered(stream.foreachBatch(upsert), options).start, say)
     summary = Summary(NAME)
-    summary.add("rows in", followed.rows, rows_in=followed.rows, seconds=round(followed.seconds, 3))
-    summary.add("too late", followed.too_late, too_late=followed.too_late)
+    summary.add("rows in", totals.rows, rows_in=totals.rows, seconds=round(totals.seconds, 3))
+    summary.add("too late", totals.too_late, too_late=totals.too_late)
     summary.add("to", f"topic {options.to}, one key for each airport and hour", to=options.to)
     return summary
 

@@ -65,9 +65,9 @@ def run(spark: Any, options: argparse.Namespace, say: Say) -> Summary:
     joined = enriched(spark, options, flights, pinned)
     writer = joined.writeStream.format("raftlog").option("kafka.bootstrap.servers", options.bootstrap_servers)
     writer = writer.option("topic", options.to).option("includeTimestamp", True)
-    followed = running.follow(options, running.triggered(writer, options).start, say)
+    totals = running.follow(options, running.triggered(writer, options).start, say)
     summary = Summary(NAME)
-    summary.add("rows in", followed.rows, rows_in=followed.rows, seconds=round(followed.seconds, 3))
+    summary.add("rows in", totals.rows, rows_in=totals.rows, seconds=round(totals.seconds, 3))
     summary.add("to", f"topic {options.to}, each row once", to=options.to)
     return summary
 

@@ -48,9 +48,9 @@ def run(spark: Any, options: argparse.Namespace, say: Say) -> Summary:
                "topic AS source_topic", "partition AS source_partition", "offset AS source_offset"]  # fmt: skip
     writer = frame.selectExpr(*columns).writeStream.format("raftlog").option("includeTimestamp", True)
     writer = writer.option("kafka.bootstrap.servers", options.target).option("offsetMapping", options.mapping)
-    followed = running.follow(options, running.triggered(writer, options).start, say)
+    totals = running.follow(options, running.triggered(writer, options).start, say)
     summary = Summary(NAME)
-    summary.add("rows in", followed.rows, rows_in=followed.rows, seconds=round(followed.seconds, 3))
+    summary.add("rows in", totals.rows, rows_in=totals.rows, seconds=round(totals.seconds, 3))
     summary.add("copies", ", ".join(options.prefix + topic for topic in topics))
     summary.add("mapping", f"topic {options.mapping} at {options.target}")
     if options.groups:

@@ -63,8 +63,8 @@ class Summary:
 
 
 @dataclass
-class Followed:
-    """A query, from its start to its end."""
+class QueryTotals:
+    """What a query has done, from its start to its end."""
 
     batches: int = 0
     rows: int = 0
@@ -73,7 +73,7 @@ class Followed:
     seconds: float = 0.0
     last: int = -1
 
-    def look(self, query: Any, watcher: Watcher | None, say: Say) -> None:
+    def update(self, query: Any, watcher: Watcher | None, say: Say) -> None:
         """Account for what the query has done since the last look."""
         for progress in query.recentProgress:
             if progress.batchId <= self.last or not progress.numInputRows:
@@ -198,7 +198,7 @@ def triggered(writer: Any, options: argparse.Namespace) -> Any:
     return writer.trigger(processingTime=options.every) if options.follow else writer.trigger(availableNow=True)
 
 
-def follow(options: argparse.Namespace, start: Callable[[], Any], say: Say) -> Followed:
+def follow(options: argparse.Namespace, start: Callable[[], Any], say: Say) -> QueryTotals:
     """Start a query, tell how it gets on, and return when it has ended, or Ctrl-C has ended it.
 
     `options.watcher`, if there is one, is asked whether to end a query that follows: then it reads what is there.
@@ -215,17 +215,17 @@ def follow(options: argparse.Namespace, start: Callable[[], Any], say: Say) -> F
     raise CommandFailed("Spark's planner did not begin in time", "the machine is too busy")
 
 
-def _follow(query: Any, watcher: Watcher | None, say: Say) -> Followed:
-    found, began = Followed(), time.monotonic()
+def _follow(query: Any, watcher: Watcher | None, say: Say) -> QueryTotals:
+    found, began = QueryTotals(), time.monotonic()
     try:
         while not query.awaitTermination(LOOK_SECONDS):
             if watcher is not None and watcher.ends():
                 query.processAllAvailable()
                 query.stop()
-            found.look(query, watcher, say)
+            found.update(query, watcher, say)
     except KeyboardInterrupt:
         query.stop()
-    found.look(query, watcher, say)
+    found.update(query, watcher, say)
     found.seconds = time.monotonic() - began
     return found
 

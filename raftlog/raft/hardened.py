@@ -175,7 +175,7 @@ class HardenedSyncObj(SyncObj):  # type: ignore[misc]
         self.queued_bytes += len(command)
         self._applyCommand(command, _resolver(done) if done is not None else None)
 
-    def when_committed(self, index: int, done: asyncio.Future[int]) -> None:
+    def on_committed(self, index: int, done: asyncio.Future[int]) -> None:
         """The same for an entry that this node has put into the log in the present term."""
         self._waiting[index].append((self.raft.term, _resolver(done)))
 

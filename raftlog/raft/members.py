@@ -154,7 +154,7 @@ class Members:
             raise _refused("it is the last voter")
         self._refuse_second_change(leadership)
         done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._node.sync.when_committed(leadership.append_configuration(configuration.without(node_id)), done)
+        self._node.sync.on_committed(leadership.append_configuration(configuration.without(node_id)), done)
         await self._until(done)
 
     async def transfer(self, to: NodeId | None) -> int:
@@ -211,7 +211,7 @@ class Members:
             if outcome.error:
                 _fail(waiting, outcome.error)
             else:
-                self._node.sync.when_committed(outcome.index, waiting)
+                self._node.sync.on_committed(outcome.index, waiting)
         if self._transferred is not None and leadership.transfer is None:
             _fail(self._transferred, "nobody took over in time; this node leads on")
 

@@ -109,7 +109,7 @@ class _DecoderCompiler:
             line("if type(data) is not bytes: data = bytes(data)")
         line("end = len(data)")
         message = self.struct(self.cls)
-        self.settle()
+        self.advance()
         # The path is that of no field.
         if not self.cls.open_ended:
             line("if pos < end and exact: raise Malformed(f'{end - pos} bytes too many')")
@@ -141,7 +141,7 @@ class _DecoderCompiler:
     def position(self) -> str:
         return f"pos + {self.shift}" if self.shift > 0 else f"pos - {-self.shift}" if self.shift else "pos"
 
-    def settle(self) -> None:
+    def advance(self) -> None:
         """Writes what makes `pos` the position itself, as it is at both ends of a branch or a loop."""
         self.flush()
         if self.shift:
@@ -242,26 +242,26 @@ class _DecoderCompiler:
             return
         # A struct that may be null has a byte in front: negative for null (KIP-893), in a tagged field zero.
         self.read("b", 1, "marker")
-        self.settle()
+        self.advance()
         self.source.line(f"{target} = None")
         with self.source.block(f"if marker >= {0 if field.tag is None else 1}:"):
             variable = self.struct(struct)
             self.source.line(f"{target} = {variable}")
-            self.settle()
+            self.advance()
 
     # Arrays.
 
     def array(self, field: Field, target: str, nullable: bool) -> None:
         count = self.source.fresh("count")
         self.length("i", count)
-        self.settle()
+        self.advance()
         if not nullable:
             self.elements(field, count, target)
             return
         self.source.line(f"{target} = None")
         with self.source.block(f"if {count}:" if self.flexible else f"if {count} >= 0:"):
             self.elements(field, count, target)
-            self.settle()
+            self.advance()
 
     def elements(self, field: Field, count: str, target: str) -> None:
         """The elements of an array that is not null. `count` is as on the wire: one more if compact."""
@@ -281,7 +281,7 @@ class _DecoderCompiler:
             else:
                 item = "item"
                 self.value(element, item, nullable=False)
-            self.settle()
+            self.advance()
             self.source.line(f"{items}.append({item})")
 
     def numbers(self, kind: Kind, count: str, target: str) -> None:
@@ -326,10 +326,10 @@ class _DecoderCompiler:
         with self.source.field("tagged fields"):
             self.read("B", 1, "tags")
             if not tagged:
-                self.settle()
+                self.advance()
                 line("if tags: pos = skip_tagged_fields(data, pos, end, tags)")
                 return
-            self.settle()
+            self.advance()
             tags, stop = self.source.fresh("tags"), self.source.fresh("stop")
             line(f"{tags} = tags")
             with self.source.block(f"if {tags}:"):
@@ -349,7 +349,7 @@ class _DecoderCompiler:
             self.source.path = (*outer[:-1], field.name)
             with self.source.block(f"{keyword} tag == {field.tag}:"):
                 self.field(field, target)
-                self.settle()
+                self.advance()
                 line(f"if pos != {stop}: raise Malformed(f'tagged field ends {{pos - {stop}:+}} bytes off')")
             keyword = "elif"
         self.source.path = outer

@@ -54,7 +54,7 @@ class MembersLeft(NamedTuple):
     response: LeaveGroupResponse
 
 
-class Answer(NamedTuple):
+class DeferredResponse(NamedTuple):
     """A request is answered with `response`, or if the write fails, with the refusal for what went wrong."""
 
     ticket: Ticket
@@ -62,7 +62,7 @@ class Answer(NamedTuple):
     refusal: Callable[[ErrorCode], Message]
 
 
-Continuation = GenerationStored | StaticMemberStored | GroupEmptied | MembersLeft | Answer
+Continuation = GenerationStored | StaticMemberStored | GroupEmptied | MembersLeft | DeferredResponse
 
 Appended = Callable[[ErrorCode, Now], "Effects"]
 """What is done as soon as records are in the log and replayed, or could not be put there."""

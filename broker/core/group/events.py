@@ -8,8 +8,8 @@ from raftlog.broker.core.coordinator.shared import Now, coordinator_error
 from raftlog.broker.core.group.classic_group import ClassicGroup
 from raftlog.broker.core.group.consumer.fencing import expire_members
 from raftlog.broker.core.group.effects import (
-    Answer,
     Continuation,
+    DeferredResponse,
     Effects,
     GenerationStored,
     GroupEmptied,
@@ -90,7 +90,7 @@ def complete_write(shard: GroupCoordinatorShard, then: Continuation, error: Erro
         else:
             effects.reply(then.ticket, then.response)
         return effects
-    if isinstance(then, Answer):
+    if isinstance(then, DeferredResponse):
         ok = error is ErrorCode.NONE
         effects.reply(then.ticket, then.response if ok else then.refusal(coordinator_error(error)))
         return effects

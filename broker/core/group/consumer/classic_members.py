@@ -24,7 +24,7 @@ from raftlog.broker.core.group.consumer.reconciliation import ClaimedPartitions
 from raftlog.broker.core.group.consumer.records import MemberRecord
 from raftlog.broker.core.group.consumer.regexes import RegexChange, change_regex, refresh_regexes
 from raftlog.broker.core.group.consumer.state import MemberState
-from raftlog.broker.core.group.effects import Answer, Effects
+from raftlog.broker.core.group.effects import DeferredResponse, Effects
 from raftlog.broker.core.group.member import Protocols, Ticket
 from raftlog.broker.core.group.responses import join_error, leave_error, sync_error
 from raftlog.broker.core.group.shard import GroupCoordinatorShard
@@ -59,7 +59,7 @@ def join_consumer_group(
     if response.error_code:
         effects.reply(ticket, response)
     else:
-        effects.write(tuple(change.records), Answer(ticket, response, join_error), change.appended)
+        effects.write(tuple(change.records), DeferredResponse(ticket, response, join_error), change.appended)
 
 
 def _join(change: GroupChange, request: JoinGroupRequest, caller: Caller, protocols: Protocols) -> JoinGroupResponse:
@@ -192,7 +192,7 @@ def sync_consumer_group(
         protocol_name=request.protocol_name,
         assignment=encode_assignment(member.current.assigned, metadata.protocols[0][1], shard.image),
     )
-    effects.write((), Answer(ticket, response, sync_error))
+    effects.write((), DeferredResponse(ticket, response, sync_error))
     return effects
 
 
@@ -275,7 +275,7 @@ def leave_consumer_group(change: GroupChange, identities: Sequence[MemberIdentit
         )
     fence_members(change, list(leaving.values()), f"members leave: {', '.join(leaving)}")
     response = LeaveGroupResponse(members=answers)
-    change.effects.write(tuple(change.records), Answer(ticket, response, leave_error), change.appended)
+    change.effects.write(tuple(change.records), DeferredResponse(ticket, response, leave_error), change.appended)
 
 
 def _find_leaving(group: ConsumerGroup, identity: MemberIdentity) -> ConsumerMember:

@@ -25,7 +25,7 @@ from raftlog.broker.core.group.consumer.migration import open_group
 from raftlog.broker.core.group.consumer.reconciliation import ClaimedPartitions
 from raftlog.broker.core.group.consumer.records import CurrentRecord, MemberRecord
 from raftlog.broker.core.group.consumer.regexes import RegexChange, change_regex, refresh_regexes
-from raftlog.broker.core.group.effects import Answer, Effects
+from raftlog.broker.core.group.effects import DeferredResponse, Effects
 from raftlog.broker.core.group.member import Ticket
 from raftlog.broker.core.group.shard import GroupCoordinatorShard
 from raftlog.wire.errors import ErrorCode
@@ -65,7 +65,7 @@ def consumer_heartbeat(
             effects.notes.append((request.group_id, refusal.note))
         effects.reply(ticket, heartbeat_error(refusal.error, refusal.message))
         return effects
-    effects.write(tuple(change.records), Answer(ticket, response, heartbeat_error), change.appended)
+    effects.write(tuple(change.records), DeferredResponse(ticket, response, heartbeat_error), change.appended)
     return effects
 
 
