@@ -7,6 +7,7 @@ the log is looked up before, and files are opened anew.
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
@@ -17,6 +18,8 @@ from raftlog.broker.store.open_log import OpenLog
 from raftlog.broker.store.segment import Segment
 
 OPEN_FILES = 4
+
+logger = logging.getLogger("raftlog.recovery")
 
 
 class _Piece(NamedTuple):
@@ -35,12 +38,13 @@ class TruncationPlan:
     """`size` is how many bytes it is about: batches of which the headers are read, and what may have to be synced."""
 
     __slots__ = (
+        "_first",
         "_generation",
         "_log_end_offset",
         "_opened",
         "_pieces",
         "_segments",
-        "_snapshot",
+        "_snapshots",
         "_start_offset",
         "_truncated_path",
         "end_offset",
@@ -65,7 +69,8 @@ class TruncationPlan:
             usable = [offset for offset in usable if offset <= high_watermark]
         else:
             usable = [offset for offset in usable if offset <= high_watermark] or usable
-        self._snapshot = usable[-1] if usable else None
+        self._snapshots = usable
+        self._first = first
         self._start_offset = usable[-1] if usable else first
         # A log without producers had none before, or they have expired.
         self._pieces = self._find_pieces() if opened.producers else []
@@ -96,23 +101,40 @@ class TruncationPlan:
     def run(self) -> ProducerStates:
         """Do it. Raises OSError, LogDamaged; they say nothing of the log if it does not hold any more."""
         self._sync()
-        states = ProducerStates(end_offset=self.end_offset)
         if not self._pieces:
-            return states
-        snapshots = self._opened.snapshots
-        if self._snapshot is not None:
-            try:
-                states = snapshots.read(self._snapshot)
-            except CorruptSnapshot as error:
-                raise OSError(f"{snapshots.path(self._snapshot)}: {error}") from error
+            return ProducerStates(end_offset=self.end_offset)
+        states = self._newest_snapshot()
+        pieces = self._pieces if states.end_offset == self._start_offset else self._more_pieces(states.end_offset)
         files = OpenFiles(self._opened.store.disk, OPEN_FILES)
-        for piece in self._pieces:
+        for piece in pieces:
             segment = Segment.load(files, self._opened.directory, piece.base_offset)
             for at, header in segment.headers(piece.start, piece.end):
-                states.replay(header, partial(segment.read_sound_batch, at, header.size))
+                if header.last_offset >= states.end_offset:
+                    states.replay(header, partial(segment.read_sound_batch, at, header.size))
             segment.close()
         states.end_offset = self.end_offset
         return states
+
+    def _newest_snapshot(self) -> ProducerStates:
+        """The producers of the newest snapshot that can be read; a crash may have left one that cannot, and that
+        nobody needed since.
+        """
+        for offset in reversed(self._snapshots):
+            try:
+                return self._opened.snapshots.read(offset)
+            except CorruptSnapshot as error:
+                path = self._opened.snapshots.path(offset)
+                logger.warning("log=%s passing over %s: %s", self._opened.directory, path, error)
+        return ProducerStates(end_offset=self._first)
+
+    def _more_pieces(self, offset: int) -> list[_Piece]:
+        """Those from an earlier offset on. No index is asked where it lies: the log may be writing it."""
+        first = max(n for n, segment in enumerate(self._segments) if segment.base_offset <= offset)
+        last = next(
+            n for n, segment in enumerate(self._segments) if segment.base_offset == self._pieces[-1].base_offset
+        )
+        whole = [_Piece(segment.base_offset, 0, segment.size) for segment in self._segments[first:last]]
+        return [*whole, self._pieces[-1]._replace(start=0)]
 
     def _sync(self) -> None:
         """So that little is left to sync when the log has been truncated."""

@@ -1,4 +1,4 @@
-"""Opening a log: what lies below the recovery point is never dropped, and what was dropped does not come back."""
+"""Opening a log, or cutting it: what is below the recovery point is not dropped; what was dropped does not come back."""
 
 from __future__ import annotations
 
@@ -84,3 +84,27 @@ def test_a_snapshot_of_producers_whose_records_were_lost_does_not_come_back() ->
         entries = world.log.opened.producers
         offsets = {entry.producer_id: [batch.last_offset for batch in entry.batches] for entry in entries}
         assert offsets == {3: [0, 1], 4: [2, 3, 4, 5]}, f"seed {seed}"
+
+
+@pytest.mark.parametrize("damaged", [(1,), (1, 2)])
+def test_a_damaged_snapshot_that_nobody_needed_since_is_passed_over_when_the_log_is_truncated(
+    damaged: tuple[int, ...],
+) -> None:
+    """A power failure may leave an older one empty; the newest was read at the start, and the log is cut below it."""
+    world = LogWorld(LogConfig(segment_bytes=1000))
+    batches = [batch_of([b"%d" % n], START_MS, producer_id=1, base_sequence=n) for n in range(80)]
+    for batch in batches:
+        assert world.append(batch).error is ErrorCode.NONE
+    world.log.storage.flush()
+    world.checkpoint()
+    offsets = world.log.opened.snapshots.offsets
+    assert len(offsets) >= 4
+    for number in damaged:
+        world.disk.names[world.log.opened.snapshots.path(offsets[number])].content.clear()
+    log = world.restart_killed()
+    end = offsets[max(damaged)] + 5
+    log.truncate_to(end)
+    assert log.log_end_offset == end and log.offline_reason is None
+    assert world.append(batches[end - 1]).duplicate
+    assert world.append(batches[end]).base_offset == end
+    log.check_invariants()
