@@ -1,4 +1,4 @@
-"""Opening a log, or cutting it: what is below the recovery point is not dropped; what was dropped does not come back."""
+"""Opening a log, and cutting it: what is below the recovery point is not dropped, and what was does not come back."""
 
 from __future__ import annotations
 
