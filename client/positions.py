@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from raftlog.client.core.errors import TimedOut, WrongState
+from raftlog.client.core.errors import NoOffset, TimedOut, WrongState
 from raftlog.client.core.fetched import ConsumerRecord, Slice
 from raftlog.client.core.fetching import EARLIEST, LATEST, Fetching, PartitionState
 from raftlog.client.core.membership import Partitions
@@ -16,7 +16,7 @@ from raftlog.client.core.metadata import TopicPartition
 from raftlog.client.core.progress import Progress
 from raftlog.client.core.settings import ConsumerSettings
 from raftlog.client.fetcher import Fetcher
-from raftlog.client.offsets import offsets_at
+from raftlog.client.offsets import committed_offsets, offsets_at
 from raftlog.client.router import Router
 
 LOOK_SECONDS = 0.05
@@ -69,6 +69,24 @@ class Positions:
         """The first record at or after a moment (a number: ms since 1970), in these partitions or in all."""
         at = moment if isinstance(moment, int) else round(moment.timestamp() * 1000)
         await self._seek_to(partitions, at)
+
+    async def seek_to_committed(self, *partitions: TopicPartition) -> None:
+        """Where the group stands: what was read of a transaction that was aborted is read again.
+
+        Where it stands nowhere, `auto_offset_reset` says from where. Raises NoOffset when that is "none".
+        """
+        group, reset = self.settings.group, self.settings.auto_offset_reset
+        if group is None:
+            raise WrongState("this consumer is in no group")
+        wanted = partitions or sorted(self.assignment)
+        found = await committed_offsets(self._router, group, wanted, require_stable=True)
+        if (missing := [each for each in wanted if each not in found]) and reset == "none":
+            raise NoOffset(missing)
+        for each in wanted:
+            if each in found:
+                self._move(each, found[each].offset)
+            else:
+                self._move(each, None, EARLIEST if reset == "earliest" else LATEST)
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Give out no records of these until `resume`; the group is not left."""

@@ -216,6 +216,9 @@ class SyncConsumer:
     def seek_to_time(self, moment: datetime | int, *partitions: TopicPartition) -> None:
         self._thread.run(self.inner.seek_to_time(moment, *partitions))
 
+    def seek_to_committed(self, *partitions: TopicPartition) -> None:
+        self._thread.run(self.inner.seek_to_committed(*partitions))
+
     def committed(self, *partitions: TopicPartition) -> dict[TopicPartition, int]:
         return self._thread.run(self.inner.committed(*partitions))
 

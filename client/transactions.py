@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from typing import Any, NamedTuple, TypeVar
 
@@ -62,6 +63,7 @@ class TransactionNumbering:
         self._accumulator = accumulator
         self._sender = sender
         self._settings = settings
+        self._began = 0.0
         accumulator.transactional = True
 
     # What the sender asks.
@@ -116,6 +118,13 @@ class TransactionNumbering:
     async def begin(self) -> None:
         await self.initialize()
         self.core.begin()
+        self._began = time.monotonic()
+
+    def _overdue(self) -> str | None:
+        lasted, limit = time.monotonic() - self._began, self._settings.transaction_timeout
+        if not self.core.is_begun or lasted < limit:
+            return None
+        return f"the coordinator has aborted it: it lasted {lasted:.1f} s, and transaction_timeout is {limit:g} s"
 
     async def commit(self) -> None:
         """Raises TransactionFailed when it has to be aborted, TimedOut when the outcome is not known yet.
@@ -268,7 +277,7 @@ class TransactionNumbering:
         except Rejected as error:
             if error.retriable or error.code in AGAIN:
                 raise
-            raise self.core.failed(error, step) from error
+            raise self.core.failed(error, step, overdue=self._overdue()) from error
 
     async def _bounded(self, work: Awaitable[None]) -> None:
         seconds = self._router.timeout

@@ -31,14 +31,18 @@ class KafkaError(Exception):
         return "try again, or allow more time" if self.retriable else ""
 
 
+FENCED = (
+    "another producer has the same transactional_id, or the transaction took longer than transaction_timeout; "
+    "close this one"
+)
 ADVICE: dict[ErrorCode, str] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "create the topic, or look whether its name is written right",
     ErrorCode.MESSAGE_TOO_LARGE: "send smaller records, or raise max.message.bytes of the topic",
     ErrorCode.NOT_ENOUGH_REPLICAS: "fewer replicas are in sync than min.insync.replicas asks for: are brokers down?",
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: "stored, but on too few replicas: are brokers down?",
     ErrorCode.OFFSET_OUT_OF_RANGE: "seek to an offset that is there, or set auto_offset_reset",
-    ErrorCode.INVALID_PRODUCER_EPOCH: "another producer has the same transactional_id; close this one",
-    ErrorCode.PRODUCER_FENCED: "another producer has the same transactional_id; close this one",
+    ErrorCode.INVALID_PRODUCER_EPOCH: FENCED,
+    ErrorCode.PRODUCER_FENCED: FENCED,
     ErrorCode.FENCED_INSTANCE_ID: "another member has the same group_instance_id; give each its own",
     ErrorCode.UNRELEASED_INSTANCE_ID: "the earlier member with this group_instance_id still holds it: stop it, or wait",
     ErrorCode.ILLEGAL_GENERATION: "the group has moved on: whoever has the partition now reads again",

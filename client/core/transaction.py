@@ -184,16 +184,21 @@ class Transaction:
         self._needs_epoch = needs_epoch
         return needs_epoch
 
-    def failed(self, error: KafkaError, step: Step, *, gap: bool = False) -> KafkaError:
-        """Something of it failed for good: it has to be aborted, or the producer is done. Returns what to raise."""
+    def failed(
+        self, error: KafkaError, step: Step, *, gap: bool = False, overdue: str | None = None
+    ) -> KafkaError:
+        """Something of it failed for good: it has to be aborted, or the producer is done. Returns what to raise.
+
+        `overdue`: what to say where the transaction has lasted longer than its time-out, which fences a producer too.
+        """
         code = error.code
         self._needs_epoch = self._needs_epoch or gap
         if self.state is State.FATAL:
             return self.failure or error
         # A leader that knows a newer epoch says so too late to be the judge: the coordinator is (KIP-588).
-        if code in FENCED and step is not Step.PRODUCE:
-            fenced = ProducerFenced(code, f"transactional id {self.transactional_id!r}") if code is not None else error
-            return self._fail_for_good(fenced)
+        ended = overdue is not None and code is ErrorCode.INVALID_TXN_STATE
+        if code is not None and (code in FENCED or ended) and step is not Step.PRODUCE:
+            return self._fail_for_good(ProducerFenced(code, f"transactional id {self.transactional_id!r}", overdue))
         if code in FATAL or (step is Step.INITIALIZE and isinstance(error, Rejected) and not error.retriable):
             return self._fail_for_good(error)
         if self.state is State.OPEN or (self.state is State.COMMITTING and step is Step.COORDINATE):

@@ -121,6 +121,43 @@ async def test_a_newer_producer_fences_the_older_one_for_good(client: Client, to
     assert await values(client, topic, 1) == [b"of the new one"]
 
 
+async def test_a_transaction_that_took_too_long_is_told_apart_from_one_that_another_producer_fenced(
+    client: Client, topic: str, version: int
+) -> None:
+    """Jepsen on Bufstream: a time-out was told as a newer producer, which there was not."""
+    async with client.producer(transactional_id=topic, transaction_timeout=0.2) as producer:
+        await producer.begin()
+        await producer.enqueue(topic, b"too late")
+        await producer.flush()
+        async with client.producer() as plain:
+            await plain.send(topic, b"held back until the transaction is aborted")
+        assert len(await values(client, topic, 1)) == 1
+        with pytest.raises(ProducerFenced, match=r"it lasted .* s, and transaction_timeout is 0\.2 s"):
+            await producer.commit()
+
+
+async def test_input_of_a_transaction_that_was_aborted_is_read_again(client: Client, topic: str, version: int) -> None:
+    """KAFKA-17582: positions do not go back with an abort, so that input was passed over until a rebalance."""
+    await skip_without(client, ApiKey.TXN_OFFSET_COMMIT)
+    async with client.producer() as producer:
+        await producer.send_batch(topic, [b"%d" % number for number in range(4)])
+    options = {"auto_offset_reset": "earliest", "enable_auto_commit": False}
+    async with (
+        client.producer(transactional_id=topic) as producer,
+        client.consumer(topic, group=topic, **options) as consumer,  # type: ignore[arg-type]
+    ):
+        batch = await consumer.poll(4, timeout=20)
+        with pytest.raises(ZeroDivisionError):
+            async with producer.transaction() as tx:
+                await tx.send_offsets(batch.end_offsets, consumer.member)
+                raise ZeroDivisionError
+        await consumer.seek_to_committed()
+        again: list[bytes | None] = []
+        while len(again) < 4:
+            again += [record.value for record in await consumer.poll(timeout=20)]
+    assert again == [b"0", b"1", b"2", b"3"]
+
+
 async def test_a_record_that_fails_aborts_the_transaction_and_the_next_one_works(
     client: Client, name: str, version: int
 ) -> None:
