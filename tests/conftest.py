@@ -33,6 +33,10 @@ class Broker(NamedTuple):
     """None when it is not ours (ORACLE)."""
 
 
+OVERDUE_CHECK = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
+"""How often a broker looks for transactions that take too long."""
+
+
 @pytest.fixture(scope="session")
 def broker() -> Iterator[Broker]:
     """A broker that serves for the whole session: tests make topics of their own, and leave it running."""
@@ -40,7 +44,7 @@ def broker() -> Iterator[Broker]:
     if oracle:
         yield Broker(oracle, None)
         return
-    with cluster() as brokers:
+    with cluster(settings={OVERDUE_CHECK: "200"}) as brokers:
         yield Broker(brokers.bootstrap_servers, brokers.brokers[0])
 
 

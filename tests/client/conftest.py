@@ -16,7 +16,7 @@ from raftlog.client import Client
 from raftlog.testing.ports import ReservedPort
 from raftlog.wire.apis import ApiKey
 from tests.client.proxy import Proxy, broker_behind_a_proxy
-from tests.conftest import Broker
+from tests.conftest import OVERDUE_CHECK, Broker
 from tests.paths import KAFKA
 
 _numbers = itertools.count()
@@ -57,7 +57,7 @@ def reserve_two() -> tuple[ReservedPort, ReservedPort]:
 
 def start_kafka(directory: Path, port: int) -> str:
     command = [str(KAFKA), "start", "--dir", str(directory), "--nodes", "1", "--port", str(port)]
-    command += ["--set", "group.initial.rebalance.delay.ms=0"]
+    command += ["--set", "group.initial.rebalance.delay.ms=0", "--set", f"{OVERDUE_CHECK}=200"]
     started = subprocess.run(command, capture_output=True, text=True, timeout=START_SECONDS, check=False)
     if started.returncode and "--cluster-id" in started.stderr:
         # It draws a cluster id, and takes one that begins with a dash, one of 64, for an option.
