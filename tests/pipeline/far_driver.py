@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from raftlog.pipeline import RaftlogDataSource, ship
+from raftlog.pipeline.sink.options import TASK, TWO_PHASE
 from tests.pipeline.conftest import SETTINGS, finish
 
 
@@ -35,9 +36,11 @@ def main() -> None:
     read = spark.read.format("raftlog").options(**servers, subscribe=source).load()
     print("rows in", read.count())
     stream = spark.readStream.format("raftlog").options(**servers, subscribe=source, startingOffsets="earliest").load()
-    writer = stream.select("key", "value").writeStream.format("raftlog").options(**servers, topic=target)
-    finish(writer.option("checkpointLocation", state).trigger(availableNow=True).start)
-    read.select("value").write.format("raftlog").options(**servers, topic=target).mode("append").save()
+    for protocol in (TASK, TWO_PHASE):
+        options = {**servers, "topic": target, "commitProtocol": protocol}
+        writer = stream.select("key", "value").writeStream.format("raftlog").options(**options)
+        finish(writer.option("checkpointLocation", f"{state}-{protocol}").trigger(availableNow=True).start)
+        read.select("value").write.format("raftlog").options(**options).mode("append").save()
     spark.stop()
 
 

@@ -79,7 +79,7 @@ def standalone(folder: Path, python: Path) -> Iterator[str]:
 
 
 def copied(master: str, broker: Broker, client: SyncClient, topic: Topic, folder: Path, python: Path) -> str:
-    """What the driver said. Rows are in the target twice then: once of the stream, once of the batch."""
+    """What the driver said. Rows are in the target four times then: of a stream and a batch, under either protocol."""
     rows = [b"%03d" % at for at in range(60)]
     source, target = topic(rows, partitions=2), topic(partitions=2)
     command = [sys.executable, "-m", "tests.pipeline.far_driver", master, broker.bootstrap_servers, source, target]
@@ -98,7 +98,7 @@ def copied(master: str, broker: Broker, client: SyncClient, topic: Topic, folder
     with client.consumer(target, auto_offset_reset="earliest") as consumer:
         while any(consumer.positions.get(each, 0) < end for each, end in ends.items()):
             found += [record.value or b"" for record in consumer.poll(5000, timeout=1)]
-    assert sorted(found) == sorted(rows * 2)
+    assert sorted(found) == sorted(rows * 4)
     return told.stdout
 
 
