@@ -20,6 +20,8 @@ import time
 from abc import ABC, abstractmethod
 from pathlib import Path
 
+from confluent_kafka.admin import AdminClient, NewTopic
+
 ROOT = Path(__file__).resolve().parent.parent
 PEERS = Path(os.environ.get("RAFTLOG_PEERS", ROOT.parent / "shared" / "peers"))
 KAFKA = PEERS / "kafka" / "kafka"
@@ -192,8 +194,6 @@ def beside_raftlog(tree: str | None) -> list[type[Broker]]:
 
 def wait_for_topic(bootstrap: str, topic: str, seconds_max: float = 30) -> None:
     """Return when the topic has a leader, as a client sees it."""
-    from confluent_kafka.admin import AdminClient
-
     admin = AdminClient({"bootstrap.servers": bootstrap})
     deadline = time.monotonic() + seconds_max
     while time.monotonic() < deadline:
@@ -207,8 +207,6 @@ def create_topic(
     bootstrap: str, topic: str, partitions: int = 1, config: dict[str, str] | None = None, *, replicas: int = 1
 ) -> None:
     """Create a topic and wait until it can be used."""
-    from confluent_kafka.admin import AdminClient, NewTopic
-
     admin = AdminClient({"bootstrap.servers": bootstrap})
     new = NewTopic(topic, num_partitions=partitions, replication_factor=replicas, config=config or {})
     for future in admin.create_topics([new], request_timeout=60).values():
@@ -218,8 +216,6 @@ def create_topic(
 
 def delete_topic(bootstrap: str, topic: str) -> None:
     """Delete a topic; the files go when the broker's delay (a minute) is over."""
-    from confluent_kafka.admin import AdminClient
-
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for future in admin.delete_topics([topic], request_timeout=60).values():
         future.result()

@@ -17,6 +17,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import NewTopic
+
 from benchmarks import cluster_failover, cluster_fencing, java_clients, single_node
 from benchmarks.brokers import Broker, create_topic, kafka_is_here
 from benchmarks.cluster_brokers import BrokerSet, KafkaSet, OtherRaftlogSet, RaftlogSet, admin
@@ -56,8 +59,6 @@ def make_sets(options: argparse.Namespace, nodes: int) -> list[BrokerSet]:
 
 
 def _consume_latencies(bootstrap: str, topic: str, count: int, ready: Any, results: Any) -> None:
-    from confluent_kafka import Consumer, TopicPartition
-
     consumer = Consumer(
         {"bootstrap.servers": bootstrap, "group.id": "e2e", "enable.auto.commit": False, "fetch.wait.max.ms": 500}
     )
@@ -77,8 +78,6 @@ def _consume_latencies(bootstrap: str, topic: str, count: int, ready: Any, resul
 
 def end_to_end_once(brokers: Broker, topic: str, seconds: float, per_second: int) -> list[float]:
     """Milliseconds from produce() in one process to the record's arrival in another."""
-    from confluent_kafka import Producer
-
     context = multiprocessing.get_context("spawn")
     ready, results = context.Event(), context.Queue()
     count = int(seconds * per_second)
@@ -120,8 +119,6 @@ def end_to_end(sets: list[BrokerSet], rounds: int) -> list[Row]:
 
 def topics(sets: list[BrokerSet], count: int = 1000, partitions: int = 3) -> list[Row]:
     """Create topics in one request, until a client sees a leader for every partition."""
-    from confluent_kafka.admin import NewTopic
-
     row = Row(f"create {count:,} topics with {partitions} partitions, RF 3", "s", higher_is_better=False)
     for brokers in sets:
         client = admin(brokers.bootstrap)
@@ -147,8 +144,6 @@ def leads(topic: Any, partitions: int) -> bool:
 
 def starts(options: argparse.Namespace) -> list[Row]:
     """Seconds from exec of three brokers until the first record was produced and consumed."""
-    import confluent_kafka  # noqa: F401 - the client's own import is not the brokers' start
-
     row = Row("three brokers from exec to first record produced and consumed, RF 3", "s", higher_is_better=False)
     for number in range(options.rounds):
         for brokers in make_sets(options, 3)[:: 1 if number % 2 == 0 else -1]:

@@ -14,6 +14,8 @@ from abc import abstractmethod
 from pathlib import Path
 from typing import Any
 
+from confluent_kafka.admin import AdminClient
+
 from benchmarks.brokers import KAFKA, OTHER, Broker, is_free, python_of
 from benchmarks.measure import progress
 from raftlog.testing import BrokerDied, Cluster
@@ -78,8 +80,6 @@ def resident(pid: int) -> float:
 
 def admin(bootstrap: str) -> Any:
     """An admin client that finds another broker quickly."""
-    from confluent_kafka.admin import AdminClient
-
     return AdminClient({"bootstrap.servers": bootstrap, **CLIENT})
 
 

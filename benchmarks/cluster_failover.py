@@ -7,6 +7,9 @@ import signal
 import threading
 import time
 
+from confluent_kafka import Producer
+from confluent_kafka.admin import NewTopic
+
 from benchmarks.cluster_brokers import BrokerSet, admin
 from benchmarks.measure import Row, Sample, progress
 
@@ -20,7 +23,6 @@ class Ticker(threading.Thread):
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         super().__init__(daemon=True)
-        from confluent_kafka import Producer
 
         self.acknowledged: list[float] = []
         self.failed = 0
@@ -107,8 +109,6 @@ def gaps(sets: list[BrokerSet], rounds: int) -> list[Row]:
 
 def create(brokers: BrokerSet, topic: str, partitions: int = 1) -> None:
     """A topic with three replicas, unless it is there."""
-    from confluent_kafka.admin import NewTopic
-
     client = admin(brokers.bootstrap)
     if topic not in client.list_topics(timeout=10).topics:
         client.create_topics([NewTopic(topic, partitions, min(3, brokers.nodes))])[topic].result(60)
@@ -117,8 +117,6 @@ def create(brokers: BrokerSet, topic: str, partitions: int = 1) -> None:
 
 def many_leaders(brokers: BrokerSet, count: int = 3000) -> float:
     """Kill the broker that leads `count` partitions; seconds until a client sees a new leader for each."""
-    from confluent_kafka.admin import NewTopic
-
     victim, others = 1, [2, 3]
     assignment = [[victim, *others]] * count
     client = admin(brokers.bootstrap)

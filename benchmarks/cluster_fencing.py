@@ -18,6 +18,9 @@ from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from confluent_kafka import Consumer, KafkaError, Producer
+from confluent_kafka.admin import NewTopic
+
 from benchmarks.cluster_brokers import RaftlogSet, admin
 from benchmarks.measure import Row, Sample, progress
 from benchmarks.raw_client import connect, frame
@@ -65,8 +68,6 @@ def told(texts: list[str]) -> Told:
 
 def produce(bootstrap: str, size: int, linger_ms: int, ending: Event, results: Any) -> None:
     """As fast as acknowledgements come; how many came, and every error that a caller was told."""
-    from confluent_kafka import KafkaError, Producer
-
     acknowledged, errors = 0, list[str]()
 
     def delivered(error: KafkaError | None, _: object) -> None:
@@ -93,8 +94,6 @@ def produce(bootstrap: str, size: int, linger_ms: int, ending: Event, results: A
 
 def consume(bootstrap: str, ending: Event, results: Any) -> None:
     """A member of a group that commits; how many records came, and every error but that a broker went away."""
-    from confluent_kafka import Consumer
-
     consumer = Consumer({
         "bootstrap.servers": bootstrap, "group.id": "saturating", "auto.commit.interval.ms": 500, "log_level": 0,
         "queued.max.messages.kbytes": 16_384,
@@ -173,7 +172,6 @@ def logs(brokers: RaftlogSet) -> list[str]:
 
 def fencing(minutes: float) -> list[Row]:
     """What went wrong in so many minutes, as rows; what exactly, on standard error."""
-    from confluent_kafka.admin import NewTopic
 
     def row(work: str, value: float, unit: str, *, higher_is_better: bool = False) -> Row:
         name = f"{minutes:g} minutes of saturating load: {work}"

@@ -22,6 +22,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
 from benchmarks.namespaces import Network, can_be_made, network
 
 BROKERS = (1, 2, 3)
@@ -49,9 +52,6 @@ class Waits(NamedTuple):
 
 def produce(bootstrap: str) -> None:
     """The client's process: produce until told to stop, then tell when each partition was acknowledged."""
-    from confluent_kafka import Producer
-    from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
-
     admin = AdminClient({"bootstrap.servers": bootstrap})
     topic = NewTopic(TOPIC, PARTITIONS, len(BROKERS), config={"min.insync.replicas": "2"})
     admin.create_topics([topic])[TOPIC].result(30)

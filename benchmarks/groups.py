@@ -19,6 +19,8 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from typing import Any
 
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+
 from benchmarks.brokers import Broker, Raftlog, beside_raftlog, create_topic
 from benchmarks.cluster_brokers import KafkaSet, RaftlogSet
 from benchmarks.measure import OURS, Row, Sample, alternate, progress
@@ -54,16 +56,12 @@ SETTINGS = {"group.initial.rebalance.delay.ms": "0"}
 
 def consumer(bootstrap: str, group: str, **settings: Any) -> Any:
     """A librdkafka consumer that commits when it is told to."""
-    from confluent_kafka import Consumer
-
     common = {"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False, "log_level": 0}
     return Consumer({**common, **QUICK_METADATA, **settings})
 
 
 def commits(brokers: list[Broker], rounds: int, count: int = 300) -> Row:
     """Commits a second of one group, one after the other, each of 1,000 partitions."""
-    from confluent_kafka import TopicPartition
-
     row = Row(f"commits of {PARTITIONS:,} partitions, one consumer", "commits/s", higher_is_better=True)
     for broker in brokers:
         create_topic(broker.bootstrap, "commits", PARTITIONS)
@@ -190,8 +188,6 @@ def failover(rounds: int, *, with_kafka: bool) -> list[Row]:
 
 def commit_after_failover(brokers: Any, number: int) -> float:
     """Commit for a hundred groups, kill their coordinator, commit again; the broker is back afterwards."""
-    from confluent_kafka import KafkaException, TopicPartition
-
     offsets = [TopicPartition("failover", i, number) for i in range(PARTITIONS)]
     for group in range(OFFSETS // PARTITIONS - 1):
         other = consumer(brokers.bootstrap, f"failover-{group}")
@@ -217,8 +213,6 @@ def commit_after_failover(brokers: Any, number: int) -> float:
 
 def begin_after_failover(brokers: Any, _: int) -> float:
     """Kill the coordinator of all transactional ids; one of their producers commits what it has written."""
-    from confluent_kafka import KafkaException, Producer
-
     settings = {"bootstrap.servers": brokers.bootstrap, "log_level": 0, **QUICK_METADATA}
     client = Producer({**settings, "transactional.id": f"producer-{0:020}"})
     client.init_transactions()

@@ -20,6 +20,8 @@ from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from typing import NamedTuple
 
+from confluent_kafka import Consumer, TopicPartition
+
 from benchmarks.brokers import Broker, Raftlog, beside_raftlog, create_topic, wait_for_topic
 from benchmarks.measure import progress
 from benchmarks.raw_client import frame
@@ -173,8 +175,6 @@ def bomb(codec: Compression, count: int = 1) -> Callable[[Broker], list[socket.s
 
 def times_of_bombs(broker: Broker) -> list[socket.socket]:
     """A bomb in a topic that takes it as it is, and eight who ask for a record by its time."""
-    from confluent_kafka import Consumer, TopicPartition
-
     asking = Asking(broker.bootstrap)
     asking.ask(produce_frame("plain", batch_of(BOMB_BYTES, Compression.GZIP)))
     consumers = [Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "times"}) for _ in range(8)]

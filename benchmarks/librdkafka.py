@@ -7,6 +7,8 @@ import random
 import time
 from functools import partial
 
+from confluent_kafka import Consumer, Producer, TopicPartition
+
 from benchmarks.brokers import Broker, create_topic
 from benchmarks.measure import Row, Sample, alternate
 
@@ -22,8 +24,6 @@ def payloads(size: int) -> list[bytes]:
 
 def produce(broker: Broker, topic: str, values: list[bytes], records: int, codec: str) -> Sample:
     """Records per second until all are acknowledged."""
-    from confluent_kafka import Producer
-
     producer = Producer(
         {
             "bootstrap.servers": broker.bootstrap,
@@ -62,8 +62,6 @@ def consume(
     broker: Broker, topic: str, records: range, size: int, *, isolation: str = "read_uncommitted"
 ) -> Sample:
     """Records per second from the first record, for five seconds, but never less nor more than `records` says."""
-    from confluent_kafka import Consumer, TopicPartition
-
     consumer = Consumer(
         {
             "bootstrap.servers": broker.bootstrap,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import multiprocessing
 import time
 
+from confluent_kafka import Producer
+
 from benchmarks.brokers import Broker, create_topic
 from benchmarks.java_clients import LARGE_BATCHES, produce
 from benchmarks.measure import Row, Sample, alternate
@@ -27,8 +29,6 @@ def partitions(brokers: list[Broker], rounds: int, scale: float) -> list[Row]:
 
 
 def _produce_many(bootstrap: str, topic: str, connections: int, records: int) -> None:
-    from confluent_kafka import Producer
-
     producers = [
         Producer({"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 5}) for _ in range(connections)
     ]

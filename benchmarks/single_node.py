@@ -6,6 +6,9 @@ import statistics
 import threading
 import time
 
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
 from benchmarks.brokers import Broker, Kafka, Raftlog, create_topic
 from benchmarks.java_clients import LARGE_BATCHES, consume, produce
 from benchmarks.measure import Row, Sample, alternate, beside, progress
@@ -23,8 +26,6 @@ def one_at_a_time(broker: Broker, topic: str, seconds: float, per_second: int = 
     The first record is not among them: all that are produced while the client connects and asks for metadata wait
     for that, and in a few seconds they would be the slowest hundredth.
     """
-    from confluent_kafka import Producer
-
     producer = Producer({"bootstrap.servers": broker.bootstrap, "acks": "all", "linger.ms": 0})
     latencies: list[float] = []
     stop = threading.Event()
@@ -70,8 +71,6 @@ def latency(brokers: list[Broker], rounds: int, *, replicas: int = 1) -> list[Ro
 
 def round_trip(bootstrap: str, topic: str = "first") -> None:
     """Create a topic, produce one record and consume it back, by the first client that comes."""
-    from confluent_kafka import Consumer, Producer, TopicPartition
-
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
     producer.produce(topic, b"hello")
     if producer.flush(30):
@@ -94,8 +93,6 @@ def start(rounds: int, others: list[type[Broker]]) -> Row:
     for number in range(rounds):
         for kind in kinds if number % 2 == 0 else reversed(kinds):
             if not round_trip_warm:
-                import confluent_kafka  # noqa: F401 - the client's own import is not the broker's start
-
                 round_trip_warm = True
             broker = kind()
             if isinstance(broker, Kafka):
@@ -128,8 +125,6 @@ def memory(brokers: list[Broker], gigabytes: float) -> list[Row]:
 
 def fill(bootstrap: str, topics: list[str], partitions: int) -> None:
     """One record into every partition."""
-    from confluent_kafka import Producer
-
     producer = Producer({"bootstrap.servers": bootstrap, "queue.buffering.max.messages": 1_000_000})
     for topic in topics:
         for partition in range(partitions):
@@ -140,8 +135,6 @@ def fill(bootstrap: str, topics: list[str], partitions: int) -> None:
 
 def many_partitions(count: int = 10_000) -> list[Row]:
     """Start after a clean stop, memory, and one Metadata reply for all, with ten topics of count/10 partitions."""
-    from confluent_kafka.admin import AdminClient
-
     started = Row(f"{count:,} partitions: start after a clean stop", "s", higher_is_better=False)
     resident = Row(f"{count:,} partitions: resident memory after the start", "MB", higher_is_better=False)
     reply = Row(f"{count:,} partitions: one Metadata reply for all", "ms", higher_is_better=False)

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
+from confluent_kafka import Producer
+
 from benchmarks.brokers import PEERS, Broker, create_topic, kafka_tool
 from benchmarks.measure import Row, Sample, alternate, beside
 
@@ -29,8 +31,6 @@ _names = itertools.count()
 
 def librdkafka(broker: Broker, topic: str, records: int, seconds: float) -> tuple[float, float]:
     """Transactions per second of one producer, and CPU milliseconds of the brokers for each."""
-    from confluent_kafka import Producer
-
     settings = {"bootstrap.servers": broker.bootstrap, "log_level": 0, "acks": "all"}
     producer = Producer({**settings, "transactional.id": f"rate-{next(_names)}"})
     producer.init_transactions(_SECONDS_MAX)
@@ -104,8 +104,6 @@ def rates(
 
 def copying(brokers: list[Broker], rounds: int, scale: float, *, replicas: int) -> list[Row]:
     """Records per second of Kafka's transactional-message-copier, which commits offsets in its transactions."""
-    from confluent_kafka import Producer
-
     records = int(60_000 * scale)
     for broker in brokers:
         create_topic(broker.bootstrap, "copied", replicas=replicas)

@@ -18,6 +18,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from confluent_kafka import Producer
+
 from benchmarks import java_clients
 from benchmarks.brokers import Broker, beside_raftlog, create_topic
 from benchmarks.cluster import make_sets
@@ -39,8 +41,6 @@ _numbers = itertools.count()
 
 def produce(broker: Broker, topic: str, records: int, *, in_transactions: int = 0, **settings: Any) -> float:
     """Records per second until all are acknowledged, or with `in_transactions` of so many, all are committed."""
-    from confluent_kafka import Producer
-
     values = payloads(SIZE)
     if in_transactions:
         settings["transactional.id"] = f"bench-{next(_numbers)}"
@@ -104,8 +104,6 @@ def producing(brokers: list[Broker], rounds: int, scale: float) -> list[Row]:
 
 def fill(broker: Broker, topic: str, records: int, aborted_percent: int) -> int:
     """Transactions of a hundred records, some of them aborted evenly; how many records were committed."""
-    from confluent_kafka import Producer
-
     values, each, committed = payloads(SIZE), 100, 0
     producer = Producer(
         {"bootstrap.servers": broker.bootstrap, "transactional.id": f"fill-{topic}", "linger.ms": 1, "acks": "all"}

@@ -11,6 +11,7 @@ from collections import deque
 from struct import error as StructError
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
+from raftlog import __version__
 from raftlog.client.core.addresses import Address
 from raftlog.client.core.errors import BrokerUnreachable, Closed, KafkaError, NotKafka, TimedOut
 from raftlog.wire.apis import APIS, ApiKey
@@ -177,8 +178,6 @@ class Connection(asyncio.BufferedProtocol):
         return self._correlation_id, key, version
 
     async def _negotiate(self, timeout: float) -> None:
-        from raftlog import __version__
-
         software = TOOL if self._client_id == TOOL_CLIENT_ID else SOFTWARE
         hello = ApiVersionsRequest(client_software_name=software, client_software_version=__version__)
         waiting, frame = await self._ask(hello, None, timeout)

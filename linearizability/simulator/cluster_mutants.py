@@ -8,7 +8,7 @@ from typing import Any
 
 from raftlog.broker.core.replica.leadership import Follower, Leadership
 from raftlog.broker.ports import Disk
-from raftlog.broker.runtime import membership
+from raftlog.broker.runtime import follower_reads, membership
 from raftlog.broker.runtime.delayed_operation import Mark
 from raftlog.broker.runtime.last_run import LastRun, read_last_run
 from raftlog.broker.runtime.partition import Partition
@@ -107,7 +107,6 @@ def truncation_by_a_stale_leader() -> Iterator[None]:
     def never(*_: object) -> bool:
         return False
 
-    from raftlog.broker.runtime import follower_reads
 
     with patch(Partition, "check_leader_epoch", same), patch(follower_reads, "is_diverging", never):
         yield

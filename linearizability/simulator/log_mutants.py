@@ -10,10 +10,12 @@ from typing import Any
 from weakref import WeakSet
 
 from raftlog.broker.core.log import compaction, retention
+from raftlog.broker.core.log.offset_map import OffsetMap
 from raftlog.broker.core.log.producers import ProducerStates
 from raftlog.broker.core.log.results import AppendResult
 from raftlog.broker.runtime.coordinator_host import CoordinatorHost
 from raftlog.broker.runtime.partition import Partition
+from raftlog.broker.runtime.partition_manager import PartitionManager
 from raftlog.broker.store import cleaner, open_log
 from raftlog.broker.store.cleaner import LogCleaner
 from raftlog.broker.store.log_manager import LogManager
@@ -24,8 +26,6 @@ from raftlog.wire.errors import ErrorCode
 
 def cleaner_drops_last_values() -> AbstractContextManager[None]:
     """Compaction takes a record for superseded by itself: the last value of a key goes too."""
-    from raftlog.broker.core.log.offset_map import OffsetMap
-
     def get(self: OffsetMap, key: bytes) -> int:
         return real(self, key) + 1
 
@@ -119,8 +119,6 @@ def orphans_are_deleted() -> AbstractContextManager[None]:
     """A broker that starts takes its metadata for damaged and begins with none, and so takes all its logs for orphans
     and deletes them.
     """
-    from raftlog.broker.runtime.partition_manager import PartitionManager
-
     def publish(self: PartitionManager, delta: Any, image: Any) -> None:
         if self not in started:
             started.add(self)
@@ -135,8 +133,6 @@ def orphans_are_deleted() -> AbstractContextManager[None]:
 
 def produce_by_id_goes_by_name() -> AbstractContextManager[None]:
     """What is sent to a deleted topic by its id ends in its successor."""
-    from raftlog.broker.runtime.partition_manager import PartitionManager
-
     def find(self: PartitionManager, topic_id: bytes, index: int) -> Any:
         name = names.get(topic_id)
         found = real(self, topic_id, index)

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from raftlog import __version__
 from raftlog.cli.arguments import Parser, add_json, key_values, not_negative
 from raftlog.cli.failure import CommandFailed, UsageError
 
@@ -220,7 +221,6 @@ def run_broker(config: BrokerConfig, ready_fd: int | None, lifeline_fd: int | No
 
 def written_by_a_newer_version(error: Exception, directory: str) -> CommandFailed:
     """Which file, who wrote it, and who can read it. `directory`: of the metadata log."""
-    from raftlog import __version__
     from raftlog.broker.runtime.version_note import read_version
 
     served = read_version(directory)

@@ -13,6 +13,7 @@ import os
 import sys
 from typing import NamedTuple, NoReturn
 
+from raftlog import __version__
 from raftlog.cli.failure import CommandFailed, UsageError, nearest
 
 EXIT_FAILED = 1
@@ -158,8 +159,6 @@ def run(arguments: list[str]) -> int:
         return 0 if arguments else EXIT_USAGE
     name, *rest = arguments
     if name in ("-V", "--version", "version"):
-        from raftlog import __version__
-
         print(f"raftlog {__version__}")
         return 0
     if name.startswith("-"):

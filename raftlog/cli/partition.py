@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -135,8 +136,6 @@ def document(replicas: Mapping[Partition, Sequence[int]]) -> dict[str, Any]:
 
 def read_plan(path: str) -> dict[Partition, list[int]]:
     """Raises CommandFailed with what is wrong in the file."""
-    import sys
-
     try:
         text = sys.stdin.read() if path == "-" else Path(path).read_text()
         found = {
