@@ -22,9 +22,6 @@ POSITIONAL_PARAMETERS_MAX = 5
 FILES_OVER: dict[str, int] = {}
 FUNCTIONS_OVER: dict[str, int] = {}
 DEEP: dict[str, int] = {
-    "raftlog/cli/dev.py::run": 4,
-    "raftlog/cli/topic.py::create": 4,
-    "raftlog/cli/topic.py::delete": 4,
     "linearizability/checker/exact/overwritten.py::_gather": 4,
     "linearizability/checker/exact/write_counts.py::_check": 4,
     "linearizability/checker/exact/zones.py::_gather": 4,

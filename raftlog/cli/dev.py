@@ -6,6 +6,7 @@ import errno
 import os
 import select
 import sys
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -66,16 +67,10 @@ def run(arguments: list[str]) -> int:
     if options.port and options.port + options.brokers - 1 > 65535:
         raise UsageError(f"--port {options.port} is not a port", "ports are 1 to 65535, 0 takes a free one")
     settings = key_values(options.set, "--set")
-    with stop_signals_raise():
-        try:
-            with data_directory(options.data_dir) as directory:
-                cluster = make_cluster(options, directory, settings)
-                try:
-                    return serve(cluster, throw_away=options.data_dir is None, as_json=options.json)
-                finally:
-                    cluster.close()
-        except StopRequested:
-            return 0
+    with stop_signals_raise(), suppress(StopRequested), data_directory(options.data_dir) as directory:
+        with closing(make_cluster(options, directory, settings)) as cluster:
+            return serve(cluster, throw_away=options.data_dir is None, as_json=options.json)
+    return 0
 
 
 def make_cluster(options: argparse.Namespace, directory: Path, settings: dict[str, str]) -> Cluster:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from raftlog.cli.arguments import Verbs, key_values, positive_count
 from raftlog.cli.config import refuse_unknown
@@ -16,6 +16,9 @@ from raftlog.client.topics import ConfigSource, ResourceType
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
 from raftlog.wire.uuids import uuid_to_text
+
+if TYPE_CHECKING:
+    import argparse
 
 VERBS = Verbs("topic", "Topics: named, partitioned logs of records.")
 VERBS.add("create", "make topics")
@@ -55,36 +58,36 @@ def create(arguments: list[str]) -> int:
     parser.add_argument("--dry-run", action="store_true", help="check only")
     options = parser.parse(arguments)
     configs = key_values(options.config, "--config")
-    made = []
     with connected(options) as client:
-        for name in options.names:
-            try:
-                topic = client.admin.create_topic(
-                    name,
-                    partitions=options.partitions,
-                    replication_factor=options.replication_factor,
-                    configs=configs,
-                    validate_only=options.dry_run,
-                )
-            except Rejected as error:
-                if error.code != ErrorCode.TOPIC_ALREADY_EXISTS or not options.if_not_exists:
-                    raise
-                made.append({"name": name, "created": False})
-                continue
-            made.append(
-                {
-                    "name": name,
-                    "created": not options.dry_run,
-                    "partitions": topic.partitions,
-                    "replication_factor": topic.replication_factor,
-                }
-            )
+        made = [create_one(client, name, options, configs) for name in options.names]
     if options.json:
         print_json({"topics": made})
         return 0
     for each in made:
         print(created_line(each, dry_run=options.dry_run))
     return 0
+
+
+def create_one(client: SyncClient, name: str, options: argparse.Namespace, configs: dict[str, str]) -> dict[str, Any]:
+    """What became of one topic. Raises Rejected."""
+    try:
+        topic = client.admin.create_topic(
+            name,
+            partitions=options.partitions,
+            replication_factor=options.replication_factor,
+            configs=configs,
+            validate_only=options.dry_run,
+        )
+    except Rejected as error:
+        if error.code != ErrorCode.TOPIC_ALREADY_EXISTS or not options.if_not_exists:
+            raise
+        return {"name": name, "created": False}
+    return {
+        "name": name,
+        "created": not options.dry_run,
+        "partitions": topic.partitions,
+        "replication_factor": topic.replication_factor,
+    }
 
 
 def created_line(topic: dict[str, Any], *, dry_run: bool) -> str:
@@ -255,19 +258,11 @@ def delete(arguments: list[str]) -> int:
     parser.add_argument("--if-exists", action="store_true", help="succeed when the topic is not there")
     parser.add_argument("--dry-run", action="store_true", help="say what would go, and leave it")
     options = parser.parse(arguments)
-    gone = []
     with connected(options) as client:
-        for name in options.names:
-            try:
-                topic = find_topic(client, name)
-            except CommandFailed:
-                if not options.if_exists:
-                    raise
-                continue
-            gone.append(describe_topic(client, topic, {}))
-        if not options.dry_run:
-            for each in gone:
-                client.admin.delete_topic(each["name"])
+        found = [find_one(client, name, may_miss=options.if_exists) for name in options.names]
+        gone = [describe_topic(client, topic, {}) for topic in found if topic is not None]
+        for each in gone if not options.dry_run else ():
+            client.admin.delete_topic(each["name"])
     shown = [{"name": each["name"], "records": records_in(each)} for each in gone]
     if options.json:
         print_json({"deleted" if not options.dry_run else "would_delete": shown})
@@ -276,6 +271,16 @@ def delete(arguments: list[str]) -> int:
         what = f"{one['name']} with up to {plural(one['records'], 'record')}"
         print(f"{what} would be deleted" if options.dry_run else f"{what} deleted")
     return 0
+
+
+def find_one(client: SyncClient, name: str, *, may_miss: bool) -> MetadataResponseTopic | None:
+    """The topic; None if it is not there and need not be. Raises CommandFailed."""
+    try:
+        return find_topic(client, name)
+    except CommandFailed:
+        if not may_miss:
+            raise
+        return None
 
 
 def records_in(topic: dict[str, Any]) -> int:
