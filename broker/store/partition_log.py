@@ -247,8 +247,15 @@ class PartitionLog:
         view = memoryview(records)
         try:
             opened, _ = self._open_to_append(now_ms)
-            if self.log_end_offset == self.log_start_offset and (base := batch_around(view, self.log_end_offset)) >= 0:
+            start = self.log_start_offset
+            if self.log_end_offset == start and (base := batch_around(view, start)) >= 0:
                 self.truncate_fully_and_start_at(base)
+                result = self.append_as_follower(records, leader_epoch)
+                if self.log_end_offset <= start:
+                    self.truncate_fully_and_start_at(start)
+                self.high_watermark = start
+                self._move_start(opened, start)
+                return result
             found = batches_from_leader(view, self.log_end_offset, leader_epoch)
         except LogUnavailable as error:
             return self._refused(error.error, str(error))
@@ -308,10 +315,8 @@ class PartitionLog:
             ErrorCode.NONE, retried.first_offset, retried.last_offset, time, self.log_start_offset, duplicate=True
         )
 
-    def _refused(
-        self, error: ErrorCode, message: str | None, record_errors: tuple[RecordError, ...] = ()
-    ) -> AppendResult:
-        return AppendResult.refused(error, message, record_errors, log_start_offset=self.log_start_offset)
+    def _refused(self, error: ErrorCode, message: str | None, errors: tuple[RecordError, ...] = ()) -> AppendResult:
+        return AppendResult.refused(error, message, errors, log_start_offset=self.log_start_offset)
 
     # Reading -----------------------------------------------------------------------------------------
 
@@ -406,10 +411,7 @@ class PartitionLog:
     # Truncating and removing -----------------------------------------------------------------------------
 
     def plan_truncation(self, end_offset: int) -> TruncationPlan | None:
-        """What is to be read before the log is truncated to `end_offset`; None if nothing of it would be left.
-
-        Raises LogUnavailable.
-        """
+        """What is to be read before a truncation to `end_offset`; None if nothing is left. Raises LogUnavailable."""
         opened = self.opened
         with self.storage.failing():
             marks = self.log_start_offset, self.recovery_point, self.high_watermark
@@ -454,8 +456,7 @@ class PartitionLog:
         self.high_watermark = self.last_stable_offset = offset
 
     def delete_records_before(self, offset: int) -> None:
-        """Move the log start to `offset`, if that is higher (DeleteRecords). Raises OffsetOutOfRange above the high
-        watermark."""
+        """Move the log start up to `offset` (DeleteRecords). Raises OffsetOutOfRange above the high watermark."""
         if offset > self.high_watermark:
             raise OffsetOutOfRange(f"{offset} is above the high watermark {self.high_watermark}")
         if offset > self.log_start_offset:
@@ -467,10 +468,7 @@ class PartitionLog:
         self._update_last_stable()
 
     def apply_retention(self, now_ms: int) -> int:
-        """Remove the segments that retention.ms, retention.bytes or the log start let go; how many.
-
-        Raises LogUnavailable.
-        """
+        """Remove the segments that retention or the log start let go; how many. Raises LogUnavailable."""
         opened = self.opened
         with self.storage.failing():
             removal = opened.apply_retention(

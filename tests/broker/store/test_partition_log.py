@@ -117,13 +117,24 @@ def test_an_empty_follower_begins_within_a_batch_where_its_leader_does() -> None
 
     assert follower.log.append_as_follower(sent).last_offset == 3
 
-    assert (follower.log.log_start_offset, follower.log.log_end_offset) == (1, 4)
+    assert (follower.log.log_start_offset, follower.log.high_watermark, follower.log.log_end_offset) == (2, 2, 4)
+    follower.log.check_invariants()
     follower.log.update_high_watermark(4)
-    follower.log.delete_records_before(2)
     assert follower.log.read_bytes(2, 1000, 4, min_one=True) == sent
     assert list(follower.log.opened.epochs) == [(3, 2)]
     follower.restart_killed().open()
     assert follower.log.read_bytes(2, 1000, 4, min_one=True) == sent
+    follower.log.check_invariants()
+
+
+def test_an_empty_follower_that_takes_nothing_of_such_a_batch_begins_where_it_was_to_begin() -> None:
+    leader, follower = LogWorld(), LogWorld()
+    leader.append_values(b"b", b"c", epoch=3)
+    follower.log.truncate_fully_and_start_at(1)
+
+    follower.log.append_as_follower(leader.log.read_bytes(0, 1000, 2, min_one=True), leader_epoch=2)
+
+    assert (follower.log.log_start_offset, follower.log.log_end_offset) == (1, 1)
     follower.log.check_invariants()
 
 

@@ -226,6 +226,20 @@ REGRESSIONS: dict[str, tuple[str, int, str]] = {
         "3.602 split leader / 1 for=0.536 n=0\n"
         "4.588 isolate leader / 1 3 for=0.589 n=0",
     ),
+    "a replica that was empty forgot that its log begins in the middle of a batch": (
+        "cluster",
+        2030082,
+        "0.000 trims 1 for=0.000 n=0\n"
+        "0.311 isolate 3 / 1 2 for=2.336 n=0\n"
+        "2.629 power 1 for=0.049 n=0\n"
+        "0.833 rest 1 for=0.833 n=0\n"
+        "2.500 rest 1 for=2.500 n=0\n"
+        "2.500 rest 2 for=2.500 n=0\n"
+        "0.833 rest 3 for=0.833 n=0\n"
+        "2.500 rest 3 for=2.500 n=0\n"
+        "3.333 rest 4 for=1.667 n=0\n"
+        "2.500 rest 5 for=2.500 n=0",
+    ),
     "what a damaged disk had acknowledged was forgotten when the damage was found": (
         "core",
         102519,
