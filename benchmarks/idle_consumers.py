@@ -92,7 +92,7 @@ def consumers(bootstrap: str, topic: str, count: int, pipe: Connection) -> None:
         waiting.register(descriptor, select.EPOLLIN)
     order, since, told = "rest", 0.0, True
     begun = parked = 0
-    while True:
+    while order != "stop":
         now = time.monotonic()
         due = min(int((now - since) * 1000 * count / WAIT_MS) + 1, count) if order == "poll" else begun
         for poller in pollers[begun:due]:
@@ -105,13 +105,12 @@ def consumers(bootstrap: str, topic: str, count: int, pipe: Connection) -> None:
         for descriptor, _ in waiting.poll(0.1 if told or begun == count else 0.002):
             if descriptor == pipe.fileno():
                 order, since, told, begun = pipe.recv(), now, False, 0
-                if order == "stop":
-                    return
-            elif by_descriptor[descriptor].receive():
-                if order == "poll":
-                    by_descriptor[descriptor].send()
-                else:
-                    parked -= 1
+            elif not by_descriptor[descriptor].receive():
+                continue
+            elif order == "poll":
+                by_descriptor[descriptor].send()
+            else:
+                parked -= 1
 
 
 def rows(brokers: list[Broker], rounds: int, count: int = 1000, seconds: float = 10) -> list[Row]:

@@ -100,14 +100,18 @@ def microseconds(*actions: Callable[[], object]) -> list[float]:
     """The least time of each action."""
     best = [float("inf")] * len(actions)
     for _ in range(ROUNDS):
-        for index, action in enumerate(actions):
-            count, started = 0, time.perf_counter()
-            while (elapsed := time.perf_counter() - started) < ROUND_SECONDS:
-                for _ in range(10):
-                    action()
-                count += 10
-            best[index] = min(best[index], elapsed / count * 1e6)
+        best = [min(least, seconds_of(action) * 1e6) for least, action in zip(best, actions, strict=True)]
     return best
+
+
+def seconds_of(action: Callable[[], object]) -> float:
+    """The mean time of an action in one round."""
+    count, started = 0, time.perf_counter()
+    while (elapsed := time.perf_counter() - started) < ROUND_SECONDS:
+        for _ in range(10):
+            action()
+        count += 10
+    return elapsed / count
 
 
 def main() -> None:
