@@ -7,9 +7,8 @@ import inspect
 import re
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any
 
 from raftlog.client.batch import Batch
 from raftlog.client.core.classic_member import ClassicMember
@@ -480,7 +479,7 @@ class _TopicIds(Mapping[str, bytes]):
     def __getitem__(self, name: str) -> bytes:
         return self._router.known.topics[name].topic_id
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[str]:
         return iter(self._router.known.topics)
 
     def __len__(self) -> int:

@@ -33,7 +33,9 @@ class ControllerDuties:
     Invariant: while this node leads, every broker that is not fenced in the image is watched.
     """
 
-    def __init__(self, controller: Controller, settings: DutySettings, on_task: Callable[[Any], None]) -> None:
+    def __init__(
+        self, controller: Controller, settings: DutySettings, on_task: Callable[[asyncio.Task[None]], None]
+    ) -> None:
         """`on_task` is given every task that is started, and has to hold it."""
         self._controller = controller
         self._settings = settings

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
-from raftlog.linearizability.checker.history import FAIL, INFO, OK, Operation
+from raftlog.linearizability.checker.history import FAIL, INFO, OK, Operation, Outcome
 from raftlog.linearizability.simulator.kafka_port import KafkaClient, Unanswered
 from raftlog.linearizability.simulator.loop import SimulatedLoop
 from raftlog.linearizability.simulator.machine_facts import EPOCH_SECONDS
@@ -85,7 +85,7 @@ class History:
         self.operations.append(operation)
         return operation
 
-    def end(self, operation: Operation, outcome: Any, output: Any = None, error: str | None = None) -> None:
+    def end(self, operation: Operation, outcome: Outcome, output: Any = None, error: str | None = None) -> None:
         """Its end, as far as the client can tell."""
         operation.returned = self.now()
         operation.outcome, operation.output, operation.error = outcome, output, error
@@ -222,7 +222,7 @@ class Producer:
             return TopicProduceData(topic_id=self.topic_id, partition_data=[data])
         return TopicProduceData(name=self._topic, partition_data=[data])
 
-    async def _send(self, partition: int, batch: bytes, value: int) -> tuple[Any, int | None, str]:
+    async def _send(self, partition: int, batch: bytes, value: int) -> tuple[Outcome, int | None, str]:
         ways = self._ways
         sent = False
         try:

@@ -24,6 +24,7 @@ from raftlog.wire.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
+from raftlog.wire.schema import Message
 
 PARTITIONS = 4
 FIND_VERSION, COMMIT_VERSION, OFFSETS_VERSION = 4, 9, 9
@@ -93,7 +94,7 @@ class Coordinated:
         self.coordinator: Address | None = None
         self._positions: dict[int, int] = {}
 
-    async def ask_coordinator(self, request: Any, version: int, seconds: float = ANSWER_SECONDS) -> Any:
+    async def ask_coordinator(self, request: Message, version: int, seconds: float = ANSWER_SECONDS) -> Any:
         """The answer of the coordinator, as somebody says who that is; None when there was none."""
         try:
             if self.coordinator is None:

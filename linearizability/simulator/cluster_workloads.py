@@ -16,6 +16,7 @@ from raftlog.linearizability.simulator.cluster_invariants import ClusterInvarian
 from raftlog.linearizability.simulator.kafka_port import KafkaClient, Unanswered
 from raftlog.linearizability.simulator.violation import Violation
 from raftlog.wire.errors import ErrorCode
+from raftlog.wire.schema import Message
 
 PATIENCE_SECONDS = 5.0
 """How long an answer about metadata may take."""
@@ -73,7 +74,7 @@ class Workload:
         except Unanswered:
             return None
 
-    async def ask(self, request: Any, version: int, client: KafkaClient | None = None) -> Any:
+    async def ask(self, request: Message, version: int, client: KafkaClient | None = None) -> Any:
         """The answer of that broker, or of any; None when there was none."""
         try:
             to = client or await self.ways.some()

@@ -21,6 +21,7 @@ from raftlog.wire.apis import APIS
 from raftlog.wire.codec import decode, encode
 from raftlog.wire.errors import RemoteProtocolError
 from raftlog.wire.headers import encode_request_header, parse_response_header
+from raftlog.wire.schema import Message
 
 _SIZE = Struct(">i")
 FRAME_BYTES_MAX = 64 * 1024 * 1024
@@ -219,10 +220,11 @@ class KafkaClient(asyncio.Protocol):
             if not future.done():
                 future.set_exception(Unanswered(str(error)))
 
-    async def ask(self, request: Any, version: int, seconds: float) -> Any:
+    async def ask(self, request: Message, version: int, seconds: float) -> Any:
         """The reply. Raises Unanswered."""
         if self.closed:
             raise Unanswered("closed")
+        assert request.api_key is not None
         key = int(request.api_key)
         self._correlation_id += 1
         header = encode_request_header(key, version, self._correlation_id, self.name)

@@ -8,6 +8,7 @@ each transaction (KIP-890).
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -31,6 +32,7 @@ from raftlog.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 from raftlog.wire.records import Record
+from raftlog.wire.schema import Message
 
 INIT, ADD_PARTITIONS, ADD_OFFSETS = 5, 3, 4
 PRODUCE, END, COMMIT_OFFSETS = {1: 11, 2: 12}, {1: 4, 2: 5}, {1: 4, 2: 5}
@@ -116,7 +118,7 @@ class TransactionalProducer:
         """It needs a new epoch."""
         self.producer_id = -1
 
-    async def _ask(self, request: Any, version: int) -> Any:
+    async def _ask(self, request: Message, version: int) -> Any:
         """The coordinator's answer. Raises Unanswered."""
         if self._coordinator is None:
             self._coordinator = await find_coordinator(self.ways, self.transactional_id, TRANSACTION)
@@ -125,7 +127,7 @@ class TransactionalProducer:
         client = await self.ways.to(self._coordinator)
         return await client.ask(request, version, ANSWER_SECONDS)
 
-    async def _until(self, attempt: Any, seconds: float = PATIENCE_SECONDS) -> str:
+    async def _until(self, attempt: Callable[[], Awaitable[str]], seconds: float = PATIENCE_SECONDS) -> str:
         """Try until there is an answer that stands; its name. Raises Failed when it takes too long."""
         # One that is repeated may have been heard long before it is answered.
         asked, deadline = self.now(), self.ways.loop.time() + seconds
@@ -137,7 +139,7 @@ class TransactionalProducer:
             if code not in (*_AGAIN, "NOT_ANSWERED"):
                 if code == "NONE":
                     self.confirmed = asked
-                return str(code)
+                return code
             if code in ("NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE"):
                 self._coordinator = None
             if self.ways.loop.time() >= deadline:
@@ -340,7 +342,7 @@ class TransactionalProducer:
     async def _ask_once(self, request: EndTxnRequest) -> Any:
         return await self._ask(request, END[self.version])
 
-    def _again(self, what: Any) -> None:
+    def _again(self, what: Awaitable[object]) -> None:
         """What was sent comes once more, some time later."""
 
         async def later() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from random import Random
 from typing import Any
@@ -119,7 +120,7 @@ class Machine:
         self.parts["main"] = task
         task.add_done_callback(self._ended)
 
-    def _ended(self, task: Any) -> None:
+    def _ended(self, task: asyncio.Task[object]) -> None:
         """The program returned (a stop in order) or failed (a refusal to start, or a bug)."""
         if self.loop.dead:
             return

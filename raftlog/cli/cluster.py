@@ -12,7 +12,7 @@ from raftlog.cli.reach import look_at, why_fenced
 from raftlog.client.core.addresses import parse_address
 from raftlog.client.sync import SyncClient
 from raftlog.wire.messages.describe_cluster import DescribeClusterBroker
-from raftlog.wire.messages.metadata import MetadataResponse
+from raftlog.wire.messages.metadata import MetadataResponse, MetadataResponsePartition
 
 VERBS = Verbs("cluster", "The cluster as a whole: its brokers, and whether every partition is well.")
 VERBS.add("status", "show brokers, quorum, and partitions that are not well")
@@ -112,7 +112,7 @@ def counts(metadata: MetadataResponse) -> tuple[Counter[int], Counter[int], Coun
     return led, held, in_sync
 
 
-def ailment(topic: str, partition: Any) -> dict[str, Any]:
+def ailment(topic: str, partition: MetadataResponsePartition) -> dict[str, Any]:
     return {
         "topic": topic,
         "partition": partition.partition_index,
