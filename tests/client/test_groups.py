@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from raftlog.client import Client, Consumer, KafkaError, Outgoing
-from raftlog.client.core.errors import Rejected, WrongState
+from raftlog.client.core.errors import NoOffset, Rejected, WrongState
 from raftlog.testing import cluster
 from raftlog.wire.apis import ApiKey
 from tests.client.conftest import skip_without
@@ -298,3 +298,25 @@ async def test_a_leader_that_is_stopped_is_left_and_all_is_stored_once() -> None
                 while len(found) < 60:
                     found += [record.value for record in await consumer.poll(timeout=30)]
             assert found == [b"%d" % number for number in range(60)]
+
+
+async def test_a_member_reads_again_from_where_its_group_stands(client: Client, topic: str) -> None:
+    async with client.producer() as producer:
+        await producer.send_batch(topic, [b"%d" % number for number in range(10)])
+    manual = {"group": topic, "auto_offset_reset": "earliest", "enable_auto_commit": False}
+    async with client.consumer(topic, **manual) as consumer:  # type: ignore[arg-type]
+        for done in (0, 4, 8):
+            while consumer.positions.get((topic, 0)) != 10:
+                await consumer.poll(timeout=20)
+            await consumer.seek_to_committed()
+            assert await consumer.position(topic, 0) == done
+            (await consumer.poll(4, timeout=20)).done()
+            await consumer.commit()
+    with pytest.raises(WrongState, match="in no group"):
+        async with client.consumer(topic) as alone:
+            await alone.seek_to_committed()
+    none = {"group": f"{topic}-none", "auto_offset_reset": "none"}
+    async with client.consumer(topic, **none) as nowhere:  # type: ignore[arg-type]
+        await nowhere.assigned()
+        with pytest.raises(NoOffset):
+            await nowhere.seek_to_committed()
