@@ -82,13 +82,13 @@ class Fetcher:
                 task = loop.create_task(self._fetch(node, partitions))
                 self._under_way[node] = (task, now)
                 task.add_done_callback(self._ended)
-        patience = self._settings.fetch_max_wait + SLOW_SECONDS
-        is_slow = any(now - since > patience for _, since in self._under_way.values())
+        slow_after = self._settings.fetch_max_wait + SLOW_SECONDS
+        is_slow = any(now - since > slow_after for _, since in self._under_way.values())
         if (unled or is_slow) and self._refreshing is None:
             self._refreshing = loop.create_task(self._learn_leaders())
             self._refreshing.add_done_callback(self._ended)
         later = self._fetching.retry_at(now)
-        delay = min(patience, later - now) if later is not None else patience
+        delay = min(slow_after, later - now) if later is not None else slow_after
         self._timer = loop.call_later(max(delay, 0.001), self._step)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
@@ -247,9 +247,9 @@ class Fetcher:
     def _leave_replaced(self) -> None:
         """A silent broker that leads nothing any more of what it was asked for is not waited for."""
         now = time.monotonic()
-        patience = self._settings.fetch_max_wait + SLOW_SECONDS
+        slow_after = self._settings.fetch_max_wait + SLOW_SECONDS
         for node, (_, since) in self._under_way.items():
             states = self._fetching.partitions.items()
             asked = [partition for partition, state in states if state.node == node]
-            if now - since > patience and all(self._router.known.leader(each) != node for each in asked):
+            if now - since > slow_after and all(self._router.known.leader(each) != node for each in asked):
                 self._router.disconnect(node, lane=LANE)

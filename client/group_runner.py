@@ -135,7 +135,7 @@ class GroupRunner:
                 action.request,
                 action.reply,
                 lane=LANE,
-                timeout=self._router.timeout + action.patience,
+                timeout=self._router.timeout + action.wait,
             )
         except KafkaError as error:
             self._router.forget_coordinator(self._group)

@@ -250,12 +250,12 @@ class Router:
         reasons: list[str] = []
         addresses = list(dict.fromkeys([*self._bootstrap, *(each.address for each in self.known.nodes.values())]))
         # One that stands still takes connections and answers nothing: the others have to get their turn.
-        patience = self.timeout / len(addresses) if len(addresses) > 1 else self.timeout
+        timeout = self.timeout / len(addresses) if len(addresses) > 1 else self.timeout
         first = self._first_address % len(addresses)
         for address in addresses[first:] + addresses[:first]:
             self._first_address += 1
             try:
-                connection = await Connection.open(address, self._client_id, patience, tls=self._tls)
+                connection = await Connection.open(address, self._client_id, timeout, tls=self._tls)
             except (BrokerUnreachable, TimedOut) as error:
                 reasons.append(error.reason if isinstance(error, BrokerUnreachable) else str(error))
                 continue

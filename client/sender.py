@@ -186,9 +186,9 @@ class Sender:
             self._wake_at(0.0)
 
     def _expire(self, now: float) -> None:
-        patience = self._accumulator.limits.delivery_timeout
+        timeout = self._accumulator.limits.delivery_timeout
         for batch in self._accumulator.expire(now):
-            self._give_up(batch, too_late(batch, patience, self.trouble))
+            self._give_up(batch, too_late(batch, timeout, self.trouble))
 
     async def _prepare(self, work: Coroutine[Any, Any, None]) -> None:
         try:

@@ -16,7 +16,7 @@ from raftlog.broker.core.coordinator.shared import GROUP_TOPIC, coordinator_part
 from raftlog.broker.core.transaction.decision import Decision, Undecided
 from raftlog.broker.core.transaction.partitions import add_partitions
 from raftlog.broker.core.transaction.state import ProducerIdentity
-from raftlog.broker.runtime.transaction_coordinator import CLIENT_PATIENCE_SECONDS
+from raftlog.broker.runtime.transaction_coordinator import CLIENT_WAIT_SECONDS
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.ids import ProducerEpoch, ProducerId
 from raftlog.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
@@ -66,5 +66,5 @@ def _add(
         answer(AddOffsetsToTxnResponse(error_code=told))
 
     context.services.transactions.decide(
-        request.transactional_id, add, respond, respond, patience_seconds=CLIENT_PATIENCE_SECONDS
+        request.transactional_id, add, respond, respond, wait_seconds=CLIENT_WAIT_SECONDS
     )

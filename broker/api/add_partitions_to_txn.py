@@ -17,7 +17,7 @@ from raftlog.broker.api.parts import in_parts
 from raftlog.broker.core.transaction.decision import Decision, Undecided
 from raftlog.broker.core.transaction.partitions import add_partitions, verify_partitions
 from raftlog.broker.core.transaction.state import EPOCH_BUMP_FROM, ProducerIdentity, TopicPartition
-from raftlog.broker.runtime.transaction_coordinator import BROKER_PATIENCE_SECONDS, CLIENT_PATIENCE_SECONDS
+from raftlog.broker.runtime.transaction_coordinator import BROKER_WAIT_SECONDS, CLIENT_WAIT_SECONDS
 from raftlog.metadata.topic_names import INTERNAL_TOPICS
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.ids import ProducerEpoch, ProducerId
@@ -92,10 +92,8 @@ def _begin(
     elif transaction.verify_only:
         context.services.transactions.run(transactional_id, verify, respond_alike)
     else:
-        patience = BROKER_PATIENCE_SECONDS if is_from_broker else CLIENT_PATIENCE_SECONDS
-        context.services.transactions.decide(
-            transactional_id, add, respond_alike, respond_alike, patience_seconds=patience
-        )
+        wait = BROKER_WAIT_SECONDS if is_from_broker else CLIENT_WAIT_SECONDS
+        context.services.transactions.decide(transactional_id, add, respond_alike, respond_alike, wait_seconds=wait)
 
 
 def _refused_partitions(

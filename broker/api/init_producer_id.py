@@ -20,7 +20,7 @@ from raftlog.broker.core.transaction.initialize import (
     initialize,
 )
 from raftlog.broker.core.transaction.state import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerIdentity
-from raftlog.broker.runtime.transaction_coordinator import CLIENT_PATIENCE_SECONDS
+from raftlog.broker.runtime.transaction_coordinator import CLIENT_WAIT_SECONDS
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.ids import ProducerEpoch, ProducerId
 from raftlog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -79,7 +79,7 @@ def _initialize(context: RequestContext, request: InitProducerIdRequest, transac
         refuse(error)
     else:
         transactions.decide(
-            transactional_id, decide, respond, refuse, patience_seconds=CLIENT_PATIENCE_SECONDS
+            transactional_id, decide, respond, refuse, wait_seconds=CLIENT_WAIT_SECONDS
         )
 
 

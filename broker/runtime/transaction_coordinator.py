@@ -32,10 +32,10 @@ log = logging.getLogger("raftlog.transactions")
 MARKERS_TIMEOUT_SECONDS = 40.0
 """How long a broker may take to write markers before they are sent again: longer than it waits for their commit."""
 
-CLIENT_PATIENCE_SECONDS = 0.2
+CLIENT_WAIT_SECONDS = 0.2
 """How long a client may wait for the markers of its transaction before."""
 
-BROKER_PATIENCE_SECONDS = 0.02
+BROKER_WAIT_SECONDS = 0.02
 """The same for a broker, whose request may be for the transactions of others, too."""
 
 D = TypeVar("D")
@@ -108,17 +108,17 @@ class TransactionCoordinator(CoordinatorRuntime["TransactionHost"]):
         refuse: Callable[[ErrorCode], None],
         *,
         new_producer_id: ProducerId | None = None,
-        patience_seconds: float = 0.0,
+        wait_seconds: float = 0.0,
     ) -> None:
         """Decide on an id where it is kept, and respond when the decision is committed; or refuse, as `run` does.
 
-        With patience it waits until a transaction that is ending has ended. Kafka says CONCURRENT_TRANSACTIONS at once,
-        and the client comes again after 20 ms or more, when the markers have long been written.
+        With `wait_seconds` it waits until a transaction that is ending has ended. Kafka says CONCURRENT_TRANSACTIONS
+        at once, and the client comes again after 20 ms or more, when the markers have long been written.
         """
 
         def operation(host: TransactionHost) -> None:
-            if patience_seconds and transactional_id in host.shard.ending:
-                host.on_ended(transactional_id, patience_seconds, again)
+            if wait_seconds and transactional_id in host.shard.ending:
+                host.on_ended(transactional_id, wait_seconds, again)
                 return
             decision = decide(host, new_producer_id)
             if isinstance(decision, Undecided):

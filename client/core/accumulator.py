@@ -161,8 +161,8 @@ class Accumulator:
 
     def expire(self, now: float) -> list[ProducerBatch]:
         """Waiting batches whose delivery_timeout is over; each is to be given up."""
-        patience = self.limits.delivery_timeout
-        return [batch for queue in self._busy.values() for batch in queue.expire(now, patience)]
+        timeout = self.limits.delivery_timeout
+        return [batch for queue in self._busy.values() for batch in queue.expire(now, timeout)]
 
     def close_open(self) -> None:
         """What is there now waits for no more records."""

@@ -16,11 +16,11 @@ Partitions: TypeAlias = frozenset[TopicPartition]
 
 
 class Send(NamedTuple):
-    """Ask the coordinator; then `answered` or `unanswered`. `patience`: seconds it may take on purpose."""
+    """Ask the coordinator; then `answered` or `unanswered`. `wait`: seconds it may take on purpose."""
 
     request: Message
     reply: type[Message]
-    patience: float = 0.0
+    wait: float = 0.0
 
 
 class Wait(NamedTuple):

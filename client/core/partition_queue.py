@@ -149,9 +149,9 @@ class PartitionQueue:
         batch.fail(failure, errors)
         return leaves_gap
 
-    def expire(self, now: float, patience: float) -> list[ProducerBatch]:
-        """Those waiting batches that are older than `patience` seconds."""
-        return [batch for batch in self.waiting if now - batch.created >= patience]
+    def expire(self, now: float, timeout: float) -> list[ProducerBatch]:
+        """Those waiting batches that are older than `timeout` seconds."""
+        return [batch for batch in self.waiting if now - batch.created >= timeout]
 
     def reset(self) -> None:
         """A transaction began under another epoch: numbers begin at 0."""
@@ -213,12 +213,12 @@ class PartitionQueue:
             self._put_back(half)
 
 
-def too_late(batch: ProducerBatch, patience: float, trouble: KafkaError | None = None) -> TimedOut:
+def too_late(batch: ProducerBatch, timeout: float, trouble: KafkaError | None = None) -> TimedOut:
     """`trouble`: what the last attempt failed with."""
     topic, index = batch.partition
     doubt = "; it may be stored all the same" if batch.was_sent else ""
     why = f": {trouble}" if trouble is not None else ""
-    return TimedOut(f"{topic}[{index}] did not take the records within {patience:g} s{doubt}{why}")
+    return TimedOut(f"{topic}[{index}] did not take the records within {timeout:g} s{doubt}{why}")
 
 
 def refusal(batch: ProducerBatch, code: ErrorCode, message: str | None) -> Rejected:

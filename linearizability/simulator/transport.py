@@ -68,8 +68,8 @@ class Pipe:
         if source != target and links.blocked(source, target):
             self._stalled = True
             links.link(source, target).stalled.append(self.resume)
-            patience = links.unacknowledged_seconds_max * (0.5 + links.random.random())
-            links.scheduler.at(links.scheduler.now + patience, self._give_up)
+            timeout = links.unacknowledged_seconds_max * (0.5 + links.random.random())
+            links.scheduler.at(links.scheduler.now + timeout, self._give_up)
             return
         self.sink.arrived(self._moving.popleft())
 

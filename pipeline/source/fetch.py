@@ -78,8 +78,8 @@ class RangeReader:
 
     async def next(self) -> Slice | None:
         """The next records, None at the end of the range."""
-        patience = self._options.connection.timeout
-        deadline = time.monotonic() + patience
+        timeout = self._options.connection.timeout
+        deadline = time.monotonic() + timeout
         while not self._done:
             self._fetcher.arrived.clear()
             if self._fetcher.failure is not None:
@@ -101,13 +101,13 @@ class RangeReader:
                     self._fetcher.wake()
                 return found
             if state.position != before:
-                deadline = time.monotonic() + patience
+                deadline = time.monotonic() + timeout
             self._fetcher.wake()
             try:
                 async with asyncio.timeout_at(asyncio.get_running_loop().time() + deadline - time.monotonic()):
                     await self._fetcher.arrived.wait()
             except TimeoutError:
-                self._missing(state.fetched_to, state.high_watermark, patience)
+                self._missing(state.fetched_to, state.high_watermark, timeout)
         return None
 
     def _take(self) -> Slice | None:
@@ -131,11 +131,11 @@ class RangeReader:
         else:
             self._fetching.partitions[self._partition].move(min(first, self._wanted.end))
 
-    def _missing(self, position: int, high_watermark: int, patience: float) -> None:
+    def _missing(self, position: int, high_watermark: int, timeout: float) -> None:
         name = f"{self._wanted.topic}[{self._wanted.partition}]"
         if 0 <= high_watermark <= position:
             if self._options.fail_on_data_loss:
                 raise DataLoss(f"{name} ends at offset {high_watermark}, and {self._wanted.end} was to be read")
             self._done = True
             return
-        raise TimedOut(f"{name}: offset {position} did not come within {patience:g} s")
+        raise TimedOut(f"{name}: offset {position} did not come within {timeout:g} s")

@@ -144,8 +144,8 @@ def watch(brokers: list[BrokerProcess], supervisor: Supervisor | None = None) ->
     alive = {broker.death_fd: broker for broker in brokers if broker.death_fd is not None}
     asked = [supervisor.fileno()] if supervisor is not None else []
     while alive or asked or any(is_served(broker) for broker in brokers):
-        patience = None if alive or asked else REPLACEMENT_CHECK_SECONDS
-        for descriptor in select.select([*alive, *asked], [], [], patience)[0]:
+        timeout = None if alive or asked else REPLACEMENT_CHECK_SECONDS
+        for descriptor in select.select([*alive, *asked], [], [], timeout)[0]:
             if supervisor is not None and descriptor in asked:
                 supervisor.look()
                 alive = {each.death_fd: each for each in brokers if each.death_fd is not None}

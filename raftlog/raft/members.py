@@ -171,9 +171,9 @@ class Members:
         leadership.hand_over(voter.node_id, raft.committed, self._node.now())
         done = self._transferred = asyncio.get_running_loop().create_future()
         # The successor may die on the way, and then there may be no leader to tell of for a long time.
-        patience = TRANSFER_TIMEOUTS * raft.timing.election_max
+        timeout = TRANSFER_TIMEOUTS * raft.timing.election_max
         lost = "leadership was given up and no leader is known"
-        asyncio.get_running_loop().call_later(patience, _fail, done, lost, True)
+        asyncio.get_running_loop().call_later(timeout, _fail, done, lost, True)
         return await self._until(done)
 
     def _leadership(self) -> Leadership:

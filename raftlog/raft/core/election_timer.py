@@ -37,9 +37,9 @@ class ElectionTimer:
 
     def retry(self, now: float) -> None:
         """Twice the time with each attempt, so that a split vote is repeated at once, and slow networks get theirs."""
-        patience = self._timing.fast_election_max * 2**self.attempts
-        if patience < self._timing.election_min:
+        timeout = self._timing.fast_election_max * 2**self.attempts
+        if timeout < self._timing.election_min:
             self.attempts += 1
-            self.due = now + self._between(patience / 2, patience * 1.5)
+            self.due = now + self._between(timeout / 2, timeout * 1.5)
         else:
             self.restart(now)

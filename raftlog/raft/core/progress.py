@@ -148,10 +148,10 @@ class Progress:
             self.acknowledged_offset = max(self.acknowledged_offset, min(offset, len(self.snapshot.data)))
             self.sent_offset = max(self.sent_offset, self.acknowledged_offset)
 
-    def retry(self, now: float, patience: float) -> None:
-        """Send again what was not answered within `patience` seconds."""
-        if self.mode is Mode.REPLICATE and self.inflight and self.inflight[0].at < now - patience:
+    def retry(self, now: float, timeout: float) -> None:
+        """Send again what was not answered within `timeout` seconds."""
+        if self.mode is Mode.REPLICATE and self.inflight and self.inflight[0].at < now - timeout:
             self.probe(self.match + 1)
-        elif self.mode is not Mode.REPLICATE and self.probe_at < now - patience:
+        elif self.mode is not Mode.REPLICATE and self.probe_at < now - timeout:
             self.probe_sequence = 0
             self.sent_offset = self.acknowledged_offset
