@@ -61,11 +61,14 @@ class HostedTopic:
 
 
 class PartitionManager:
-    """All hosted partitions, by name and by id.
+    """All hosted partitions, by name and by id; Kafka's ReplicaManager.
+
+    One class, though it has many methods: requests, the metadata and failing disks all find and change the same two
+    tables, and parts of it could do nothing without the whole. What stands by itself has been taken out of it
+    (Replication, OpeningQueue, Flusher, IsrChanges).
 
     `opening` are those that wait for their turn to be opened. `topic_config` resolves a topic's settings (topic, then
-    broker, then default). Without `replication` only
-    partitions without followers can be hosted.
+    broker, then default). Without `replication` only partitions without followers can be hosted.
     """
 
     def __init__(
@@ -414,8 +417,7 @@ class PartitionManager:
 
     def log_offline(self, partition_log: UnavailableLog, reason: str) -> None:
         """The store gave a log up."""
-        topic = self._by_name.get(partition_log.topic.encode())
-        partition = topic.partitions.get(partition_log.index) if topic is not None else None
+        partition = self._partition_of(partition_log)
         if partition is not None and partition.log is partition_log:
             self.storage_failed(partition, LogUnavailable(reason))
         if self._replication is not None and self._has_other_replicas(partition_log):
