@@ -13,7 +13,9 @@ from raftlog.linearizability.harness.systems.system import Effect, counted
 
 SLOW_SYNC_SECONDS = 0.4
 SLOW_LINK_SECONDS = (0.05, 0.4)
-LOST_ANSWERS = ("Produce", "EndTxn", "AddPartitionsToTxn", "TxnOffsetCommit", "OffsetCommit")
+LOST_ANSWERS = (
+    "Produce", "EndTxn", "AddPartitionsToTxn", "TxnOffsetCommit", "OffsetCommit", "CreateTopics", "DeleteTopics"
+)  # fmt: skip
 LOST_PROBABILITY = 0.1
 
 
