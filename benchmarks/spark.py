@@ -23,8 +23,9 @@ from typing import Any, NamedTuple
 from benchmarks.brokers import PEERS, Broker, Kafka, Raftlog, create_topic, kafka_tool
 from raftlog.pipeline.demo.kills import descendants
 
-SOURCE, TINY = "source", "tiny"
+SOURCE, TINY, BATCHES = "source", "tiny", "batches"
 TINY_ROWS = 10
+BATCH_ROWS, BATCHES_NUMBER = 100, 20
 
 
 class Contender(NamedTuple):
@@ -70,6 +71,15 @@ class Run:
         topic = self._new_topic(who)
         sink = self.spark.table("rows").write.format(who.format).options(**who.options, topic=topic)
         sink.option("kafka.bootstrap.servers", who.bootstrap).mode("append").save()
+
+    def batches(self, who: Contender) -> None:
+        """Small micro-batches one after the other, from a topic to a new one."""
+        rows = BATCH_ROWS * BATCHES_NUMBER
+        source = {"kafka.bootstrap.servers": who.bootstrap, "subscribe": BATCHES, "startingOffsets": "earliest"}
+        read = self.spark.readStream.format(who.format).options(**source, maxOffsetsPerTrigger=BATCH_ROWS).load()
+        sink = read.select("key", "value").writeStream.format(who.format).options(**who.options)
+        sink = sink.option("topic", self._new_topic(who)).option("kafka.bootstrap.servers", who.bootstrap)
+        self._finish(sink, rows)
 
     def prepare_rows(self, size: int, partitions: int) -> None:
         frame = self.spark.range(0, self.rows, 1, partitions).selectExpr(
@@ -173,6 +183,7 @@ def contenders(ours: str, theirs: str) -> tuple[list[Contender], list[Contender]
     once = {"deliveryGuarantee": "at-least-once"}
     writers = [connector, Contender("raftlog at least once", "raftlog", ours, once)]
     writers.append(Contender("raftlog exactly once", "raftlog", ours, {}))
+    writers.append(Contender("raftlog two-phase", "raftlog", ours, {"commitProtocol": "two-phase"}))
     if ours != theirs:
         readers.append(Contender("raftlog on Kafka", "raftlog", theirs, {}))
         writers.append(Contender("raftlog exactly once on Kafka", "raftlog", theirs, {}))
@@ -199,7 +210,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--partitions", type=int, default=2)
     parser.add_argument("--kafka", action="store_true")
-    parser.add_argument("--only", choices=["read", "stream", "start", "write"])
+    parser.add_argument("--only", choices=["read", "stream", "start", "write", "batches"])
     options = parser.parse_args()
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -209,6 +220,7 @@ def main() -> None:
         for broker in brokers:
             fill(broker, options.rows, options.size, options.partitions)
             fill(broker, TINY_ROWS, options.size, options.partitions, TINY)
+            fill(broker, BATCH_ROWS * BATCHES_NUMBER, options.size, options.partitions, BATCHES)
         readers, writers = contenders(brokers[0].bootstrap, brokers[-1].bootstrap)
         spark = session()
         stack.callback(spark.stop)
@@ -222,6 +234,9 @@ def main() -> None:
         if options.only in (None, "start"):
             title = f"stream of {TINY_ROWS} rows: its start and its end"
             show(title, in_turns(run.start, readers, options.rounds, pids), TINY_ROWS)
+        if options.only in (None, "batches"):
+            title = f"{BATCHES_NUMBER} micro-batches of {BATCH_ROWS} rows: batches a second, with the start"
+            show(title, in_turns(run.batches, writers, options.rounds, pids), BATCHES_NUMBER)
         if options.only in (None, "write"):
             run.prepare_rows(options.size, options.partitions)
             show("write", in_turns(run.write, writers, options.rounds, pids), options.rows)
