@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeVar
@@ -11,7 +12,14 @@ from raftlog.broker.core.coordinator.shared import GROUP_TOPIC, Now
 from raftlog.broker.core.group.config import GroupConfig
 from raftlog.broker.core.group.consumer.large_target import assign_in_steps
 from raftlog.broker.core.group.consumer.regexes import regexes_resolved, resolve
-from raftlog.broker.core.group.effects import Continuation, Decision, Effects, RegexResolution, Write
+from raftlog.broker.core.group.effects import (
+    Continuation,
+    Decision,
+    Effects,
+    LateReply,
+    RegexResolution,
+    Write,
+)
 from raftlog.broker.core.group.events import complete_write, expire, unload
 from raftlog.broker.core.group.group import Group
 from raftlog.broker.core.group.loading import replay_common_offsets
@@ -38,8 +46,12 @@ from raftlog.broker.runtime.timer_wheel import TimerWheel
 from raftlog.metadata.image import MetadataImage
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.ids import ProducerId
+from raftlog.wire.schema import Message
 
 log = logging.getLogger("raftlog.groups")
+
+ANSWERED_AT_ONCE = 100
+"""So many members of a group are answered in one go; more than that in steps."""
 
 D = TypeVar("D")
 
@@ -78,6 +90,8 @@ class GroupHost(CoordinatorHost[CoordinatorRecord]):
         )
         self._unanswered: dict[Ticket, Callable[[Any], None]] = {}
         self._last_ticket = 0
+        # Answers that were decided and are not made yet, each with where it goes.
+        self._late: deque[tuple[Callable[[Any], None], Callable[[], Message]]] = deque()
 
     # ── requests ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -115,6 +129,8 @@ class GroupHost(CoordinatorHost[CoordinatorRecord]):
             log.info("group=%s %s", group_id, what)
         for ticket, response in effects.replies:
             self._unanswered.pop(ticket)(response)
+        if effects.late_replies:
+            self._answer_late(effects.late_replies)
         for write in effects.writes:
             self._write(write)
         self.shard.remember_rebalances(effects.rebalances, self.now())
@@ -128,6 +144,30 @@ class GroupHost(CoordinatorHost[CoordinatorRecord]):
             self.shard.assigning[group_id] = None
             self._in_background(self._assign(group_id))
         self.schedule()
+
+    def _answer_late(self, replies: Sequence[LateReply]) -> None:
+        """A few are answered now; many in steps, beside which others are served. Who was decided upon first is told
+        first."""
+        late = self._late
+        is_answering = bool(late)
+        late.extend((self._unanswered.pop(ticket), make) for ticket, make in replies)
+        if self.is_closed or len(late) <= ANSWERED_AT_ONCE:
+            self._answer_rest()
+        elif not is_answering:
+            self._in_background(self._answer_in_steps())
+
+    def _answer_in_steps(self) -> Iterator[None]:
+        while self._late:
+            self._answer_next()
+            yield
+
+    def _answer_next(self) -> None:
+        respond, make = self._late.popleft()
+        respond(make())
+
+    def _answer_rest(self) -> None:
+        while self._late:
+            self._answer_next()
 
     def _write(self, write: Write) -> None:
         records, then, appended = write
@@ -209,6 +249,7 @@ class GroupHost(CoordinatorHost[CoordinatorRecord]):
         effects = unload(self.shard, self.now())
         super().close(error)
         self.execute(effects)
+        self._answer_rest()
 
     # ── upkeep ────────────────────────────────────────────────────────────────────────────────────────────
 

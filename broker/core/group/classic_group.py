@@ -328,6 +328,8 @@ class ClassicGroup(Group):
         candidates = {name for name, supporters in self.protocol_support.items() if supporters == count}
         if not candidates:
             raise InvariantViolation(f"group {self.group_id}: members share no protocol")
+        if len(candidates) == 1:
+            return candidates.pop()
         votes = Counter(member.vote(candidates) for member in self.members.values())
         return max(votes, key=lambda name: votes[name])
 
@@ -341,8 +343,9 @@ class ClassicGroup(Group):
             return None
         topics: set[str] = set()
         try:
-            for member in self.members.values():
-                topics.update(subscribed_topics(member.metadata(self.protocol)))
+            # Most members say the same.
+            for metadata in dict.fromkeys(member.metadata(self.protocol) for member in self.members.values()):
+                topics.update(subscribed_topics(metadata))
         except UnreadableSubscription:
             return None
         return frozenset(topics)

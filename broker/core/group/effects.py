@@ -20,6 +20,15 @@ class Reply(NamedTuple):
     response: Message
 
 
+class LateReply(NamedTuple):
+    """The answer to a delayed request that thousands of others are answered with: made when it is sent, of what was
+    known when it was decided.
+    """
+
+    ticket: Ticket
+    make: Callable[[], Message]
+
+
 class GenerationStored(NamedTuple):
     """The leader's assignment was being stored; now the members can have it."""
 
@@ -84,15 +93,17 @@ class RegexResolution(NamedTuple):
 
 
 class Effects:
-    """What one event leads to, in order. `notes` are for an operator: (group id, what happened to it). `rebalances`
-    are those that begin once all is written: (group id, epoch or generation, why). `resolutions` are begun then, too,
-    and `assignments`, of the groups whose target assignment takes too long to be computed at once.
+    """What one event leads to, in order. `late_replies` are the answers of which there is one for each member. `notes`
+    are for an operator: (group id, what happened to it). `rebalances` are those that begin once all is written: (group
+    id, epoch or generation, why). `resolutions` are begun then, too, and `assignments`, of the groups whose target
+    assignment takes too long to be computed at once.
     """
 
-    __slots__ = ("assignments", "notes", "rebalances", "replies", "resolutions", "writes")
+    __slots__ = ("assignments", "late_replies", "notes", "rebalances", "replies", "resolutions", "writes")
 
     def __init__(self) -> None:
         self.replies: list[Reply] = []
+        self.late_replies: list[LateReply] = []
         self.writes: list[Write] = []
         self.notes: list[tuple[str, str]] = []
         self.rebalances: list[tuple[str, int, str]] = []
@@ -102,6 +113,10 @@ class Effects:
     def reply(self, ticket: Ticket, response: Message) -> None:
         """Answer a delayed request now."""
         self.replies.append(Reply(ticket, response))
+
+    def reply_late(self, ticket: Ticket, make: Callable[[], Message]) -> None:
+        """Answer one of many delayed requests."""
+        self.late_replies.append(LateReply(ticket, make))
 
     def write(
         self, records: tuple[CoordinatorRecord, ...], then: Continuation | None, appended: Appended | None = None

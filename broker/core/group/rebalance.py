@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 
 from raftlog.broker.core.coordinator.shared import Now, coordinator_error
 from raftlog.broker.core.group.classic_group import ClassicGroup
@@ -10,9 +11,9 @@ from raftlog.broker.core.group.effects import Effects, GenerationStored, GroupEm
 from raftlog.broker.core.group.member import NO_ASSIGNMENT, Member
 from raftlog.broker.core.group.records import GroupRecord
 from raftlog.broker.core.group.responses import (
-    join_answer,
+    JoinAnswers,
     join_error,
-    sync_answer,
+    make_sync_answer,
     sync_error,
 )
 from raftlog.broker.core.group.shard import GroupCoordinatorShard
@@ -55,15 +56,19 @@ class Rebalance:
         """Refuse the member's delayed JoinGroup, if there is one."""
         ticket = self.group.take_join(member)
         if ticket is not None:
-            self.effects.reply(ticket, join_error(error, member_id))
+            self.effects.reply_late(ticket, partial(join_error, error, member_id))
 
     def answer_sync(self, member: Member, error: ErrorCode) -> None:
         """Answer the member's delayed SyncGroup, if there is one."""
         ticket, member.sync_ticket = member.sync_ticket, None
         if ticket is None:
             return
-        response = sync_answer(self.group, member) if error is ErrorCode.NONE else sync_error(error)
-        self.effects.reply(ticket, response)
+        if error is ErrorCode.NONE:
+            group = self.group
+            make = partial(make_sync_answer, group.protocol_type, group.protocol, member.assignment)
+            self.effects.reply_late(ticket, make)
+        else:
+            self.effects.reply_late(ticket, partial(sync_error, error))
         # While it waited, the member had no session time-out that counted.
         self.shard.keep_alive(member, self.now)
 
@@ -151,10 +156,11 @@ class Rebalance:
             record = GroupRecord(group.group_id, group.metadata({}))
             self.effects.write((record,), GroupEmptied(group.group_id))
             return
+        answers = JoinAnswers(group)
         for member in group.members.values():
             ticket = group.take_join(member)
             if ticket is not None:
-                self.effects.reply(ticket, join_answer(group, member))
+                self.effects.reply_late(ticket, partial(answers.answer, member.member_id))
             member.is_new = False
             self.shard.keep_alive(member, self.now)
             group.pending_syncs[member.member_id] = None

@@ -97,7 +97,8 @@ class World:
 
     def execute(self, effects: Effects) -> None:
         self.notes += [what for _, what in effects.notes]
-        for ticket, response in effects.replies:
+        late = [(ticket, make()) for ticket, make in effects.late_replies]
+        for ticket, response in [*effects.replies, *late]:
             assert ticket not in self.answers, f"ticket {ticket} was answered twice"
             self.answers[ticket] = response
         for records, then, appended in effects.writes:
