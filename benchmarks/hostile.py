@@ -3,7 +3,8 @@
     python -m benchmarks.hostile [NAME...] [--other CHECKOUT]
 
 A bystander in a process of its own asks for the versions every millisecond, which costs the broker nothing: its longest
-wait is the longest stall of the event loop, and what the machine's other processes add to it. Each attack has a broker
+wait is the longest stall of the event loop, and what the machine's other processes add to it. It comes from an address
+of its own, as another machine would: the broker's time is shared between addresses first. Each attack has a broker
 of its own. A second process writes records of 900 kB during attacks on memory.
 """
 
@@ -44,6 +45,7 @@ BOMB_BYTES = 120 << 20
 PARALLEL_JOINS = 100
 """JoinGroup requests that one connection has under way."""
 FRAMES_OF_ONE_BYTE = 40
+ONLOOKERS_ADDRESS = "127.0.0.2"
 
 
 class Seen(NamedTuple):
@@ -60,8 +62,8 @@ class Seen(NamedTuple):
 class Asking:
     """One connection that sends frames and waits for each answer."""
 
-    def __init__(self, bootstrap: str) -> None:
-        self.socket = opened(bootstrap)
+    def __init__(self, bootstrap: str, source: str = "") -> None:
+        self.socket = opened(bootstrap, source)
         self.socket.settimeout(SECONDS_MAX)
 
     def ask(self, request: bytes) -> bytes:
@@ -82,7 +84,7 @@ def _closed() -> bytes:
 
 def watch(bootstrap: str, request: bytes, pause: float, pipe: Connection) -> None:
     """Ask until told to stop; says the longest wait since it was told to begin. Runs in a process of its own."""
-    asking = Asking(bootstrap)
+    asking = Asking(bootstrap, ONLOOKERS_ADDRESS)
     longest = 0.0
     asking.ask(request)
     pipe.send("ready")
@@ -139,9 +141,10 @@ def batch_of(size: int, compression: Compression = Compression.NONE) -> bytes:
 # ── attacks: each returns when its last byte is sent, with what must stay open ────────────────────────────────
 
 
-def opened(bootstrap: str) -> socket.socket:
+def opened(bootstrap: str, source: str = "") -> socket.socket:
+    """A connection, from an address of its own if `source` is one."""
     host, _, port = bootstrap.rpartition(":")
-    connection = socket.create_connection((host, int(port)), timeout=SECONDS_MAX)
+    connection = socket.create_connection((host, int(port)), timeout=SECONDS_MAX, source_address=(source, 0))
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return connection
 

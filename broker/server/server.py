@@ -8,13 +8,13 @@ import logging
 import socket
 from collections import Counter
 from collections.abc import Callable
-from time import monotonic
 
 from raftlog.broker.core.connection.connection import Connection, Dispatch, ServerSide
 from raftlog.broker.core.connection.memory import ReceiveMemory
 from raftlog.broker.server.limited_warnings import LimitedWarnings
-from raftlog.broker.server.limits import ACCEPT_BACKLOG_MIN, ACCEPTS_PER_TURN, TURN_SECONDS_MAX, ServerLimits
+from raftlog.broker.server.limits import ACCEPT_BACKLOG_MIN, ACCEPTS_PER_TURN, ServerLimits
 from raftlog.broker.server.transport import SocketTransport
+from raftlog.broker.server.turns import Turns
 
 log = logging.getLogger("raftlog.server")
 
@@ -38,7 +38,8 @@ class Server:
         self.loop = loop
         self.limits = limits
         self.memory = ReceiveMemory(loop.call_soon, loop.call_later, loop.time, limits.arriving_bytes_max)
-        self.side = ServerSide(dispatch, self.memory, loop.time, limits.request_bytes_max, self._is_turn_over)
+        self.turns = Turns(loop.call_soon)
+        self.side = ServerSide(dispatch, self.memory, loop.time, limits.request_bytes_max, self.turns.is_over)
         self.connections: dict[Connection, None] = {}
         self.on_fatal: Callable[[BaseException], None] | None = None
         self._listeners: dict[socket.socket, str] = {}
@@ -155,10 +156,6 @@ class Server:
                 self._refused_last_told.clear()
             self._refused_last_told[host] = self.side.now()
             log.warning("client=%s refused reason=%r", host, refusal)
-
-    def _is_turn_over(self) -> bool:
-        # uvloop's time is that at which it began to call what is due.
-        return monotonic() - self.loop.time() > TURN_SECONDS_MAX
 
     def forget(self, connection: Connection) -> None:
         """A connection was closed."""

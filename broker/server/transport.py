@@ -13,6 +13,8 @@ from raftlog.broker.core.connection.connection import Connection
 from raftlog.broker.core.connection.reply import Buffer, FileRange
 from raftlog.broker.core.connection.transport import Fault
 from raftlog.broker.server.limited_warnings import LimitedWarnings
+from raftlog.broker.server.limits import WATCHED_WAITING_MAX
+from raftlog.broker.server.turns import Turns
 from raftlog.raft.silent_peers import end_when_silent
 from raftlog.wire.errors import InvariantViolation
 
@@ -24,6 +26,10 @@ _MORE: int = getattr(socket, "MSG_MORE", 0)
 
 class Owner(Protocol):
     """Who keeps count of connections."""
+
+    @property
+    def turns(self) -> Turns:
+        """Of the event loop, which the connections share."""
 
     @property
     def protocol_warnings(self) -> LimitedWarnings:
@@ -39,23 +45,46 @@ class Owner(Protocol):
 class SocketTransport:
     """A Transport on a non-blocking socket. What is written is not kept: who could not send is told when it can."""
 
-    __slots__ = ("_connection", "_fd", "_loop", "_owner", "_socket", "send")
+    __slots__ = (
+        "_address",
+        "_connection",
+        "_fd",
+        "_is_deferred",
+        "_is_reading",
+        "_is_turn_over",
+        "_is_watched",
+        "_loop",
+        "_owner",
+        "_socket",
+        "_turns",
+        "send",
+    )
 
     def __init__(self, sock: socket.socket, loop: asyncio.AbstractEventLoop, owner: Owner) -> None:
         self._socket = sock
         self._fd = sock.fileno()
         self._loop = loop
         self._owner = owner
+        self._turns = owner.turns
+        self._is_turn_over = owner.turns.is_over
         self._connection: Connection | None = None
+        self._address = ""
+        self._is_reading = self._is_watched = False
+        # It has something to read, and waits for a later turn.
+        self._is_deferred = False
         # Without a function of ours between: it is called for each small reply.
         self.send: Callable[[Buffer], int] = sock.send
 
     def begin(self, connection: Connection) -> None:
         """Read for it from now on."""
         self._connection = connection
-        self._loop.add_reader(self._fd, self._on_readable, connection)
+        self._address = connection.peer_host
+        self.resume_reading()
 
     def _on_readable(self, connection: Connection) -> None:
+        if self._is_deferred or self._is_turn_over():
+            self._defer()
+            return
         try:
             count = self._socket.recv_into(connection.receive_buffer())
         except BlockingIOError:
@@ -64,6 +93,25 @@ class SocketTransport:
             connection.fail(error)
             return
         connection.received(count)
+
+    def _defer(self) -> None:
+        """Read in a later turn."""
+        if self._is_deferred:
+            return
+        self._is_deferred = True
+        self._turns.later(self._address, self._read_deferred)
+        if self._turns.waiting > WATCHED_WAITING_MAX:
+            self._is_watched = False
+            self._loop.remove_reader(self._fd)
+
+    def _read_deferred(self) -> None:
+        self._is_deferred = False
+        # It may have been closed or paused meanwhile.
+        if self._connection is None or not self._is_reading:
+            return
+        if not self._is_watched:
+            self.resume_reading()
+        self._on_readable(self._connection)
 
     def send_gathered(self, buffers: Sequence[Buffer], *, more: bool) -> int:
         """See Transport."""
@@ -82,11 +130,13 @@ class SocketTransport:
 
     def pause_reading(self) -> None:
         """See Transport."""
+        self._is_reading = self._is_watched = False
         self._loop.remove_reader(self._fd)
 
     def resume_reading(self) -> None:
         """See Transport."""
         if self._connection is not None:
+            self._is_reading = self._is_watched = True
             self._loop.add_reader(self._fd, self._on_readable, self._connection)
 
     def end_when_silent(self) -> None:
@@ -95,7 +145,7 @@ class SocketTransport:
 
     def call_soon(self, callback: Callable[[], None]) -> None:
         """See Transport."""
-        self._loop.call_soon(callback)
+        self._turns.later(self._address, callback)
 
     def bug(self, error: Exception) -> None:
         """See Transport."""
