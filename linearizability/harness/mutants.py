@@ -83,7 +83,7 @@ TRIALS: Mapping[str, Trial] = {
     "producers-expire-in-transactions": Trial(
         "transactions", "zombie-writer", 30, settings={"producer.id.expiration.ms": "1000"}
     ),
-    "producers-expire-too-early": Trial("append", "partition", 30),
+    "producers-expire-too-early": Trial("append", "lone-leader", 30),
     # Groups.
     "generation-not-checked": Trial("groups", "pause-client", 40, options=GROUP),
     "member-epoch-not-checked": Trial("groups", "pause-client", 40, options=NEW_GROUP),
