@@ -106,8 +106,8 @@ def found(name: str, folder: Path) -> Found | None:
             without = run_of(folder / NONE / f"{trial.key}-{seed}")
             by = "" if without is None or cause(without)[0] else by
         if by:
-            return Found(seconds, by, example, str(trial))
-    return Found(seconds, "", "", str(trial)) if known else None
+            return Found(round(seconds, 1), by, example, str(trial))
+    return Found(round(seconds, 1), "", "", str(trial)) if known else None
 
 
 def try_mutant(name: str, folder: Path) -> Found | None:
