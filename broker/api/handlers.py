@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 from raftlog.wire.apis import APIS, Api, ApiKey
 
-# One module under broker/api per API; imported when its first request comes.
+# One module under broker/api per API; imported in a thread when its first request comes.
 HANDLERS: dict[ApiKey, str] = {
     ApiKey.PRODUCE: "produce",
     ApiKey.FETCH: "fetch",
@@ -55,6 +57,17 @@ HANDLERS: dict[ApiKey, str] = {
     ApiKey.ADD_RAFT_VOTER: "add_raft_voter",
     ApiKey.REMOVE_RAFT_VOTER: "remove_raft_voter",
 }
+
+
+def module_name(handler: str) -> str:
+    """What to import."""
+    return f"raftlog.broker.api.{handler}"
+
+
+def import_all() -> None:
+    """Import every handler now: where nothing may depend on when a thread is done."""
+    for handler in HANDLERS.values():
+        import_module(module_name(handler))
 
 
 def served_apis() -> list[Api]:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from raftlog.broker.api.handlers import import_all
 from raftlog.broker.broker import Broker
 from raftlog.broker.config import BrokerConfig
 from raftlog.broker.core.connection.connection import Dispatch, ServerSide
@@ -22,6 +23,9 @@ from raftlog.linearizability.simulator.kafka_port import FRAME_BYTES_MAX, Simula
 from raftlog.linearizability.simulator.mutants import patch
 from raftlog.linearizability.simulator.network import SimulatedServer
 from raftlog.linearizability.simulator.world import Machine
+
+# In every run alike, the first of a process and others: then requests do not wait for a thread.
+import_all()
 
 KAFKA_PORT = 9092
 PEER_PORT = 9192
