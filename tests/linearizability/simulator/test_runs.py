@@ -240,6 +240,18 @@ REGRESSIONS: dict[str, tuple[str, int, str]] = {
         "3.333 rest 4 for=1.667 n=0\n"
         "2.500 rest 5 for=2.500 n=0",
     ),
+    "a member that joined again committed what it had read before": (
+        "cluster",
+        2040272,
+        "0.000 moves 1 for=0.000 n=0\n"
+        "0.000 copies 1 for=0.000 n=0\n"
+        "0.773 freeze 1 for=0.664 n=0\n"
+        "0.790 kill leader / 1 for=0.368 n=0\n"
+        "2.067 freeze 3 for=1.396 n=0\n"
+        "2.076 stop leader / 2 for=0.279 n=0\n"
+        "4.269 freeze 2 for=2.691 n=0\n"
+        "4.282 stop leader / 3 for=0.310 n=0",
+    ),
     "what a damaged disk had acknowledged was forgotten when the damage was found": (
         "core",
         102519,

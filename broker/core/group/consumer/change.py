@@ -130,8 +130,13 @@ class GroupChange:
 
     # --- assignments
 
-    def update_target(self, before: ConsumerMember, after: ConsumerMember) -> tuple[int, Target]:
-        """The epoch of the target assignment and what the member is to have, both after all this."""
+    def update_target(
+        self, before: ConsumerMember, after: ConsumerMember, *, at_once: bool = False
+    ) -> tuple[int, Target]:
+        """The epoch of the target assignment and what the member is to have, both after all this.
+
+        `at_once`: without waiting for what else may happen within a short time.
+        """
         group, shard, now = self.group, self.shard, self.now
         known = group.static_member(after.instance_id)
         last = group.target_of(after.member_id if known is None else known.member_id)
@@ -139,7 +144,7 @@ class GroupChange:
             return group.target_epoch.epoch, last
         interval_ms = shard.consumer_settings(group.group_id).assignment_interval_ms
         computed_ms = group.target_epoch.computed_ms
-        if computed_ms != 0 and 0 <= now.wall_ms - computed_ms < interval_ms:
+        if not at_once and computed_ms != 0 and 0 <= now.wall_ms - computed_ms < interval_ms:
             # One assignment for all that happens within a short time (KIP-1263). One that seems to come from the future
             # was computed by a clock that has been put back since, or another's: waiting for it could take for ever.
             return group.target_epoch.epoch, last
@@ -164,11 +169,16 @@ class GroupChange:
         claimed: ClaimedPartitions | None,
         *,
         subscription_changed: bool,
+        joins: bool = False,
     ) -> ConsumerMember:
-        """Take the member one step towards its target. Raises Refused."""
+        """Take the member one step towards its target. Raises Refused.
+
+        A member that joins again begins where its group stands. What it has read before must not be committed then,
+        though its partitions are the same: they are its own from this epoch on.
+        """
         group, current = self.group, member.current
         target_epoch, wanted = target
-        if not subscription_changed and current.is_reconciled_to(target_epoch):
+        if not subscription_changed and not joins and current.is_reconciled_to(target_epoch):
             return member
         step = Reconciliation(
             current,
@@ -184,6 +194,8 @@ class GroupChange:
         except MustRejoin:
             message = "The member's state is not known here. It has to give up all its partitions and join again."
             raise Refused(ErrorCode.FENCED_MEMBER_EPOCH, message) from None
+        if joins:
+            reconciled = reconciled.given_anew()
         if reconciled == current:
             return member
         self.records.append(CurrentRecord(group.group_id, member.member_id, reconciled))

@@ -131,14 +131,19 @@ def _stay(
     reason = None
     if names_changed or regex_change is RegexChange.RESOLVED:
         reason = f"member {member_id} {'joins' if joins else 'has changed its subscription'}"
+    rejoins = joins and bool(before.current.assigned) and request.instance_id is None
+    if rejoins:
+        # It has given up what it had: what it was about to commit in its epoch must not count in the next one.
+        reason = reason or f"member {member_id} joins again"
     if reason is not None or group.needs_metadata_check():
         change.check_metadata(before.subscription, after.subscription, reason)
-    target = change.update_target(before, after)
+    target = change.update_target(before, after, at_once=rejoins)
     after = change.reconcile(
         after,
         target,
         claimed,
         subscription_changed=names_changed or regex_change is not RegexChange.NONE,
+        joins=joins,
     )
     settings = shard.consumer_settings(group.group_id)
     shard.timers.set(shard.timers_of(group.group_id, member_id).session, now.monotonic_ms + settings.session_timeout_ms)

@@ -63,6 +63,11 @@ class CurrentAssignment(NamedTuple):
         """Whether it has all that the target assignment of this epoch gives it."""
         return self.state is MemberState.STABLE and self.epoch == assignment_epoch
 
+    def given_anew(self) -> CurrentAssignment:
+        """The same partitions, given in the epoch that it is in: who joins has given up what it had."""
+        assigned = {topic_id: dict.fromkeys(partitions, self.epoch) for topic_id, partitions in self.assigned.items()}
+        return self._replace(assigned=assigned)
+
     def epoch_of(self, topic_id: bytes, partition: int) -> int | None:
         """The epoch in which the partition was given to the member; None when it has not got it."""
         epoch = self.assigned.get(topic_id, {}).get(partition)

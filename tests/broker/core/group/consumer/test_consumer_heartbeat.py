@@ -345,3 +345,21 @@ def test_an_empty_group_takes_the_protocol_of_whoever_comes(world: ConsumerWorld
     world.leave(client.member_id)
     consumer.beat()
     assert world.group.state_name == "Stable" and world.restarted().group.members
+
+
+@pytest.mark.parametrize("others_come", [True, False])
+def test_what_a_member_read_before_it_joined_again_is_not_committed(world: ConsumerWorld, others_come: bool) -> None:
+    """It was told that it is no member, by a coordinator that was none any more, and begins where its group stands. A
+    transaction that it had under way then must not move the group over what it reads again.
+    """
+    before = world.join_consumer("m", "t").member_epoch
+    if others_come:
+        world.join_consumer("n", "t")
+
+    after = world.join_consumer("m", "t").member_epoch
+
+    assert after > before
+    late, now = (Committer("m", None, epoch, 5, is_transactional=True) for epoch in (before, after))
+    check = world.group.partition_check(late)
+    assert check is not None and check(T, 0) == ErrorCode.ILLEGAL_GENERATION
+    assert world.group.check_commit(now) == ErrorCode.NONE and world.group.partition_check(now) is None
