@@ -60,7 +60,8 @@ def _add_lag(context: RequestContext, host: GroupHost, answer: Callable[[_Part],
             positions = committed.get(each.group_id, ())
             known = [(lags[position], position[2]) for position in positions if position in lags]
             if known or not positions:
-                each.lag = sum(max(lag.high_watermark - offset, 0) for lag, offset in known)
+                # A client may commit any number; one below zero is read as the start.
+                each.lag = sum(max(lag.high_watermark - max(offset, 0), 0) for lag, offset in known)
                 each.lag_ms = max((lag.milliseconds(now_ms) for lag, _ in known), default=0)
         answer((error, listed))
 

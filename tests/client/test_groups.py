@@ -320,3 +320,15 @@ async def test_a_member_reads_again_from_where_its_group_stands(client: Client, 
         await nowhere.assigned()
         with pytest.raises(NoOffset):
             await nowhere.seek_to_committed()
+
+
+async def test_a_group_that_committed_a_number_below_zero_is_listed_with_all_that_there_is_to_read(
+    broker: Broker, name: str
+) -> None:
+    async with Client(broker.bootstrap_servers) as client:
+        await client.admin.create_topic(name, partitions=2)
+        await fill(client, name, 2)
+        await client.admin.commit_offsets(name, {(name, 0): -(2**63), (name, 1): -(2**63)})
+        (listed,) = [each for each in await client.admin.list_groups(with_lag=True) if each.group_id == name]
+        ends = await client.admin.offsets_at([(name, 0), (name, 1)], -1)
+        assert listed.lag == sum(ends.values()) == 2
