@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from uuid import uuid4
 
 from confluent_kafka import Producer
@@ -17,6 +18,21 @@ from raftlog.testing import BrokerProcess
 from raftlog.testing.clusters import DEVELOPMENT_SETTINGS
 
 DEADLINE_SECONDS = 60.0
+
+
+class Polled(Protocol):
+    def poll(self) -> None: ...
+
+
+def poll_together(members: Sequence[Polled]) -> None:
+    """One poll of each, all at the same time.
+
+    kafka-python throws an assignment away that comes between two polls, and joins again: members that are polled in
+    turns can go on so for ever.
+    """
+    with ThreadPoolExecutor(len(members)) as pool:
+        for polled in [pool.submit(member.poll) for member in members]:
+            polled.result()
 
 
 @contextmanager

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka import KafkaAdminClient, KafkaConsumer, OffsetAndMetadata, TopicPartition
+from kafka import ConsumerRebalanceListener, KafkaAdminClient, KafkaConsumer, OffsetAndMetadata, TopicPartition
 
 from tests.conftest import Broker
-from tests.system.clients.groups import broker_of_our_own, fresh_name, make_topic, produce, until
+from tests.system.clients.groups import broker_of_our_own, fresh_name, make_topic, poll_together, produce, until
 
 
 @pytest.fixture
@@ -20,12 +20,24 @@ def closing() -> Iterator[ExitStack]:
         yield stack
 
 
+class Owned(ConsumerRebalanceListener):
+    """The partitions that a consumer may read. Its `assignment()` has those it has given up, until it gets others."""
+
+    def __init__(self) -> None:
+        self.partitions: set[int] = set()
+
+    def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
+        self.partitions |= {each.partition for each in assigned}
+
+    def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
+        self.partitions -= {each.partition for each in revoked}
+
+
 class Member:
-    """A consumer with what it has read."""
+    """A consumer with what it owns and what it has read."""
 
     def __init__(self, closing: ExitStack, servers: str, group: str, topic: str, **options: Any) -> None:
         self.consumer = KafkaConsumer(
-            topic,
             bootstrap_servers=servers,
             group_id=group,
             auto_offset_reset="earliest",
@@ -37,24 +49,25 @@ class Member:
             metadata_max_age_ms=1000,
             **options,
         )
+        self._owned = Owned()
+        self.consumer.subscribe([topic], listener=self._owned)
         closing.callback(self.consumer.close)
         # A leader of the group that has not heard of the topic yet would assign nothing, and leave it at that.
         until(lambda: self.consumer.partitions_for_topic(topic), "the client knows the topic")
         self.read: list[int] = []
 
     def poll(self) -> None:
-        for records in self.consumer.poll(timeout_ms=20).values():
+        for records in self.consumer.poll(timeout_ms=200).values():
             self.read += [int(record.value) for record in records]
 
     @property
     def owned(self) -> set[int]:
-        return {partition.partition for partition in self.consumer.assignment()}
+        return set(self._owned.partitions)
 
 
 def poll_until(members: list[Member], condition: Callable[[], Any], what: str) -> None:
     def step() -> bool:
-        for each in members:
-            each.poll()
+        poll_together(members)
         return bool(condition())
 
     until(step, what)

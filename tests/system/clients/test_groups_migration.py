@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 from kafka import OffsetAndMetadata, TopicPartition
 from kafka.errors import KafkaError
 
-from tests.system.clients.groups import broker_of_our_own, fresh_name, make_topic, produce, until
+from tests.system.clients.groups import broker_of_our_own, fresh_name, make_topic, poll_together, produce, until
 from tests.system.clients.test_consumer_protocol import QUICK_HEARTBEATS
 from tests.system.clients.test_consumer_protocol import Member as ConsumerMember
 from tests.system.clients.test_groups_kafka_python import Member as ClassicMember
@@ -29,7 +29,7 @@ def closing() -> Iterator[ExitStack]:
 
 
 class Group:
-    """Its members, polled in turns."""
+    """Its members, polled together."""
 
     def __init__(self, closing: ExitStack, servers: str, topic: str) -> None:
         self.name = fresh_name("group")
@@ -57,12 +57,20 @@ class Group:
         else:
             member.close()
 
+    def wait_until_read(self, records: int) -> None:
+        """Records, of all members together."""
+
+        def is_read() -> bool:
+            poll_together(self.members)
+            return sum(len(member.read) for member in self.members) >= records
+
+        until(is_read, f"the members have read {records} records")
+
     def wait_until_shared(self, kind: str) -> None:
         share = PARTITIONS // len(self.members)
 
         def is_shared() -> bool:
-            for member in self.members:
-                member.poll()
+            poll_together(self.members)
             owned = [partition for member in self.members for partition in member.owned]
             assert len(owned) == len(set(owned)), f"two owners: {[member.owned for member in self.members]}"
             return all(len(member.owned) == share for member in self.members) and self.kind == kind
@@ -77,8 +85,7 @@ class Group:
 
 def has_committed_all(members: list[ClassicMember], topic: str, offset: int) -> bool:
     """Poll, and commit for what the members have; whether each could: the group may be rebalancing yet."""
-    for member in members:
-        member.poll()
+    poll_together(members)
     try:
         for member in members:
             owned = [TopicPartition(topic, partition) for partition in sorted(member.owned)]
@@ -94,7 +101,7 @@ def test_members_are_replaced_one_by_one_in_both_directions(tmp_path: Path, clos
         group = Group(closing, broker.address, topic)
         old = [group.join_classic(), group.join_classic()]
         group.wait_until_shared("classic")
-        until(lambda: [member.poll() for member in old] and sum(len(member.read) for member in old) >= 3 * PARTITIONS)
+        group.wait_until_read(3 * PARTITIONS)
         until(lambda: has_committed_all(old, topic, 3), "the first members commit")
         new = []
         for member in old:
@@ -102,7 +109,7 @@ def test_members_are_replaced_one_by_one_in_both_directions(tmp_path: Path, clos
             new.append(group.join_consumer())
             group.wait_until_shared("consumer")
         produce(broker.address, topic, PARTITIONS, range(3, 4))
-        until(lambda: [member.poll() for member in new] and sum(len(member.read) for member in new) >= PARTITIONS)
+        group.wait_until_read(PARTITIONS)
         assert {number for member in new for _, number in member.read} == {3}, "they began where the others committed"
         for consumer in new:
             consumer.consumer.commit(asynchronous=False)
@@ -112,7 +119,7 @@ def test_members_are_replaced_one_by_one_in_both_directions(tmp_path: Path, clos
             last.append(group.join_classic())
             group.wait_until_shared("consumer" if consumer is not new[-1] else "classic")
         produce(broker.address, topic, PARTITIONS, range(4, 5))
-        until(lambda: [member.poll() for member in last] and sum(len(member.read) for member in last) >= PARTITIONS)
+        group.wait_until_read(PARTITIONS)
         assert {number for member in last for number in member.read} == {4}
         closing.close()
 
