@@ -2,7 +2,7 @@
 #   make PYTHON=python3.13 VENV=.venv-3.13 check     another Python, beside the default one
 PYTHON ?= python3
 VENV ?= .venv
-WORKERS ?= 2
+WORKERS ?= 3
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # Byte code is kept also where Python is told not to: pytest would rewrite 300 test files in each worker, each time.

@@ -68,7 +68,8 @@ def test_groups_are_listed_by_state(on_broker: Run, group: str) -> None:
 
 def test_a_list_of_groups_says_when_there_may_be_others(run: Run, tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
-    settings = {"log.dirs": f"{one},{two}", "offsets.topic.num.partitions": "2"}
+    delay = {"group.initial.rebalance.delay.ms": "0"}
+    settings = {"log.dirs": f"{one},{two}", "offsets.topic.num.partitions": "2", **delay}
     broker = BrokerProcess(1, one, settings=settings, log_file=tmp_path / "log")
     broker.start()
     try:
