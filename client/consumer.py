@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import re
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from types import TracebackType
 
 from raftlog.client.batch import Batch
@@ -20,15 +19,13 @@ from raftlog.client.core.membership import Partitions
 from raftlog.client.core.metadata import TopicPartition
 from raftlog.client.core.progress import Position
 from raftlog.client.core.settings import ConsumerSettings
-from raftlog.client.group_runner import GroupRunner
+from raftlog.client.group_runner import GroupRunner, Listener, tell
 from raftlog.client.offsets import commit_offsets, committed_offsets
 from raftlog.client.positions import LOOK_SECONDS, Positions
-from raftlog.client.router import Router
+from raftlog.client.router import Router, TopicIds
 from raftlog.client.transactions import GroupMember
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.schema import ZERO_UUID
-
-Listener = Callable[[Partitions], Awaitable[None] | None]
 
 NO_MEMBER = (
     ErrorCode.UNKNOWN_MEMBER_ID,
@@ -120,6 +117,7 @@ class Consumer(Positions):
             self._rejoin_after_pause()
             slices = await self._take(max_records, deadline)
             self._reader = self._runner.member_now() if self._runner is not None else None
+            self._progress.begin_poll()
             more = time.monotonic() + wait
             while slices and wait and (count := _count(slices)) < max_records:
                 found = await self._take(max_records - count, more)
@@ -237,12 +235,12 @@ class Consumer(Positions):
 
     async def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
         """Commit what is done, or these offsets (the next to read). Raises KafkaError, for example when the group has
-        gone on without this member.
+        gone on without this member, or has taken away a partition of `offsets` since they were read.
         """
         if self.settings.group is None:
             raise WrongState("this consumer is in no group")
         if offsets is not None:
-            await self._commit({each: Position(offset) for each, offset in offsets.items()})
+            await self._commit({each: Position(offset) for each, offset in offsets.items()}, chosen=True)
             return
         self._finish_current()
         await self._commit(self._progress.to_commit())
@@ -255,15 +253,27 @@ class Consumer(Positions):
         found = await committed_offsets(self._router, self.settings.group, wanted, require_stable=True)
         return {each: position.offset for each, position in found.items()}
 
-    async def _commit(self, positions: dict[TopicPartition, Position]) -> None:
+    async def _commit(self, positions: dict[TopicPartition, Position], *, chosen: bool = False) -> None:
         group = self.settings.group
-        if not positions or group is None:
-            return
         deadline = time.monotonic() + self._router.timeout
         async with self._committing:
-            while not await self._commit_as_member(group, positions, deadline):
+            while group is not None and (owned := self._still_owned(positions, chosen=chosen)):
+                if await self._commit_as_member(group, owned, deadline):
+                    self._progress.committed(owned)
+                    return
                 await asyncio.sleep(LOOK_SECONDS)  # a heartbeat is about to bring the new epoch
-            self._progress.committed(positions)
+
+    def _still_owned(self, given: dict[TopicPartition, Position], *, chosen: bool) -> dict[TopicPartition, Position]:
+        """Without what the group has taken away: whoever has it now has gone on. Raises Rejected for it if `chosen`."""
+        if not self._topics and self._pattern is None:
+            return given
+        here, taken = self._fetching.partitions, self._progress.was_taken
+        owned = {each: given[each] for each in given if each in here and not taken(each)}
+        if chosen and len(owned) < len(given):
+            topic, index = min(given.keys() - owned.keys())
+            text = "the group has taken it from this member since it was read"
+            raise Rejected(ErrorCode.ILLEGAL_GENERATION, f"{topic}[{index}]", text)
+        return owned
 
     async def _commit_as_member(
         self, group: str, positions: dict[TopicPartition, Position], deadline: float
@@ -319,7 +329,7 @@ class Consumer(Positions):
         known = self._router.known
         member: ClassicMember | ConsumerMember
         if self.settings.protocol == "consumer":
-            ids = _TopicIds(self._router)
+            ids = TopicIds(self._router)
             member = ConsumerMember(
                 group, self.settings, self._topics, member_id=str(uuid.uuid4()), names=known.names, ids=ids
             )
@@ -350,7 +360,7 @@ class Consumer(Positions):
         self._add(partitions, positions)
         self._assignments += 1
         self._fetcher.arrived.set()
-        await _call(self.on_assigned, partitions)
+        await tell(self.on_assigned, partitions)
 
     async def _give_up(self, partitions: Partitions) -> None:
         """Nothing more of them is given out; what is out gets the time to be finished."""
@@ -359,18 +369,22 @@ class Consumer(Positions):
             if each in self._fetching.partitions:
                 self._fetching.partitions[each].paused = True
         self._forget_unread(partitions)
-        while self._progress.is_busy(partitions) and time.monotonic() < deadline and not self._closed:
+        while self._is_busy(partitions) and time.monotonic() < deadline and not self._closed:
             await asyncio.sleep(LOOK_SECONDS)
-        await _call(self.on_revoked, partitions)
+        await tell(self.on_revoked, partitions)
         await self._commit_quietly(partitions)
         for each in partitions:
             self._drop(each)
+
+    def _is_busy(self, partitions: Partitions) -> bool:
+        """Whether work on them goes on. Who never calls `done` has finished when it asks for more."""
+        return self._progress.is_busy(partitions) and (self._progress.is_told or not self._polling)
 
     async def _lose(self, partitions: Partitions) -> None:
         self._forget_unread(partitions)
         for each in partitions:
             self._drop(each)
-        await _call(self.on_lost, partitions)
+        await tell(self.on_lost, partitions)
 
     def _add(self, partitions: Partitions, positions: Mapping[TopicPartition, Position]) -> None:
         missing = []
@@ -391,7 +405,7 @@ class Consumer(Positions):
 
     def _drop(self, partition: TopicPartition) -> None:
         self._fetching.unassign(partition)
-        self._progress.forget(partition)
+        self._progress.take(partition)
 
     def _made_anew(self, partition: TopicPartition) -> None:
         """What was read of the topic that is gone does not count for the one that has its name."""
@@ -427,11 +441,16 @@ class Consumer(Positions):
             if now - looked >= self.settings.metadata_max_age:
                 looked = now
                 await self._look_for_partitions()
-            if not self._polling and now - self._polled_at > self.settings.max_poll_interval and self._runner:
-                runner, self._runner = self._runner, None
+            if self._is_given_up() and self._runner is not None:
                 await self._commit_quietly(None)
-                await runner.stop()
-                await self._lose(self.assignment)
+                if self._is_given_up():
+                    runner, self._runner = self._runner, None
+                    await runner.stop()
+                    await self._lose(self.assignment)
+
+    def _is_given_up(self) -> bool:
+        """Whether nobody has asked for records in `max_poll_interval`."""
+        return not self._polling and time.monotonic() - self._polled_at > self.settings.max_poll_interval
 
     def _rejoin_after_pause(self) -> None:
         if self._runner is None and self.settings.group is not None and (self._topics or self._pattern):
@@ -468,29 +487,6 @@ class Consumer(Positions):
         unknown = sorted(topic for topic in topics if topic not in self._router.known.topics)
         if unknown:
             await self._router.retrying(lambda: self._router.metadata(unknown))
-
-
-class _TopicIds(Mapping[str, bytes]):
-    """Topic ids by name, as they are known at the time."""
-
-    def __init__(self, router: Router) -> None:
-        self._router = router
-
-    def __getitem__(self, name: str) -> bytes:
-        return self._router.known.topics[name].topic_id
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._router.known.topics)
-
-    def __len__(self) -> int:
-        return len(self._router.known.topics)
-
-
-async def _call(listener: Listener | None, partitions: Partitions) -> None:
-    if listener is not None:
-        result = listener(partitions)
-        if inspect.isawaitable(result):
-            await result
 
 
 def _count(slices: Sequence[Slice]) -> int:

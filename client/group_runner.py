@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
@@ -17,6 +18,8 @@ ASK_AGAIN = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 LEAVE_SECONDS = 3.0
 
 Handler = Callable[[Partitions], Awaitable[None]]
+Listener = Callable[[Partitions], Awaitable[None] | None]
+"""What a consumer calls when it gets partitions or loses them."""
 
 
 class GroupRunner:
@@ -168,3 +171,9 @@ async def _nothing(partitions: Partitions) -> None:
     return
 
 
+async def tell(listener: Listener | None, partitions: Partitions) -> None:
+    """Call a listener, if there is one."""
+    if listener is not None:
+        result = listener(partitions)
+        if inspect.isawaitable(result):
+            await result

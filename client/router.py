@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from raftlog.client.connection import Connection, Reply
@@ -262,3 +262,19 @@ class Router:
             self._reached = True
             return connection
         raise BrokerUnreachable([str(each) for each in addresses], ", ".join(dict.fromkeys(reasons)))
+
+
+class TopicIds(Mapping[str, bytes]):
+    """Topic ids by name, as they are known at the time."""
+
+    def __init__(self, router: Router) -> None:
+        self._router = router
+
+    def __getitem__(self, name: str) -> bytes:
+        return self._router.known.topics[name].topic_id
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._router.known.topics)
+
+    def __len__(self) -> int:
+        return len(self._router.known.topics)

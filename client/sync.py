@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack
 from raftlog.client.admin import Admin
 from raftlog.client.batch import Batch
 from raftlog.client.client import Client
-from raftlog.client.consumer import Consumer, Listener
+from raftlog.client.consumer import Consumer
 from raftlog.client.core.addresses import Address
 from raftlog.client.core.fetched import ConsumerRecord
 from raftlog.client.core.membership import Partitions
@@ -22,6 +22,7 @@ from raftlog.client.core.metadata import TopicPartition
 from raftlog.client.core.producer_batch import HeaderPairs
 from raftlog.client.core.settings import ConsumerOptions, ProducerOptions
 from raftlog.client.delivery import Delivery
+from raftlog.client.group_runner import Listener
 from raftlog.client.loop_thread import LoopThread
 from raftlog.client.producer import Producer
 from raftlog.client.transactions import GroupMember

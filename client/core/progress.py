@@ -37,6 +37,22 @@ class Progress:
         self._outstanding: dict[TopicPartition, deque[_Handed]] = {}
         self._done: dict[TopicPartition, Position] = {}
         self._committed: dict[TopicPartition, Position] = {}
+        self._taken: set[TopicPartition] = set()
+        self.is_told = False
+        """Whether somebody calls `done`: others commit offsets that they choose, or with a transaction."""
+
+    def begin_poll(self) -> None:
+        """Whoever is handed out records is told, too, what was taken away before."""
+        self._taken.clear()
+
+    def take(self, partition: TopicPartition) -> None:
+        """It was taken away."""
+        self.forget(partition)
+        self._taken.add(partition)
+
+    def was_taken(self, partition: TopicPartition) -> bool:
+        """Whether it was taken away since the last poll, also if it has come back."""
+        return partition in self._taken
 
     def hand_out(self, slices: Iterable[Slice]) -> list[tuple[TopicPartition, object]]:
         """Tickets for `done`."""
@@ -55,7 +71,7 @@ class Progress:
 
     def done(self, tickets: Iterable[tuple[TopicPartition, object]]) -> bool:
         """False if some of it belongs to a partition that was taken away meanwhile, or was sought away from."""
-        all_counted = True
+        self.is_told = all_counted = True
         for partition, handed in tickets:
             waiting = self._outstanding.get(partition)
             if waiting is None or handed not in waiting:
@@ -87,7 +103,7 @@ class Progress:
         self._committed.update(positions)
 
     def forget(self, partition: TopicPartition) -> None:
-        """It was taken away, or the position was changed: what is out does not count any more."""
+        """The position was changed: what is out does not count any more."""
         self._outstanding.pop(partition, None)
         self._done.pop(partition, None)
         self._committed.pop(partition, None)

@@ -328,7 +328,9 @@ def read_in_group(reading: Reading) -> None:
 
 def commit_printed(consumer: SyncConsumer, printer: Printer) -> None:
     if printer.printed:
-        printed, printer.printed = printer.printed, {}
+        assignment = consumer.assignment
+        printed = {each: offset for each, offset in printer.printed.items() if each in assignment}
+        printer.printed = {}
         try:
             consumer.commit(printed)
         except Rejected as error:

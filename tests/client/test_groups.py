@@ -13,6 +13,7 @@ from raftlog.client import Client, Consumer, KafkaError, Outgoing
 from raftlog.client.core.errors import NoOffset, Rejected, WrongState
 from raftlog.testing import cluster
 from raftlog.wire.apis import ApiKey
+from raftlog.wire.errors import ErrorCode
 from tests.client.conftest import skip_without
 from tests.conftest import ORACLE, Broker
 from tests.waiting import until
@@ -191,6 +192,65 @@ async def test_a_commit_of_a_member_that_was_replaced_is_refused(client: Client,
         # It joins again, and reads again.
         await until(lambda: not consumer.assignment or consumer.assignments > 1, "lost")
         await consumer.assigned()
+
+
+async def test_offsets_of_what_the_group_has_taken_away_are_not_committed(
+    client: Client, three_partitions: str, protocol: dict[str, object]
+) -> None:
+    await fill(client, three_partitions, 30)
+    options = protocol | {"enable_auto_commit": False, "rebalance_timeout": 0.5}
+    async with member(client, three_partitions, options) as first:
+        read: dict[tuple[str, int], int] = {}
+        while sum(read.values()) < 30:
+            read |= (await first.poll(30, timeout=20)).end_offsets
+        async with member(client, three_partitions, options) as second:
+            await until(lambda: bool(second.assignment), "the second has some")
+            taken = min(second.assignment)
+            done = 0
+            while done < read[taken]:
+                done = (await second.poll(30, timeout=20)).end_offsets.get(taken, done)
+            await second.commit({taken: done})
+            with pytest.raises(Rejected, match="taken it from this member since it was read") as refused:
+                await first.commit({taken: 1})
+            assert refused.value.code is ErrorCode.ILLEGAL_GENERATION
+            assert (await first.committed(taken))[taken] == done
+        # It comes back, and what was read of it before still does not count.
+        await until(lambda: taken in first.assignment, "it is back")
+        with pytest.raises(Rejected, match="since it was read"):
+            await first.commit({taken: 1})
+        await first.poll(timeout=0)
+        await first.commit({taken: 2})
+        assert (await first.committed(taken))[taken] == 2
+
+
+async def test_who_asks_for_more_and_never_calls_done_is_not_waited_for(
+    client: Client, three_partitions: str, protocol: dict[str, object]
+) -> None:
+    await fill(client, three_partitions, 30)
+    options = protocol | {"enable_auto_commit": False, "rebalance_timeout": 600.0}
+    async with member(client, three_partitions, options) as first:
+        while not await first.poll(30, timeout=20):
+            pass
+        async with member(client, three_partitions, options) as second:
+            while not second.assignment:
+                await first.poll(30, timeout=0.1)
+            assert not second.assignment & first.assignment
+
+
+async def test_what_is_done_is_committed_before_a_member_leaves_that_asks_for_nothing(
+    client: Client, three_partitions: str, protocol: dict[str, object]
+) -> None:
+    await fill(client, three_partitions, 9)
+    options = protocol | {"max_poll_interval": 0.5, "auto_commit_interval": 60.0}
+    async with member(client, three_partitions, options) as consumer:
+        found = 0
+        while found < 9:
+            batch = await consumer.poll(timeout=20)
+            found += len(batch)
+            batch.done()
+        await until(lambda: not consumer.assignment, "left")
+        stored = await consumer.committed(*[(three_partitions, index) for index in range(3)])
+        assert sum(stored.values()) == 9
 
 
 async def test_a_static_member_keeps_its_partitions_over_a_restart(client: Client, three_partitions: str) -> None:
