@@ -25,7 +25,6 @@ from raftlog.client.positions import LOOK_SECONDS, Positions
 from raftlog.client.router import Router, TopicIds
 from raftlog.client.transactions import GroupMember
 from raftlog.wire.errors import ErrorCode
-from raftlog.wire.schema import ZERO_UUID
 
 NO_MEMBER = (
     ErrorCode.UNKNOWN_MEMBER_ID,
@@ -240,10 +239,10 @@ class Consumer(Positions):
         if self.settings.group is None:
             raise WrongState("this consumer is in no group")
         if offsets is not None:
-            await self._commit({each: Position(offset) for each, offset in offsets.items()}, chosen=True)
+            await self._commit({each: Position(offset) for each, offset in offsets.items()})
             return
         self._finish_current()
-        await self._commit(self._progress.to_commit())
+        await self._commit()
 
     async def committed(self, *partitions: TopicPartition) -> dict[TopicPartition, int]:
         """Where the group stands in these partitions, or in the assigned ones."""
@@ -253,27 +252,31 @@ class Consumer(Positions):
         found = await committed_offsets(self._router, self.settings.group, wanted, require_stable=True)
         return {each: position.offset for each, position in found.items()}
 
-    async def _commit(self, positions: dict[TopicPartition, Position], *, chosen: bool = False) -> None:
+    async def _commit(
+        self, chosen: dict[TopicPartition, Position] | None = None, partitions: Partitions | None = None
+    ) -> None:
+        """What is chosen, else what is done, of some partitions or all."""
         group = self.settings.group
         deadline = time.monotonic() + self._router.timeout
         async with self._committing:
-            while group is not None and (owned := self._still_owned(positions, chosen=chosen)):
-                if await self._commit_as_member(group, owned, deadline):
-                    self._progress.committed(owned)
+            while group is not None:
+                if chosen is not None:
+                    self._check_owned(chosen)
+                positions = self._progress.to_commit(partitions) if chosen is None else chosen
+                if not positions or await self._commit_as_member(group, positions, deadline):
+                    self._progress.committed(positions)
                     return
                 await asyncio.sleep(LOOK_SECONDS)  # a heartbeat is about to bring the new epoch
 
-    def _still_owned(self, given: dict[TopicPartition, Position], *, chosen: bool) -> dict[TopicPartition, Position]:
-        """Without what the group has taken away: whoever has it now has gone on. Raises Rejected for it if `chosen`."""
+    def _check_owned(self, chosen: Iterable[TopicPartition]) -> None:
+        """Raises Rejected for what the group has taken away: whoever has it now has gone on."""
         if not self._topics and self._pattern is None:
-            return given
-        here, taken = self._fetching.partitions, self._progress.was_taken
-        owned = {each: given[each] for each in given if each in here and not taken(each)}
-        if chosen and len(owned) < len(given):
-            topic, index = min(given.keys() - owned.keys())
-            text = "the group has taken it from this member since it was read"
-            raise Rejected(ErrorCode.ILLEGAL_GENERATION, f"{topic}[{index}]", text)
-        return owned
+            return
+        for topic, index in chosen:
+            where = (topic, index)
+            if where not in self._fetching.partitions or self._progress.was_taken(where):
+                text = "the group has taken it from this member since it was read"
+                raise Rejected(ErrorCode.ILLEGAL_GENERATION, f"{topic}[{index}]", text)
 
     async def _commit_as_member(
         self, group: str, positions: dict[TopicPartition, Position], deadline: float
@@ -285,7 +288,7 @@ class Consumer(Positions):
                 self._router,
                 group,
                 positions,
-                topic_ids=self._topic_ids(),
+                topic_ids=self._fetching.topic_ids(),
                 generation=member.generation if member is not None else -1,
                 member_id=member.member_id if member is not None and member.generation >= 0 else "",
                 group_instance_id=self.settings.group_instance_id if member is not None else None,
@@ -296,11 +299,6 @@ class Consumer(Positions):
             self._refused(error)
             raise
         return True
-
-    def _topic_ids(self) -> dict[str, bytes]:
-        """Of the topics that were read: they may be gone, and others have their names."""
-        states = self._fetching.partitions.items()
-        return {topic: state.topic_id for (topic, _), state in states if state.topic_id != ZERO_UUID}
 
     def _refused(self, error: Rejected) -> None:
         if self._runner is None:
@@ -317,7 +315,7 @@ class Consumer(Positions):
             return
         try:
             async with asyncio.timeout(self._router.timeout):
-                await self._commit(self._progress.to_commit(partitions))
+                await self._commit(partitions=partitions)
         except (KafkaError, TimeoutError):
             pass
 
@@ -340,6 +338,7 @@ class Consumer(Positions):
         self._runner = GroupRunner(self._router, group, member)
         self._runner.on_assigned = self._take_up
         self._runner.on_revoked = self._give_up
+        self._runner.on_gone = self._drop_all
         self._runner.on_lost = self._lose
         self._runner.on_failure = self._fetcher.fail
         self._runner.start()
@@ -351,12 +350,15 @@ class Consumer(Positions):
         return self._topics | {name for name in self._router.known.topics if matching.fullmatch(name)}
 
     async def _take_up(self, partitions: Partitions) -> None:
-        group = self.settings.group
-        assert group is not None
+        group, runner = self.settings.group, self._runner
+        assert group is not None and runner is not None
+        losses = runner.losses
         await self._learn({topic for topic, _ in partitions})
         positions: dict[TopicPartition, Position] = {}
         if partitions:
             positions = await committed_offsets(self._router, group, sorted(partitions), require_stable=True)
+        if runner.losses != losses:
+            return
         self._add(partitions, positions)
         self._assignments += 1
         self._fetcher.arrived.set()
@@ -373,17 +375,14 @@ class Consumer(Positions):
             await asyncio.sleep(LOOK_SECONDS)
         await tell(self.on_revoked, partitions)
         await self._commit_quietly(partitions)
-        for each in partitions:
-            self._drop(each)
+        self._drop_all(partitions)
 
     def _is_busy(self, partitions: Partitions) -> bool:
         """Whether work on them goes on. Who never calls `done` has finished when it asks for more."""
         return self._progress.is_busy(partitions) and (self._progress.is_told or not self._polling)
 
     async def _lose(self, partitions: Partitions) -> None:
-        self._forget_unread(partitions)
-        for each in partitions:
-            self._drop(each)
+        self._drop_all(partitions)
         await tell(self.on_lost, partitions)
 
     def _add(self, partitions: Partitions, positions: Mapping[TopicPartition, Position]) -> None:
@@ -406,6 +405,11 @@ class Consumer(Positions):
     def _drop(self, partition: TopicPartition) -> None:
         self._fetching.unassign(partition)
         self._progress.take(partition)
+
+    def _drop_all(self, partitions: Partitions) -> None:
+        self._forget_unread(partitions)
+        for each in partitions:
+            self._drop(each)
 
     def _made_anew(self, partition: TopicPartition) -> None:
         """What was read of the topic that is gone does not count for the one that has its name."""
@@ -444,9 +448,11 @@ class Consumer(Positions):
             if self._is_given_up() and self._runner is not None:
                 await self._commit_quietly(None)
                 if self._is_given_up():
-                    runner, self._runner = self._runner, None
+                    # Before the farewell is answered, another poll may have joined anew.
+                    runner, self._runner, gone = self._runner, None, self.assignment
+                    self._drop_all(gone)
                     await runner.stop()
-                    await self._lose(self.assignment)
+                    await tell(self.on_lost, gone)
 
     def _is_given_up(self) -> bool:
         """Whether nobody has asked for records in `max_poll_interval`."""

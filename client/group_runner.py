@@ -23,14 +23,21 @@ Listener = Callable[[Partitions], Awaitable[None] | None]
 
 
 class GroupRunner:
-    """`on_assigned`, `on_revoked` and `on_lost` are awaited one after the other; heartbeats go on meanwhile."""
+    """`on_assigned`, `on_revoked` and `on_lost` are awaited one after the other; heartbeats go on meanwhile.
+
+    `on_gone` is called at once with what was lost, whatever else is under way: the member may be in the group again,
+    under a new generation, long before it comes to `on_lost`.
+    """
 
     def __init__(self, router: Router, group: str, member: Member) -> None:
         self.member = member
         self.on_assigned: Handler = _nothing
         self.on_revoked: Handler = _nothing
         self.on_lost: Handler = _nothing
+        self.on_gone: Callable[[Partitions], None] = lambda partitions: None
         self.on_failure: Callable[[KafkaError], None] = lambda error: None
+        self.losses = 0
+        """How often everything was lost."""
         self._router = router
         self._group = group
         self._wake = asyncio.Event()
@@ -104,10 +111,12 @@ class GroupRunner:
                 case Learn():
                     await self._learn(action)
                 case Assign():
-                    self._handlers.put_nowait(self._assign(action.partitions))
+                    self._handlers.put_nowait(self._assign(action.partitions, self.losses))
                 case Revoke():
-                    self._handlers.put_nowait(self._revoke(action.partitions))
+                    self._handlers.put_nowait(self._revoke(action.partitions, self.losses))
                 case Lose():
+                    self.losses += 1
+                    self.on_gone(action.partitions)
                     self._handlers.put_nowait(self._lose(action.partitions))
                 case Fail():
                     self.on_failure(action.error)
@@ -120,13 +129,16 @@ class GroupRunner:
             await handler
             self._in_handler = False
 
-    async def _assign(self, partitions: Partitions) -> None:
-        await self.on_assigned(partitions)
+    async def _assign(self, partitions: Partitions, losses: int) -> None:
+        if losses == self.losses:
+            await self.on_assigned(partitions)
 
-    async def _revoke(self, partitions: Partitions) -> None:
-        await self.on_revoked(partitions)
-        self.member.revoked()
-        self._wake.set()
+    async def _revoke(self, partitions: Partitions, losses: int) -> None:
+        if losses == self.losses:
+            await self.on_revoked(partitions)
+        if losses == self.losses:
+            self.member.revoked()
+            self._wake.set()
 
     async def _lose(self, partitions: Partitions) -> None:
         await self.on_lost(partitions)

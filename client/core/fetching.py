@@ -110,6 +110,11 @@ class Fetching:
     def unassign(self, partition: TopicPartition) -> None:
         self.partitions.pop(partition, None)
 
+    def topic_ids(self) -> dict[str, bytes]:
+        """Of the topics that were read, by name: they may be gone, and others have their names."""
+        states = self.partitions.items()
+        return {topic: state.topic_id for (topic, _), state in states if state.topic_id != ZERO_UUID}
+
     def wanted(
         self, now: float, known: ClusterMetadata
     ) -> tuple[dict[int, dict[TopicPartition, Wanted]], list[TopicPartition]]:

@@ -100,7 +100,8 @@ class Progress:
         return {each: self._done[each] for each in wanted if self._committed.get(each) != self._done[each]}
 
     def committed(self, positions: dict[TopicPartition, Position]) -> None:
-        self._committed.update(positions)
+        """Of what was taken away meanwhile nothing is known."""
+        self._committed.update((each, position) for each, position in positions.items() if each in self._done)
 
     def forget(self, partition: TopicPartition) -> None:
         """The position was changed: what is out does not count any more."""

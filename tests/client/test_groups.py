@@ -223,6 +223,29 @@ async def test_offsets_of_what_the_group_has_taken_away_are_not_committed(
         assert (await first.committed(taken))[taken] == 2
 
 
+async def test_a_member_that_is_fenced_while_it_gives_up_commits_nothing_in_its_next_generation(
+    client: Client, three_partitions: str, protocol: dict[str, object]
+) -> None:
+    await fill(client, three_partitions, 30)
+    options = protocol | {"rebalance_timeout": 600.0}
+    async with member(client, three_partitions, options) as first:
+        read: dict[tuple[str, int], int] = {}
+        batches = []
+        while sum(read.values()) < 30:
+            batches.append(await first.poll(30, timeout=20))
+            read |= batches[-1].end_offsets
+        async with member(client, three_partitions, options) as second:
+            await until(lambda: bool(first.paused), "the first is about to give up some")
+            assert first._runner is not None
+            first._runner.member.fenced(keeps_name=True)
+            first._runner.wake()
+            await until(lambda: bool(first.assignment and second.assignment), "both have some again")
+            assert not first.assignment & second.assignment
+            assert not any(batch.done() for batch in batches)
+            await first.commit()
+            assert await first.committed(*read) == {}
+
+
 async def test_who_asks_for_more_and_never_calls_done_is_not_waited_for(
     client: Client, three_partitions: str, protocol: dict[str, object]
 ) -> None:
@@ -291,6 +314,27 @@ async def test_who_asks_for_nothing_leaves_and_comes_back(client: Client, three_
         found: set[bytes | None] = set()
         while len(found) < 9:
             found |= {record.value for record in await consumer.poll(timeout=20)}
+
+
+async def test_who_comes_back_before_its_farewell_is_answered_keeps_what_it_gets(
+    client: Client, three_partitions: str
+) -> None:
+    await fill(client, three_partitions, 9)
+    async with member(client, three_partitions, QUICK | {"max_poll_interval": 0.5}) as consumer:
+        await consumer.assigned()
+        assert consumer._runner is not None
+        first, stop = consumer._runner, consumer._runner.stop
+
+        async def stop_slowly() -> None:
+            await stop()
+            await until(lambda: consumer.assignments > 1, "it is back")
+
+        first.stop = stop_slowly  # type: ignore[method-assign]
+        await until(lambda: consumer._runner is not first, "it leaves")
+        found: set[bytes | None] = set()
+        while len(found) < 9:
+            found |= {record.value for record in await consumer.poll(timeout=20)}
+        assert len(consumer.assignment) == 3
 
 
 async def test_members_that_come_and_go_read_everything(
