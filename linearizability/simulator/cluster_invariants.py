@@ -46,7 +46,7 @@ class _Seen:
         self.high_watermark = 0
         self.checked_end = 0
         self.log_end = -1
-        self.log_start = 0
+        self.log_start = -1
         self.cleaned = -1
         self.stable = 0
         self.leads = -1
@@ -241,15 +241,15 @@ class ClusterInvariants:
 
     def _look_at_log_start(self, node: int, key: Key, log: PartitionLog, seen: _Seen) -> None:
         """Within one life of a broker the start only grows; one that died may have forgotten where it was."""
-        start, before = log.log_start_offset, seen.log_start
-        seen.log_start = start
+        start, before, seen.log_start = log.log_start_offset, seen.log_start, log.log_start_offset
         if start < before:
             self._fail("log start", f"{key}: on {node} from {before} back to {start}")
         if node in self.held:
             self.log_starts.taken(key, start)
             return
         now_ms = self.world.machines[node].clock.now_ms()
-        if (wrong := self.log_starts.moved(key, log, self.committed.get(key, []), now_ms)) is not None:
+        committed = self.committed.get(key, [])
+        if (wrong := self.log_starts.moved(key, log, committed, now_ms, is_found=before < 0)) is not None:
             self._fail("log start", f"{key}: on {node} {wrong}")
 
     def _is_compacted(self, log: PartitionLog) -> bool:

@@ -40,9 +40,19 @@ class LogStarts:
         self.highest[key] = max(self.highest[key], start)
 
     def moved(
-        self, key: tuple[str, int, bytes], log: PartitionLog, committed: Sequence[Committed], now_ms: int
+        self,
+        key: tuple[str, int, bytes],
+        log: PartitionLog,
+        committed: Sequence[Committed],
+        now_ms: int,
+        *,
+        is_found: bool,
     ) -> str | None:
-        """A replica's log begins where it did not; what is wrong with that. `now_ms`: its own wall clock."""
+        """A replica's log begins where it did not; what is wrong with that. `now_ms`: its own wall clock.
+
+        `is_found`: it began there when its broker started. When retention.bytes let records go, the log may have been
+        longer than what a crash has left of it.
+        """
         start = log.log_start_offset
         if start <= self.highest[key]:
             return None
@@ -50,7 +60,7 @@ class LogStarts:
             return f"the log starts at {start}, and only what is below {log.high_watermark} is known to be committed"
         allowed = max(self.highest[key], self.asked[key[:2]])
         self.highest[key] = start
-        if start <= allowed:
+        if start <= allowed or (is_found and log.config.retention_bytes >= 0):
             return None
         gone = [batch for batch in committed if batch.end_offset > allowed and batch.base_offset < start]
         return _kept_too_short(gone, log, now_ms)

@@ -44,16 +44,24 @@ def test_a_log_starts_later_only_by_a_rule(
 ) -> None:
     starts = LogStarts()
     starts.asked["t", 0] = asked
-    assert (starts.moved(KEY, log_that_starts_at(start, **config), BATCHES, now_ms) is None) is is_allowed
+    log = log_that_starts_at(start, **config)
+    assert (starts.moved(KEY, log, BATCHES, now_ms, is_found=False) is None) is is_allowed
 
 
 def test_where_one_replica_starts_by_a_rule_others_may() -> None:
     starts = LogStarts()
     starts.asked["t", 0] = 12
-    assert starts.moved(KEY, log_that_starts_at(12), BATCHES, 0) is None
+    assert starts.moved(KEY, log_that_starts_at(12), BATCHES, 0, is_found=False) is None
     starts.asked.clear()
-    assert starts.moved(KEY, log_that_starts_at(12), BATCHES, 0) is None
-    assert starts.moved(KEY, log_that_starts_at(13), BATCHES, 0) is not None
+    assert starts.moved(KEY, log_that_starts_at(12), BATCHES, 0, is_found=False) is None
+    assert starts.moved(KEY, log_that_starts_at(13), BATCHES, 0, is_found=False) is not None
+
+
+def test_what_retention_took_by_size_is_not_judged_by_what_a_crash_has_left_behind_it() -> None:
+    log = log_that_starts_at(20, retention_bytes=101)
+    assert LogStarts().moved(KEY, log, BATCHES, 2500, is_found=False) is not None
+    assert LogStarts().moved(KEY, log, BATCHES, 2500, is_found=True) is None
+    assert LogStarts().moved(KEY, log_that_starts_at(20), BATCHES, 2500, is_found=True) is not None
 
 
 def compacted(*records: tuple[bytes, bytes | None]) -> tuple[CompactedLogs, list[Record]]:

@@ -240,6 +240,28 @@ REGRESSIONS: dict[str, tuple[str, int, str]] = {
         "3.333 rest 4 for=1.667 n=0\n"
         "2.500 rest 5 for=2.500 n=0",
     ),
+    "a crash took records behind those that retention by size had let go, and those were missed": (
+        "cluster",
+        2050138,
+        "0.000 offsets 1 for=0.000 n=0\n"
+        "0.000 trims 1 for=0.000 n=0\n"
+        "0.196 cut leader / 1 for=0.117 n=5\n"
+        "0.298 isolate leader / 1 2 3 for=0.747 n=0\n"
+        "0.382 isolate leader / 1 2 3 for=0.112 n=5\n"
+        "0.752 tear leader for=0.035 n=5\n"
+        "0.945 cut leader / 3 for=0.053 n=0\n"
+        "1.378 kill leader for=0.406 n=5\n"
+        "1.506 tear leader for=0.118 n=1\n"
+        "1.955 kill leader for=0.244 n=0\n"
+        "2.528 isolate leader / 1 2 3 for=0.445 n=0\n"
+        "3.170 isolate leader / 1 2 3 for=0.527 n=5\n"
+        "3.535 tear leader for=0.122 n=4\n"
+        "2.500 rest 1 for=2.500 n=0\n"
+        "2.500 rest 2 for=2.500 n=0\n"
+        "2.500 rest 3 for=2.500 n=0\n"
+        "3.333 rest 4 for=1.667 n=0\n"
+        "3.333 rest 5 for=1.667 n=0",
+    ),
     "a member that joined again committed what it had read before": (
         "cluster",
         2040272,
