@@ -242,7 +242,10 @@ class Router:
             await self.metadata([])
         if node not in self.known.nodes:
             known = ", ".join(str(each) for each in sorted(self.known.nodes))
-            raise Rejected(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {node}", f"the cluster only has broker {known}")
+            error = Rejected(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {node}", f"the cluster only has broker {known}")
+            # Of one that was there, somebody else has the partitions and groups by now, or soon.
+            error.retriable = node in self.known.gone
+            raise error
         address = self.known.nodes[node].address
         return await Connection.open(address, self._client_id, self.timeout, tls=self._tls)
 

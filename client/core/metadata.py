@@ -51,6 +51,8 @@ class ClusterMetadata:
     def __init__(self) -> None:
         self.cluster_id: str | None = None
         self.nodes: dict[int, Node] = {}
+        self.gone: set[int] = set()
+        """Brokers that were there once: they may be back, and what they did is done by others."""
         self.topics: dict[str, Topic] = {}
         self.names: dict[bytes, str] = {}
         self.errors: dict[str, ErrorCode] = {}
@@ -58,10 +60,12 @@ class ClusterMetadata:
     def update(self, answer: MetadataResponse) -> None:
         """Take over what a broker said; what it did not speak of stays."""
         self.cluster_id = answer.cluster_id
+        self.gone.update(self.nodes)
         self.nodes = {
             broker.node_id: Node(broker.node_id, Address(broker.host, broker.port), broker.rack)
             for broker in answer.brokers
         }
+        self.gone.difference_update(self.nodes)
         for topic in answer.topics:
             self._update_topic(topic)
 

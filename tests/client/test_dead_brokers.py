@@ -1,0 +1,59 @@
+"""What a client knows of a broker that died: metadata does not name it any more, and others do what it did."""
+
+from __future__ import annotations
+
+import pytest
+
+from raftlog.client import Client
+from raftlog.client.core.errors import Rejected
+from raftlog.client.router import GROUP, TRANSACTION, Router
+from raftlog.testing import cluster
+from raftlog.wire.errors import ErrorCode
+
+GROUP_OPTIONS = {"group": "g", "auto_offset_reset": "earliest", "heartbeat_interval": 0.1, "session_timeout": 10.0}
+
+
+async def learn_that_it_is_gone(router: Router, node: int) -> None:
+    """Ask for the brokers until one is none of them; the coordinators that are known stay known."""
+    while node in router.known.nodes:
+        try:
+            await router.metadata([])
+        except Exception as error:  # noqa: BLE001 - the dead one was asked
+            assert getattr(error, "retriable", False), error
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+async def test_a_coordinator_that_metadata_no_longer_names_is_looked_for_anew(protocol: str) -> None:
+    with cluster(brokers=3) as brokers:
+        async with (
+            Client(brokers.bootstrap_servers, timeout=30) as client,
+            client.producer(transactional_id="p") as producer,
+            client.consumer("t", protocol=protocol, **GROUP_OPTIONS) as consumer,  # type: ignore[arg-type]
+        ):
+            await client.admin.create_topic("t", partitions=1, replication_factor=3)
+            await consumer.assigned()
+            for round in range(2):
+                async with producer.transaction() as tx:
+                    await tx.send("t", b"%d" % round)
+                batch = await consumer.poll(timeout=20)
+                assert [record.value for record in batch] == [b"%d" % round]
+                batch.done()
+                await consumer.commit()
+                if round == 0:
+                    mine, its = producer._sender._router, consumer._router
+                    node = await mine.coordinator("p", TRANSACTION)
+                    brokers.broker(node).kill()
+                    await learn_that_it_is_gone(mine, node)
+                    await learn_that_it_is_gone(its, node)
+                    assert mine._coordinators["p", TRANSACTION] == node
+                    its._coordinators["g", GROUP] = node
+            assert await consumer.committed() == {("t", 0): 4}
+
+
+async def test_a_broker_that_never_was_is_refused_at_once() -> None:
+    with cluster(brokers=1) as brokers:
+        async with Client(brokers.bootstrap_servers) as client:
+            with pytest.raises(Rejected, match="the cluster only has broker 1") as refused:
+                await client.router.connection(9)
+            assert refused.value.code is ErrorCode.BROKER_NOT_AVAILABLE and not refused.value.retriable
