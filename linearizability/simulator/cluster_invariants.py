@@ -288,7 +288,7 @@ class ClusterInvariants:
         holders = 0
         for member in state.replicas:
             end = self.ends.get((member, key))
-            lost_power = member in self.tainted and not self._is_whole(member)
+            lost_power = member in self.tainted and not self.is_whole(member)
             had_it = self.had.get((member, key), 0) >= high_watermark
             if (end is not None and end >= high_watermark) or (lost_power and (member in state.isr or had_it)):
                 holders += 1
@@ -358,12 +358,13 @@ class ClusterInvariants:
     def may_lose_power(self, node: int) -> bool:
         """Whether nobody else lost power without having caught up since, or is about to lose it."""
         for other in list(self.tainted):
-            if self._is_whole(other):
+            if self.is_whole(other):
                 del self.tainted[other]
         armed = any(self.world.machines[other].disk.countdown is not None for other in self.nodes if other != node)
         return not armed and all(other == node for other in self.tainted)
 
-    def _is_whole(self, node: int) -> bool:
+    def is_whole(self, node: int) -> bool:
+        """Whether it serves, and is in sync everywhere."""
         machine = self.world.machines[node]
         return (
             node not in self.held

@@ -262,6 +262,31 @@ REGRESSIONS: dict[str, tuple[str, int, str]] = {
         "3.333 rest 4 for=1.667 n=0\n"
         "3.333 rest 5 for=1.667 n=0",
     ),
+    "who had lost power was taken for in sync before its broker was registered again": (
+        "cluster",
+        2051047,
+        "0.000 offsets 1 for=0.000 n=0\n"
+        "0.000 trims 1 for=0.000 n=0\n"
+        "0.082 tear leader for=0.585 n=3\n"
+        "0.426 isolate leader / 1 2 3 for=0.183 n=2\n"
+        "0.551 isolate leader / 1 2 3 for=0.128 n=1\n"
+        "0.989 freeze leader for=0.397 n=5\n"
+        "1.080 isolate leader / 1 2 3 for=0.371 n=5\n"
+        "1.407 freeze leader for=0.281 n=2\n"
+        "1.856 kill leader for=0.026 n=1\n"
+        "2.191 power leader for=0.341 n=5\n"
+        "2.370 power leader for=0.103 n=2\n"
+        "2.777 tear leader for=0.510 n=3\n"
+        "3.045 freeze leader for=0.169 n=0\n"
+        "3.337 cut leader / 1 2 for=0.269 n=1\n"
+        "3.919 tear leader for=0.075 n=4\n"
+        "2.500 rest 1 for=2.500 n=0\n"
+        "3.333 rest 2 for=1.667 n=0\n"
+        "0.833 rest 3 for=0.833 n=0\n"
+        "2.500 rest 3 for=2.500 n=0\n"
+        "3.333 rest 4 for=1.667 n=0\n"
+        "2.500 rest 5 for=2.500 n=0",
+    ),
     "a member that joined again committed what it had read before": (
         "cluster",
         2040272,
