@@ -154,8 +154,6 @@ class Router:
         self._coordinators.pop((key, kind), None)
 
     def _worth_another_try(self, error: KafkaError, wanted: set[ErrorCode]) -> bool:
-        if isinstance(error, Closed) and not self._closed:
-            return True
         if isinstance(error, BrokerUnreachable | TimedOut):
             return self._reached
         if not isinstance(error, Rejected):
@@ -217,14 +215,14 @@ class Router:
         except asyncio.CancelledError:
             waiting = asyncio.current_task()
             if task.cancelled() and waiting is not None and not waiting.cancelling():
-                raise Closed("the attempt to connect was cancelled") from None
+                return await self.connection(node, lane=lane)  # somebody cancels whatever tasks there are
             raise
 
     def disconnect(self, node: int, *, lane: str = "") -> None:
-        """Drop the connection to a broker; the next request makes a new one."""
+        """Drop the connection to a broker that does not answer; the next request makes a new one."""
         connection = self._connections.pop((node, lane), None)
         if connection is not None:
-            connection.close()
+            connection.close(BrokerUnreachable([str(connection.address)], "it did not answer, and is not waited for"))
 
     def _opened(self, key: tuple[int, str], task: asyncio.Task[Connection]) -> None:
         self._opening.pop(key, None)

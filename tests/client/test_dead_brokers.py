@@ -1,4 +1,4 @@
-"""What a client knows of a broker that died: metadata does not name it any more, and others do what it did."""
+"""Brokers that died or do not answer: others do what they did, and members of groups go on."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import pytest
 
 from raftlog.client import Client
 from raftlog.client.core.errors import Rejected
-from raftlog.client.router import GROUP, TRANSACTION, Router
-from raftlog.testing import cluster
+from raftlog.client.router import ANY_BROKER, GROUP, TRANSACTION, Router
+from raftlog.testing import Kafka, cluster
 from raftlog.wire.errors import ErrorCode
+from tests.waiting import until
 
 GROUP_OPTIONS = {"group": "g", "auto_offset_reset": "earliest", "heartbeat_interval": 0.1, "session_timeout": 10.0}
 
@@ -49,6 +50,27 @@ async def test_a_coordinator_that_metadata_no_longer_names_is_looked_for_anew(pr
                     assert mine._coordinators["p", TRANSACTION] == node
                     its._coordinators["g", GROUP] = node
             assert await consumer.committed() == {("t", 0): 4}
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+async def test_a_member_goes_on_when_a_connection_that_does_not_answer_is_left(protocol: str) -> None:
+    with Kafka() as kafka:
+        topic = kafka.topic()
+        async with (
+            Client(kafka.bootstrap_servers) as client,
+            client.consumer(topic, protocol=protocol, **GROUP_OPTIONS) as consumer,  # type: ignore[arg-type]
+        ):
+            await consumer.assigned()
+            router = consumer._router
+            late = kafka.faults.delay("FindCoordinator", 60.0)
+            router.forget_coordinator("g", GROUP)
+            await until(lambda: late.fired > 0, "the coordinator is looked for")
+            kafka.faults.heal()
+            router.disconnect(ANY_BROKER)
+            await until(lambda: ("g", GROUP) in router._coordinators, "it is found")
+            async with client.producer() as producer:
+                await producer.send(topic, b"x")
+            assert [record.value for record in await consumer.poll(timeout=20)] == [b"x"]
 
 
 async def test_a_broker_that_never_was_is_refused_at_once() -> None:
