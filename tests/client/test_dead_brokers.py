@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
+
 import pytest
 
 from raftlog.client import Client
@@ -27,12 +29,11 @@ async def learn_that_it_is_gone(router: Router, node: int) -> None:
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 async def test_a_coordinator_that_metadata_no_longer_names_is_looked_for_anew(protocol: str) -> None:
     with cluster(brokers=3) as brokers:
-        async with (
-            Client(brokers.bootstrap_servers, timeout=30) as client,
-            client.producer(transactional_id="p") as producer,
-            client.consumer("t", protocol=protocol, **GROUP_OPTIONS) as consumer,  # type: ignore[arg-type]
-        ):
+        async with Client(brokers.bootstrap_servers, timeout=30) as client, AsyncExitStack() as stack:
             await client.admin.create_topic("t", partitions=1, replication_factor=3)
+            producer = await stack.enter_async_context(client.producer(transactional_id="p"))
+            options: dict[str, object] = {"protocol": protocol, **GROUP_OPTIONS}
+            consumer = await stack.enter_async_context(client.consumer("t", **options))  # type: ignore[arg-type]
             await consumer.assigned()
             for round in range(2):
                 async with producer.transaction() as tx:
