@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 from raftlog.client.core.errors import NoOffset, TimedOut, WrongState
@@ -78,11 +78,12 @@ class Positions:
         group, reset = self.settings.group, self.settings.auto_offset_reset
         if group is None:
             raise WrongState("this consumer is in no group")
-        wanted = partitions or sorted(self.assignment)
-        found = await committed_offsets(self._router, group, wanted, require_stable=True)
-        if (missing := [each for each in wanted if each not in found]) and reset == "none":
+        states = self._states(partitions)
+        found = await committed_offsets(self._router, group, sorted(states), require_stable=True)
+        here = self._still_here(states)
+        if (missing := [each for each in here if each not in found]) and reset == "none":
             raise NoOffset(missing)
-        for each in wanted:
+        for each in here:
             if each in found:
                 self._move(each, found[each].offset)
             else:
@@ -129,14 +130,21 @@ class Positions:
         self._fetcher.wake()
 
     async def _seek_to(self, partitions: Sequence[TopicPartition], timestamp: int) -> None:
-        wanted = partitions or sorted(self.assignment)
-        for each in wanted:
-            self._state(each)
+        states = self._states(partitions)
         found = await offsets_at(
-            self._router, dict.fromkeys(wanted, timestamp), read_committed=self.settings.is_read_committed
+            self._router, dict.fromkeys(states, timestamp), read_committed=self.settings.is_read_committed
         )
-        for each, offset in found.items():
-            self._move(each, offset)
+        for each in self._still_here(states):
+            if each in found:
+                self._move(each, found[each])
+
+    def _states(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, PartitionState]:
+        """Of these, or of all."""
+        return {each: self._state(each) for each in partitions or sorted(self.assignment)}
+
+    def _still_here(self, states: Mapping[TopicPartition, PartitionState]) -> list[TopicPartition]:
+        """Without what the group has taken away meanwhile, also if it has come back: that begins where the group is."""
+        return [each for each, state in states.items() if self._fetching.partitions.get(each) is state]
 
     def _forget_unread(self, partitions: Iterable[TopicPartition]) -> None:
         gone = set(partitions)

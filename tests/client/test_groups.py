@@ -11,7 +11,7 @@ import pytest
 
 from raftlog.client import Client, Consumer, KafkaError, Outgoing
 from raftlog.client.core.errors import NoOffset, Rejected, WrongState
-from raftlog.testing import cluster
+from raftlog.testing import Kafka, cluster
 from raftlog.wire.apis import ApiKey
 from raftlog.wire.errors import ErrorCode
 from tests.client.conftest import skip_without
@@ -424,6 +424,26 @@ async def test_a_member_reads_again_from_where_its_group_stands(client: Client, 
         await nowhere.assigned()
         with pytest.raises(NoOffset):
             await nowhere.seek_to_committed()
+
+
+async def test_a_seek_that_a_rebalance_overtakes_moves_nothing() -> None:
+    with Kafka() as kafka:
+        topic = kafka.topic(seed=["a", "b"])
+        async with Client(kafka.bootstrap_servers) as client, member(client, topic, QUICK) as consumer:
+            while consumer.positions.get((topic, 0)) != 2:
+                await consumer.poll(timeout=20)
+            late = kafka.faults.delay("OffsetFetch", 1.0).once()
+            seeking = asyncio.create_task(consumer.seek_to_committed())
+            await until(lambda: late.fired > 0, "the seek is under way")
+            assert consumer._runner is not None
+            consumer._runner.member.fenced(keeps_name=True)
+            consumer._runner.wake()
+            await until(lambda: not consumer.assignment, "all is lost")
+            await seeking
+            found = []
+            while len(found) < 2:
+                found += [record.value for record in await consumer.poll(timeout=20)]
+            assert found == [b"a", b"b"]
 
 
 async def test_a_group_that_committed_a_number_below_zero_is_listed_with_all_that_there_is_to_read(
