@@ -79,6 +79,7 @@ class Sender:
         self._tasks: set[asyncio.Task[None]] = set()
         self._preparing: asyncio.Task[None] | None = None
         self._refreshing: asyncio.Task[None] | None = None
+        self._refreshed = time.monotonic()
         self._timer: asyncio.Handle | None = None
         self._timer_at = 0.0
         self._stopped = False
@@ -154,7 +155,8 @@ class Sender:
         for node, batches in departure.requests.items():
             task = self._start(self._send(node, batches))
             self._in_flight.setdefault(node, {})[task] = (now, batches)
-        if departure.unled or self._is_slow(now):
+        is_old = bool(departure.requests) and now - self._refreshed >= self._settings.metadata_max_age
+        if departure.unled or is_old or self._is_slow(now):
             self._refresh()
         if departure.requests:
             self._wake_at(0.0)  # a leader may have more than fits into one request
@@ -315,6 +317,7 @@ class Sender:
             if isinstance(error, Rejected) and not error.retriable:
                 self.fail_all(error)
         else:
+            self._refreshed = time.monotonic()
             self._leave_replaced()
         await asyncio.sleep(self._settings.retry_backoff)
 

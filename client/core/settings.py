@@ -31,6 +31,7 @@ class ProducerOptions(TypedDict, total=False):
     request_timeout: float
     delivery_timeout: float
     retry_backoff: float
+    metadata_max_age: float
     transactional_id: str | None
     transaction_timeout: float
 
@@ -56,6 +57,8 @@ class ProducerSettings:
     delivery_timeout: float = 120.0
     """After so long, records that no broker took fail with TimedOut."""
     retry_backoff: float = 0.1
+    metadata_max_age: float = 60.0
+    """How often to look for new partitions, while something is sent."""
     transactional_id: str | None = None
     transaction_timeout: float = 60.0
     """After so long without an end, the coordinator aborts a transaction."""

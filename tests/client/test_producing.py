@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 
 import pytest
@@ -197,6 +198,16 @@ async def test_leaving_the_block_without_brokers_ends_in_time_and_every_delivery
             with pytest.raises(KafkaError):
                 await delivery
         brokers.brokers[0].start()
+
+
+async def test_partitions_that_are_added_get_records_too(client: Client, topic: str) -> None:
+    async with client.producer(metadata_max_age=0.1) as producer:
+        assert (await producer.send(topic, b"x")).partition == 0
+        await client.admin.create_partitions(topic, 3)
+        used, end = set[int](), time.monotonic() + 30
+        while len(used) < 3:
+            used |= {(await producer.send(topic, b"x", key=b"%d" % key)).partition for key in range(10)}
+            assert time.monotonic() < end, f"only {used}"
 
 
 async def test_a_broker_that_is_killed_and_comes_back_costs_nothing() -> None:
