@@ -257,9 +257,10 @@ class Consumer(Positions):
     ) -> None:
         """What is chosen, else what is done, of some partitions or all."""
         group = self.settings.group
+        assert group is not None
         deadline = time.monotonic() + self._router.timeout
         async with self._committing:
-            while group is not None:
+            while True:
                 if chosen is not None:
                     self._check_owned(chosen)
                 positions = self._progress.to_commit(partitions) if chosen is None else chosen

@@ -241,7 +241,8 @@ class ClusterInvariants:
 
     def _look_at_log_start(self, node: int, key: Key, log: PartitionLog, seen: _Seen) -> None:
         """Within one life of a broker the start only grows; one that died may have forgotten where it was."""
-        start, before, seen.log_start = log.log_start_offset, seen.log_start, log.log_start_offset
+        start, before = log.log_start_offset, seen.log_start
+        seen.log_start = start
         if start < before:
             self._fail("log start", f"{key}: on {node} from {before} back to {start}")
         if node in self.held:
