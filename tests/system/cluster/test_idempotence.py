@@ -42,20 +42,25 @@ class IdempotentProducer:
         (told,) = answer.responses[0].partition_responses
         return ErrorCode(told.error_code), told.base_offset
 
-    def deliver(self, sequence: int) -> int:
-        """Until it is acknowledged; where it is."""
+    def settle(self, sequence: int) -> tuple[ErrorCode, int]:
+        """Sent until a leader has decided about it; its error and base offset."""
         told: list[tuple[ErrorCode, int]] = []
 
-        def is_done() -> bool:
+        def is_decided() -> bool:
             try:
                 told.append(self.send(sequence))
             except (OSError, Closed):
                 return False
             return told[-1][0] not in RETRIABLE
 
-        wait_until(is_done, f"sequence {sequence} is acknowledged")
-        assert told[-1][0] is ErrorCode.NONE, told[-1]
-        return told[-1][1]
+        wait_until(is_decided, f"a leader decides about sequence {sequence}")
+        return told[-1]
+
+    def deliver(self, sequence: int) -> int:
+        """Until it is acknowledged; where it is."""
+        error, offset = self.settle(sequence)
+        assert error is ErrorCode.NONE, error
+        return offset
 
 
 @pytest.mark.long
@@ -72,7 +77,7 @@ def test_the_last_five_batches_are_known_to_each_leader_that_comes_after_a_kill(
         wait_until(lambda: world.leader(name).pid != killed[-1].pid, "another broker leads")
         for sequence in range(2, 7):
             assert producer.deliver(sequence) == where[sequence], "a retry is answered with its first offset"
-        assert producer.send(0)[0] is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert producer.settle(0)[0] is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         leader.start()
         world.wait_until_in_sync(name)
     where.append(producer.deliver(7))
