@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from raftlog.client.core.fetched import ConsumerRecord
     from raftlog.client.core.producer_batch import Placed
     from raftlog.client.delivery import Delivery
+    from raftlog.client.offsets import GroupMember
     from raftlog.client.producer import Outgoing, Producer
     from raftlog.client.sync import SyncClient
-    from raftlog.client.transactions import GroupMember
 
 __all__ = [
     "Batch",
@@ -40,7 +40,7 @@ _HOMES = {
     "Consumer": "consumer",
     "ConsumerRecord": "core.fetched",
     "Delivery": "delivery",
-    "GroupMember": "transactions",
+    "GroupMember": "offsets",
     "KafkaError": "core.errors",
     "Outgoing": "producer",
     "Placed": "core.producer_batch",

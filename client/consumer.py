@@ -20,17 +20,12 @@ from raftlog.client.core.metadata import TopicPartition
 from raftlog.client.core.progress import Position
 from raftlog.client.core.settings import ConsumerSettings
 from raftlog.client.group_runner import GroupRunner, Listener, tell
-from raftlog.client.offsets import commit_offsets, committed_offsets
+from raftlog.client.offsets import GroupMember, commit_offsets, committed_offsets
 from raftlog.client.positions import LOOK_SECONDS, Positions
 from raftlog.client.router import Router, TopicIds
-from raftlog.client.transactions import GroupMember
 from raftlog.wire.errors import ErrorCode
 
-NO_MEMBER = (
-    ErrorCode.UNKNOWN_MEMBER_ID,
-    ErrorCode.ILLEGAL_GENERATION,
-    ErrorCode.FENCED_MEMBER_EPOCH,
-)
+NO_MEMBER = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.FENCED_MEMBER_EPOCH)
 
 
 class Consumer(Positions):
@@ -232,17 +227,22 @@ class Consumer(Positions):
 
     # Committing.
 
-    async def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
-        """Commit what is done, or these offsets (the next to read). Raises KafkaError, for example when the group has
-        gone on without this member, or has taken away a partition of `offsets` since they were read.
+    async def commit(
+        self, offsets: Mapping[TopicPartition, int] | None = None, *, member: GroupMember | None = None
+    ) -> None:
+        """Commit what is done, or these offsets (the next to read), as the `member` that read them if it is told.
+
+        Raises KafkaError, for example when the group has gone on without it, or has taken away a partition since.
         """
         if self.settings.group is None:
             raise WrongState("this consumer is in no group")
-        if offsets is not None:
+        if offsets is None:
+            self._finish_current()
+            await self._commit()
+        elif member is None:
             await self._commit({each: Position(offset) for each, offset in offsets.items()})
-            return
-        self._finish_current()
-        await self._commit()
+        else:
+            await self._commit_of(member, {each: Position(offset) for each, offset in offsets.items()})
 
     async def committed(self, *partitions: TopicPartition) -> dict[TopicPartition, int]:
         """Where the group stands in these partitions, or in the assigned ones."""
@@ -283,23 +283,20 @@ class Consumer(Positions):
         self, group: str, positions: dict[TopicPartition, Position], deadline: float
     ) -> bool:
         """False if the member's epoch was old, and there is time for another try."""
-        member = self._runner.member if self._runner is not None else None
+        generation, member_id = self._runner.member_now() if self._runner is not None else (-1, "")
+        instance = self.settings.group_instance_id if self._runner is not None else None
+        member = GroupMember(group, generation, member_id if generation >= 0 else "", instance)
         try:
-            await commit_offsets(
-                self._router,
-                group,
-                positions,
-                topic_ids=self._fetching.topic_ids(),
-                generation=member.generation if member is not None else -1,
-                member_id=member.member_id if member is not None and member.generation >= 0 else "",
-                group_instance_id=self.settings.group_instance_id if member is not None else None,
-            )
+            await self._commit_of(member, positions)
         except Rejected as error:
             if error.code == ErrorCode.STALE_MEMBER_EPOCH and time.monotonic() < deadline:
                 return False
             self._refused(error)
             raise
         return True
+
+    async def _commit_of(self, member: GroupMember, positions: dict[TopicPartition, Position]) -> None:
+        await commit_offsets(self._router, member, positions, topic_ids=self._fetching.topic_ids())
 
     def _refused(self, error: Rejected) -> None:
         if self._runner is None:

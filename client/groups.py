@@ -13,7 +13,7 @@ from raftlog.client.core.assignment import Assignment, read_assignment
 from raftlog.client.core.errors import NotKafka, check
 from raftlog.client.core.metadata import TopicPartition
 from raftlog.client.core.progress import Position
-from raftlog.client.offsets import LATEST, commit_offsets, committed_offsets, offsets_at
+from raftlog.client.offsets import LATEST, GroupMember, commit_offsets, committed_offsets, offsets_at
 from raftlog.client.router import Router
 from raftlog.wire.errors import ErrorCode, RemoteProtocolError
 from raftlog.wire.messages.consumer_group_describe import (
@@ -46,7 +46,7 @@ class Progress(NamedTuple):
     """How long the oldest record that is not consumed has waited."""
 
 
-class GroupMember(NamedTuple):
+class MemberDescription(NamedTuple):
     """A member, and what it may read; nothing in groups whose members speak something of their own (Kafka Connect)."""
 
     member_id: str
@@ -63,12 +63,12 @@ class GroupDescription(NamedTuple):
     group_type: str
     protocol_type: str
     assignor: str
-    members: list[GroupMember]
+    members: list[MemberDescription]
 
 
 def _classic(group: DescribedGroup) -> GroupDescription:
     members = [
-        GroupMember(
+        MemberDescription(
             member.member_id,
             member.group_instance_id,
             member.client_id,
@@ -91,7 +91,7 @@ def _assignment(protocol_type: str, encoded: Bytes) -> Assignment:
 
 def _of_consumers(group: ConsumerGroupDescribed) -> GroupDescription:
     members = [
-        GroupMember(
+        MemberDescription(
             member.member_id,
             member.instance_id,
             member.client_id,
@@ -194,7 +194,8 @@ class GroupAdmin:
 
     async def commit_offsets(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Set where a group stands. Only for a group without members; they are refused with UNKNOWN_MEMBER_ID."""
-        await commit_offsets(self._router, name, {each: Position(offset) for each, offset in offsets.items()})
+        positions = {each: Position(offset) for each, offset in offsets.items()}
+        await commit_offsets(self._router, GroupMember(name), positions)
 
     async def lag(self, name: str) -> dict[TopicPartition, int]:
         """How many offsets the group is behind the end that it may read, in each partition that it committed."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from raftlog.client.core.errors import Rejected, check
 from raftlog.client.core.fetching import EARLIEST, LATEST
@@ -38,6 +38,7 @@ from raftlog.wire.schema import ZERO_UUID
 __all__ = [
     "EARLIEST",
     "LATEST",
+    "GroupMember",
     "by_topic",
     "commit_offsets",
     "committed_offsets",
@@ -53,6 +54,15 @@ SEVERAL_GROUPS = 8
 """From this version on, OffsetFetch asks for several groups."""
 OFFSET_COMMIT_BY_NAME, OFFSET_FETCH_BY_NAME = 9, 9
 """The last versions in which topics have their names, not their ids."""
+
+
+class GroupMember(NamedTuple):
+    """Who commits offsets: the coordinator refuses a member that was replaced. Without a generation: from outside."""
+
+    group: str
+    generation: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None
 
 
 async def offsets_at(
@@ -162,15 +172,12 @@ def _offset_fetch(
 
 async def commit_offsets(
     router: Router,
-    group: str,
+    member: GroupMember,
     offsets: Mapping[TopicPartition, Position],
     *,
     topic_ids: Mapping[str, bytes] | None = None,
-    generation: int = -1,
-    member_id: str = "",
-    group_instance_id: str | None = None,
 ) -> None:
-    """Commit for a group: as a member, or from outside when the group has none.
+    """Commit for a group: as its member, or from outside when the group has none.
 
     `topic_ids`: of the topics that were read. Raises Rejected with UNKNOWN_TOPIC_ID when one was deleted since, also if
     another has its name; the others' offsets are committed.
@@ -179,10 +186,10 @@ async def commit_offsets(
     names = {topic_id: topic for topic, topic_id in ids.items()}
     highest = OFFSET_COMMIT_BY_NAME if ZERO_UUID in names else None
     request = OffsetCommitRequest(
-        group_id=group,
-        generation_id_or_member_epoch=generation,
-        member_id=member_id,
-        group_instance_id=group_instance_id,
+        group_id=member.group,
+        generation_id_or_member_epoch=member.generation,
+        member_id=member.member_id,
+        group_instance_id=member.group_instance_id,
         topics=[
             OffsetCommitRequestTopic(name=topic, topic_id=ids[topic], partitions=each)
             for topic, each in positions_by_topic(offsets, OffsetCommitRequestPartition).items()
@@ -190,7 +197,7 @@ async def commit_offsets(
     )
 
     async def attempt() -> list[str]:
-        answer = await router.ask_coordinator(group, request, OffsetCommitResponse, highest=highest)
+        answer = await router.ask_coordinator(member.group, request, OffsetCommitResponse, highest=highest)
         gone = []
         for answered in answer.topics:
             topic = answered.name or names.get(bytes(answered.topic_id), "")
@@ -198,7 +205,7 @@ async def commit_offsets(
                 if each.error_code == ErrorCode.UNKNOWN_TOPIC_ID:
                     gone.append(topic)
                 else:
-                    check(each.error_code, f"group {group!r}, {topic}[{each.partition_index}]")
+                    check(each.error_code, f"group {member.group!r}, {topic}[{each.partition_index}]")
         return gone
 
     for topic in await router.retrying(attempt):

@@ -29,9 +29,10 @@ from raftlog.client.core.settings import ProducerSettings
 from raftlog.client.core.transaction import PreparedTransaction
 from raftlog.client.delivery import Delivery
 from raftlog.client.numbering import IdempotentNumbering
+from raftlog.client.offsets import GroupMember
 from raftlog.client.router import Router
 from raftlog.client.sender import Sender
-from raftlog.client.transactions import GroupMember, TransactionNumbering
+from raftlog.client.transactions import TransactionNumbering
 from raftlog.wire.errors import ErrorCode
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ from raftlog.client.core.settings import ConsumerOptions, ProducerOptions
 from raftlog.client.delivery import Delivery
 from raftlog.client.group_runner import Listener
 from raftlog.client.loop_thread import LoopThread
+from raftlog.client.offsets import GroupMember
 from raftlog.client.producer import Producer
-from raftlog.client.transactions import GroupMember
 
 if TYPE_CHECKING:
     import pyarrow
@@ -281,6 +281,10 @@ class SyncClient:
             self._thread.run(self.inner.close())
         finally:
             self._thread.close()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of a coroutine that uses `inner`, the client that does not block, or what is `inner` of others."""
+        return self._thread.run(work)
 
     @property
     def timeout(self) -> float:

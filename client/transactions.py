@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from raftlog.client.core.accumulator import Accumulator
 from raftlog.client.core.errors import KafkaError, Rejected, TimedOut, check
@@ -14,7 +14,7 @@ from raftlog.client.core.producer_batch import ProducerIdentity
 from raftlog.client.core.progress import Position
 from raftlog.client.core.settings import ProducerSettings
 from raftlog.client.core.transaction import PreparedTransaction, State, Step, Transaction
-from raftlog.client.offsets import by_topic, positions_by_topic
+from raftlog.client.offsets import GroupMember, by_topic, positions_by_topic
 from raftlog.client.router import GROUP, TRANSACTION, Router
 from raftlog.client.sender import Sender
 from raftlog.wire.apis import ApiKey
@@ -40,15 +40,6 @@ FEATURE = "transaction.version"
 # The newest versions of each API with which a client does not say that it speaks transactions version 2.
 PRODUCE_V1, END_TXN_V1, OFFSET_COMMIT_V1 = 11, 4, 4
 AGAIN = frozenset({ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
-
-
-class GroupMember(NamedTuple):
-    """Who commits offsets in a transaction (KIP-447): the coordinator refuses a member that was replaced."""
-
-    group: str
-    generation: int = -1
-    member_id: str = ""
-    group_instance_id: str | None = None
 
 
 class TransactionNumbering:

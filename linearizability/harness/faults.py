@@ -33,6 +33,8 @@ SLOW_SYNC_SECONDS = (0.1, 0.5)
 CLOCK_SECONDS = (-60.0, 300.0)
 END_TXN_DELAY_SECONDS = 4.0
 """More than clients wait for an answer, so that the end of one transaction may meet the next one."""
+COMMIT_DELAY_SECONDS = 2.5
+"""Less than clients wait for an answer: a commit that is sent again may be overtaken, in Kafka too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +141,12 @@ def _delayed_end_txn(plan: Plan) -> None:
     faults, seed = raftlog_of(plan).faults, plan.random.getrandbits(31)
     make = lambda: faults.delay("EndTxn", END_TXN_DELAY_SECONDS).with_probability(0.3, seed)  # noqa: E731
     _with(plan, make, "ends of transactions, three of ten")
+
+
+def _delayed_commit(plan: Plan) -> None:
+    faults, seed = raftlog_of(plan).faults, plan.random.getrandbits(31)
+    make = lambda: faults.delay("OffsetCommit", COMMIT_DELAY_SECONDS).with_probability(0.5, seed)  # noqa: E731
+    _with(plan, make, "commits of groups, every other one")
 
 
 def _nothing(plan: Plan) -> None:
@@ -250,6 +258,13 @@ _ALL: tuple[Fault, ...] = (
         _delayed_end_txn,
         frozenset({"requests", "transactions"}),
         newest_clients=True,
+    ),
+    Fault(
+        "delayed-commit",
+        "commits of groups arrive late, after the group has gone on",
+        _delayed_commit,
+        frozenset({"requests", "commits"}),
+        in_everything=False,
     ),
     Fault(
         "zombie-writer",

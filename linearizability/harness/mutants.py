@@ -39,7 +39,10 @@ FORGETFUL = {
     "transaction.remove.expired.transaction.cleanup.interval.ms": "500",
 }
 GROUP, NEW_GROUP = {"kind": "classic"}, {"kind": "consumer"}
+RESTLESS = {"leave": "often"}
+ASSIGNED_AT_ONCE = {"group.consumer.assignment.interval.ms": "0"}
 OWN = "raftlog"
+"""The library whose consumers say as which member they commit."""
 TRIALS: Mapping[str, Trial] = {
     # The consensus.
     "truncate-on-overlap": Trial("topics", "partition", 30, rate=12),
@@ -85,9 +88,19 @@ TRIALS: Mapping[str, Trial] = {
     ),
     "producers-expire-too-early": Trial("append", "lone-leader", 30),
     # Groups.
-    "generation-not-checked": Trial("groups", "pause-client", 40, options=GROUP),
-    "member-epoch-not-checked": Trial("groups", "pause-client", 40, options=NEW_GROUP),
-    "given-before-free": Trial("groups", "pause-client", 40, options=NEW_GROUP),
+    "generation-not-checked": Trial(
+        "groups", "delayed-commit", 40, rate=120, libraries=OWN, options=GROUP | RESTLESS
+    ),
+    "member-epoch-not-checked": Trial(
+        "groups",
+        "delayed-commit",
+        40,
+        rate=120,
+        libraries=OWN,
+        settings=ASSIGNED_AT_ONCE,
+        options=NEW_GROUP | RESTLESS,
+    ),
+    "given-before-free": Trial("groups", "none", 30, libraries=OWN, options=NEW_GROUP | RESTLESS),
     "aborted-offsets-count": Trial("consume-transform-produce", "kill", 30),
     # The client.
     "client-uses-numbers-again": Trial("append", "partition", 30, libraries=OWN),

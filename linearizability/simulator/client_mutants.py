@@ -13,7 +13,7 @@ from raftlog.client.core.partition_queue import PartitionQueue
 from raftlog.client.core.producer_batch import ProducerBatch
 from raftlog.client.core.progress import Progress
 from raftlog.client.core.settings import ConsumerSettings
-from raftlog.client.transactions import GroupMember
+from raftlog.client.offsets import GroupMember
 from raftlog.linearizability.simulator.mutants import Mutant, patch
 
 

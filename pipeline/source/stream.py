@@ -18,7 +18,7 @@ from pyspark.sql.streaming.datasource import (
 
 from raftlog.client.core.errors import KafkaError
 from raftlog.client.core.progress import Position
-from raftlog.client.offsets import commit_offsets
+from raftlog.client.offsets import GroupMember, commit_offsets
 from raftlog.pipeline.session import session
 from raftlog.pipeline.source.batch import Task, read_task
 from raftlog.pipeline.source.offsets import Offsets, Partition, Written, read, write
@@ -132,7 +132,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         positions = {partition: Position(offset) for partition, offset in offsets.items()}
         running = session(options.connection)
         try:
-            running.run(commit_offsets(running.router, options.group, positions))
+            running.run(commit_offsets(running.router, GroupMember(options.group), positions))
         except KafkaError as error:
             _logger.warning("offsets of group %s were not committed: %s", options.group, error)
         else:

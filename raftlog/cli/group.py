@@ -139,7 +139,7 @@ def offset_of(
     partition: TopicPartition,
     known: groups.Progress | None,
     end: int | None,
-    owner: groups.GroupMember | None,
+    owner: groups.MemberDescription | None,
 ) -> dict[str, Any]:
     """One partition; `end` is used when the coordinator has told none."""
     if known is None:

@@ -223,6 +223,29 @@ async def test_offsets_of_what_the_group_has_taken_away_are_not_committed(
         assert (await first.committed(taken))[taken] == 2
 
 
+async def test_offsets_are_committed_as_the_member_that_read_them(
+    client: Client, three_partitions: str, protocol: dict[str, object]
+) -> None:
+    await fill(client, three_partitions, 30)
+    options = protocol | {"enable_auto_commit": False, "rebalance_timeout": 0.5}
+    async with member(client, three_partitions, options) as first:
+        read: dict[tuple[str, int], int] = {}
+        while sum(read.values()) < 30:
+            read |= (await first.poll(30, timeout=20)).end_offsets
+        reader = first.member
+        await first.commit(dict.fromkeys(read, 1), member=reader)
+        async with member(client, three_partitions, options) as second:
+            await until(lambda: bool(second.assignment), "the second has some")
+            taken = min(second.assignment)
+            with pytest.raises(Rejected) as refused:
+                await first.commit({taken: 2}, member=reader)
+            assert refused.value.code in (ErrorCode.ILLEGAL_GENERATION, ErrorCode.STALE_MEMBER_EPOCH)
+            assert (await first.committed(taken))[taken] == 1
+            await second.poll(timeout=20)
+            await second.commit({taken: 2}, member=second.member)
+            assert (await first.committed(taken))[taken] == 2
+
+
 async def test_a_member_that_is_fenced_while_it_gives_up_commits_nothing_in_its_next_generation(
     client: Client, three_partitions: str, protocol: dict[str, object]
 ) -> None:

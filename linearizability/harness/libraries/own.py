@@ -6,16 +6,19 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from raftlog import __version__
+from raftlog.client import Batch, Consumer, GroupMember
 from raftlog.client.core.errors import KafkaError, Rejected, TransactionFailed, WrongState
 from raftlog.client.core.settings import ConsumerOptions, ProducerOptions
 from raftlog.client.sync import SyncClient
 from raftlog.linearizability.harness.libraries.ports import (
     CALL_SECONDS,
+    REBALANCE_SECONDS,
     REQUEST_SECONDS,
     SESSION_SECONDS,
     TRANSACTION_SECONDS,
     ConsumerChoice,
     ConsumerPort,
+    Membership,
     Polled,
     ProducerChoice,
     Read,
@@ -41,6 +44,18 @@ def _failed(error: KafkaError) -> CallFailed:
     if isinstance(error, (Rejected, TransactionFailed)) and error.code is not None:
         return by_code(error.code.name, str(error), is_fatal=error.fatal)
     return Uncertain(f"{type(error).__name__}: {error}", is_fatal=error.fatal)
+
+
+async def _poll(
+    consumer: Consumer, records_max: int, seconds: float
+) -> tuple[Batch, GroupMember | None, frozenset[TopicPartition]]:
+    """Records, and at the same moment as which member they were read, and what it owns."""
+    batch = await consumer.poll(records_max, timeout=seconds)
+    try:
+        member = consumer.member
+    except WrongState:
+        member = None  # it is in no group
+    return batch, member if member is not None and member.generation >= 0 else None, consumer.assignment
 
 
 class OwnProducer:
@@ -121,9 +136,11 @@ class OwnConsumer:
             "fetch_max_wait": 0.1,
             "request_timeout": REQUEST_SECONDS,
             "session_timeout": SESSION_SECONDS,
-            "heartbeat_interval": 0.5,
+            "heartbeat_interval": 0.2,
+            "rebalance_timeout": REBALANCE_SECONDS,
         }
         self._moved: list[tuple[str, list[TopicPartition]]] = []
+        self._member: GroupMember | None = None
         self.inner = self._client.consumer(**self._options)
         self._is_started = False
 
@@ -157,15 +174,18 @@ class OwnConsumer:
     def poll(self, seconds: float, records_max: int = 500) -> Polled:
         """See ConsumerPort."""
         polled = Polled()
-        batch = _call(lambda: self.inner.poll(records_max, timeout=seconds))
+        batch, self._member, owned = _call(lambda: self._client.run(_poll(self.inner.inner, records_max, seconds)))
         for each in batch:
             polled.records.append(Read(each.topic, each.partition, each.offset, text(each.value), text(each.key)))
         polled.rebalance, self._moved = self._moved, []
+        if self._member is not None:
+            name = self._member.group_instance_id or self._member.member_id
+            polled.membership = Membership(name, self._member.generation, owned)
         return polled
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """See ConsumerPort."""
-        _call(lambda: self.inner.commit(dict(offsets)))
+        _call(lambda: self.inner.commit(dict(offsets), member=self._member))
 
     def committed(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int | None]:
         """See ConsumerPort."""

@@ -11,6 +11,8 @@ CALL_SECONDS = 10.0
 REQUEST_SECONDS = 3.0
 TRANSACTION_SECONDS = 10.0
 SESSION_SECONDS = 6.0
+REBALANCE_SECONDS = 1.0
+"""Short, so that a group goes on without a member that is busy, and the coordinator has to refuse what it commits."""
 
 TopicPartition = tuple[str, int]
 
@@ -34,13 +36,24 @@ class Read(NamedTuple):
     key: str | None
 
 
+class Membership(NamedTuple):
+    """Who a consumer is in its group, and what it owns. A static member goes by its instance id."""
+
+    member: str
+    generation: int
+    partitions: frozenset[TopicPartition]
+
+
 @dataclass(slots=True)
 class Polled:
-    """Records in the order in which they came; where the end of what is visible was met; partitions won and lost."""
+    """Records in the order in which they came; where the end of what is visible was met; partitions won and lost; and
+    as which member they were read, None where the library does not say.
+    """
 
     records: list[Read] = field(default_factory=list)
     ends: dict[TopicPartition, int] = field(default_factory=dict)
     rebalance: list[tuple[str, list[TopicPartition]]] = field(default_factory=list)
+    membership: Membership | None = None
 
 
 class ProducerPort(Protocol):
@@ -81,7 +94,7 @@ class ConsumerPort(Protocol):
         """What comes within so many seconds."""
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit offsets for the group, as its member."""
+        """Commit offsets for the group, as the member that polled last."""
 
     def committed(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int | None]:
         """The group's committed offsets."""

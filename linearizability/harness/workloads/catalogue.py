@@ -7,7 +7,12 @@ from dataclasses import dataclass, field, replace
 
 from raftlog.linearizability.harness.session import Session
 from raftlog.linearizability.harness.workloads.append import AppendSession
-from raftlog.linearizability.harness.workloads.grouped import KINDS, ConsumeTransformProduceSession, GroupSession
+from raftlog.linearizability.harness.workloads.grouped import (
+    KINDS,
+    LEAVE_PROBABILITIES,
+    ConsumeTransformProduceSession,
+    GroupSession,
+)
 from raftlog.linearizability.harness.workloads.metadata import MetadataSession
 from raftlog.linearizability.harness.workloads.objects import CompactedSession, TopicSession
 from raftlog.linearizability.harness.workloads.transactional import (
@@ -51,11 +56,14 @@ class Workload:
 
     @property
     def abilities(self) -> frozenset[str]:
-        """What faults may ask of it: `transactions`, `coordinators`, and `partitions` of its own."""
+        """What faults may ask of it: `transactions`, `coordinators`, `commits` of groups by themselves, and
+        `partitions` of its own.
+        """
         found = {
             "transactions": self.is_transactional,
             "partitions": bool(self.topics),
             "coordinators": self.is_transactional or bool(self.groups),
+            "commits": bool(self.groups) and not self.is_transactional,
         }
         return frozenset(name for name, has_it in found.items() if has_it)
 
@@ -65,6 +73,13 @@ class Workload:
         return next(iter(self.topics), "")
 
 
+QUICK_MEMBERS = {
+    "group.consumer.min.heartbeat.interval.ms": "250",
+    "group.consumer.heartbeat.interval.ms": "250",
+    "group.consumer.min.session.timeout.ms": "6000",
+    "group.consumer.session.timeout.ms": "6000",
+}
+"""What members of the classic protocol choose by themselves (SESSION_SECONDS), for those of the newer one."""
 PLAIN: dict[str, tuple[str, ...]] = {"acks": ("all", "1", "0"), "idempotence": ("true", "false")}
 _ALL: tuple[Workload, ...] = (
     Workload(
@@ -115,7 +130,8 @@ _ALL: tuple[Workload, ...] = (
         {"grouped": 6},
         ("send", "poll", "subscribe", "commit", "committed"),
         groups=("verify-classic", "verify-consumer", "verify-static", "verify-assign"),
-        options={"kind": ("each", *KINDS)},
+        broker_settings=QUICK_MEMBERS,
+        options={"kind": ("each", *KINDS), "leave": tuple(LEAVE_PROBABILITIES)},
     ),
     Workload(
         "compacted",

@@ -8,6 +8,7 @@ from raftlog.linearizability.harness.journal import by_key, key_of
 from raftlog.linearizability.harness.libraries.ports import (
     ConsumerChoice,
     ConsumerPort,
+    Membership,
     Polled,
     Read,
     Record,
@@ -19,7 +20,7 @@ from raftlog.linearizability.harness.workloads.transactional import TransactionS
 
 COMMIT_PROBABILITY = 0.3
 LOOK_PROBABILITY = 0.1
-LEAVE_PROBABILITY = 0.01
+LEAVE_PROBABILITIES = {"seldom": 0.01, "often": 0.05}
 MOVERS = "verify-move"
 KINDS = ("classic", "consumer", "static", "assign")
 """Groups under both protocols, one of static members, and one whose members assign partitions to themselves."""
@@ -37,8 +38,10 @@ class GroupSession(LogSession):
         if kind == "consumer" and not self.connections.library.has_consumer_protocol:
             kind = "classic"
         self.kind = kind
+        self.leave = LEAVE_PROBABILITIES[self.option("leave", "seldom")]
         self._is_final = False
         self._read: dict[TopicPartition, int] = {}
+        self._membership: Membership | None = None
 
     @property
     def group(self) -> str:
@@ -51,12 +54,12 @@ class GroupSession(LogSession):
             self.send(self.random.choice(self.all_partitions()), self.value())
             return
         chance = self.random.random()
-        if chance < LEAVE_PROBABILITY:
+        if chance < self.leave:
             self.journal.retire()
             self.forget()
-        elif chance < LEAVE_PROBABILITY + LOOK_PROBABILITY and self.connections.has_consumer:
+        elif chance < self.leave + LOOK_PROBABILITY and self.connections.has_consumer:
             self.look()
-        elif chance < LEAVE_PROBABILITY + LOOK_PROBABILITY + COMMIT_PROBABILITY and self._read:
+        elif chance < self.leave + LOOK_PROBABILITY + COMMIT_PROBABILITY and self._read:
             self.commit()
         else:
             self.consume()
@@ -91,6 +94,7 @@ class GroupSession(LogSession):
         except CallFailed:
             self._read.clear()
             raise
+        self._know(polled.membership)
         gone = {each for event, partitions in polled.rebalance if event != "assigned" for each in partitions}
         for partition in gone:
             self._read.pop(partition, None)
@@ -99,11 +103,29 @@ class GroupSession(LogSession):
                 self._read[each.topic, each.partition] = each.offset + 1
         return polled
 
+    def _know(self, now: Membership | None) -> None:
+        """Record who this is in the group. What it read as somebody else, it does not commit."""
+        before, self._membership = self._membership, now
+        if now == before:
+            return
+        if now is None or before is None or now[:2] != before[:2]:
+            self._read.clear()
+        if now is not None:
+            keys = [key_of(each) for each in sorted(now.partitions)]
+            given = {"group": self.group, "protocol": "consumer" if self.kind == "consumer" else "classic"}
+            joined = {"member": now.member, "generation": now.generation, "keys": keys}
+            self.journal.did("join", given, lambda: joined)
+
     def commit(self) -> None:
         """Commit what was polled."""
         consumer = self.consumer()
         offsets, self._read = self._read, {}
-        given = {"group": self.group, "offsets": {key_of(each): offset for each, offset in offsets.items()}}
+        given: dict[str, Any] = {
+            "group": self.group,
+            "offsets": {key_of(each): offset for each, offset in offsets.items()},
+        }
+        if self._membership is not None:
+            given |= {"member": self._membership.member, "generation": self._membership.generation}
         try:
             self.journal.did("commit", given, lambda: consumer.commit(offsets))
         except CallFailed as failed:
@@ -131,6 +153,7 @@ class GroupSession(LogSession):
     def forget(self) -> None:
         """Leave the group."""
         self._read.clear()
+        self._membership = None
         self.connections.drop_consumer()
 
     def final(self, goals: dict[str, int]) -> None:

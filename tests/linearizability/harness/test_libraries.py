@@ -6,6 +6,7 @@ import pytest
 
 from raftlog.linearizability.harness.libraries import library
 from raftlog.linearizability.harness.libraries.ports import ConsumerChoice, ConsumerPort
+from raftlog.linearizability.harness.outcomes import Refused
 from raftlog.linearizability.harness.settings import LIBRARIES
 from raftlog.testing import Kafka
 from raftlog.testing.waiting import wait_until
@@ -38,3 +39,28 @@ def test_a_consumer_that_is_given_its_partitions_again_goes_on_where_it_was(
         assert offsets(consumer, 1) == [3]
     finally:
         consumer.close()
+
+
+def test_our_consumer_commits_as_the_member_that_polled_last(kafka: Kafka, kafka_topic: str) -> None:
+    kafka.seed(kafka_topic, ["a", "b", "c"])
+    choice = ConsumerChoice(group=kafka_topic)
+    first, second = [library("raftlog").consumer(kafka.bootstrap_servers, each, choice) for each in ("1", "2")]
+    try:
+        first.subscribe([kafka_topic])
+        offsets(first, 3)
+        polled = first.poll(0.1).membership
+        assert polled is not None and polled.partitions == {(kafka_topic, 0)}
+        first.commit({(kafka_topic, 0): 1})
+        second.subscribe([kafka_topic])
+
+        def has_gone_on() -> bool:
+            now = second.poll(0.1).membership
+            return now is not None and now.member != polled.member and now.generation > polled.generation
+
+        wait_until(has_gone_on, 30.0, lambda: "the group goes on without waiting for who does not poll")
+        with pytest.raises(Refused, match="ILLEGAL_GENERATION"):
+            first.commit({(kafka_topic, 0): 2})
+        assert second.committed([(kafka_topic, 0)]) == {(kafka_topic, 0): 1}
+    finally:
+        first.close()
+        second.close()

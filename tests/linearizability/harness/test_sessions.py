@@ -10,14 +10,30 @@ from typing import Any, cast
 import pytest
 
 from raftlog.linearizability.harness.journal import Journal
-from raftlog.linearizability.harness.libraries.ports import ConsumerPort, Library, TopicPartition
+from raftlog.linearizability.harness.libraries.ports import (
+    ConsumerPort,
+    Library,
+    Membership,
+    Polled,
+    Read,
+    TopicPartition,
+)
 from raftlog.linearizability.harness.outcomes import CallFailed, Uncertain
 from raftlog.linearizability.harness.session import Assignment, Connections
 from raftlog.linearizability.harness.workloads.grouped import GroupSession
 
 
 class Consumer:
-    """Its coordinator is gone."""
+    """Its coordinator is gone. It polls what it was given."""
+
+    def __init__(self, polled: list[Polled]) -> None:
+        self.polled = polled
+
+    def poll(self, seconds: float) -> Polled:
+        return self.polled.pop(0)
+
+    def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """It works."""
 
     def subscribe(self, topics: Sequence[str]) -> None:
         """It works."""
@@ -30,18 +46,55 @@ class Clients:
     name = "raftlog"
     has_consumer_protocol = True
 
+    def __init__(self, polled: list[Polled]) -> None:
+        self.polled = polled
+
     def consumer(self, *arguments: Any) -> ConsumerPort:
-        return cast(ConsumerPort, Consumer())
+        return cast(ConsumerPort, Consumer(self.polled))
+
+
+def member_of_a_group(*polled: Polled) -> tuple[GroupSession, io.StringIO]:
+    said = io.StringIO()
+    work = Assignment(1, 6, "groups", "raftlog", "", 1, 10.0, {"grouped": 2})
+    return GroupSession(work, Journal(said, 1), Connections(work, cast(Library, Clients([*polled])))), said
+
+
+def lines(said: io.StringIO) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in said.getvalue().splitlines()]
 
 
 def test_a_question_without_an_answer_ends_no_process() -> None:
-    said = io.StringIO()
-    work = Assignment(1, 6, "groups", "raftlog", "", 1, 10.0, {"grouped": 2})
-    journal = Journal(said, 1)
-    session = GroupSession(work, journal, Connections(work, cast(Library, Clients())))
+    session, said = member_of_a_group()
     session.consumer()
-    before = journal.process
+    before = session.journal.process
     with pytest.raises(CallFailed):
         session.look()
-    lines = [json.loads(line) for line in said.getvalue().splitlines()]
-    assert lines[-1]["e"] == "fail" and journal.process == before
+    assert lines(said)[-1]["e"] == "fail" and session.journal.process == before
+
+
+def polled_as(generation: int, *offsets: int, partition: int = 0) -> Polled:
+    records = [Read("grouped", partition, offset, "x", None) for offset in offsets]
+    return Polled(records, membership=Membership("m", generation, frozenset({("grouped", 0), ("grouped", 1)})))
+
+
+def test_a_member_tells_its_generation_when_it_begins_and_with_what_it_commits() -> None:
+    session, said = member_of_a_group(polled_as(4, 7), polled_as(4, 8))
+    session.consume()
+    session.consume()
+    session.commit()
+    told = lines(said)
+    joined = [each for each in told if each.get("function") == "join"]
+    assert [each["input"]["group"] for each in joined] == [session.group], "once in a generation"
+    output = next(each["output"] for each in told if each["e"] == "ok" and each["id"] == joined[0]["id"])
+    assert output == {"member": "m", "generation": 4, "keys": ["grouped-0", "grouped-1"]}
+    (commit,) = [each["input"] for each in told if each.get("function") == "commit"]
+    assert commit == {"group": session.group, "offsets": {"grouped-0": 9}, "member": "m", "generation": 4}
+
+
+def test_what_was_read_in_another_generation_is_not_committed() -> None:
+    session, said = member_of_a_group(polled_as(4, 7), polled_as(5, 3, partition=1))
+    session.consume()
+    session.consume()
+    session.commit()
+    (commit,) = [each["input"] for each in lines(said) if each.get("function") == "commit"]
+    assert commit["offsets"] == {"grouped-1": 4} and commit["generation"] == 5
