@@ -128,5 +128,7 @@ ONLY_SIMULATED: Mapping[str, str] = {
     "upgrade-forgets-holders": "the groups of the workloads do not change their protocol",
     "upgrade-forgets-offsets": "the groups of the workloads do not change their protocol",
     "never-downgraded": "the groups of the workloads do not change their protocol",
+    "client-commits-taken": "the workloads commit as the member that read, which the coordinator checks",
+    "client-loses-cancelled": "the clients of the workloads cancel nothing",
     "client-commits-undone": "the workloads commit what they name, not what a consumer takes for done",
 }

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from raftlog.client.consumer import Consumer
+from raftlog.client.core.fetching import Fetching
 from raftlog.client.core.partition_queue import PartitionQueue
 from raftlog.client.core.producer_batch import ProducerBatch
 from raftlog.client.core.progress import Progress
@@ -69,10 +70,30 @@ def reads_aborted() -> AbstractContextManager[None]:
     return patch(ConsumerSettings, "is_read_committed", property(lambda _: False))
 
 
+def taken_is_committed() -> AbstractContextManager[None]:
+    """A consumer commits what it read of partitions that the group has given to another meanwhile."""
+
+    def check_owned(self: Consumer, chosen: Any) -> None:
+        return None
+
+    return patch(Consumer, "_check_owned", check_owned)
+
+
+def cancelled_is_lost() -> AbstractContextManager[None]:
+    """What a poll that is cancelled had taken is given to nobody."""
+
+    def give_back(self: Fetching, slices: Any) -> None:
+        return None
+
+    return patch(Fetching, "give_back", give_back)
+
+
 _ALL: Sequence[tuple[str, str, Callable[[], AbstractContextManager[None]]]] = (
     ("client-uses-numbers-again", "clients", numbers_used_again),
     ("client-numbers-anew", "clients", numbered_anew),
     ("client-commits-undone", "clients", undone_is_committed),
+    ("client-commits-taken", "readers", taken_is_committed),
+    ("client-loses-cancelled", "readers", cancelled_is_lost),
     ("client-offsets-as-of-now", "copies", offsets_of_whoever_it_is_now),
     ("client-reads-aborted", "copies", reads_aborted),
 )

@@ -9,15 +9,15 @@ from raftlog.client.client import Client
 from raftlog.client.consumer import Consumer
 from raftlog.client.core.addresses import Address
 from raftlog.client.core.errors import KafkaError
+from raftlog.client.core.fetched import ConsumerRecord
 from raftlog.client.core.producer_batch import Placed
+from raftlog.client.core.settings import ConsumerOptions
 from raftlog.client.producer import Outgoing, Producer
 from raftlog.linearizability.checker.history import INFO, OK, Operation
 from raftlog.linearizability.simulator.cluster_topics import END_APPENDS, TopicWorkload
 from raftlog.linearizability.simulator.cluster_workloads import WorkloadContext
 from raftlog.linearizability.simulator.simulated_broker import KAFKA_PORT, host_of
 
-PARTITIONS = 2
-CONSUMERS = 2
 ANSWER_SECONDS = 1.5
 CALL_SECONDS = 4.0
 SESSION_SECONDS = 0.8
@@ -30,21 +30,23 @@ class Clients(TopicWorkload):
     """
 
     kind = "clients"
+    partitions = 2
+    consumers = 2
 
     def __init__(self, context: WorkloadContext, number: int) -> None:
         super().__init__(context, number)
-        self.hunted = [(self.topic, index) for index in range(PARTITIONS)]
-        self._protocol = self.random.choice(("classic", "consumer"))
+        self.hunted = [(self.topic, index) for index in range(self.partitions)]
+        self.protocol = self.random.choice(("classic", "consumer"))
         self._lives = 0
         self._left = END_APPENDS
-        self._had: list[dict[int, int]] = [{} for _ in range(PARTITIONS)]
+        self._had: list[dict[int, int]] = [{} for _ in range(self.partitions)]
 
     async def run(self) -> None:
         """See Workload."""
-        await self.create({}, partitions=PARTITIONS)
+        await self.create({}, partitions=self.partitions)
         bootstrap = [Address(host_of(node), KAFKA_PORT) for node in self.context.nodes]
         async with Client(bootstrap, client_id=self.topic, timeout=CALL_SECONDS) as client:
-            consumers = [asyncio.ensure_future(self._consume(client)) for _ in range(CONSUMERS)]
+            consumers = [asyncio.ensure_future(self._consume(client, place)) for place in range(self.consumers)]
             while self._left:
                 await self._produce(client)
             while not self._all_had():
@@ -79,7 +81,7 @@ class Clients(TopicWorkload):
         """Some records at once; whether all are stored."""
         random = self.random
         values = self.log.values(random.randint(1, 6))
-        partitions = [random.randrange(PARTITIONS) for _ in values]
+        partitions = [random.randrange(self.partitions) for _ in values]
         operations = [
             self.log.begin(f"{self.topic}.{self._lives}", "append", partition, (value,))
             for value, partition in zip(values, partitions, strict=True)
@@ -97,51 +99,45 @@ class Clients(TopicWorkload):
         self.counts["records stored"] = self.counts.get("records stored", 0) + stored
         return stored == len(operations)
 
-    async def _consume(self, client: Client) -> None:
+    async def _consume(self, client: Client, place: int) -> None:
         while True:
             try:
-                async with self._consumer(client) as consumer:
-                    await self._read(consumer)
+                async with self.consumer(client, place) as consumer:
+                    await self.read(consumer)
                 self.count("consumers that left")
             except KafkaError:
                 self.count("consumers that gave up")
             await asyncio.sleep(0.1)
 
-    def _consumer(self, client: Client) -> Consumer:
-        return client.consumer(
-            self.topic,
-            group=f"{self.topic}.group",
-            protocol=self._protocol,
-            auto_offset_reset="earliest",
-            auto_commit_interval=0.3,
-            session_timeout=SESSION_SECONDS,
-            heartbeat_interval=0.1,
-            rebalance_timeout=1.5,
-            max_poll_interval=STAND_STILL_SECONDS / 2,
-            fetch_max_wait=0.1,
-            request_timeout=ANSWER_SECONDS,
-            metadata_max_age=2.0,
-        )
+    def consumer(self, client: Client, place: int) -> Consumer:
+        """A new one in that place."""
+        return client.consumer(self.topic, **self.options(place))
 
-    async def _read(self, consumer: Consumer) -> None:
-        """Until it leaves. What it reads in one assignment goes on without a gap."""
-        random, reached, assignments = self.random, dict[int, int](), -1
+    def options(self, place: int) -> ConsumerOptions:
+        """Of the consumer in that place."""
+        return {
+            "group": f"{self.topic}.group",
+            "protocol": self.protocol,
+            "auto_offset_reset": "earliest",
+            "auto_commit_interval": 0.3,
+            "session_timeout": SESSION_SECONDS,
+            "heartbeat_interval": 0.1,
+            "rebalance_timeout": 1.5,
+            "max_poll_interval": STAND_STILL_SECONDS / 2,
+            "fetch_max_wait": 0.1,
+            "request_timeout": ANSWER_SECONDS,
+            "metadata_max_age": 2.0,
+        }
+
+    async def read(self, consumer: Consumer) -> None:
+        """Until it leaves."""
+        random, way = self.random, Way(self, consumer)
         while True:
             batch = await consumer.poll(timeout=0.5)
             if batch and not self.context.calm() and random.random() < 0.03:
                 self.count("consumers that left with records undone")
                 return
-            if consumer.assignments != assignments:
-                assignments = consumer.assignments
-                reached.clear()
-            for record in batch:
-                assert record.value is not None
-                self._take(record.partition, record.offset, int(record.value))
-                expected = reached.get(record.partition, record.offset)
-                if record.offset > expected:
-                    text = f"{self.topic}-{record.partition}: {record.offset} comes where {expected} is due"
-                    self.fail("consumption", text)
-                reached[record.partition] = record.offset + 1
+            way.take(batch)
             batch.done()
             if self.context.calm():
                 continue
@@ -152,14 +148,15 @@ class Clients(TopicWorkload):
                 self.count("consumers that stood still")
                 await asyncio.sleep(STAND_STILL_SECONDS * random.random())
 
-    def _take(self, partition: int, offset: int, value: int) -> None:
+    def had(self, partition: int, offset: int, value: int) -> None:
+        """A consumer was given a record."""
         before = self._had[partition].setdefault(offset, value)
         if before != value:
             self.fail("consumption", f"{self.topic}-{partition}: {before} and {value} are at {offset}")
 
     def _all_had(self) -> bool:
-        ends = [self.context.invariants.end_of(self.topic, partition) for partition in range(PARTITIONS)]
-        return all(len(had) >= end for had, end in zip(self._had, ends, strict=True))
+        ends = [self.context.invariants.end_of(self.topic, partition) for partition in range(self.partitions)]
+        return all(0 <= end <= len(had) for had, end in zip(self._had, ends, strict=True))
 
     def judge(self) -> None:
         """See Workload."""
@@ -179,3 +176,31 @@ class Clients(TopicWorkload):
             if value < latest.get(sent_by[value], -1):
                 self.fail("order", f"{self.topic}-{partition}: {value} comes after {latest[sent_by[value]]}")
             latest[sent_by[value]] = value
+
+
+class Way:
+    """What one consumer is given goes on without a gap within one assignment."""
+
+    def __init__(self, workload: Clients, consumer: Consumer) -> None:
+        self._workload = workload
+        self._consumer = consumer
+        self._reached: dict[int, int] = {}
+        self._assignments = -1
+
+    def take(self, records: Iterable[ConsumerRecord]) -> None:
+        """The next ones."""
+        if self._consumer.assignments != self._assignments:
+            self._assignments = self._consumer.assignments
+            self._reached.clear()
+        for record in records:
+            assert record.value is not None
+            self._workload.had(record.partition, record.offset, int(record.value))
+            expected = self._reached.get(record.partition, record.offset)
+            if record.offset > expected:
+                text = f"{record.topic}-{record.partition}: {record.offset} comes where {expected} is due"
+                self._workload.fail("consumption", text)
+            self._reached[record.partition] = record.offset + 1
+
+    def move(self) -> None:
+        """It goes on somewhere else."""
+        self._reached.clear()

@@ -28,6 +28,7 @@ from raftlog.linearizability.simulator.cluster_migrations import Migrations
 from raftlog.linearizability.simulator.cluster_moves import Moves
 from raftlog.linearizability.simulator.cluster_offsets import Offsets
 from raftlog.linearizability.simulator.cluster_pipeline import Pipeline
+from raftlog.linearizability.simulator.cluster_readers import Readers
 from raftlog.linearizability.simulator.cluster_transfers import SETTINGS as TRANSACTION_SETTINGS
 from raftlog.linearizability.simulator.cluster_transfers import Transfers
 from raftlog.linearizability.simulator.cluster_trims import Trims
@@ -66,11 +67,14 @@ KINDS = (
 )  # fmt: skip
 OFTEN = (Moves, Offsets)
 SELDOM = (Deletions, Trims, Compaction, Members, Transfers, Pipeline, Consumers, Migrations, Expiries, Clients, Copies)
-WORKLOADS: dict[str, WorkloadMaker] = {workload.kind: workload for workload in (*OFTEN, *SELDOM)}
+APART = (Readers,)
+"""Chosen by themselves, so that seeds keep what they had before these came."""
+WORKLOADS: dict[str, WorkloadMaker] = {workload.kind: workload for workload in (*OFTEN, *SELDOM, *APART)}
 WORKLOAD_CHANCE = 0.3
 """How likely each of those that cost little is part of a run."""
 SELDOM_COUNTS = (0, 1, 1, 1, 2)
 """How many of those that cost more are."""
+APART_CHANCE = 0.1
 
 HUNTED_CHANCE = 0.6
 """How often a fault that is meant for a leader meets one that a workload of the run rests on."""
@@ -375,7 +379,9 @@ def _workloads(seed: int) -> list[Fault]:
     random = Random(f"{seed} works")
     often = [workload.kind for workload in OFTEN if random.random() < WORKLOAD_CHANCE]
     seldom = random.sample([workload.kind for workload in SELDOM], random.choice(SELDOM_COUNTS))
-    return [Fault(0.0, kind, 1) for kind in (*often, *seldom)]
+    random = Random(f"{seed} works apart")
+    apart = [workload.kind for workload in APART if random.random() < APART_CHANCE]
+    return [Fault(0.0, kind, 1) for kind in (*often, *seldom, *apart)]
 
 
 def _upkeep(seed: int, kinds: set[str]) -> dict[str, str]:
@@ -389,9 +395,9 @@ def _upkeep(seed: int, kinds: set[str]) -> dict[str, str]:
         "log.cleaner.dedupe.buffer.size": "1048576",
         "replica.high.watermark.checkpoint.interval.ms": "500",
     }
-    if kinds & {Members.kind, Migrations.kind, Clients.kind, Copies.kind}:
+    if kinds & {Members.kind, Migrations.kind, Clients.kind, Copies.kind, Readers.kind}:
         settings |= MEMBER_SETTINGS
-    if kinds & {Consumers.kind, Migrations.kind, Clients.kind, Copies.kind}:
+    if kinds & {Consumers.kind, Migrations.kind, Clients.kind, Copies.kind, Readers.kind}:
         settings |= CONSUMER_SETTINGS
     if kinds & {Transfers.kind, Pipeline.kind, Expiries.kind, Copies.kind}:
         settings |= TRANSACTION_SETTINGS
@@ -399,7 +405,7 @@ def _upkeep(seed: int, kinds: set[str]) -> dict[str, str]:
         settings |= EXPIRY_SETTINGS
     if Compaction.kind in kinds:
         return {**settings, "log.cleaner.enable": "true"}
-    return settings if kinds.intersection(workload.kind for workload in SELDOM) else {}
+    return settings if kinds.intersection(workload.kind for workload in (*SELDOM, *APART)) else {}
 
 
 def _shifted(faults: Sequence[Fault], seconds: float) -> Iterator[Fault]:
