@@ -344,19 +344,24 @@ async def test_who_comes_back_before_its_farewell_is_answered_keeps_what_it_gets
 ) -> None:
     await fill(client, three_partitions, 9)
     async with member(client, three_partitions, QUICK | {"max_poll_interval": 0.5}) as consumer:
-        await consumer.assigned()
+        async with asyncio.timeout(20):
+            while len(consumer.assignment) < 3:
+                await consumer.poll(timeout=0.1)
         assert consumer._runner is not None
-        first, stop = consumer._runner, consumer._runner.stop
+        first, stop, before = consumer._runner, consumer._runner.stop, consumer.assignments
+        lost = asyncio.Event()
 
         async def stop_slowly() -> None:
             await stop()
-            await until(lambda: consumer.assignments > 1, "it is back")
+            await until(lambda: consumer.assignments > before, "it is back")
 
         first.stop = stop_slowly  # type: ignore[method-assign]
+        consumer.on_lost = lambda partitions: lost.set()
         await until(lambda: consumer._runner is not first, "it leaves")
         found: set[bytes | None] = set()
-        while len(found) < 9:
-            found |= {record.value for record in await consumer.poll(timeout=20)}
+        async with asyncio.timeout(20):
+            while len(found) < 9 or not lost.is_set():
+                found |= {record.value for record in await consumer.poll(timeout=0.1)}
         assert len(consumer.assignment) == 3
 
 
