@@ -470,7 +470,7 @@ class Consumer(Positions):
         if self._runner is not None:
             self._runner.member.subscribe(self._subscribed() if self.settings.protocol == "classic" else self._topics)
             if any(known.partition_count(name) != count for name, count in before.items()):
-                self._runner.member.rejoin("the number of partitions changed")
+                self._runner.member.changed("the number of partitions changed")
             self._runner.wake()
         elif self._topics:
             fresh = frozenset(known.partitions_of(sorted(self._topics))) - self.assignment

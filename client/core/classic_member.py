@@ -71,6 +71,8 @@ class ClassicMember:
         self._asked = 0.0
         self._retry_at = 0.0
         self._reason = ""
+        self._is_outdated = False
+        """Whether what it asks for now rests on topics or partitions that are others by now."""
         self._protocol = ""
         self._members: list[JoinGroupResponseMember] = []
         self._shares: dict[str, bytes] = {}
@@ -97,15 +99,20 @@ class ClassicMember:
                 return Wait(now + self._settings.session_timeout)
 
     def answered(self, answer: Message, now: float) -> None:
+        """What was asked before the group went on without this member is answered to nobody."""
         self._heard = now
-        if isinstance(answer, JoinGroupResponse):
-            self._joined(answer, now)
-        elif isinstance(answer, SyncGroupResponse):
-            self._synced(answer, now)
-        elif isinstance(answer, HeartbeatResponse):
-            self._beat(ErrorCode.of(answer.error_code), now)
-        else:
-            raise InvariantViolation(f"{type(answer).__name__} was not asked for")
+        match answer:
+            case JoinGroupResponse():
+                if self.state is State.JOINING:
+                    self._joined(answer, now)
+            case SyncGroupResponse():
+                if self.state is State.SYNCING:
+                    self._synced(answer, now)
+            case HeartbeatResponse():
+                if self.generation >= 0:
+                    self._beat(ErrorCode.of(answer.error_code), now)
+            case _:
+                raise InvariantViolation(f"{type(answer).__name__} was not asked for")
 
     def unanswered(self, error: KafkaError, now: float) -> None:
         if not error.retriable:
@@ -130,7 +137,11 @@ class ClassicMember:
     def subscribe(self, topics: frozenset[str]) -> None:
         if topics != self._topics:
             self._topics = topics
-            self.rejoin("the subscription changed")
+            self.changed("the subscription changed")
+
+    def changed(self, reason: str) -> None:
+        self._is_outdated = self.state in (State.JOINING, State.LEARNING, State.SYNCING)
+        self.rejoin(reason)
 
     def rejoin(self, reason: str) -> None:
         self._reason = reason
@@ -166,6 +177,7 @@ class ClassicMember:
         if gone:
             self._revoking = gone
             return Revoke(gone)
+        self._is_outdated = False
         self._go(State.JOINING)
         return self._join()
 
@@ -196,7 +208,7 @@ class ClassicMember:
         if code != ErrorCode.NONE:
             self._refused(code, now)
             return
-        self._reason = ""
+        self._reason = self._reason if self._is_outdated else ""
         self.member_id, self.generation = answer.member_id, answer.generation_id
         self._protocol = answer.protocol_name or self._settings.assignors[0]
         self.is_cooperative = self._protocol == COOPERATIVE
@@ -237,6 +249,8 @@ class ClassicMember:
             self.rejoin("partitions were given up for others")
         self.owned |= added
         self._then.append(Assign(added))
+        if self._is_outdated:
+            self.rejoin(self._reason)
 
     def _keep_alive(self, now: float) -> Action:
         due = self._asked + self._settings.heartbeat_interval

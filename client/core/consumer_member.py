@@ -55,6 +55,8 @@ class ConsumerMember:
         self._asked: float | None = None
         self._retry_at = 0.0
         self._says_all = True
+        self._has_lost = False
+        """Whether it was thrown out since its last heartbeat was sent."""
         self._acknowledges = False
         self._said: Partitions | None = None
         self._left = False
@@ -90,6 +92,8 @@ class ConsumerMember:
         if code != ErrorCode.NONE:
             self._refused(code, answer.error_message, now)
             return
+        if self._has_lost:
+            return  # asked before the group went on without this member
         self._says_all = False
         self._epoch = answer.member_epoch
         self._interval = answer.heartbeat_interval_ms / 1000
@@ -124,12 +128,16 @@ class ConsumerMember:
             self._says_all = True
             self._asked = None
 
-    def rejoin(self, reason: str) -> None:
+    def changed(self, reason: str) -> None:
         """The coordinator sees to that; the next heartbeat tells."""
+        self._asked = None
+
+    def rejoin(self, reason: str) -> None:
         self._asked = None
 
     def fenced(self, *, keeps_name: bool = False) -> None:
         self._epoch = JOIN
+        self._has_lost = True
         self._says_all = True
         self._asked = None
         self._target = None
@@ -155,7 +163,7 @@ class ConsumerMember:
         return Send(request, ConsumerGroupHeartbeatResponse)
 
     def _heartbeat(self) -> ConsumerGroupHeartbeatRequest:
-        self._acknowledges = False
+        self._acknowledges = self._has_lost = False
         request = ConsumerGroupHeartbeatRequest(
             group_id=self._group, member_id=self.member_id, member_epoch=self._epoch
         )

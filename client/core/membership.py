@@ -88,8 +88,11 @@ class Member(Protocol):
     def subscribe(self, topics: frozenset[str]) -> None:
         """Other topics from now on."""
 
+    def changed(self, reason: str) -> None:
+        """What an assignment rests on is another by now: also what one that is under way rests on."""
+
     def rejoin(self, reason: str) -> None:
-        """What the assignment rests on has changed, or a commit was refused."""
+        """A rebalance is under way, as a commit was told."""
 
     def fenced(self, *, keeps_name: bool = False) -> None:
         """The group went on without this member (a commit said so). `keeps_name`: its id is still known."""

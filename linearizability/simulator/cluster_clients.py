@@ -17,6 +17,7 @@ from raftlog.linearizability.checker.history import INFO, OK, Operation
 from raftlog.linearizability.simulator.cluster_topics import END_APPENDS, TopicWorkload
 from raftlog.linearizability.simulator.cluster_workloads import WorkloadContext
 from raftlog.linearizability.simulator.simulated_broker import KAFKA_PORT, host_of
+from raftlog.wire.errors import InvariantViolation
 
 ANSWER_SECONDS = 1.5
 CALL_SECONDS = 4.0
@@ -49,10 +50,10 @@ class Clients(TopicWorkload):
             consumers = [asyncio.ensure_future(self._consume(client, place)) for place in range(self.consumers)]
             while self._left:
                 await self._produce(client)
+                _raise_failed(consumers)
             while not self._all_had():
                 await asyncio.sleep(0.1)
-                for failed in [consumer for consumer in consumers if consumer.done()]:
-                    failed.result()
+                _raise_failed(consumers)
             for consumer in consumers:
                 consumer.cancel()
             await asyncio.gather(*consumers, return_exceptions=True)
@@ -105,7 +106,9 @@ class Clients(TopicWorkload):
                 async with self.consumer(client, place) as consumer:
                     await self.read(consumer)
                 self.count("consumers that left")
-            except KafkaError:
+            except KafkaError as error:
+                if isinstance(error.__cause__, InvariantViolation):
+                    raise
                 self.count("consumers that gave up")
             await asyncio.sleep(0.1)
 
@@ -176,6 +179,11 @@ class Clients(TopicWorkload):
             if value < latest.get(sent_by[value], -1):
                 self.fail("order", f"{self.topic}-{partition}: {value} comes after {latest[sent_by[value]]}")
             latest[sent_by[value]] = value
+
+
+def _raise_failed(tasks: Iterable[asyncio.Future[None]]) -> None:
+    for failed in [task for task in tasks if task.done()]:
+        failed.result()
 
 
 class Way:

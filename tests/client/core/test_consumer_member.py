@@ -6,7 +6,10 @@ from raftlog.client.core.consumer_member import ConsumerMember
 from raftlog.client.core.errors import TimedOut
 from raftlog.client.core.membership import Lose, Send
 from raftlog.client.core.settings import ConsumerSettings
-from raftlog.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
+from raftlog.wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 
 
 def test_a_member_that_hears_nothing_for_a_session_keeps_what_it_has() -> None:
@@ -19,3 +22,16 @@ def test_a_member_that_hears_nothing_for_a_session_keeps_what_it_has() -> None:
     assert (member.generation, member.owned) == (4, frozenset({("t", 0)}))
     told = [member.next(70.0 + step) for step in range(2)]
     assert isinstance(told[0], Send) and not any(isinstance(each, Lose) for each in told)
+
+
+def test_an_answer_from_before_a_member_was_thrown_out_is_answered_to_nobody() -> None:
+    """It would have the epoch of who owns partitions, and own none, for ever."""
+    member = ConsumerMember("g", ConsumerSettings(), frozenset({"t"}), member_id="m", names={}, ids={})
+    assert isinstance(member.next(0.0), Send)
+    member.answered(ConsumerGroupHeartbeatResponse(member_id="m", member_epoch=4, heartbeat_interval_ms=100), 0.0)
+    assert isinstance(member.next(1.0), Send)
+    member.fenced()  # as a commit was told
+    member.answered(ConsumerGroupHeartbeatResponse(member_id="m", member_epoch=4, heartbeat_interval_ms=100), 1.1)
+    again = member.next(1.2)
+    assert isinstance(again, Send) and isinstance(again.request, ConsumerGroupHeartbeatRequest)
+    assert again.request.member_epoch == 0 and again.request.subscribed_topic_names == ["t"]

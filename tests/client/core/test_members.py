@@ -14,11 +14,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from raftlog.client.core.assignment import write_assignment
 from raftlog.client.core.classic_member import ClassicMember, State
 from raftlog.client.core.errors import TimedOut
 from raftlog.client.core.membership import Assign, Fail, Learn, Lose, Partitions, Revoke, Send
 from raftlog.client.core.settings import ConsumerSettings
 from raftlog.wire.errors import ErrorCode
+from raftlog.wire.internal.consumer_protocol import decode_subscription
 from raftlog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from raftlog.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 from raftlog.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
@@ -172,6 +174,11 @@ class Group(RuleBasedStateMachine):
         self.throw_out(which)
         self.hear()
 
+    @rule(which=st.integers(0, COUNT - 1), keeps_name=st.booleans())
+    def a_commit_is_refused(self, which: int, keeps_name: bool) -> None:
+        """Also while another request is under way, whose answer still comes."""
+        self.readers[which].core.fenced(keeps_name=keeps_name)
+
     @rule(which=st.integers(0, COUNT - 1))
     def a_waiting_request_is_lost(self, which: int) -> None:
         if self.readers[which].request is not None:
@@ -196,7 +203,7 @@ class Group(RuleBasedStateMachine):
         for _ in range(15):
             named = {reader.core.member_id for reader in self.readers}
             for gone in self.coordinator.members - named:
-                self.coordinator.throw_out(gone)
+                self.session_ends(gone)
             self.hear()
             self.rounds(5, range(COUNT))
         read = sorted(each for reader in self.readers for each in reader.reads)
@@ -218,6 +225,14 @@ class Group(RuleBasedStateMachine):
         if reader.request is not None:
             self.lose(reader)
 
+    def session_ends(self, name: str) -> None:
+        """Of a member that has another name by now; what it asked under this one is not answered."""
+        asked = self.coordinator.joining.get(name)
+        waiting = asked[0] if asked is not None else self.coordinator.syncing.get(name)
+        self.coordinator.throw_out(name)
+        if waiting is not None:
+            self.lose(waiting)
+
     def hear(self) -> None:
         for reader, answer in self.coordinator.answers():
             self.tell(reader, answer)
@@ -234,6 +249,25 @@ class Group(RuleBasedStateMachine):
         waiting.joining = {name: each for name, each in waiting.joining.items() if each[0] is not reader}
         waiting.syncing = {name: each for name, each in waiting.syncing.items() if each is not reader}
         reader.core.unanswered(TimedOut("no answer"), self.now)
+
+
+def test_topics_that_change_while_a_member_joins_are_joined_with_again() -> None:
+    core = ClassicMember("g", ConsumerSettings(assignors=("range",)), frozenset({"t"}))
+    core.next(0.0)
+    core.subscribe(frozenset({"t", "u"}))
+    core.answered(JoinGroupResponse(member_id="m", generation_id=1, protocol_name="range", leader="another"), 0.0)
+    assert isinstance(core.next(0.0), Send) and core.state is State.SYNCING
+    core.answered(SyncGroupResponse(assignment=write_assignment({"t": [0]})), 0.0)
+    assert core.next(0.0) == Assign(frozenset({("t", 0)}))
+    assert core.next(0.0) == Revoke(frozenset({("t", 0)})), "to join again"
+    core.revoked()
+    again = core.next(0.0)
+    assert isinstance(again, Send) and isinstance(again.request, JoinGroupRequest)
+    assert again.request.reason == "the subscription changed"
+    assert decode_subscription(again.request.protocols[0].metadata).topics == ["t", "u"]
+    core.answered(JoinGroupResponse(member_id="m", generation_id=2, protocol_name="range", leader="another"), 0.0)
+    core.answered(SyncGroupResponse(assignment=write_assignment({"t": [0]})), 0.0)
+    assert core.state is State.STABLE and core.next(0.0) == Assign(frozenset({("t", 0)})), "once"
 
 
 Group.TestCase.settings = settings(max_examples=40, stateful_step_count=20, deadline=None)
