@@ -54,7 +54,9 @@ class Fault:
     unclean: bool = False
     in_everything: bool = True
     newest_clients: bool = False
-    """Only clients that speak version 2 of transactions (KIP-890) are safe from it: KAFKA-17754."""
+    """Only our own client is safe from it: others do not speak version 2 of transactions (KAFKA-17754), or commit again
+    before they are answered, and are overtaken by themselves.
+    """
     longer: float = 1.0
     """How many times as long as other faults it takes."""
 
@@ -265,6 +267,7 @@ _ALL: tuple[Fault, ...] = (
         _delayed_commit,
         frozenset({"requests", "commits"}),
         in_everything=False,
+        newest_clients=True,
     ),
     Fault(
         "zombie-writer",
