@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from raftlog.linearizability.harness.clients import Clients
 from raftlog.linearizability.harness.faults import FAULTS, Fault, faults_named
-from raftlog.linearizability.harness.nemesis import Done, Nemesis, Period, Put, schedule
+from raftlog.linearizability.harness.nemesis import LOSING, Done, Nemesis, Period, Put, schedule
 from raftlog.linearizability.harness.plan import Plan
 from raftlog.linearizability.harness.systems.system import Effect, System, counted
 from raftlog.linearizability.harness.workloads.catalogue import WORKLOADS
@@ -46,6 +46,14 @@ def test_everything_is_what_the_system_and_the_workload_have_a_hold_of() -> None
     old = {fault.name for fault in faults_named("everything", ALL - {"newest clients"})}
     assert "zombie-writer" in old and "delayed-end-txn" not in old
     assert not names & {"partition", "clock", "delayed-end-txn", "isr-of-one", "none"}
+
+
+def test_two_replicas_do_not_lose_what_they_have_at_once() -> None:
+    """A flipped bit in the one follower that was in sync, and a power cut of the leader, lost 99 records."""
+    periods = [period for seed in range(50) for period in schedule("everything", 600, seed, ALL)]
+    losing = [[fault.name for fault in each.faults if fault.name in LOSING] for each in periods]
+    assert {name for names in losing for name in names} == LOSING
+    assert max(map(len, losing)) == 1
 
 
 def lines_of(put: Any) -> list[dict[str, Any]]:
