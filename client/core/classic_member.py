@@ -208,7 +208,8 @@ class ClassicMember:
         if code != ErrorCode.NONE:
             self._refused(code, now)
             return
-        self._reason = self._reason if self._is_outdated else ""
+        if not self._is_outdated:
+            self._reason = ""
         self.member_id, self.generation = answer.member_id, answer.generation_id
         self._protocol = answer.protocol_name or self._settings.assignors[0]
         self.is_cooperative = self._protocol == COOPERATIVE

@@ -129,10 +129,10 @@ class ConsumerMember:
             self._asked = None
 
     def changed(self, reason: str) -> None:
-        """The coordinator sees to that; the next heartbeat tells."""
-        self._asked = None
+        self.rejoin(reason)
 
     def rejoin(self, reason: str) -> None:
+        """The coordinator sees to that; the next heartbeat tells."""
         self._asked = None
 
     def fenced(self, *, keeps_name: bool = False) -> None:

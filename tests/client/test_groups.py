@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from raftlog.client import Client, Consumer, KafkaError, Outgoing
+from raftlog.client import Batch, Client, Consumer, KafkaError, Outgoing
 from raftlog.client.core.errors import NoOffset, Rejected, WrongState
 from raftlog.testing import Kafka, cluster
 from raftlog.wire.apis import ApiKey
@@ -61,6 +61,16 @@ async def fill(client: Client, topic: str, count: int) -> None:
 
 def member(client: Client, topic: str, options: dict[str, object]) -> Consumer:
     return client.consumer(topic, group=topic, **options)  # type: ignore[arg-type]
+
+
+async def read_all(consumer: Consumer, count: int) -> tuple[list[Batch], dict[tuple[str, int], int]]:
+    """What it was given until it had `count` records, and where it is then."""
+    batches: list[Batch] = []
+    read: dict[tuple[str, int], int] = {}
+    while sum(read.values()) < count:
+        batches.append(await consumer.poll(count, timeout=20))
+        read |= batches[-1].end_offsets
+    return batches, read
 
 
 async def test_two_members_divide_the_partitions_and_miss_nothing(
@@ -200,9 +210,7 @@ async def test_offsets_of_what_the_group_has_taken_away_are_not_committed(
     await fill(client, three_partitions, 30)
     options = protocol | {"enable_auto_commit": False, "rebalance_timeout": 0.5}
     async with member(client, three_partitions, options) as first:
-        read: dict[tuple[str, int], int] = {}
-        while sum(read.values()) < 30:
-            read |= (await first.poll(30, timeout=20)).end_offsets
+        _, read = await read_all(first, 30)
         async with member(client, three_partitions, options) as second:
             await until(lambda: bool(second.assignment), "the second has some")
             taken = min(second.assignment)
@@ -229,9 +237,7 @@ async def test_offsets_are_committed_as_the_member_that_read_them(
     await fill(client, three_partitions, 30)
     options = protocol | {"enable_auto_commit": False, "rebalance_timeout": 0.5}
     async with member(client, three_partitions, options) as first:
-        read: dict[tuple[str, int], int] = {}
-        while sum(read.values()) < 30:
-            read |= (await first.poll(30, timeout=20)).end_offsets
+        _, read = await read_all(first, 30)
         reader = first.member
         await first.commit(dict.fromkeys(read, 1), member=reader)
         async with member(client, three_partitions, options) as second:
@@ -252,11 +258,7 @@ async def test_a_member_that_is_fenced_while_it_gives_up_commits_nothing_in_its_
     await fill(client, three_partitions, 30)
     options = protocol | {"rebalance_timeout": 600.0}
     async with member(client, three_partitions, options) as first:
-        read: dict[tuple[str, int], int] = {}
-        batches = []
-        while sum(read.values()) < 30:
-            batches.append(await first.poll(30, timeout=20))
-            read |= batches[-1].end_offsets
+        batches, read = await read_all(first, 30)
         async with member(client, three_partitions, options) as second:
             await until(lambda: bool(first.paused), "the first is about to give up some")
             assert first._runner is not None
