@@ -28,6 +28,7 @@ from raftlog.broker.core.group.consumer.records import (
     PartitionMetadataRecord,
     RegexRecord,
     TargetEpoch,
+    TargetEpochRecord,
     TargetRecord,
 )
 from raftlog.broker.core.group.consumer.state import MemberState
@@ -131,11 +132,10 @@ class GroupChange:
     # --- assignments
 
     def update_target(
-        self, before: ConsumerMember, after: ConsumerMember, *, at_once: bool = False
+        self, before: ConsumerMember, after: ConsumerMember, *, rejoins: bool = False
     ) -> tuple[int, Target]:
-        """The epoch of the target assignment and what the member is to have, both after all this.
-
-        `at_once`: without waiting for what else may happen within a short time.
+        """The epoch of the target assignment and what the member is to have, both after all this. For a member that
+        joins again that is always a new epoch, whatever it is to have.
         """
         group, shard, now = self.group, self.shard, self.now
         known = group.static_member(after.instance_id)
@@ -144,13 +144,19 @@ class GroupChange:
             return group.target_epoch.epoch, last
         interval_ms = shard.consumer_settings(group.group_id).assignment_interval_ms
         computed_ms = group.target_epoch.computed_ms
-        if not at_once and computed_ms != 0 and 0 <= now.wall_ms - computed_ms < interval_ms:
+        if not rejoins and computed_ms != 0 and 0 <= now.wall_ms - computed_ms < interval_ms:
             # One assignment for all that happens within a short time (KIP-1263). One that seems to come from the future
             # was computed by a clock that has been put back since, or another's: waiting for it could take for ever.
             return group.target_epoch.epoch, last
         if is_large(group, after, shard.image):
             self.effects.assignments.append(group.group_id)
-            return group.target_epoch.epoch, last
+            if not rejoins:
+                return group.target_epoch.epoch, last
+            # The target stays what it is, in an epoch of its own, until the one that is computed beside comes.
+            unchanged = TargetEpoch(self.group_epoch, computed_ms)
+            self.records.append(TargetEpochRecord(group.group_id, unchanged))
+            self.bump_epoch(topics_after(group, before.subscription, after.subscription), "its target is out of date")
+            return unchanged.epoch, last
         votes = group.assignor_votes.copy()
         if before.subscription.assignor is not None:
             votes[before.subscription.assignor] -= 1

@@ -137,7 +137,7 @@ def _stay(
         reason = reason or f"member {member_id} joins again"
     if reason is not None or group.needs_metadata_check():
         change.check_metadata(before.subscription, after.subscription, reason)
-    target = change.update_target(before, after, at_once=rejoins)
+    target = change.update_target(before, after, rejoins=rejoins)
     after = change.reconcile(
         after,
         target,

@@ -47,7 +47,7 @@ def _assign(shard: GroupCoordinatorShard, group: ConsumerGroup, now: Now) -> Ite
             records = [TargetRecord(group.group_id, member_id, target) for member_id, target in targets]
             effects.write(tuple(records), None)
         yield effects
-    if _still_to_write(shard, group, new, instances) == []:
+    if group.target_epoch.epoch < epoch and _still_to_write(shard, group, new, instances) == []:
         effects = Effects()
         effects.write((TargetEpochRecord(group.group_id, TargetEpoch(epoch, now.wall_ms)),), None)
         yield effects

@@ -10,6 +10,7 @@ import pytest
 from raftlog.broker.core.group.config import GroupConfig
 from raftlog.broker.core.group.consumer import large_target, target
 from raftlog.broker.core.group.consumer.records import TargetRecord
+from raftlog.broker.core.group.group import Committer
 from raftlog.metadata.group_configs import ConsumerGroupSettings
 from raftlog.wire.errors import ErrorCode
 from tests.broker.core.group.consumer.consumer_world import Consumer, ConsumerWorld
@@ -82,6 +83,31 @@ def test_a_static_member_that_is_back_under_another_id_gets_what_was_meant_for_i
     assert world.group.target_epoch.epoch == world.group.epoch.epoch
     settle(world, first, again)
     assert [len(owned) for client in (first, again) for owned in client.owned.values()] == [2, 2]
+
+
+@pytest.mark.parametrize("is_computed", [False, True], ids=["at rest", "while a target is computed"])
+def test_what_a_member_read_before_it_joined_again_is_not_committed(world: ConsumerWorld, is_computed: bool) -> None:
+    """As in a small group, though what it is to have is not computed at once: it keeps that, in a new epoch."""
+    first, second = Consumer(world, "a", ["t"]), Consumer(world, "b", ["t"])
+    settle(world, first, second)
+    before, owned = first.epoch, first.owned
+    clients, steps = [first, second], iter(())
+    if is_computed:
+        clients.append(Consumer(world, "c", ["t"]))
+        clients[-1].beat()
+        steps = world.begin_assignments()
+        next(steps)
+
+    first.forget()
+    first.beat()
+
+    assert first.epoch > before and first.owned == owned
+    check = world.group.partition_check(Committer("a", None, before, 9, is_transactional=False))
+    assert check is not None
+    assert [check(id_, 0) for id_ in owned] == [ErrorCode.STALE_MEMBER_EPOCH]
+    list(steps)
+    assert world.group.target_epoch.epoch >= first.epoch
+    settle(world, *clients)
 
 
 def test_a_target_that_could_not_be_written_as_a_whole_has_no_epoch_and_is_computed_again(
