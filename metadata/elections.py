@@ -151,10 +151,14 @@ def change(
     if adding or removing:
         replicas, isr, adding, removing = _complete_reassignment(replicas, isr, adding, removing, min_isr)
     candidates = wanted.eligible if wanted.eligible is not None else (*state.isr, *state.eligible_leader_replicas)
+    enough = min(min_isr, len(replicas))
     eligible: tuple[BrokerId, ...] = ()
-    if len(isr) < min(min_isr, len(replicas)):
+    if len(isr) < enough:
         eligible = tuple([b for b in replicas if b in candidates and b not in isr and b not in lost])
     leader, isr, eligible, unclean = _elect(state, electorate, wanted.election, _Choice(replicas, isr, eligible))
+    if len(isr) >= enough:
+        # Who was elected from the ELR is enough by itself, and commits what the others in it have not got.
+        eligible = ()
     taken_away = replicas != state.replicas and any(b not in replicas for b in state.replicas)
     recovering = state.leader_recovering if wanted.recovering is None else wanted.recovering
     after = PartitionState(

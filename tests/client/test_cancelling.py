@@ -103,6 +103,7 @@ def test_a_program_that_is_interrupted_leaves_its_group(servers: Servers, name: 
     asyncio.run(main())
 
 
+@pytest.mark.long
 async def test_a_send_without_brokers_ends_in_its_time_and_so_does_the_producer() -> None:
     with cluster() as brokers:
         async with Client(brokers.bootstrap_servers, timeout=1) as client:

@@ -94,10 +94,14 @@ class Cluster(RuleBasedStateMachine):
             assert broker.epoch >= self.epochs.get(broker_id, 0)
             self.epochs[broker_id] = broker.epoch
 
-    def advance(self, topic: str, topic_id: bytes, state: PartitionState) -> None:
+    def is_enough(self, topic: str, state: PartitionState) -> bool:
+        """Whether those who are in sync may commit."""
         value = self.world.resolver.topic_values(self.world.image, topic)["min.insync.replicas"]
         assert isinstance(value, int)
-        if state.leader != NO_LEADER and len(state.isr) >= min(value, len(state.replicas)):
+        return len(state.isr) >= min(value, len(state.replicas))
+
+    def advance(self, topic: str, topic_id: bytes, state: PartitionState) -> None:
+        if state.leader != NO_LEADER and self.is_enough(topic, state):
             key = (topic_id, state.partition_id)
             held = min(self.lengths.get((*key, b), 0) for b in state.isr)
             self.committed[key] = max(self.committed.get(key, 0), held)
@@ -300,6 +304,8 @@ class Cluster(RuleBasedStateMachine):
             assert everybody <= set(state.replicas), f"{name}: somebody is no replica"
             assert not set(state.isr) & set(state.eligible_leader_replicas), f"{name}: both in ISR and ELR"
             assert (state.leader == NO_LEADER) == (not state.isr), f"{name}: in sync with nobody"
+            if state.eligible_leader_replicas:
+                assert not self.is_enough(name, state), f"{name}: others may lead than those who commit"
             for broker_id in state.isr:
                 assert image.is_usable(broker_id), f"{name}: {broker_id} is in sync and cannot serve"
 

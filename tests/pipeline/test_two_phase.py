@@ -104,6 +104,7 @@ def test_what_is_left_of_attempts_that_were_given_up_is_aborted(
     assert committed(client, name) == [b"a"]
 
 
+@pytest.mark.long
 def test_a_job_that_fails_takes_back_what_its_tasks_have_prepared(
     broker: Broker, topic: Topic, client: SyncClient
 ) -> None:

@@ -73,6 +73,7 @@ def heard_beyond(node: Node, moment: float) -> bool:
     return all(time.monotonic() - node.duties.silent_ms(each) / 1000 > moment for each in node.image.brokers)
 
 
+@pytest.mark.long
 async def test_nobody_is_fenced_while_the_quorum_changes_its_leader(tmp_path: Path) -> None:
     async with World(tmp_path) as world:
         for node in [*world.followers, world.leader]:
