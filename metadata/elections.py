@@ -151,14 +151,11 @@ def change(
     if adding or removing:
         replicas, isr, adding, removing = _complete_reassignment(replicas, isr, adding, removing, min_isr)
     candidates = wanted.eligible if wanted.eligible is not None else (*state.isr, *state.eligible_leader_replicas)
-    enough = min(min_isr, len(replicas))
-    eligible: tuple[BrokerId, ...] = ()
-    if len(isr) < enough:
-        eligible = tuple([b for b in replicas if b in candidates and b not in isr and b not in lost])
-    leader, isr, eligible, unclean = _elect(state, electorate, wanted.election, _Choice(replicas, isr, eligible))
-    if len(isr) >= enough:
-        # Who was elected from the ELR is enough by itself, and commits what the others in it have not got.
-        eligible = ()
+    holders = tuple([b for b in replicas if b in candidates and b not in lost])
+    leader, isr, unclean = _elect(state, electorate, wanted.election, _Choice(replicas, isr, holders))
+    # An ISR that may commit ends the ELR, be it of one that was elected from there; so does an unclean leader.
+    ends_elr = unclean or len(isr) >= min(min_isr, len(replicas))
+    eligible = () if ends_elr else tuple([b for b in holders if b not in isr])
     taken_away = replicas != state.replicas and any(b not in replicas for b in state.replicas)
     recovering = state.leader_recovering if wanted.recovering is None else wanted.recovering
     after = PartitionState(
@@ -193,30 +190,32 @@ def _complete_reassignment(
 
 
 class _Choice(NamedTuple):
+    """`holders`: who has all that is committed."""
+
     replicas: Brokers
     isr: Brokers
-    eligible: Brokers
+    holders: Brokers
 
 
 def _elect(
     state: PartitionState, electorate: Electorate, election: Election, choice: _Choice
-) -> tuple[BrokerId, Brokers, Brokers, bool]:
-    """(leader, ISR, ELR, whether the election was unclean). Every member of the ISR in `choice` may lead."""
-    replicas, isr, eligible = choice
+) -> tuple[BrokerId, Brokers, bool]:
+    """(leader, ISR, whether the election was unclean). Every member of the ISR in `choice` may lead."""
+    replicas, isr, holders = choice
     if isr:
         if election is Election.PREFERRED and replicas[0] in isr:
-            return replicas[0], isr, eligible, False
+            return replicas[0], isr, False
         if state.leader in isr:
-            return state.leader, isr, eligible, False
-        return next(b for b in replicas if b in isr), isr, eligible, False
-    for broker_id in eligible:
+            return state.leader, isr, False
+        return next(b for b in replicas if b in isr), isr, False
+    for broker_id in holders:
         if electorate.may_lead(state, broker_id):
-            return broker_id, (broker_id,), tuple(b for b in eligible if b != broker_id), False
+            return broker_id, (broker_id,), False
     if election is Election.UNCLEAN:
         for broker_id in replicas:
             if electorate.may_lead(state, broker_id):
-                return broker_id, (broker_id,), (), True
-    return NO_LEADER, isr, eligible, False
+                return broker_id, (broker_id,), True
+    return NO_LEADER, isr, False
 
 
 def _last_known_leader(state: PartitionState, leader: BrokerId) -> BrokerId:

@@ -51,12 +51,12 @@ def election_outside_the_isr() -> AbstractContextManager[None]:
     """Any replica that is there may be elected, in sync or not, and nobody says that it was unclean."""
 
     def elect(state: Any, electorate: Any, election: Any, choice: Any) -> Any:
-        leader, isr, eligible, unclean = real(state, electorate, election, choice)
+        leader, isr, unclean = real(state, electorate, election, choice)
         if leader != state.leader:
             there = [b for b in choice.replicas if electorate.may_lead(state, b) and b not in isr]
             if there:
-                return there[0], (there[0],), (), False
-        return leader, isr, eligible, unclean
+                return there[0], (there[0],), False
+        return leader, isr, unclean
 
     real = elections._elect
     return patch(elections, "_elect", elect)

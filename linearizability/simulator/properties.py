@@ -80,7 +80,7 @@ def _of_clusters() -> tuple[Property, ...]:
                 elections,
                 "_elect",
                 None,
-                lambda found, state, electorate, election, choice: not choice.isr and found[0] > 0 and not found[3],
+                lambda found, state, electorate, election, choice: not choice.isr and found[0] > 0 and not found[2],
             ),
             (
                 "records of a replica were cut off",

@@ -53,8 +53,8 @@ async def test_a_coordinator_that_metadata_no_longer_names_is_looked_for_anew(pr
             assert await consumer.committed() == {("t", 0): 4}
 
 
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
 @pytest.mark.long
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
 async def test_a_member_goes_on_when_a_connection_that_does_not_answer_is_left(protocol: str) -> None:
     with Kafka() as kafka:
         topic = kafka.topic()
