@@ -25,6 +25,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 ROOT = Path(__file__).resolve().parent.parent
 PEERS = Path(os.environ.get("RAFTLOG_PEERS", ROOT.parent / "shared" / "peers"))
 KAFKA = PEERS / "kafka" / "kafka"
+START_TRIES = 5
 OTHER = "other"
 """The name of a raftlog of another checkout."""
 
@@ -53,6 +54,20 @@ def is_free(port: int) -> bool:
 def kafka_is_here() -> bool:
     """Whether Kafka can be measured: its folder and a Java are there."""
     return KAFKA.exists() and shutil.which("java") is not None
+
+
+def start_kafka(*arguments: str) -> str:
+    """Start Apache Kafka; its bootstrap servers. Raises RuntimeError."""
+    for _ in range(START_TRIES):
+        done = subprocess.run(
+            [str(KAFKA), "start", *arguments], capture_output=True, text=True, timeout=180, check=False
+        )
+        if done.returncode == 0:
+            return done.stdout.strip()
+        if "--cluster-id" not in done.stderr:
+            break
+        # It drew a cluster id that begins with a dash, one of 64, and took it for an option: another one will do.
+    raise RuntimeError(f"Kafka did not start: {done.stdout[-1000:]}{done.stderr[-1000:]}")
 
 
 def kafka_tool(name: str, *arguments: str, timeout: float = 600) -> str:
@@ -168,17 +183,10 @@ class Kafka(Broker):
 
     def start(self) -> None:
         port = int(self.bootstrap.rpartition(":")[2] or free_port())
-        command = [str(KAFKA), "start", "--dir", str(self.directory), "--nodes", "1", "--port", str(port)]
+        arguments = ["--dir", str(self.directory), "--nodes", "1", "--port", str(port)]
         for key, value in self.settings.items():
-            command += ["--set", f"{key}={value}"]
-        # It draws a cluster id, and takes one that begins with a dash, one of 64, for an option: then it draws another.
-        for _ in range(2):
-            done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
-            if done.returncode == 0 or "--cluster-id" not in done.stderr:
-                break
-        if done.returncode != 0:
-            raise RuntimeError(f"Kafka did not start: {done.stdout[-1000:]}{done.stderr[-1000:]}")
-        self.bootstrap = done.stdout.strip()
+            arguments += ["--set", f"{key}={value}"]
+        self.bootstrap = start_kafka(*arguments)
         self.pid = json.loads((self.directory / "pids.json").read_text())["1"]
 
     def stop(self) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from confluent_kafka.admin import AdminClient
 
-from benchmarks.brokers import KAFKA, OTHER, Broker, is_free, python_of
+from benchmarks.brokers import KAFKA, OTHER, Broker, is_free, python_of, start_kafka
 from benchmarks.measure import progress
 from raftlog.testing import BrokerDied, Cluster
 
@@ -138,14 +138,10 @@ class KafkaSet(BrokerSet):
 
     def start(self) -> None:
         self._port = self._port or free_ports(2 * self.nodes)
-        command = [str(KAFKA), "start", "--dir", str(self.directory), "--nodes", str(self.nodes)]
-        command += ["--port", str(self._port)]
+        arguments = ["--dir", str(self.directory), "--nodes", str(self.nodes), "--port", str(self._port)]
         for key, value in self.settings.items():
-            command += ["--set", f"{key}={value}"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
-        if done.returncode != 0:
-            raise RuntimeError(f"Kafka did not start: {done.stdout[-1000:]}{done.stderr[-1000:]}")
-        self.bootstrap = done.stdout.strip()
+            arguments += ["--set", f"{key}={value}"]
+        self.bootstrap = start_kafka(*arguments)
         recorded = json.loads((self.directory / "pids.json").read_text())
         self.pids = {int(node): pid for node, pid in recorded.items()}
         self._commands = {

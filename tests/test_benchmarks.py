@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks.brokers import Kafka, beside_raftlog
+import pytest
+
+from benchmarks import brokers
+from benchmarks.brokers import Kafka, beside_raftlog, start_kafka
 from benchmarks.measure import Row, Sample, quietest, table
 
 
@@ -37,3 +40,29 @@ def test_a_row_names_what_it_was_measured_beside() -> None:
 
     assert "raftlog ÷ other" in table([row])
     assert row.ratios() == [0.5]
+
+
+def launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, complaint: str) -> Path:
+    """Stands for Kafka's: the first two times it fails with these words. What it was called with is in the file."""
+    calls, program = tmp_path / "calls", tmp_path / "kafka"
+    fail = f'echo "{complaint}" >&2; exit 1'
+    script = f'echo "$@" >>{calls}; if [ $(wc -l <{calls}) -lt 3 ]; then {fail}; fi; echo here:1'
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(brokers, "KAFKA", program)
+    return calls
+
+
+def test_kafka_is_started_again_when_its_cluster_id_began_with_a_dash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = launcher(tmp_path, monkeypatch, "error: argument --cluster-id/-t: expected one argument")
+    assert start_kafka("--dir", "d") == "here:1"
+    assert calls.read_text() == "start --dir d\n" * 3
+
+
+def test_kafka_that_cannot_start_is_not_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = launcher(tmp_path, monkeypatch, "no space left")
+    with pytest.raises(RuntimeError, match="no space left"):
+        start_kafka("--dir", "d")
+    assert calls.read_text() == "start --dir d\n"

@@ -7,11 +7,11 @@ import os
 import shutil
 import subprocess
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
+from benchmarks.brokers import start_kafka
 from raftlog.client import Client
 from raftlog.testing.ports import ReservedPort
 from raftlog.wire.apis import ApiKey
@@ -20,7 +20,6 @@ from tests.conftest import OVERDUE_CHECK, Broker
 from tests.paths import KAFKA
 
 _numbers = itertools.count()
-START_SECONDS = 180
 
 
 class Servers(NamedTuple):
@@ -37,7 +36,9 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     # Its controller listens on the next one.
     port, next_port = reserve_two()
     try:
-        yield start_kafka(directory, port.number)
+        settings = ("group.initial.rebalance.delay.ms=0", f"{OVERDUE_CHECK}=200")
+        options = [word for setting in settings for word in ("--set", setting)]
+        yield start_kafka("--dir", str(directory), "--nodes", "1", "--port", str(port.number), *options)
     finally:
         subprocess.run([str(KAFKA), "stop", "--dir", str(directory)], capture_output=True, timeout=60, check=False)
         port.release()
@@ -53,17 +54,6 @@ def reserve_two() -> tuple[ReservedPort, ReservedPort]:
         except (OSError, OverflowError):
             first.release()
     raise OSError("no two free ports behind each other")
-
-
-def start_kafka(directory: Path, port: int) -> str:
-    command = [str(KAFKA), "start", "--dir", str(directory), "--nodes", "1", "--port", str(port)]
-    command += ["--set", "group.initial.rebalance.delay.ms=0", "--set", f"{OVERDUE_CHECK}=200"]
-    started = subprocess.run(command, capture_output=True, text=True, timeout=START_SECONDS, check=False)
-    if started.returncode and "--cluster-id" in started.stderr:
-        # It draws a cluster id, and takes one that begins with a dash, one of 64, for an option.
-        started = subprocess.run(command, capture_output=True, text=True, timeout=START_SECONDS, check=False)
-    assert started.returncode == 0, started.stdout[-1000:] + started.stderr[-1000:]
-    return started.stdout.strip()
 
 
 _skipped = pytest.mark.skipif(

@@ -16,6 +16,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from benchmarks.brokers import start_kafka
 from raftlog.broker.core.log.config import LogConfig
 from raftlog.broker.store.cleaner import LogCleaner
 from raftlog.broker.store.disk import OsDisk
@@ -53,13 +54,10 @@ class Kafka:
     def start(self, backoff_ms: int) -> None:
         settings = (f"log.cleaner.backoff.ms={backoff_ms}", "transaction.state.log.num.partitions=1")
         options = [word for setting in settings for word in ("--set", setting)]
-        self._run("start", "--nodes", "1", "--port", str(self.port), *options)
+        start_kafka("--dir", str(self.directory), "--nodes", "1", "--port", str(self.port), *options)
 
     def stop(self) -> None:
-        self._run("stop")
-
-    def _run(self, command: str, *options: str) -> None:
-        words = [str(KAFKA), command, "--dir", str(self.directory), *options]
+        words = [str(KAFKA), "stop", "--dir", str(self.directory)]
         done = subprocess.run(words, check=False, capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stderr
 

@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from benchmarks.brokers import start_kafka
 from raftlog.broker.core.coordinator.loading import CoordinatorLogReader
 from raftlog.broker.core.coordinator.shared import Now
 from raftlog.broker.core.group.classic_group import ClassicGroup
@@ -30,7 +31,7 @@ from raftlog.broker.core.transaction.state import TransactionState
 from raftlog.metadata.group_configs import ConsumerGroupSettings
 from raftlog.metadata.image import MetadataImage
 from tests.broker.store.test_store_kafka import kafka as kafka
-from tests.broker.store.test_store_kafka import open_log, run, stop
+from tests.broker.store.test_store_kafka import open_log, stop
 from tests.paths import KAFKA
 
 pytestmark = [
@@ -111,7 +112,7 @@ def test_groups_and_transactions_of_kafka_are_read_as_its_clients_left_them(
     kafka: tuple[Path, list[str], str],
 ) -> None:
     data, start, address = kafka
-    run(start)
+    start_kafka(*start)
     admin = AdminClient({"bootstrap.servers": address})
     admin.create_topics([NewTopic("t", 4, 1)])["t"].result()
     with ExitStack() as consumers:

@@ -14,6 +14,7 @@ import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from benchmarks.brokers import start_kafka
 from raftlog.broker.core.log.checkpoint_text import format_offsets, parse_offsets
 from raftlog.broker.core.log.config import LogConfig
 from raftlog.broker.core.log.results import AppendOrigin
@@ -141,10 +142,10 @@ def test_kafkas_dump_log_reads_every_file_of_a_log_of_one_batch(tmp_path: Path) 
 
 @pytest.fixture
 def kafka(tmp_path: Path) -> Iterator[tuple[Path, list[str], str]]:
-    """(data directory, command to start, address) of a Kafka broker that is stopped in the end."""
+    """(data directory, arguments of `start_kafka`, address) of a Kafka broker that is stopped in the end."""
     port = free_port()
     directory = tmp_path / "kafka"
-    start = [str(KAFKA), "start", "--dir", str(directory), "--nodes", "1", "--port", str(port), "--heap", "400m"]
+    start = ["--dir", str(directory), "--nodes", "1", "--port", str(port), "--heap", "400m"]
     try:
         yield directory / "broker-1" / "data", start, f"127.0.0.1:{port}"
     finally:
@@ -153,11 +154,6 @@ def kafka(tmp_path: Path) -> Iterator[tuple[Path, list[str], str]]:
 
 def stop(directory: Path) -> None:
     subprocess.run([str(KAFKA), "stop", "--dir", str(directory)], check=False, capture_output=True, timeout=60)
-
-
-def run(command: list[str]) -> None:
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def read_all(address: str, isolation: str, end: int) -> list[Message]:
@@ -214,7 +210,7 @@ def test_transactions_that_kafka_wrote_are_read_as_it_meant_them(
 ) -> None:
     """From its producer snapshots and transaction indexes, or, after a kill, made again from the log."""
     data, start, address = kafka
-    run(start)
+    start_kafka(*start)
     admin = AdminClient({"bootstrap.servers": address})
     admin.create_topics([NewTopic("t", 1, 1, config={"segment.bytes": "1048576"})])["t"].result()
     aborted = transactions_of(address)
@@ -244,7 +240,7 @@ def test_transactions_that_kafka_wrote_are_read_as_it_meant_them(
 @pytest.mark.slow
 def test_kafka_goes_on_with_a_log_of_ours_and_we_with_one_of_kafkas(kafka: tuple[Path, list[str], str]) -> None:
     data, start, address = kafka
-    run(start)
+    start_kafka(*start)
     admin = AdminClient({"bootstrap.servers": address})
     admin.create_topics([NewTopic("t", 1, 1, config={"segment.bytes": "1048576"})])["t"].result()
     producer = Producer({"bootstrap.servers": address, "enable.idempotence": True})
@@ -270,7 +266,7 @@ def test_kafka_goes_on_with_a_log_of_ours_and_we_with_one_of_kafkas(kafka: tuple
     for name in (RECOVERY_POINTS, HIGH_WATERMARKS):
         (data / name).write_text(format_offsets({**parse_offsets((data / name).read_text()), ("t", 0): end}))
 
-    run(start)
+    start_kafka(*start)
     found = read_all(address, "read_uncommitted", end)
     assert [message.value()[:6] for message in found[:3000]] == [b"kafka "] * 3000
     assert len(found) == end - 11, "all but the markers"

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from benchmarks.brokers import start_kafka
 from raftlog.wire.errors import ErrorCode
 from tests.broker.core.log.produce_cases import TOPICS, batch_of, cases, with_wrong_crc
 from tests.paths import KAFKA
@@ -36,9 +37,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     if shutil.which("java") is None or not KAFKA.exists():
         pytest.skip("needs Java 17 and the jars of Kafka")
     directory, port = str(tmp_path_factory.mktemp("kafka")), free_port()
-    start = [str(KAFKA), "start", "--dir", directory, "--nodes", "1", "--port", str(port)]
-    started = subprocess.run(start, check=False, capture_output=True, text=True, timeout=120)
-    assert started.returncode == 0, started.stderr
+    start_kafka("--dir", directory, "--nodes", "1", "--port", str(port))
     try:
         admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{port}"})
         topics = [NewTopic(name, 1, 1, config=config) for name, config in TOPICS.items()]
