@@ -93,7 +93,7 @@ test: lint compiled $(SPARK)
 UNIT := tests/raftlog/wire tests/raftlog/raft tests/metadata tests/broker tests/client tests/pipeline tests/linearizability tests/test_*.py
 
 check: lint
-	RAFTLOG_CORE_SEEDS=6 RAFTLOG_LOG_EXAMPLES=50 $(BIN)/pytest -q -m "not slow and not long and not java" -n $(WORKERS) --dist loadfile $(UNIT)
+	RAFTLOG_TEST_EFFORT=0.2 $(BIN)/pytest -q -m "not slow and not long and not java" -n $(WORKERS) --dist loadfile $(UNIT)
 
 bench: compiled
 	$(BIN)/python -m benchmarks.table
@@ -144,7 +144,7 @@ client-kafka: compiled
 	$(BIN)/python -m pytest -q -m "slow and java" tests/client
 
 check-deep: $(READY)
-	RAFTLOG_CHECK_DEEP=1 $(BIN)/pytest -q tests/linearizability/checker tests/linearizability/checker/kafka
+	RAFTLOG_TEST_EFFORT=50 $(BIN)/pytest -q tests/linearizability/checker
 
 SEED ?= 1
 MINUTES ?= 5

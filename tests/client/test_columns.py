@@ -26,6 +26,7 @@ from raftlog.wire.batch import (
 from raftlog.wire.compression import Compression
 from raftlog.wire.control import TransactionMarker, encode_transaction_marker
 from raftlog.wire.messages.fetch import AbortedTransaction
+from tests.effort import examples
 
 FIELDS = st.none() | st.binary(max_size=200) | st.integers(0, 300).map(bytes)
 HEADERS = st.lists(st.tuples(st.text(max_size=5), FIELDS), max_size=4).map(tuple)
@@ -76,7 +77,7 @@ def as_utf8(name: str) -> str:
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.lists(RECORDS, min_size=1, max_size=4), st.sampled_from(Compression), st.sampled_from(TimestampType))
 def test_any_batches_read_the_same(
     batches: list[list[tuple[int, int, bytes | None, bytes | None, object]]], codec: Compression, kind: TimestampType
@@ -88,7 +89,7 @@ def test_any_batches_read_the_same(
     check_same(pieces_of(data))
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(RECORDS, st.data())
 def test_a_part_of_a_batch_reads_the_same(
     rows: list[tuple[int, int, bytes | None, bytes | None, object]], data: st.DataObject
@@ -99,7 +100,7 @@ def test_a_part_of_a_batch_reads_the_same(
     check_same([piece._replace(first=first, end=end)])
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(RECORDS, st.data())
 def test_damaged_batches_are_told_with_their_place(
     rows: list[tuple[int, int, bytes | None, bytes | None, object]], data: st.DataObject

@@ -18,6 +18,8 @@ from tests.client.conftest import skip_without
 from tests.conftest import ORACLE, Broker
 from tests.waiting import until
 
+pytestmark = pytest.mark.long
+
 # Where members are told by the broker how often to send heartbeats, often.
 QUICK_HEARTBEATS = {
     "group.consumer.min.heartbeat.interval.ms": "100",

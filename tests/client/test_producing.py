@@ -17,6 +17,8 @@ from raftlog.wire.errors import ErrorCode
 from tests.client.proxy import Proxy
 from tests.client.reading import read_all
 
+pytestmark = pytest.mark.long
+
 
 async def test_a_record_comes_back_as_it_was_sent(client: Client, topic: str) -> None:
     headers = [("a", b"1"), ("a", b""), ("none", None)]

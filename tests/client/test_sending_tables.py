@@ -23,6 +23,7 @@ from raftlog.wire.batch import Record, decode_batch, parse_header
 from raftlog.wire.compression import Compression
 from raftlog.wire.errors import ErrorCode
 from tests.client.reading import read_all
+from tests.effort import examples
 
 NOW = 1_700_000_000_000
 FIELDS = st.none() | st.binary(max_size=150) | st.integers(0, 300).map(bytes)
@@ -52,7 +53,7 @@ def record_of(row: Row, offset: int) -> Record:
     return Record(offset, NOW if timestamp is None else timestamp, key, value, tuple(headers or ()))
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(ROWS, st.sampled_from(Compression), st.integers(1, 3000), st.integers(1, 20), st.booleans())
 def test_a_batch_of_columns_holds_what_one_of_records_does(
     rows: list[Row], codec: Compression, batch_bytes: int, batch_records: int, in_slices: bool
@@ -77,7 +78,7 @@ def test_a_batch_of_columns_holds_what_one_of_records_does(
     assert at == len(rows)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(ROWS, st.integers(5, 9), st.integers(1, 2000))
 def test_rows_go_to_the_partitions_that_records_go_to(rows: list[Row], count: int, batch_bytes: int) -> None:
     seen: dict[int, int] = {}
@@ -91,13 +92,13 @@ def test_rows_go_to_the_partitions_that_records_go_to(rows: list[Row], count: in
         assert seen[number] == (chosen if partition is None else partition)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(st.binary(max_size=40), min_size=1, max_size=30))
 def test_the_hashes_of_many_keys_are_those_of_each(keys: list[bytes]) -> None:
     assert encode.murmur2(pa.array([b"x", *keys], pa.binary())[1:]).tolist() == [murmur2(key) for key in keys]
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.lists(st.integers(1, 500), min_size=1, max_size=50), st.integers(1, 1500))
 def test_a_table_is_taken_in_windows_with_a_bound(sizes: list[int], bytes_max: int) -> None:
     chunks = encode.rows_of(pa.table({"value": [bytes(size) for size in sizes]}), NOW)

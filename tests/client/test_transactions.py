@@ -13,6 +13,8 @@ from raftlog.wire.apis import ApiKey
 from tests.client.conftest import skip_without
 from tests.client.reading import read_all
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(autouse=True)
 async def transactional(client: Client) -> None:

@@ -18,6 +18,7 @@ from raftlog.metadata.commands import NO_EPOCH, CreatePartitions, DeleteTopics, 
 from raftlog.metadata.image import PartitionState
 from raftlog.metadata.records import NO_LEADER, ResourceType
 from raftlog.wire.errors import ErrorCode
+from tests.effort import examples
 from tests.metadata.world import DELETE, SET, World
 
 BROKERS = (1, 2, 3, 4)
@@ -318,7 +319,7 @@ class Cluster(RuleBasedStateMachine):
                 self.register(broker_id, sound=False, survived=True)
 
 
-Cluster.TestCase.settings = settings(max_examples=40, stateful_step_count=40)
+Cluster.TestCase.settings = settings(max_examples=examples(40), stateful_step_count=40)
 TestCluster = Cluster.TestCase
 
 

@@ -27,6 +27,7 @@ from raftlog.metadata.command_codec import (
 )
 from raftlog.metadata.commands import Command, CreateTopics, DeleteTopics
 from raftlog.wire.errors import ErrorCode
+from tests.effort import examples
 
 COMMANDS: list[Any] = [
     kind
@@ -63,14 +64,14 @@ def values(annotation: Any) -> st.SearchStrategy[Any]:
     return st.tuples(*(values(hints[name]) for name in names)).map(lambda made: annotation(*made))
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.sampled_from(COMMANDS).flatmap(values))
 def test_commands_survive_their_bytes(command: Command[Any]) -> None:
     found = decode_command(encode_command(command))
     assert found == command and type(found) is type(command)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.sampled_from(COMMANDS).flatmap(lambda kind: st.tuples(st.just(kind), values(answer_type(kind)))))
 def test_answers_survive_their_bytes(pair: tuple[Any, Any]) -> None:
     kind, answer = pair
@@ -79,7 +80,7 @@ def test_answers_survive_their_bytes(pair: tuple[Any, Any]) -> None:
     assert found == answer and type(found) is type(answer)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.binary(max_size=60) | st.sampled_from(COMMANDS).flatmap(values).map(encode_command), st.randoms())
 def test_damaged_bytes_are_refused_or_read_and_nothing_else(data: bytes, rng: Any) -> None:
     damaged = bytearray(data)
@@ -130,7 +131,7 @@ def test_every_command_is_among_those_that_mypy_sees_decided() -> None:
     assert named == set(COMMANDS)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.sampled_from(COMMANDS).flatmap(values))
 def test_a_refused_command_has_an_answer_of_its_kind(command: Command[Any]) -> None:
     refusal = command.refused(ErrorCode.NOT_CONTROLLER, "nobody leads")

@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from raftlog.metadata.delta import MetadataDelta
 from raftlog.metadata.difference import records_between
 from raftlog.metadata.image import MetadataImage
+from tests.effort import examples
 from tests.metadata import strategies
 from tests.metadata.test_records import contents, replay
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(*[st.lists(strategies.records, max_size=12)] * 2)
 def test_records_between_two_images_lead_from_one_to_the_other(older: list[Any], newer: list[Any]) -> None:
     before = replay(MetadataImage(), *older)

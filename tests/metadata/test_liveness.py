@@ -12,6 +12,7 @@ from raftlog.metadata.liveness import (
     TICK_MS,
     Liveness,
 )
+from tests.effort import examples
 
 SESSION_MS = 2000
 
@@ -152,7 +153,7 @@ def test_a_broker_that_is_forgotten_is_not_reported() -> None:
     assert not clock.liveness.is_alive(1, clock.now_ms) and clock.liveness.silent_ms(1, clock.now_ms) == 0
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(st.tuples(st.integers(1, 3 * SESSION_MS), st.integers(0, 290)), min_size=1, max_size=30))
 def test_a_broker_that_speaks_whenever_the_leader_listens_is_never_taken_for_dead(steps: list[tuple[int, int]]) -> None:
     """Pauses of the leader of any length, each followed by some time in which heartbeats get through."""

@@ -14,6 +14,7 @@ from raftlog.metadata.codec import MalformedRecord, UnsupportedRecord, decode_re
 from raftlog.metadata.delta import MetadataDelta
 from raftlog.metadata.image import MetadataImage
 from raftlog.metadata.snapshot import PARTITIONS_PER_CHUNK, decode_snapshot, encode_snapshot
+from tests.effort import examples
 from tests.metadata import strategies
 
 
@@ -46,7 +47,7 @@ def test_records_survive_their_bytes(records: list[Any]) -> None:
     assert [type(record) for record in decoded] == [type(record) for record in records]
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.lists(st.lists(strategies.records, max_size=4), max_size=8))
 def test_replay_takes_any_records_and_the_image_stays_consistent(entries: list[list[Any]]) -> None:
     image = MetadataImage()
@@ -58,7 +59,7 @@ def test_replay_takes_any_records_and_the_image_stays_consistent(entries: list[l
         image = following
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.lists(strategies.records, max_size=20))
 def test_one_entry_or_many_make_the_same_image(records: list[Any]) -> None:
     at_once = replay(MetadataImage(), *records)
@@ -68,7 +69,7 @@ def test_one_entry_or_many_make_the_same_image(records: list[Any]) -> None:
     assert contents(at_once) == contents(one_by_one)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.lists(strategies.records, max_size=20))
 def test_a_snapshot_gives_the_image_back(records: list[Any]) -> None:
     image = replay(MetadataImage(), *records)

@@ -23,6 +23,7 @@ from raftlog.pipeline.verify.chunks import Joined
 from raftlog.pipeline.verify.columns import read_columns
 from raftlog.pipeline.verify.distributed import EDGES, Budget, Checking, Plan, Ranking, merge, read_pieces
 from raftlog.pipeline.verify.parcels import number_of, sort_out
+from tests.effort import examples
 
 
 def by_pieces(path: Path, model: Model[Any], chunk_bytes: int) -> dict[str, Any]:
@@ -125,7 +126,7 @@ def written(path: Path, lines: list[dict[str, Any]]) -> Path:
     return path
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(examples(12)))
 def test_verdict_and_witness_are_those_of_one_process_wherever_the_file_is_cut(tmp_path: Path, seed: int) -> None:
     path = written(tmp_path / "history.jsonl", random_history(seed))
     here = plain_verdict(check(read_history(str(path)), Register()))
@@ -135,7 +136,7 @@ def test_verdict_and_witness_are_those_of_one_process_wherever_the_file_is_cut(t
         assert {**there, "seconds": 0, "uncompared": []} == {**here, "seconds": 0, "uncompared": []}
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(examples(12)))
 def test_usual_lines_are_parsed_as_columns_and_the_verdict_is_the_same(tmp_path: Path, seed: int) -> None:
     path = written(tmp_path / "history.jsonl", usual_history(seed))
     here = plain_verdict(check(read_history(str(path)), Register()))

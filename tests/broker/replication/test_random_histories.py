@@ -5,15 +5,15 @@ Whatever happens: what was committed once stays, the same everywhere, as long as
 
 from __future__ import annotations
 
-import os
 from random import Random
 
 import pytest
 
 from raftlog.metadata.records import NO_LEADER
 from tests.broker.replication.world import LAG_MS_MAX, Answer, Fetch, Node, World
+from tests.effort import examples
 
-SEEDS = range(int(os.environ.get("RAFTLOG_REPLICA_SEEDS", "400")))
+SEEDS = range(examples(400))
 STEPS = 250
 
 

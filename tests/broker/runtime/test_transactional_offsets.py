@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from raftlog.wire.errors import ErrorCode
 from tests.broker.runtime.transactional_groups import TransactionalGroups, known
+from tests.effort import examples
 
 
 def test_offsets_of_a_transaction_count_when_it_commits() -> None:
@@ -130,7 +131,7 @@ def take(groups: TransactionalGroups, steps: list[Step], first: int = 0) -> None
                 groups.forget_topic()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(STEPS)
 def test_every_prefix_of_the_log_is_loaded_as_it_was(steps: list[Step]) -> None:
     groups = TransactionalGroups()
@@ -139,7 +140,7 @@ def test_every_prefix_of_the_log_is_loaded_as_it_was(steps: list[Step]) -> None:
         assert known(groups.loaded(end_offset)) == expected
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(STEPS, STEPS)
 def test_a_loaded_host_goes_on_as_the_one_before_would_have(before: list[Step], after: list[Step]) -> None:
     stayed, moved = TransactionalGroups(), TransactionalGroups()
@@ -150,7 +151,7 @@ def test_a_loaded_host_goes_on_as_the_one_before_would_have(before: list[Step], 
     assert known(moved.host) == known(stayed.host)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(STEPS, STEPS)
 def test_a_compacted_log_is_loaded_as_it_was(before: list[Step], after: list[Step]) -> None:
     groups = TransactionalGroups()

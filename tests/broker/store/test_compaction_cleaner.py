@@ -17,6 +17,7 @@ from raftlog.broker.store.segment import Segment
 from raftlog.linearizability.simulator.disk import FaultyDisk, PowerCut
 from raftlog.wire.compression import Compression
 from tests.broker.store.compaction_world import CONFIG, DIRECTORY, CompactedLog, copy_of, run_steps
+from tests.effort import examples
 from tests.waiting import until
 
 CODECS = [Compression.NONE, Compression.GZIP, Compression.LZ4]
@@ -95,7 +96,7 @@ def test_segments_that_have_become_small_are_put_together() -> None:
     assert all(segment.size <= CONFIG.segment_bytes + 200 for segment in segments)
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(seed=st.integers(0, 10**6))
 def test_readers_find_the_same_values_and_producers_the_same_sequences(seed: int) -> None:
     world = busy_log(seed, 40)
@@ -374,6 +375,7 @@ async def test_a_run_that_is_cancelled_leaves_nothing_behind() -> None:
 # Crashes --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [1, 2])
 def test_no_keys_newest_value_is_lost_wherever_the_machine_stops(seed: int) -> None:
     base = busy_log(seed, 16)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Iterator
 from random import Random
 from typing import NamedTuple
@@ -20,6 +19,7 @@ from raftlog.broker.store.log_storage import FULL_DISK_RETRY_MS
 from raftlog.wire.batch import decode_batch, iterate_batches
 from raftlog.wire.errors import ErrorCode
 from tests.broker.store.log_world import LogWorld, batch_of
+from tests.effort import examples
 
 PRODUCERS = (1, 2)
 TRANSACTIONAL = (11, 12)
@@ -377,7 +377,7 @@ class PartitionLogMachine(RuleBasedStateMachine):
 
 
 PartitionLogMachine.TestCase.settings = settings(
-    max_examples=int(os.environ.get("RAFTLOG_LOG_EXAMPLES", "150")),
+    max_examples=examples(150),
     stateful_step_count=40,
     report_multiple_bugs=False,
 )

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from raftlog.client.core.assignment import Assignment
 from raftlog.client.core.assignors import ASSIGNORS, COOPERATIVE, Subscription, assign
+from tests.effort import examples
 
 TOPICS = ("a", "b", "c")
 PARTITIONS = st.dictionaries(st.sampled_from(TOPICS), st.integers(1, 6), min_size=1)
@@ -22,7 +23,7 @@ def owned(share: Assignment) -> frozenset[tuple[str, int]]:
     return frozenset((topic, index) for topic, indexes in share.items() for index in indexes)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.sampled_from(["range", "roundrobin", "sticky", COOPERATIVE]), WISHES, PARTITIONS)
 def test_each_partition_goes_to_one_member_that_wants_it(
     name: str, wishes: dict[str, set[str]], partitions: dict[str, int]
@@ -40,7 +41,7 @@ def test_each_partition_goes_to_one_member_that_wants_it(
     assert all(topic in wishes[member] for member, share in shares.items() for topic in share)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.integers(1, 5), PARTITIONS)
 def test_members_that_want_the_same_get_the_same_number(count: int, partitions: dict[str, int]) -> None:
     members = {f"m{number}": Subscription(TOPICS) for number in range(count)}
@@ -49,7 +50,7 @@ def test_members_that_want_the_same_get_the_same_number(count: int, partitions: 
         assert max(sizes) - min(sizes) <= 1
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(WISHES, WISHES, PARTITIONS)
 @example({"m0": {"a", "b"}}, {"m0": {"a", "b"}, "m1": {"a"}, "m2": {"a", "b"}}, {"a": 3, "b": 3})
 def test_cooperative_members_never_get_what_another_still_has_and_come_to_rest(

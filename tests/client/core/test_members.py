@@ -24,6 +24,7 @@ from raftlog.wire.internal.consumer_protocol import decode_subscription
 from raftlog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from raftlog.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 from raftlog.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from tests.effort import examples
 
 PARTITIONS = {"t": 4, "u": 3}
 COUNT = 3
@@ -270,5 +271,5 @@ def test_topics_that_change_while_a_member_joins_are_joined_with_again() -> None
     assert core.state is State.STABLE and core.next(0.0) == Assign(frozenset({("t", 0)})), "once"
 
 
-Group.TestCase.settings = settings(max_examples=40, stateful_step_count=20, deadline=None)
+Group.TestCase.settings = settings(max_examples=examples(40), stateful_step_count=20, deadline=None)
 TestMembersOfAGroup = Group.TestCase

@@ -15,6 +15,7 @@ from raftlog.client.core.producer_id import EPOCH_MAX, ProducerIds
 from raftlog.wire.batch import decode_batch, parse_header
 from raftlog.wire.compression import Compression
 from raftlog.wire.errors import ErrorCode
+from tests.effort import examples
 
 PARTITION = ("orders", 0)
 
@@ -111,7 +112,7 @@ class World:
             self.queue.check_invariants()
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.lists(st.sampled_from("aaasssssrrrrnbBx"), max_size=60))
 def test_whatever_happens_each_record_is_stored_once_and_in_order(history: list[str]) -> None:
     world = World()

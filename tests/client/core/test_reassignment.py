@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raftlog.client.core.reassignment import ImpossiblePlan, Partition, plan
+from tests.effort import examples
 
 
 def spread(wanted: dict[Partition, list[int]]) -> Counter[int]:
@@ -54,7 +55,7 @@ def test_more_replicas_than_brokers_are_refused() -> None:
         plan({("t", 0): [1, 2, 3]}, dict.fromkeys([1, 2]))
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(
     st.lists(st.permutations([1, 2, 3, 4, 5]).map(lambda order: list(order[:3])), min_size=1, max_size=30),
     st.sets(st.integers(1, 6), min_size=3),

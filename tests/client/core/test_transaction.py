@@ -10,6 +10,7 @@ from raftlog.client.core.errors import KafkaError, ProducerFenced, Rejected, Tra
 from raftlog.client.core.producer_batch import ProducerIdentity
 from raftlog.client.core.transaction import State, Step, Transaction
 from raftlog.wire.errors import ErrorCode
+from tests.effort import examples
 
 PARTITION = ("orders", 0)
 
@@ -72,7 +73,7 @@ def test_after_a_gap_version_1_asks_for_another_epoch_and_version_2_was_given_on
         assert needs == (version == 1) and transaction.state is (State.NEW if needs else State.READY)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     st.sampled_from([1, 2]),
     st.lists(st.sampled_from(["begin", "touch", "add", "gap", "abortable", "commit", "abort", "initialize"])),

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
@@ -17,12 +16,13 @@ from raftlog.linearizability.checker.check import check
 from raftlog.linearizability.checker.history import FAIL, INFO, OK, History, Operation
 from raftlog.linearizability.checker.model import Model
 from raftlog.linearizability.checker.verdict import Invalid, Status, Valid
+from tests.effort import at_least
 from tests.linearizability.checker.brute_force import is_linearizable
 from tests.linearizability.checker.objects import WORLDS, World, scramble
 
 pytestmark = pytest.mark.long
 
-HISTORIES = 100_000 if os.environ.get("RAFTLOG_CHECK_DEEP") else 2_000
+HISTORIES = at_least(2_000)
 EXPLAIN_EVERY = 4
 
 

@@ -19,6 +19,7 @@ from raftlog.linearizability.checker.models.log import Log
 from raftlog.linearizability.checker.models.register import Register
 from raftlog.linearizability.checker.search.search import Search
 from raftlog.linearizability.checker.verdict import Status, Unknown
+from tests.effort import at_least
 from tests.linearizability.checker.brute_force import is_linearizable
 from tests.linearizability.checker.objects import WORLDS, World, record
 
@@ -37,7 +38,7 @@ def searched(model: Model[Any], operations: Sequence[Operation]) -> Status:
 def test_zones_say_what_the_search_says() -> None:
     world = WORLDS["unique-register"]
     seen = dict.fromkeys(Status, 0)
-    for seed in range(600):
+    for seed in range(at_least(600)):
         random = Random(seed)
         history = some_wrong(world, random, random.randint(5, 60))
         try:
@@ -52,7 +53,7 @@ def test_zones_say_what_the_search_says() -> None:
 
 def test_the_log_check_says_what_the_search_says() -> None:
     seen = dict.fromkeys(Status, 0)
-    for seed in range(400):
+    for seed in range(at_least(400)):
         random = Random(seed)
         history = some_wrong(WORLDS["log"], random, random.randint(5, 40))
         try:
@@ -68,7 +69,7 @@ def test_the_log_check_says_what_the_search_says() -> None:
 @pytest.mark.parametrize("name", sorted({*WORLDS} - {"log", "partial-log", "equal-records"}))
 def test_the_search_says_what_the_definition_says_of_longer_histories(name: str) -> None:
     world = WORLDS[name]
-    for seed in range(60):
+    for seed in range(at_least(60)):
         random = Random(seed)
         history = some_wrong(world, random, random.randint(15, 25))
         expected = Status.VALID if is_linearizable(world.model, history.operations) else Status.INVALID
@@ -78,7 +79,7 @@ def test_the_search_says_what_the_definition_says_of_longer_histories(name: str)
 @pytest.mark.parametrize("name", sorted(WORLDS))
 def test_a_small_budget_never_turns_the_answer_around(name: str) -> None:
     world = WORLDS[name]
-    for seed in range(60):
+    for seed in range(at_least(60)):
         random = Random(seed)
         history = some_wrong(world, random, 30)
         full = check(history, world.model)

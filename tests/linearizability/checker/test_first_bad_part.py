@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from itertools import count
 from random import Random
@@ -22,12 +21,13 @@ from raftlog.linearizability.checker.online import OnlineCheck, check_online
 from raftlog.linearizability.checker.page import render_text, report_of
 from raftlog.linearizability.checker.page.plain import plain_verdict
 from raftlog.linearizability.checker.verdict import Invalid, Status
+from tests.effort import at_least
 from tests.linearizability.checker.objects import WORLDS, scramble_several
 from tests.linearizability.checker.test_against_brute_force import first_bad_return
 
 pytestmark = pytest.mark.long
 
-HISTORIES = 5_000 if os.environ.get("RAFTLOG_CHECK_DEEP") else 200
+HISTORIES = at_least(200)
 
 
 def write(key: str, value: Any, call: int, returned: int) -> Operation:

@@ -20,6 +20,7 @@ from raftlog.linearizability.checker.models.register import CasRegister, Registe
 from raftlog.linearizability.checker.online import check_online
 from raftlog.linearizability.checker.page import render_html, render_text, report_of
 from raftlog.linearizability.checker.verdict import Invalid, Unknown, Valid
+from tests.effort import at_least
 
 pytestmark = pytest.mark.long
 
@@ -95,7 +96,7 @@ def plausible(model: Model[Any], random: Random) -> list[Operation]:
 def test_nonsense_gets_an_error_with_its_line_or_a_verdict(name: str) -> None:
     model = MODELS[name]()
     verdicts = 0
-    for seed in range(400):
+    for seed in range(at_least(400)):
         random = Random(seed)
         operations = nonsense(model, random) if seed % 4 == 0 else plausible(model, random)
         history = History.of(operations, source="nonsense.jsonl")

@@ -17,16 +17,18 @@ from raftlog.linearizability.checker.models.register import Register
 from raftlog.linearizability.checker.online import OnlineCheck, check_online
 from raftlog.linearizability.checker.recorder import Recorder
 from raftlog.linearizability.checker.verdict import Invalid, Status, Unknown, Verdict
+from tests.effort import at_least
 from tests.linearizability.checker.brute_force import is_linearizable
 from tests.linearizability.checker.endless import Growing, GrowingLog
 from tests.linearizability.checker.objects import WORLDS, scramble
 from tests.paths import ROOT
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", sorted(WORLDS))
 def test_a_growing_history_gets_the_answer_of_the_finished_one(name: str) -> None:
     world = WORLDS[name]
-    for seed in range(500):
+    for seed in range(at_least(500)):
         random = Random(seed)
         history = scramble(world, random, count=random.randint(1, 9))
         online = check_online(history, world.model)

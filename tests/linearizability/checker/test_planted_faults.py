@@ -12,6 +12,7 @@ from raftlog.linearizability.checker.budget import Budget
 from raftlog.linearizability.checker.check import check
 from raftlog.linearizability.checker.history import OK, History, Operation
 from raftlog.linearizability.checker.verdict import Invalid, Unknown
+from tests.effort import at_least
 from tests.linearizability.checker.brute_force import is_linearizable
 from tests.linearizability.checker.objects import WORLDS, record
 
@@ -94,7 +95,7 @@ def test_one_planted_fault_is_found_and_shown_by_a_minimal_witness(name: str) ->
 
 def test_a_stale_end_of_a_log_is_found_wherever_it_is() -> None:
     found = 0
-    for seed in range(60):
+    for seed in range(at_least(60)):
         random = Random(seed)
         history = record(WORLDS["log"], random, count=60, clients=3)
         early = next((op for op in history.operations if op.function == "append" and op.output is not None), None)

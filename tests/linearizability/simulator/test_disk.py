@@ -13,6 +13,7 @@ from raftlog.linearizability.simulator.world import Machine, World
 from raftlog.raft.journal import Entry, Journal, JournalFailed
 from raftlog.raft.journal_recovery import JournalDamaged
 from raftlog.raft.local import LocalLog
+from tests.effort import examples
 
 
 def write_until_the_power_goes(disk: FaultyDisk, random: Random) -> list[Entry]:
@@ -35,7 +36,7 @@ def write_until_the_power_goes(disk: FaultyDisk, random: Random) -> list[Entry]:
     return acknowledged
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(examples(40)))
 def test_a_journal_keeps_what_it_acknowledged_through_power_cuts(seed: int) -> None:
     random = Random(seed)
     disk = FaultyDisk()
@@ -98,7 +99,7 @@ def test_what_a_failed_sync_left_in_the_cache_is_safe_before_it_is_believed() ->
     assert [entry.data for entry in Journal("/meta", disk).recovered.entries] == [b"a", b"b", b"c"]
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(examples(10)))
 def test_a_quorum_of_one_loses_nothing_that_it_acknowledged(seed: int) -> None:
     """LocalLog on a simulated machine: killed, cut off from power in the middle of writes, slow."""
     with replaced(seed, lambda: 0.0):
@@ -163,7 +164,7 @@ def test_a_directory_that_is_moved_late_takes_no_newer_file_with_it() -> None:
 
 
 @pytest.mark.parametrize("synced", [True, False])
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(examples(20)))
 def test_a_directory_that_is_moved_leaves_nothing_where_it_was(seed: int, synced: bool) -> None:
     disk = FaultyDisk()
     for name in ("0.log", "0.snapshot"):

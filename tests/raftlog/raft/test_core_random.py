@@ -6,9 +6,10 @@ import os
 
 import pytest
 
+from tests.effort import examples
 from tests.raftlog.raft.core_world import CoreWorld
 
-SEEDS = int(os.environ.get("RAFTLOG_CORE_SEEDS", "24"))
+SEEDS = examples(24)
 FIRST = int(os.environ.get("RAFTLOG_CORE_FIRST_SEED", "0"))
 
 

@@ -14,6 +14,7 @@ from raftlog.raft.disk import RESERVE_SUFFIX, read_file, replace_file, truncate_
 from raftlog.raft.frames import HEADER_SIZE
 from raftlog.raft.journal import Journal, JournalFailed, JournalLocked
 from raftlog.raft.journal_recovery import JournalDamaged, Recovered
+from tests.effort import examples
 from tests.raftlog.raft.crashing_disk import Crashed, CrashingDisk
 
 DIRECTORY = "/journal"
@@ -110,7 +111,7 @@ def run(files: CrashingDisk, rng: random.Random, steps: int) -> tuple[Model, Mod
     return model, PENDING[-1]
 
 
-@pytest.mark.parametrize("seed", range(16))
+@pytest.mark.parametrize("seed", range(examples(16)))
 def test_a_crash_at_any_operation_loses_nothing_acknowledged_and_invents_nothing(seed: int) -> None:
     probe = CrashingDisk(random.Random(seed))
     run(probe, random.Random(seed), 25)

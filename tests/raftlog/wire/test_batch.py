@@ -39,6 +39,7 @@ from raftlog.wire.control import (
 )
 from raftlog.wire.records import RecordBase, RecordScan, decode_records, encode_records, rebase_records, scan_records
 from raftlog.wire.varint import encode_varint, read_varint, read_varlong
+from tests.effort import examples
 
 optional_bytes = st.none() | st.binary(max_size=80)
 header_names = st.text(max_size=10) | st.binary(max_size=6).map(lambda raw: raw.decode("utf-8", "surrogateescape"))
@@ -56,7 +57,7 @@ def record_lists(draw: st.DrawFn) -> list[Record]:
     return records
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     records=record_lists(),
     codec=st.sampled_from(Compression),
@@ -228,7 +229,7 @@ def test_each_malformed_record_is_refused_with_its_reason(payload: bytes, reason
         decode_batch(assemble_batch(header._replace(records_count=1), payload))
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(payload=st.binary(max_size=60), count=st.integers(-2, 9), codec_id=st.integers(0, 7))
 def test_random_bytes_are_records_or_corrupt(payload: bytes, count: int, codec_id: int) -> None:
     header = parse_header(encode_batch([Record(0, 1, None, None)]))
@@ -271,7 +272,7 @@ def test_an_empty_batch_that_compaction_left_has_no_records() -> None:
     assert decode_batch(batch) == []
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(records=record_lists(), data=st.data(), shift=st.integers(-(2**50), 2**50))
 def test_records_moved_as_spans_are_the_same_records(records: list[Record], data: st.DataObject, shift: int) -> None:
     base = records[0].offset
@@ -288,7 +289,7 @@ def test_records_moved_as_spans_are_the_same_records(records: list[Record], data
     assert decode_batch(assemble_batch(header, moved)) == [records[index] for index in chosen]
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(payload=st.binary(max_size=60), count=st.integers(-2, 9))
 def test_spans_of_random_bytes_are_corrupt_or_within_them(payload: bytes, count: int) -> None:
     try:
@@ -298,7 +299,7 @@ def test_spans_of_random_bytes_are_corrupt_or_within_them(payload: bytes, count:
     assert all(0 <= start < tail < value_end < end <= len(payload) for *_, value_end, start, tail, end in spans)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(records=record_lists(), limit=st.integers(1, 4))
 def test_a_walk_in_pieces_finds_what_one_at_once_finds(records: list[Record], limit: int) -> None:
     payload = encode_records(records, records[0].offset, records[0].timestamp)
@@ -309,7 +310,7 @@ def test_a_walk_in_pieces_finds_what_one_at_once_finds(records: list[Record], li
     assert pieces == scan_records(payload, len(records))
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(payload=st.binary(max_size=40), count=st.integers(0, 5), good=record_lists(), at=st.integers(0, 400))
 def test_a_walk_refuses_what_decoding_refuses_but_for_headers(
     payload: bytes, count: int, good: list[Record], at: int
@@ -388,7 +389,7 @@ def test_other_control_records_are_known_to_be_something_else() -> None:
 
 
 @given(value=st.integers(-(2**63), 2**63 - 1))
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_variable_length_numbers_have_their_own_size(value: int) -> None:
     encoded = encode_varint(value)
     assert len(encoded) <= 10

@@ -20,6 +20,7 @@ from kafka.record.memory_records import MemoryRecords, MemoryRecordsBuilder
 
 from raftlog.wire.batch import Record, decode_batch, encode_batch, iterate_batches, parse_header
 from raftlog.wire.compression import Compression
+from tests.effort import examples
 from tests.paths import KAFKA_JARS
 
 JAVA_ORACLE = Path(__file__).with_name("BatchOracle.java")
@@ -45,7 +46,7 @@ def as_record(message: Any) -> Record:
     return Record(message.offset, message.timestamp, message.key, message.value, tuple(message.headers))
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(records=records_from_zero, codec=st.sampled_from(KAFKA_PYTHON_CODECS))
 def test_kafka_python_reads_our_batches(records: list[Record], codec: Compression) -> None:
     batch = encode_batch(records, compression=codec, producer_id=4, producer_epoch=1, base_sequence=9)
@@ -55,7 +56,7 @@ def test_kafka_python_reads_our_batches(records: list[Record], codec: Compressio
     assert [as_record(message) for message in theirs] == records
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(records=records_from_zero, codec=st.sampled_from(KAFKA_PYTHON_CODECS), transactional=st.booleans())
 def test_we_read_the_batches_of_kafka_python(
     records: list[Record], codec: Compression, transactional: bool
@@ -73,7 +74,7 @@ def test_we_read_the_batches_of_kafka_python(
     assert decode_batch(batch) == records
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(records=records_from_zero, codec=st.sampled_from(Compression))
 def test_aiokafka_reads_our_batches(records: list[Record], codec: Compression) -> None:
     theirs = AiokafkaBatch(encode_batch(records, compression=codec))
@@ -81,7 +82,7 @@ def test_aiokafka_reads_our_batches(records: list[Record], codec: Compression) -
     assert [as_record(message) for message in theirs] == records
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(records=records_from_zero, codec=st.sampled_from(Compression))
 def test_we_read_the_batches_of_aiokafka(records: list[Record], codec: Compression) -> None:
     builder = AiokafkaBuilder(

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from raftlog.wire import compression
 from raftlog.wire.compression import Compression, CorruptCompression, DecompressionLimit, compress, decompress
+from tests.effort import examples
 
 LIMIT = 1 << 20
 CODECS = [Compression.GZIP, Compression.SNAPPY, Compression.LZ4, Compression.ZSTD]
@@ -27,7 +28,7 @@ payloads = st.one_of(
 
 
 @pytest.mark.parametrize("codec", list(Compression))
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(data=payloads)
 @example(data=b"")
 def test_what_is_compressed_comes_back(codec: Compression, data: bytes) -> None:
@@ -53,7 +54,7 @@ def test_every_level_that_kafka_allows_is_accepted(codec: Compression, level: in
 
 
 @pytest.mark.parametrize("codec", CODECS)
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(data=payloads, cut=st.integers(1, 1000))
 def test_a_stream_that_is_cut_short_is_corrupt_and_never_a_shorter_answer(
     codec: Compression, data: bytes, cut: int
@@ -71,7 +72,7 @@ def test_a_stream_that_is_cut_short_is_corrupt_and_never_a_shorter_answer(
 
 
 @pytest.mark.parametrize("codec", CODECS)
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(garbage=st.binary(max_size=200), keep=st.integers(0, 30))
 def test_garbage_is_refused_with_one_kind_of_error(codec: Compression, garbage: bytes, keep: int) -> None:
     packed = compress(codec, b"some text, some text, some more text")[:keep] + garbage

@@ -21,6 +21,7 @@ from raftlog.broker.core.group.shard import GroupCoordinatorShard
 from raftlog.metadata.group_configs import ConsumerGroupSettings
 from raftlog.metadata.image import MetadataImage
 from raftlog.wire.ids import LeaderEpoch, Offset
+from tests.effort import examples
 
 VALUES = st.builds(
     CommittedOffset,
@@ -48,7 +49,7 @@ def empty_shard() -> GroupCoordinatorShard:
     return GroupCoordinatorShard(GroupConfig(), MemoryBudget(), MetadataImage(), lambda image, group_id: settings_of)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(records=st.lists(OFFSETS | GROUPS, max_size=30))
 @example(records=[OffsetRecord("g", "t", n, CommittedOffset(Offset(n), topic_id=b"a" * 16)) for n in range(1_200)])
 def test_what_is_loaded_in_steps_is_what_is_replayed_one_by_one(records: list[StoredRecord]) -> None:

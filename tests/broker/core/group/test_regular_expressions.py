@@ -19,6 +19,7 @@ from raftlog.broker.core.group.regular_expressions import (
     refresh_is_due,
     resolve_regular_expressions,
 )
+from tests.effort import examples
 
 NAMES = ["orders", "orders.eu", "orders_us", "payments", "__consumer_offsets"]
 
@@ -39,7 +40,7 @@ def test_internal_topics_match_as_others_do_in_kafka() -> None:
     assert matching("__.*") == {"__consumer_offsets"}
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.lists(st.text("ab.", max_size=6), unique=True), st.lists(st.sampled_from(["a", "b", ".", "*", "|", "(b)"])))
 def test_what_matches_is_what_pythons_own_expressions_match(names: list[str], parts: list[str]) -> None:
     pattern = "".join(parts)

@@ -17,6 +17,7 @@ from raftlog.broker.core.group.topic_offsets import (
 from raftlog.metadata.image import TopicImage
 from raftlog.wire.batch import Record, decode_batch, encode_batch, encode_packed_batch
 from raftlog.wire.messages.offset_commit import OffsetCommitRequestPartition
+from tests.effort import examples
 
 NOW = Now(5, 1_700_000_000_000)
 TOPIC_ID = b"0123456789abcdef"
@@ -59,7 +60,7 @@ OFFSETS = st.builds(
 )
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.text("gé", min_size=1), st.dictionaries(st.integers(0, 2**31 - 1), OFFSETS, min_size=1, max_size=100))
 def test_the_log_gets_the_same_bytes_as_if_each_offset_were_a_record_of_its_own(
     group_id: str, offsets: dict[int, CommittedOffset]

@@ -14,6 +14,7 @@ from raftlog.broker.core.log.compaction import (
 )
 from raftlog.broker.core.log.config import LogConfig
 from raftlog.broker.core.log.offset_map import OffsetMap
+from tests.effort import examples
 
 NOW = 1_000_000
 COMPACT = LogConfig(cleanup_policy=("compact",))
@@ -137,7 +138,7 @@ def test_indexes_and_offsets_bound_a_group_too() -> None:
     assert group_segments([one, far._replace(end_offset=2**31)], LogConfig()) == [[0, 1]]
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(sizes=st.lists(st.integers(0, 120), max_size=12))
 def test_groups_are_all_segments_in_order(sizes: list[int]) -> None:
     groups = group_segments(segments_of(*sizes), LogConfig(segment_bytes=100))
@@ -145,7 +146,7 @@ def test_groups_are_all_segments_in_order(sizes: list[int]) -> None:
     assert all(len(group) == 1 or sum(sizes[number] for number in group) <= 100 for group in groups)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(keys=st.lists(st.binary(max_size=3), max_size=200), memory=st.integers(0, 3000))
 def test_the_map_has_the_newest_offset_of_each_key_it_took(keys: list[bytes], memory: int) -> None:
     offsets = OffsetMap(b"secret", len(keys), memory)

@@ -23,6 +23,7 @@ from raftlog.broker.core.log.index import OFFSET_ENTRY, TIME_ENTRY, floor_entry,
 from raftlog.broker.core.log.leader_epochs import LeaderEpochs
 from raftlog.broker.core.log.retention import SegmentFacts, segments_to_remove
 from raftlog.broker.core.log.transactions import AbortedTransaction, collect, decode_entries, encode_entry
+from tests.effort import examples
 from tests.paths import KAFKA_PROTOCOL
 
 TOPIC_CONFIGS = KAFKA_PROTOCOL / "topic-configs.json"
@@ -112,7 +113,7 @@ def test_cutting_either_end_keeps_what_is_left_true() -> None:
     assert list(epochs) == [(1, 15)] and epochs.epoch_of(14) == -1 and epochs.epoch_of(15) == 1
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 50)), max_size=20))
 def test_epochs_always_rise(assignments: list[tuple[int, int]]) -> None:
     epochs = LeaderEpochs()
@@ -125,7 +126,7 @@ def test_epochs_always_rise(assignments: list[tuple[int, int]]) -> None:
 # Indexes -----------------------------------------------------------------------------------------
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.sets(st.integers(0, 1000), max_size=60), st.integers(-1, 1001))
 def test_the_last_entry_that_is_not_above_a_key_is_found(keys: set[int], key: int) -> None:
     ordered = sorted(keys)

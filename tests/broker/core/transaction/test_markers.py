@@ -23,6 +23,7 @@ from raftlog.broker.core.transaction.state import TopicPartition
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.ids import BrokerId, ProducerEpoch, ProducerId
 from tests.broker.core.transaction.transaction_world import P0, P1, P2
+from tests.effort import examples
 
 E = ErrorCode
 ONE, TWO = BrokerId(1), BrokerId(2)
@@ -229,7 +230,7 @@ def test_what_another_coordinator_goes_on_with_is_forgotten() -> None:
     assert queues.remaining("id-7", 1) == mine.remaining and queues.remaining("id-8", 2) is None
 
 
-@settings(max_examples=60, stateful_step_count=30)
+@settings(max_examples=examples(60), stateful_step_count=30)
 class Life(RuleBasedStateMachine):
     """Whatever happens, each marker is in one place, and every transaction gets done in the end."""
 

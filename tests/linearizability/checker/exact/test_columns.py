@@ -11,6 +11,7 @@ from raftlog.linearizability.checker.exact.zones import check_zones
 from raftlog.linearizability.checker.history import OK, History, Operation
 from raftlog.linearizability.checker.log.gaps import finish
 from raftlog.linearizability.checker.log.stream import LogCheck
+from tests.effort import at_least
 from tests.linearizability.checker.objects import WORLDS, record
 
 
@@ -43,7 +44,7 @@ def test_logs_as_columns_get_the_answer_of_the_stream() -> None:
     from raftlog.linearizability import check_columns
 
     seen = [0, 0]
-    for seed in range(500):
+    for seed in range(at_least(500)):
         random = Random(seed)
         wrong = random.choice((0.0, 0.02, 0.1))
         history = History.of(known_only(record(WORLDS["log"], random, count=30, clients=4, wrong=wrong)))
@@ -64,7 +65,7 @@ def test_registers_as_columns_get_the_answer_of_the_zones() -> None:
     from raftlog.linearizability import RegisterColumns, check_columns
 
     seen = [0, 0]
-    for seed in range(500):
+    for seed in range(at_least(500)):
         random = Random(seed)
         wrong = random.choice((0.0, 0.02, 0.1))
         world = WORLDS["unique-register"]

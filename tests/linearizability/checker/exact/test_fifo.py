@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from random import Random
 from typing import Any
 
@@ -12,12 +11,13 @@ from raftlog.linearizability.checker.check import check
 from raftlog.linearizability.checker.history import FAIL, INFO, OK, History, Operation
 from raftlog.linearizability.checker.models.queue import Queue
 from raftlog.linearizability.checker.verdict import Invalid, Valid
+from tests.effort import at_least
 from tests.linearizability.checker.brute_force import is_linearizable
 from tests.linearizability.checker.test_against_brute_force import assert_explains
 
 pytestmark = pytest.mark.long
 
-HISTORIES = 100_000 if os.environ.get("RAFTLOG_CHECK_DEEP") else 3_000
+HISTORIES = at_least(3_000)
 
 
 def recorded(

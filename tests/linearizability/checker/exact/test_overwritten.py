@@ -14,6 +14,7 @@ from raftlog.linearizability.checker.history import INFO, OK, Operation, TimeUni
 from raftlog.linearizability.checker.models.register import CasRegister, Register
 from raftlog.linearizability.checker.parts.search import SearchPart
 from raftlog.linearizability.checker.verdict import Invalid, Status
+from tests.effort import at_least
 from tests.linearizability.checker.brute_force import is_linearizable
 from tests.linearizability.checker.objects import WORLDS, record
 
@@ -34,7 +35,7 @@ def crowd(spoilt: Operation) -> list[Operation]:
 def test_what_it_finds_is_what_the_definition_refuses(name: str) -> None:
     world = WORLDS[name]
     found: dict[str, int] = {}
-    for seed in range(3_000):
+    for seed in range(at_least(3_000)):
         random = Random(seed)
         history = record(world, random, count=random.randint(3, 9), clients=3, unknown=0.1, wrong=0.4)
         violation = check_overwritten(history.operations)
@@ -86,7 +87,7 @@ def test_a_compare_and_set_that_leaves_what_it_found_is_no_write_of_what_it_foun
 def test_what_it_finds_is_explained_as_the_search_would_explain_it(name: str) -> None:
     world = WORLDS[name]
     found = 0
-    for seed in range(400):
+    for seed in range(at_least(400)):
         random = Random(seed)
         history = record(world, random, count=random.randint(10, 60), clients=4, unknown=0.05, wrong=0.1)
         if check_overwritten(history.operations) is None:

@@ -15,6 +15,7 @@ from raftlog.linearizability.checker.models.register import CasRegister, Registe
 from raftlog.linearizability.checker.parts.register import RegisterPart
 from raftlog.linearizability.checker.parts.search import SearchPart
 from raftlog.linearizability.checker.verdict import Invalid, Status
+from tests.effort import at_least
 from tests.linearizability.checker.brute_force import is_linearizable
 from tests.linearizability.checker.exact.test_overwritten import crowd
 from tests.linearizability.checker.objects import WORLDS, record, scramble
@@ -39,7 +40,7 @@ def found(*operations: Operation, initial: object = None) -> Operation | None:
 def test_what_was_called_before_the_answer_that_it_finds_returned_is_what_the_definition_refuses(name: str) -> None:
     world = WORLDS[name]
     alone = 0
-    for seed in range(4_000):
+    for seed in range(at_least(4_000)):
         random = Random(seed)
         if seed % 2:
             history = record(world, random, count=random.randint(3, 10), clients=3, unknown=0.2, wrong=0.3)
@@ -57,7 +58,7 @@ def test_what_was_called_before_the_answer_that_it_finds_returned_is_what_the_de
 def test_it_finds_whatever_was_overwritten(name: str) -> None:
     world = WORLDS[name]
     overwritten = 0
-    for seed in range(3_000):
+    for seed in range(at_least(3_000)):
         random = Random(seed)
         history = record(world, random, count=random.randint(3, 30), clients=4, unknown=0.1, wrong=0.2)
         if check_overwritten(history.operations) is not None:
@@ -122,7 +123,7 @@ def test_lists_and_objects_are_values_too() -> None:
 def test_what_it_finds_is_explained_as_the_search_would_explain_it(name: str) -> None:
     world = WORLDS[name]
     explained = 0
-    for seed in range(500):
+    for seed in range(at_least(500)):
         random = Random(seed)
         history = record(world, random, count=random.randint(10, 60), clients=4, unknown=0.1, wrong=0.1)
         if check_write_counts(history.operations) is None or check_overwritten(history.operations) is not None:

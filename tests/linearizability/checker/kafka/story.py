@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 from raftlog.linearizability.checker.history import FAIL, INFO, OK, History, Operation, Outcome, Process
 from raftlog.linearizability.checker.kafka import Judgement, KafkaOptions, KafkaReport, analyze
 
 MILLISECOND = 1_000_000
-DEEP = bool(os.environ.get("RAFTLOG_CHECK_DEEP"))  # `make check-deep` tries many more random histories
 
 
 class Story:
@@ -115,4 +113,4 @@ def _lists(records: dict[Any, list[tuple[int | None, Any]]]) -> dict[Any, list[l
     return {key: [[offset, value] for offset, value in pairs] for key, pairs in records.items()}
 
 
-__all__ = ["DEEP", "FAIL", "INFO", "OK", "Story", "names"]
+__all__ = ["FAIL", "INFO", "OK", "Story", "names"]

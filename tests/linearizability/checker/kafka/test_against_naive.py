@@ -9,11 +9,11 @@ import pytest
 
 from raftlog.linearizability.checker.history import FAIL, INFO, OK, History
 from raftlog.linearizability.checker.kafka import KafkaOptions, analyze
+from tests.effort import at_least
 from tests.linearizability.checker.kafka.naive import naive_counts
 from tests.linearizability.checker.kafka.service import Service
-from tests.linearizability.checker.kafka.story import DEEP
 
-HISTORIES = 2_500 if DEEP else 25  # in each part, of a hundred operations and more
+HISTORIES = at_least(25)  # in each part, of a hundred operations and more
 
 COMPARED = {
     "duplicate",
@@ -113,6 +113,7 @@ def without_sessions(history: History) -> History:
     return History.of(kept)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("part", range(4))
 def test_the_counts_are_those_of_the_plain_definitions(part: int) -> None:
     met = set()

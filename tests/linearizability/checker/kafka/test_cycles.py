@@ -9,12 +9,13 @@ import pytest
 
 from raftlog.linearizability.checker.history import INFO, OK, History
 from raftlog.linearizability.checker.kafka import Judgement, KafkaOptions, analyze, dependencies
+from tests.effort import at_least
 from tests.linearizability.checker.kafka.service import Service
-from tests.linearizability.checker.kafka.story import DEEP, Story
+from tests.linearizability.checker.kafka.story import Story
 
 pytestmark = pytest.mark.long
 
-HISTORIES = 25_000 if DEEP else 250  # in each part
+HISTORIES = at_least(250)  # in each part
 
 
 def found(story: Story, **options: object) -> dict[str, str]:

@@ -9,11 +9,11 @@ import pytest
 
 from raftlog.linearizability.checker.history import FAIL, INFO, OK, History, Operation
 from raftlog.linearizability.checker.kafka import KafkaOptions, analyze
+from tests.effort import at_least
 from tests.linearizability.checker.kafka.naive_facts import METADATA, counts_of_facts
 from tests.linearizability.checker.kafka.service import Service
-from tests.linearizability.checker.kafka.story import DEEP
 
-HISTORIES = 1_000 if DEEP else 20  # in each part
+HISTORIES = at_least(20)  # in each part
 
 COMPARED = {
     *METADATA.values(),

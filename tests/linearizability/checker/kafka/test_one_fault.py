@@ -11,6 +11,7 @@ import pytest
 
 from raftlog.linearizability.checker.history import History, Operation
 from raftlog.linearizability.checker.kafka import CATALOGUE, Judgement, KafkaOptions, KafkaReport, analyze
+from tests.effort import at_least
 from tests.linearizability.checker.kafka import group_faults
 from tests.linearizability.checker.kafka.faults import FAULTS, Fault
 from tests.linearizability.checker.kafka.service import Service
@@ -59,10 +60,11 @@ def test_every_anomaly_has_a_fault_that_shows_it() -> None:
     assert group_faults.SECOND
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: f"{fault.name}-{fault.inject.__name__}")
 def test_one_fault_shows_as_its_anomaly(fault: Fault) -> None:
     met = alone = 0
-    for seed in range(80):
+    for seed in range(at_least(80)):
         faulty = correct(seed, fault.mode)
         if not fault.inject(faulty, random.Random(seed)):
             continue
@@ -81,7 +83,7 @@ def test_one_fault_shows_as_its_anomaly(fault: Fault) -> None:
 
 def faulty_history(fault: Fault) -> list[Operation]:
     """The first faulty history of a fault."""
-    for seed in range(80):
+    for seed in range(at_least(80)):
         operations = correct(seed, fault.mode)
         if fault.inject(operations, random.Random(seed)):
             return operations
@@ -92,6 +94,7 @@ def shows(operations: History, fault: Fault, name: str) -> bool:
     return name in names(analyze(operations, KafkaOptions(**fault.options)), Judgement.ERROR)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: f"{fault.name}-{fault.inject.__name__}")
 def test_a_witness_alone_shows_its_anomaly_and_no_part_of_it_does(fault: Fault) -> None:
     """In a history given whole, and in one streamed through, whose operations are made again from the columns."""

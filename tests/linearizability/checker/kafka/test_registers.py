@@ -9,9 +9,9 @@ import pytest
 
 from raftlog.linearizability.checker.history import FAIL, INFO, OK, History, Operation
 from raftlog.linearizability.checker.kafka import KafkaOptions, analyze
-from tests.linearizability.checker.kafka.story import DEEP
+from tests.effort import at_least
 
-HISTORIES = 25_000 if DEEP else 500  # in each part
+HISTORIES = at_least(500)  # in each part
 ERRORS = {"lost-commit", "nonmonotonic-committed-read", "aborted-commit-read"}
 
 
@@ -70,6 +70,7 @@ def foreseen(history: History) -> bool:
     return False
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("part", range(4))
 def test_what_is_told_of_a_register_no_order_explains(part: int) -> None:
     wrong = found = 0

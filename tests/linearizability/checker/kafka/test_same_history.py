@@ -10,11 +10,11 @@ import pytest
 
 from raftlog.linearizability.checker.history import History
 from raftlog.linearizability.checker.kafka import KafkaOptions, KafkaReport, analyze, intake
+from tests.effort import at_least
 from tests.linearizability.checker.kafka.service import Service
-from tests.linearizability.checker.kafka.story import DEEP
 from tests.linearizability.checker.kafka.test_against_naive import damage, micro_operations, poll_own
 
-HISTORIES = 400 if DEEP else 12  # in each part
+HISTORIES = at_least(12)  # in each part
 MODES = ("assign", "subscribe", "mixed")
 
 

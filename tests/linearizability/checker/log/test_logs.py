@@ -14,6 +14,7 @@ from raftlog.linearizability.checker.history import FAIL, INFO, OK, History, Ope
 from raftlog.linearizability.checker.models.log import Log
 from raftlog.linearizability.checker.online import check_online
 from raftlog.linearizability.checker.verdict import Invalid, Status, Valid
+from tests.effort import at_least
 from tests.linearizability.checker.brute_force import is_linearizable
 from tests.linearizability.checker.objects import WORLDS, scramble
 
@@ -38,10 +39,11 @@ def moved(history: History, threshold: int, distance: int) -> History:
     return History.of(operations)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["log", "partial-log", "equal-records"])
 def test_offsets_far_apart_are_judged_as_those_that_are_near(name: str) -> None:
     model = WORLDS[name].model
-    for seed in range(1500):
+    for seed in range(at_least(1500)):
         random = Random(seed)
         history = scramble(WORLDS[name], random, count=random.randint(1, 8))
         threshold = random.randint(0, 4)

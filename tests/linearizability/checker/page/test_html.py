@@ -17,6 +17,7 @@ from raftlog.linearizability.checker.models.register import Register
 from raftlog.linearizability.checker.page import Finding, Report, render_html, render_report, report_of, write_html
 from raftlog.linearizability.checker.page.encode import VALUE_LIMIT
 from raftlog.linearizability.checker.verdict import PartVerdict, Status, Valid
+from tests.effort import examples
 from tests.linearizability.checker.page import samples
 from tests.linearizability.checker.page.reading import PageReader, column_of, data_of
 
@@ -71,7 +72,7 @@ def test_the_witness_comes_with_its_states_orders_and_refusals() -> None:
         max_size=12,
     )
 )
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_any_history_survives_the_way_through_the_page(
     rows: list[tuple[int | str, int, int | None, object]],
 ) -> None:

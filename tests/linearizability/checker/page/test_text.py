@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from raftlog.linearizability.checker.history import FAIL, INFO, OK, Operation
 from raftlog.linearizability.checker.page import render_text, report_of, timeline
+from tests.effort import examples
 from tests.linearizability.checker.page import samples
 from tests.linearizability.checker.page.samples import operation
 
@@ -64,7 +65,7 @@ def test_what_is_too_wide_goes_on_below_and_leaves_out_idle_clients() -> None:
     st.lists(st.tuples(st.integers(0, 3), st.integers(0, 20), st.integers(0, 9), st.sampled_from([OK, FAIL, INFO]))),
     st.integers(24, 120),
 )
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_any_operations_can_be_drawn_within_the_width(rows: list[tuple[int, int, int, object]], width: int) -> None:
     operations = [
         Operation(process, "read", None, None, None, call, call + took, outcome)  # type: ignore[arg-type]

@@ -16,6 +16,7 @@ from raftlog.linearizability.checker.models.register import CasRegister, Registe
 from raftlog.linearizability.checker.search import depth_first
 from raftlog.linearizability.checker.search.search import Search
 from raftlog.linearizability.checker.verdict import Invalid, Status, Valid
+from tests.effort import at_least
 from tests.linearizability.checker.objects import WORLDS, record
 
 pytestmark = pytest.mark.long
@@ -37,7 +38,7 @@ def test_both_searches_say_the_same_and_find_the_same_first_bad_return(
     model = WORLDS[name].model
     seen = dict.fromkeys(Status, 0)
     compared = 0
-    for seed in range(120):
+    for seed in range(at_least(120)):
         for part in split(model, some_history(name, seed).operations).values():
             operations = without(FAIL, part)
             deep, broad = Search(model, operations), Search(model, operations)
@@ -59,7 +60,7 @@ def test_both_searches_say_the_same_and_find_the_same_first_bad_return(
 @pytest.mark.parametrize("name", ["cas-register", "counter", "queue", "set"])
 def test_wherever_it_is_given_up_the_answer_is_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = WORLDS[name].model
-    for seed in range(60):
+    for seed in range(at_least(60)):
         history = some_history(name, seed, 30)
         statuses = set()
         for turns in (-(1 << 40), -40, -20, 0, 600):

@@ -13,6 +13,7 @@ from raftlog.linearizability.checker.model import REFUSED, UNKNOWN, Call, Model
 from raftlog.linearizability.checker.values import freeze
 from raftlog.linearizability.checker.verdict import Invalid, Placed, Valid
 from raftlog.linearizability.checker.witness.linearize import respects_time
+from tests.effort import at_least
 from tests.linearizability.checker.objects import WORLDS, record, scramble
 
 
@@ -29,11 +30,12 @@ def assert_explains(model: Model[Any], order: tuple[Placed, ...]) -> None:
     assert len({id(placed.operation) for placed in order}) == len(order)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", sorted(set(WORLDS) - {"partial-log"}))
 def test_a_valid_history_comes_with_an_order_of_all_its_operations(name: str) -> None:
     world = WORLDS[name]
     missing = 0
-    for seed in range(300):
+    for seed in range(at_least(300)):
         random = Random(seed)
         history = record(world, random, count=random.randint(1, 30), clients=4, unknown=random.choice((0.0, 0.05)))
         verdict = check(history, world.model)
@@ -49,7 +51,7 @@ def test_a_valid_history_comes_with_an_order_of_all_its_operations(name: str) ->
 def test_an_invalid_history_comes_with_an_order_of_its_beginning(name: str) -> None:
     world = WORLDS[name]
     found = 0
-    for seed in range(300):
+    for seed in range(at_least(300)):
         random = Random(seed)
         history = scramble(world, random, count=random.randint(4, 9))
         verdict = check(history, world.model)

@@ -7,11 +7,12 @@ from hypothesis import given, settings
 from raftlog.broker.core.group.assignors.assignor import Members, MemberSpec, Topics, TopicSpec, finish
 from raftlog.broker.core.group.assignors.range import assign_ranges
 from tests.broker.core.group.assignors.groups import check, groups
+from tests.effort import examples
 
 T1, T2, T3 = (bytes([number]) * 16 for number in (1, 2, 3))
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(groups())
 def test_everybody_has_a_range_of_each_topic_and_no_two_differ_by_more_than_one(group: tuple[Members, Topics]) -> None:
     members, topics = group

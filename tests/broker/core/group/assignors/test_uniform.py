@@ -20,6 +20,7 @@ from tests.broker.core.group.assignors.groups import (
     partitions_to_assign,
     with_targets,
 )
+from tests.effort import examples
 
 Group = tuple[Members, Topics]
 Owned = dict[tuple[bytes, int], str]
@@ -40,7 +41,7 @@ def in_own_rack(members: Members, topics: Topics, owned: Owned) -> int:
     return sum(members[owner].rack in topics[topic_id].racks[part] for (topic_id, part), owner in owned.items())
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(groups())
 def test_of_each_topic_the_subscribers_have_equal_loads_where_they_can(group: Group) -> None:
     members, topics = group
@@ -51,7 +52,7 @@ def test_of_each_topic_the_subscribers_have_equal_loads_where_they_can(group: Gr
         assert all(counts[owner] - counts[other] <= 1 for other in wanted[partition])
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(groups(same_topics=True, racks=True))
 def test_with_one_subscription_no_balanced_assignment_moves_less(group: Group) -> None:
     members, topics = group
@@ -61,7 +62,7 @@ def test_with_one_subscription_no_balanced_assignment_moves_less(group: Group) -
     assert kept(members, owned) == max(kept(members, other) for other in balanced)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(groups(same_topics=True, racks=True, fresh=True))
 def test_a_new_group_has_as_many_partitions_in_the_members_racks_as_a_balanced_one_can(group: Group) -> None:
     members, topics = group
