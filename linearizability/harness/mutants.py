@@ -119,6 +119,7 @@ ONLY_SIMULATED: Mapping[str, str] = {
     "retention-too-early": "a record that goes 0.3 s too early: clients do not see when",
     "deletion-by-leader-alone": "clients see where a log begins only at its leader",
     "deletion-not-followed": "clients see where a log begins only at its leader",
+    "eligible-beside-one": "both replicas must be fenced by one command, and come back one after the other",
     "earlier-topic-taken-over": "a broker must be away while a topic is deleted and made again under its name",
     "id-goes-by-name": "clients learn the new id before they send: a request must be under way meanwhile",
     "offset-0-on-error": "no client looks at the offset of an answer that is an error",

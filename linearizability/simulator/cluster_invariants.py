@@ -58,7 +58,7 @@ class ClusterInvariants:
     `committed`: the batches below the highest high watermark that any leader had, by partition. `ends`: where each
     replica's log ends, also of those that are down; None when its host lost power since. `tainted`: who may have lost
     what it had, until it is in sync everywhere; `had`: where their logs ended before; `held`: those of them whose disk
-    is still as bad. `compacts`: whether compacted topics are compacted.
+    is still as bad. `min_isr`: of topics where it is not 2. `compacts`: whether compacted topics are compacted.
     """
 
     def __init__(self, world: World, nodes: list[int], failed: Callable[[Violation], None]) -> None:
@@ -73,7 +73,7 @@ class ClusterInvariants:
         self.tainted: dict[int, bool] = {}
         self.had: dict[tuple[int, Key], int] = {}
         self.held: set[int] = set()
-        self.min_isr = 2
+        self.min_isr: dict[str, int] = {}
         self.elections = 0
         self.compacts = False
         self.log_starts = LogStarts()
@@ -296,7 +296,7 @@ class ClusterInvariants:
             elif member in state.isr and end is not None:
                 text = f"{key}: {node} commits {high_watermark}, and {member} of the ISR {state.isr} ends at {end}"
                 self._fail("high watermark", text)
-        if holders < min(self.min_isr, len(state.replicas)):
+        if holders < min(self.min_isr.get(key[0], 2), len(state.replicas)):
             self._fail("min.insync.replicas", f"{key}: {node} commits {high_watermark}, which {holders} replicas have")
 
     def _compare(self, node: int, key: Key, partition: Partition, seen: _Seen) -> None:

@@ -14,7 +14,7 @@ from raftlog.broker.runtime.last_run import LastRun, read_last_run
 from raftlog.broker.runtime.partition import Partition
 from raftlog.broker.runtime.replication.partition_fetch_state import PartitionFetchState
 from raftlog.linearizability.simulator.mutants import Mutant, patch
-from raftlog.metadata import elections
+from raftlog.metadata import elections, partition_records
 from raftlog.wire.errors import ErrorCode
 
 
@@ -163,6 +163,20 @@ def overtaken_answers() -> AbstractContextManager[None]:
     return patch(PartitionFetchState, "position", position)
 
 
+def eligible_beside_one() -> AbstractContextManager[None]:
+    """Who is elected from the eligible leaders and is enough alone leaves the others eligible."""
+
+    def change(state: Any, electorate: Any, min_isr: int, wanted: Any = elections.NOTHING) -> Any:
+        after = real(state, electorate, min_isr, wanted)
+        if after is None or state.isr or len(after.isr) != 1:
+            return after
+        still = tuple([b for b in state.eligible_leader_replicas if b not in after.isr])
+        return after._replace(eligible_leader_replicas=still)
+
+    real = elections.change
+    return patch(partition_records, "change", change)
+
+
 _ALL: tuple[tuple[str, Callable[[], AbstractContextManager[None]]], ...] = (
     ("isr-of-one", isr_of_one),
     ("ack-before-replication", ack_before_replication),
@@ -183,5 +197,12 @@ CLUSTER_MUTANTS: tuple[Mutant, ...] = (
         lost_power_is_not_told,
         scenario="amnesia",
     ),
+    Mutant(
+        "eligible-beside-one",
+        ("cluster",),
+        str(eligible_beside_one.__doc__),
+        eligible_beside_one,
+        workload="single-copies",
+        scenario="turns",
+    ),
 )
-

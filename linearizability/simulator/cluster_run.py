@@ -29,6 +29,7 @@ from raftlog.linearizability.simulator.cluster_moves import Moves
 from raftlog.linearizability.simulator.cluster_offsets import Offsets
 from raftlog.linearizability.simulator.cluster_pipeline import Pipeline
 from raftlog.linearizability.simulator.cluster_readers import Readers
+from raftlog.linearizability.simulator.cluster_single_copies import SingleCopies
 from raftlog.linearizability.simulator.cluster_transfers import SETTINGS as TRANSACTION_SETTINGS
 from raftlog.linearizability.simulator.cluster_transfers import Transfers
 from raftlog.linearizability.simulator.cluster_trims import Trims
@@ -67,7 +68,7 @@ KINDS = (
 )  # fmt: skip
 OFTEN = (Moves, Offsets)
 SELDOM = (Deletions, Trims, Compaction, Members, Transfers, Pipeline, Consumers, Migrations, Expiries, Clients, Copies)
-APART = (Readers,)
+APART = (Readers, SingleCopies)
 """Chosen by themselves, so that seeds keep what they had before these came."""
 WORKLOADS: dict[str, WorkloadMaker] = {workload.kind: workload for workload in (*OFTEN, *SELDOM, *APART)}
 WORKLOAD_CHANCE = 0.3
@@ -108,7 +109,9 @@ class ClusterRun(BaseSimulation):
         # Where the metadata lie with the data, their disk is none that may fail.
         plan = Plan(self.size, 0.0, FAULT_SECONDS, 1, 7, (*KINDS, *(DATA_KINDS if where else ())), 0)
         own = schedule(random, plan)
-        own = [*_workloads(seed), *_detailed(seed, cluster_scenario_of(seed, self.size) or own)]
+        works = _workloads(seed)
+        scenario = cluster_scenario_of(seed, self.size, {work.kind for work in works})
+        own = [*works, *_detailed(seed, own if scenario is None else scenario)]
         self.faults = self.take(own if faults is None else faults, PRODUCERS + READERS)
         self.fault_seconds = FAULT_SECONDS
         self.settings |= _upkeep(seed, {fault.kind for fault in self.faults})
@@ -132,6 +135,7 @@ class ClusterRun(BaseSimulation):
         self._choice = Random(f"{seed} leaders")
         self._hunt = Random(f"{seed} hunted")
         self._ready = False
+        self._has_single_copies = any(fault.kind == SingleCopies.kind for fault in self.faults)
         self._working = True
         self._workloads: list[Workload] = []
         self._at_work: list[asyncio.Task[None]] = []
@@ -183,8 +187,10 @@ class ClusterRun(BaseSimulation):
         return None
 
     def _may_cut_power(self, machine: Machine) -> bool:
-        """Kafka acknowledges before records are on the disk: copies on several hosts must not lose power together."""
-        return self._ready and self.invariants.may_lose_power(machine.node)
+        """Kafka acknowledges before records are on the disk: copies on several hosts must not lose power together, and
+        a single one must not at all.
+        """
+        return self._ready and not self._has_single_copies and self.invariants.may_lose_power(machine.node)
 
     def _stop(self, machine: Machine) -> bool:
         """SIGTERM: handed over and brought to the disk."""

@@ -18,7 +18,12 @@ from raftlog.linearizability.simulator.cluster_client import (
 )
 from raftlog.linearizability.simulator.cluster_workloads import Workload, WorkloadContext, name_of
 from raftlog.linearizability.simulator.kafka_port import Unanswered
-from raftlog.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from raftlog.wire.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
 from raftlog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 CREATE_VERSION = 7
@@ -29,15 +34,18 @@ END_APPENDS = 2
 
 
 class TopicWorkload(Workload):
-    """One topic, mostly of one partition, with three replicas of which two must be in sync."""
+    """One topic, mostly of one partition: with three replicas of which two must be in sync, or with those of one
+    partition that `replicas` names.
+    """
 
-    configs: Mapping[str, str] = {}
+    min_isr = 2
 
     def __init__(self, context: WorkloadContext, number: int) -> None:
         super().__init__(context, number)
         self.topic = f"{self.kind}{number}"
         self.log = History(self.ways.loop)
         self.hunted = [(self.topic, 0)]
+        self.replicas: list[int] = []
 
     async def create(self, configs: Mapping[str, str], partitions: int = 1, topic: str = "") -> bytes:
         """Make the topic, or another one, and answer its id; one that is there already will do."""
@@ -47,9 +55,12 @@ class TopicWorkload(Workload):
 
     async def _try_to_create(self, name: str, configs: Mapping[str, str], partitions: int) -> bytes | None:
         """One attempt; None when it is not known to be there."""
-        settings = {"min.insync.replicas": "2", **configs}
+        settings = {"min.insync.replicas": str(self.min_isr), **configs}
         wanted = [CreatableTopicConfig(name=key, value=value) for key, value in settings.items()]
         topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=3, configs=wanted)
+        if self.replicas:
+            topic.num_partitions = topic.replication_factor = -1
+            topic.assignments = [CreatableReplicaAssignment(partition_index=0, broker_ids=self.replicas)]
         answer = await self.ask(CreateTopicsRequest(topics=[topic], timeout_ms=CREATE_MS), CREATE_VERSION)
         if answer is None:
             return None

@@ -6,7 +6,7 @@ the defence takes it like any other schedule.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from random import Random
 from typing import NamedTuple
 
@@ -60,17 +60,19 @@ def scenario_of(seed: int, plan: Plan, voters: int, *, loose: bool) -> Scenario 
     return random.choice(fitting)()
 
 
-def cluster_scenario_of(seed: int, nodes: int) -> list[Fault] | None:
+def cluster_scenario_of(seed: int, nodes: int, workloads: Container[str]) -> list[Fault] | None:
     """The faults of a cluster's scenario, or None for a schedule of another kind."""
     random = Random(f"{seed} order")
-    return amnesia(random) if nodes == 3 and random.random() < CLUSTER_CHANCE else None
+    if nodes == 4 and "single-copies" in workloads and random.random() < CHANCE:
+        return turns(random, nodes)
+    return amnesia(random, nodes) if nodes == 3 and random.random() < CLUSTER_CHANCE else None
 
 
-def amnesia(random: Random) -> list[Fault]:
+def amnesia(random: Random, nodes: int) -> list[Fault]:
     """One replica is behind; another loses power, and what it had not synced; and when both are back, the one that has
     everything is away.
     """
-    behind, forgetful, rest = random.sample((1, 2, 3), 3)
+    behind, forgetful, rest = random.sample(range(1, nodes + 1), nodes)[:3]
     at = 0.1 + 0.3 * random.random()
     away = OUT_OF_SYNC_SECONDS + 0.3 * random.random()
     lost = at + away - 0.1 * random.random()
@@ -81,8 +83,23 @@ def amnesia(random: Random) -> list[Fault]:
     ]
 
 
-CLUSTER_SCENARIOS: Mapping[str, Callable[[Random], list[Fault]]] = {"amnesia": amnesia}
-"""Those of a cluster of three brokers, by name."""
+def turns(random: Random, nodes: int) -> list[Fault]:
+    """Both replicas, on the first and the last broker, are away until they are fenced together; one comes back and is
+    enough alone; and when it goes, the other comes back, which has nothing of that.
+    """
+    first, second = random.sample((1, nodes), 2)
+    at = 0.5 + 0.3 * random.random()
+    back = at + OUT_OF_SYNC_SECONDS + 0.3 * random.random()
+    gone = back + 0.4 + 0.4 * random.random()
+    return [
+        _fault(at, "freeze", first, back - at),
+        _fault(at, "freeze", second, gone - at + 0.2 * random.random()),
+        _fault(gone, "freeze", first, 4.0),
+    ]
+
+
+CLUSTER_SCENARIOS: Mapping[str, Callable[[Random, int], list[Fault]]] = {"amnesia": amnesia, "turns": turns}
+"""Those of clusters of so many brokers, by name."""
 
 
 def usurper(random: Random, voters: int, harms: tuple[str, ...]) -> Scenario:

@@ -48,12 +48,14 @@ def faults_with(make: SimulationMaker, seed: int, mutant: str) -> list[Fault] | 
     known = mutants()[mutant] if mutant else None
     if known is None or not (known.workload or known.scenario):
         return None
-    from raftlog.linearizability.simulator.cluster_run import WORKLOADS  # loads the broker
+    from raftlog.linearizability.simulator.cluster_run import CLIENTS, WORKLOADS  # loads the broker
 
-    own = make(seed, None, 0).faults
+    run = make(seed, None, 0)
+    own = run.faults
     works = [Fault(0.0, known.workload, 1)] if known.workload else [each for each in own if each.kind in WORKLOADS]
     if known.scenario:
-        return [*works, *CLUSTER_SCENARIOS[known.scenario](Random(f"{seed} order"))]
+        nodes = max(node for node in run.world.machines if node != CLIENTS)
+        return [*works, *CLUSTER_SCENARIOS[known.scenario](Random(f"{seed} order"), nodes)]
     return [*works, *[fault for fault in own if fault.kind not in WORKLOADS]]
 
 
