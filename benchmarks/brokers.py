@@ -173,7 +173,7 @@ class Raftlog(Broker):
 
 def python_of(tree: Path) -> tuple[str, ...]:
     """The interpreter of another checkout; -P: what it runs is that checkout, and not the folder it is started in."""
-    return str(tree.resolve() / ".venv" / "bin" / "python"), "-P"
+    return str(tree.resolve() / ".venv" / "bin" / "python"), "-P", "-E"
 
 
 class Kafka(Broker):

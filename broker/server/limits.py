@@ -46,9 +46,9 @@ TURN_SECONDS_MAX = 0.01
 # 20 µs.
 QUANTUM_SECONDS = 0.001
 
-# While so many connections wait for a later turn, the loop goes on telling of each in every turn, which costs less than
-# to end that and begin again (15 µs). Beyond 1,023 that are ready, libuv asks and tells many times in one turn.
-WATCHED_WAITING_MAX = 1_000
+# Of how many connections that have something to read the kernel tells at once, and how often it is asked in a turn.
+READY_AT_ONCE = 256
+READY_ASKED_MAX = 64
 
 # An idle consumer's poll that each connection remembers, to know the next one again: it has a hundred bytes or so.
 REMEMBERED_POLL_BYTES_MAX = 1 * KIB

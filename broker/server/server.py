@@ -13,6 +13,7 @@ from raftlog.broker.core.connection.connection import Connection, Dispatch, Serv
 from raftlog.broker.core.connection.memory import ReceiveMemory
 from raftlog.broker.server.limited_warnings import LimitedWarnings
 from raftlog.broker.server.limits import ACCEPT_BACKLOG_MIN, ACCEPTS_PER_TURN, ServerLimits
+from raftlog.broker.server.readiness import Readiness
 from raftlog.broker.server.transport import SocketTransport
 from raftlog.broker.server.turns import Turns
 
@@ -39,6 +40,7 @@ class Server:
         self.limits = limits
         self.memory = ReceiveMemory(loop.call_soon, loop.call_later, loop.time, limits.arriving_bytes_max)
         self.turns = Turns(loop.call_soon)
+        self.readiness = Readiness(loop)
         self.side = ServerSide(dispatch, self.memory, loop.time, limits.request_bytes_max, self.turns.is_over)
         self.connections: dict[Connection, None] = {}
         self.on_fatal: Callable[[BaseException], None] | None = None
@@ -201,3 +203,4 @@ class Server:
             self._sweeper.cancel()
         for connection in list(self.connections):
             connection.close("the broker stops")
+        self.readiness.close()

@@ -13,7 +13,7 @@ from raftlog.broker.core.connection.connection import Connection
 from raftlog.broker.core.connection.reply import Buffer, FileRange
 from raftlog.broker.core.connection.transport import Fault
 from raftlog.broker.server.limited_warnings import LimitedWarnings
-from raftlog.broker.server.limits import WATCHED_WAITING_MAX
+from raftlog.broker.server.readiness import Readiness
 from raftlog.broker.server.turns import Turns
 from raftlog.raft.silent_peers import end_when_silent
 from raftlog.wire.errors import InvariantViolation
@@ -30,6 +30,10 @@ class Owner(Protocol):
     @property
     def turns(self) -> Turns:
         """Of the event loop, which the connections share."""
+
+    @property
+    def readiness(self) -> Readiness:
+        """Likewise."""
 
     @property
     def protocol_warnings(self) -> LimitedWarnings:
@@ -50,9 +54,10 @@ class SocketTransport:
         "_connection",
         "_fd",
         "_is_deferred",
+        "_is_ending",
+        "_is_readable",
         "_is_reading",
         "_is_turn_over",
-        "_is_watched",
         "_loop",
         "_owner",
         "_socket",
@@ -69,8 +74,10 @@ class SocketTransport:
         self._is_turn_over = owner.turns.is_over
         self._connection: Connection | None = None
         self._address = ""
-        self._is_reading = self._is_watched = False
-        # It has something to read, and waits for a later turn.
+        self._is_reading = False
+        # It has something to read, or may have; and the peer has sent its last.
+        self._is_readable = self._is_ending = False
+        # It waits for a later turn to read.
         self._is_deferred = False
         # Without a function of ours between: it is called for each small reply.
         self.send: Callable[[Buffer], int] = sock.send
@@ -79,39 +86,54 @@ class SocketTransport:
         """Read for it from now on."""
         self._connection = connection
         self._address = connection.peer_host
-        self.resume_reading()
+        self._is_reading = True
+        self._owner.readiness.watch(self._fd, self._on_readable)
 
-    def _on_readable(self, connection: Connection) -> None:
-        if self._is_deferred or self._is_turn_over():
-            self._defer()
+    def _on_readable(self, ends: int) -> None:
+        self._is_readable = True
+        if ends:
+            self._is_ending = True
+        if not self._is_reading or self._is_deferred:
             return
+        if self._is_turn_over():
+            self._defer()
+        else:
+            self._read()
+
+    def _read(self) -> None:
+        connection = self._connection
+        if connection is None:
+            return
+        buffer = connection.receive_buffer()
         try:
-            count = self._socket.recv_into(connection.receive_buffer())
+            count = self._socket.recv_into(buffer)
         except BlockingIOError:
+            self._is_readable = False
             return
         except OSError as error:
             connection.fail(error)
             return
+        # What comes after a read that did not fill the buffer is told of; but an end that has been told is not again.
+        self._is_readable = is_more = self._is_ending or count == len(buffer)
         connection.received(count)
+        if is_more and self._is_reading:
+            self._defer()
 
     def _defer(self) -> None:
         """Read in a later turn."""
-        if self._is_deferred:
-            return
-        self._is_deferred = True
-        self._turns.later(self._address, self._read_deferred)
-        if self._turns.waiting > WATCHED_WAITING_MAX:
-            self._is_watched = False
-            self._loop.remove_reader(self._fd)
+        if not self._is_deferred and self._connection is not None:
+            self._is_deferred = True
+            self._turns.later(self._address, self._read_deferred)
 
     def _read_deferred(self) -> None:
         self._is_deferred = False
-        # It may have been closed or paused meanwhile.
-        if self._connection is None or not self._is_reading:
+        # It may have been paused meanwhile.
+        if not self._is_reading:
             return
-        if not self._is_watched:
-            self.resume_reading()
-        self._on_readable(self._connection)
+        if self._is_turn_over():
+            self._defer()
+        else:
+            self._read()
 
     def send_gathered(self, buffers: Sequence[Buffer], *, more: bool) -> int:
         """See Transport."""
@@ -130,14 +152,13 @@ class SocketTransport:
 
     def pause_reading(self) -> None:
         """See Transport."""
-        self._is_reading = self._is_watched = False
-        self._loop.remove_reader(self._fd)
+        self._is_reading = False
 
     def resume_reading(self) -> None:
         """See Transport."""
-        if self._connection is not None:
-            self._is_reading = self._is_watched = True
-            self._loop.add_reader(self._fd, self._on_readable, self._connection)
+        self._is_reading = True
+        if self._is_readable:
+            self._defer()
 
     def end_when_silent(self) -> None:
         """See Transport."""
@@ -157,7 +178,7 @@ class SocketTransport:
     def close(self, reason: str, fault: Fault) -> None:
         """See Transport."""
         connection, self._connection = self._connection, None
-        self._loop.remove_reader(self._fd)
+        self._owner.readiness.forget(self._fd)
         self._loop.remove_writer(self._fd)
         self._socket.close()
         match fault:

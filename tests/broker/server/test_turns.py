@@ -109,8 +109,9 @@ async def test_many_that_ask_at_once_do_not_take_a_turn_for_themselves(
 
 
 @on_uvloop
-async def test_more_than_the_loop_goes_on_watching_are_all_served(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("raftlog.broker.server.transport.WATCHED_WAITING_MAX", 3)
+async def test_more_than_the_kernel_tells_of_at_once_are_all_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("raftlog.broker.server.readiness.READY_AT_ONCE", 3)
+    monkeypatch.setattr("raftlog.broker.server.readiness.READY_ASKED_MAX", 2)
     async with running(monkeypatch) as world:
         clients = await world.connect(30)
         for served in (30, 60, 90):
@@ -125,6 +126,7 @@ async def test_more_than_the_loop_goes_on_watching_are_all_served(monkeypatch: p
 async def test_who_comes_from_elsewhere_need_not_wait_for_all_connections_of_one_address(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("raftlog.broker.server.readiness.READY_AT_ONCE", 2)
     async with running(monkeypatch) as world:
         for client in [*await world.connect(60), *await world.connect(1, "127.0.0.2")]:
             client.sendall(request(0))
@@ -144,6 +146,31 @@ async def test_one_that_ends_while_it_waits_for_a_turn_is_not_read(monkeypatch: 
         served = len(world.slow.served)
         await world.until(lambda: world.server.turns.waiting == 0)
         assert len(world.slow.served) == served < len(clients)
+
+
+@on_uvloop
+async def test_who_ends_its_side_with_its_last_request_is_served_and_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running(monkeypatch) as world:
+        for client in await world.connect(30):
+            client.sendall(request(0))
+            client.shutdown(socket.SHUT_WR)
+        await world.until(lambda: not world.server.connections)
+        assert len(world.slow.served) == 30
+
+
+@on_uvloop
+async def test_what_came_while_nothing_was_read_is_read_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running(monkeypatch) as world:
+        (client,) = await world.connect(1)
+        (connection,) = world.server.connections
+        connection._pause()
+        client.sendall(request(0))
+        told = asyncio.Event()
+        asyncio.get_running_loop().call_later(0.05, told.set)
+        await told.wait()
+        assert not world.slow.served
+        connection.resume()
+        await world.until(lambda: len(world.slow.served) == 1)
 
 
 def test_what_is_asked_for_meanwhile_has_a_later_turn() -> None:
