@@ -172,7 +172,7 @@ class Raftlog(Broker):
 
 
 def python_of(tree: Path) -> tuple[str, ...]:
-    """The interpreter of another checkout; -P: what it runs is that checkout, and not the folder it is started in."""
+    """The interpreter of another checkout; -P and -E: what it runs is that, wherever it starts and whatever is set."""
     return str(tree.resolve() / ".venv" / "bin" / "python"), "-P", "-E"
 
 

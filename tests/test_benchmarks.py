@@ -32,7 +32,7 @@ def test_another_checkout_takes_the_place_of_kafka_and_runs_its_own_code(tmp_pat
     broker = kind(directory=tmp_path)
 
     assert kind is not Kafka
-    assert broker.command()[:4] == [str(tmp_path / ".venv" / "bin" / "python"), "-P", "-m", "raftlog"]  # type: ignore[attr-defined]
+    assert broker.command()[:5] == [str(tmp_path / ".venv" / "bin" / "python"), "-P", "-E", "-m", "raftlog"]  # type: ignore[attr-defined]
 
 
 def test_a_row_names_what_it_was_measured_beside() -> None:
