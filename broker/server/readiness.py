@@ -57,13 +57,13 @@ class Readiness:
 
     def watch(self, fd: int, on_readable: OnReadable) -> None:
         """Tell of this socket from now on, and of what it has already."""
-        self._sockets[fd] = on_readable
         self._edges.register(fd, _EVENTS)
+        self._sockets[fd] = on_readable
 
     def forget(self, fd: int) -> None:
-        """Before the socket is closed."""
-        del self._sockets[fd]
-        self._edges.unregister(fd)
+        """Before the socket is closed, whether it was watched or not."""
+        if self._sockets.pop(fd, None) is not None:
+            self._edges.unregister(fd)
 
     def _tell(self) -> None:
         # Of all, or who comes from another address than most would wait until it is heard of: see Turns.

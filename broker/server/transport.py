@@ -115,6 +115,7 @@ class SocketTransport:
             return
         # What comes after a read that did not fill the buffer is told of; but an end that has been told is not again.
         self._is_readable = is_more = self._is_ending or count == len(buffer)
+        del buffer  # the memory of a large request goes back to its pool
         connection.received(count)
         if is_more and self._is_reading:
             self._defer()
