@@ -128,13 +128,7 @@ class SocketTransport:
 
     def _read_deferred(self) -> None:
         self._is_deferred = False
-        # It may have been paused meanwhile.
-        if not self._is_reading:
-            return
-        if self._is_turn_over():
-            self._defer()
-        else:
-            self._read()
+        self._on_readable(0)
 
     def send_gathered(self, buffers: Sequence[Buffer], *, more: bool) -> int:
         """See Transport."""

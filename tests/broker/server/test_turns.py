@@ -16,6 +16,7 @@ from raftlog.broker.core.connection.connection import Connection
 from raftlog.broker.server import turns
 from raftlog.broker.server.limits import TURN_SECONDS_MAX, ServerLimits
 from raftlog.broker.server.server import Server
+from raftlog.broker.server.transport import SocketTransport
 from raftlog.broker.server.turns import Turns
 from tests.broker.server.test_connection import request
 
@@ -165,9 +166,9 @@ async def test_what_came_while_nothing_was_read_is_read_afterwards(monkeypatch: 
         (connection,) = world.server.connections
         connection._pause()
         client.sendall(request(0))
-        told = asyncio.Event()
-        asyncio.get_running_loop().call_later(0.05, told.set)
-        await told.wait()
+        transport = connection._transport
+        assert isinstance(transport, SocketTransport)
+        await world.until(lambda: transport._is_readable)
         assert not world.slow.served
         connection.resume()
         await world.until(lambda: len(world.slow.served) == 1)
