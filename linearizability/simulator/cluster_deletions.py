@@ -14,6 +14,8 @@ from raftlog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopic
 
 DELETE_VERSION = 6
 DELETE_MS = 3000
+# Where nothing is cut any more, a deletion that its client gave up is carried out within this, or never.
+GIVEN_UP_SECONDS = DELETE_MS / 1000 + 1.0
 
 
 class Deletions(TopicWorkload):
@@ -33,6 +35,7 @@ class Deletions(TopicWorkload):
         self._deleting = True
         self._producing = True
         self._unanswered = -1
+        self._gave_up = False
 
     async def run(self) -> None:
         """See Workload."""
@@ -54,8 +57,9 @@ class Deletions(TopicWorkload):
             if random.random() < 0.3:
                 await asyncio.sleep(0.5 * random.random())
         self._deleting = False
-        while self._producing:
-            # A deletion by name that nobody waits for any more may still be carried out.
+        # A deletion by name that its client gave up may still be carried out, on a topic that was made since.
+        until = self.log.now() + int(GIVEN_UP_SECONDS * 1e9) if self._gave_up else 0
+        while self._producing or self.log.now() < until:
             await asyncio.sleep(0.3)
             await self._make()
 
@@ -82,6 +86,7 @@ class Deletions(TopicWorkload):
             if code in ("NONE", "UNKNOWN_TOPIC_OR_PARTITION", "UNKNOWN_TOPIC_ID"):
                 self.count("deleted topics")
                 return
+            self._gave_up |= answer is None and not by_id
             await asyncio.sleep(0.05)
 
     async def _produce_by_id(self) -> None:

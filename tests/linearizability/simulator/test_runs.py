@@ -314,6 +314,21 @@ REGRESSIONS: dict[str, tuple[str, int, str]] = {
         381,
         "0.456 wipe 3 for=0.258 n=0\n0.756 kill 3 for=0.288 n=0\n1.205 power 1 for=0.052 n=0",
     ),
+    "a deletion by name that its client had given up took the topic that was made after it": (
+        "cluster",
+        52022,
+        "0.000 moves 1 for=0.000 n=0\n"
+        "0.000 deletions 1 for=0.000 n=0\n"
+        "0.000 trims 1 for=0.000 n=0\n"
+        "0.087 isolate leader / 2 3 for=0.628 n=0\n"
+        "0.828 reset leader / 1 2 3 for=0.000 n=0\n"
+        "0.829 isolate leader / 2 3 for=1.000 n=0\n"
+        "2.126 split leader / 1 for=0.621 n=0\n"
+        "3.007 isolate leader / 1 3 for=0.620 n=0\n"
+        "3.963 isolate leader / 1 3 for=0.568 n=0\n"
+        "4.839 reset leader / 1 2 3 for=0.000 n=0\n"
+        "4.840 split leader / 1 for=0.737 n=0",
+    ),
 }
 
 
