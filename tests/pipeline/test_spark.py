@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 from collections.abc import Iterator
@@ -338,6 +339,14 @@ def test_a_sink_that_another_query_had_is_refused(copy: Any, topic: Topic, tmp_p
     (tmp_path / "checkpoint").rename(tmp_path / "lost")
     with pytest.raises(Exception, match=f"sinkId '{name}' belongs to query"):
         copy(source, target, sinkId=name)
+
+
+def test_a_worker_that_has_read_collects_garbage_only_of_what_came_since(spark: Any, read: Any, topic: Topic) -> None:
+    name = topic(numbered(0, 20), partitions=2)
+    assert len(values(read(name))) == 20
+    frozen = functions.udf(lambda _: gc.get_freeze_count(), "int")
+    counts = [row[0] for row in spark.range(0, 2, 1, 2).select(frozen("id")).collect()]
+    assert max(counts) > 10_000
 
 
 def test_a_batch_write_has_keys_headers_partitions_and_topics_of_the_rows(
