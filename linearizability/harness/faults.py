@@ -53,10 +53,12 @@ class Fault:
     few_replicas: bool = False
     unclean: bool = False
     in_everything: bool = True
-    newest_clients: bool = False
+    only_our_client: bool = False
     """Only our own client is safe from it: others do not speak version 2 of transactions (KAFKA-17754), or commit again
     before they are answered, and are overtaken by themselves.
     """
+    loses_records: bool = False
+    """A replica has not all that it had acknowledged: two of these at once may lose records, in Kafka too."""
     longer: float = 1.0
     """How many times as long as other faults it takes."""
 
@@ -168,7 +170,7 @@ _ALL: tuple[Fault, ...] = (
     Fault("disk-full", "a broker's disk takes nothing more", _disk_full, frozenset({"disks"})),
     Fault("slow-disk", "a broker's disk takes long to sync", _slow_disk, frozenset({"disks"})),
     Fault("clock", "a broker's wall clock jumps, or goes at another rate", _clock, frozenset({"clocks"})),
-    Fault("power-cut", "a broker loses what it has not synced", _power_cut, frozenset({"disks"})),
+    Fault("power-cut", "a broker loses what it has not synced", _power_cut, frozenset({"disks"}), loses_records=True),
     Fault("rolling-restart", "one broker after the other is stopped in order and started again", rolling_restart),
     Fault("reassign", "partitions move to other brokers", reassign, frozenset({"partitions"})),
     Fault(
@@ -259,7 +261,7 @@ _ALL: tuple[Fault, ...] = (
         "ends of transactions arrive late, after the client has gone on",
         _delayed_end_txn,
         frozenset({"requests", "transactions"}),
-        newest_clients=True,
+        only_our_client=True,
     ),
     Fault(
         "delayed-commit",
@@ -267,7 +269,7 @@ _ALL: tuple[Fault, ...] = (
         _delayed_commit,
         frozenset({"requests", "commits"}),
         in_everything=False,
-        newest_clients=True,
+        only_our_client=True,
     ),
     Fault(
         "zombie-writer",
@@ -275,7 +277,13 @@ _ALL: tuple[Fault, ...] = (
         zombie_writer,
         frozenset({"transactions"}),
     ),
-    Fault("bit-flip", "a follower is killed, and a bit of its log is another one when it starts", bit_flip, PARTITIONS),
+    Fault(
+        "bit-flip",
+        "a follower is killed, and a bit of its log is another one when it starts",
+        bit_flip,
+        PARTITIONS,
+        loses_records=True,
+    ),
 )
 FAULTS: dict[str, Fault] = {fault.name: fault for fault in _ALL}
 EVERYTHING = "everything"
@@ -288,5 +296,5 @@ def faults_named(name: str, abilities: frozenset[str]) -> list[Fault]:
     """
     if name == EVERYTHING:
         possible = [fault for fault in _ALL if fault.in_everything and fault.needs <= abilities]
-        return [fault for fault in possible if "newest clients" in abilities or not fault.newest_clients]
+        return [fault for fault in possible if "only our client" in abilities or not fault.only_our_client]
     return [FAULTS[each] for each in name.split(",")]

@@ -26,8 +26,6 @@ PERIODS_MIN = 3
 QUIET_PROBABILITY = 0.25
 """Of a period of `everything` in which nothing happens."""
 AT_ONCE_MAX = 3
-LOSING = frozenset({"power-cut", "bit-flip"})
-"""After which a replica has not all that it had acknowledged: two of these at once may lose records, in Kafka too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +58,7 @@ def schedule(name: str, seconds: float, seed: int, abilities: frozenset[str]) ->
 
 
 def _one_loses(faults: list[Fault]) -> tuple[Fault, ...]:
-    losing = [fault for fault in faults if fault.name in LOSING]
+    losing = [fault for fault in faults if fault.loses_records]
     return tuple(fault for fault in faults if fault not in losing[1:])
 
 

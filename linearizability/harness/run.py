@@ -20,7 +20,7 @@ from raftlog.linearizability.harness.properties import reached
 from raftlog.linearizability.harness.replicas import judge_replicas
 from raftlog.linearizability.harness.sampler import Sampler
 from raftlog.linearizability.harness.session import Assignment
-from raftlog.linearizability.harness.settings import NEWEST_LIBRARIES, RunSettings
+from raftlog.linearizability.harness.settings import OUR_LIBRARIES, RunSettings
 from raftlog.linearizability.harness.systems import system as make_system
 from raftlog.linearizability.harness.systems.system import System
 from raftlog.linearizability.harness.workloads.catalogue import WORKLOADS, Workload
@@ -93,8 +93,8 @@ class Run:
         folder.run["topics"] = [{"name": name, "partitions": count} for name, count in self.workload.topics.items()]
         self._start_clients(system, clients)
         abilities = system.abilities | self.workload.abilities
-        if set(settings.libraries) <= set(NEWEST_LIBRARIES):
-            abilities |= {"newest clients"}
+        if set(settings.libraries) <= set(OUR_LIBRARIES):
+            abilities |= {"only our client"}
         periods = schedule(settings.fault, settings.seconds, settings.seed, abilities)
         folder.run["schedule"] = [
             {"at": each.at, "seconds": each.seconds, "faults": [fault.name for fault in each.faults]}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 SYSTEMS = ("raftlog", "kafka")
 LIBRARIES = ("confluent", "aiokafka", "raftlog")
-NEWEST_LIBRARIES = ("raftlog",)
+OUR_LIBRARIES = ("raftlog",)
 """Those that speak version 2 of transactions (KIP-890)."""
 CLIENTS_PER_BROKER = 2
 SECONDS_MIN = 1.0

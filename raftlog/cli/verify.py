@@ -134,7 +134,7 @@ def settings_of(options: argparse.Namespace) -> RunSettings:
     from raftlog.linearizability.harness.settings import (
         CLIENTS_PER_BROKER,
         LIBRARIES,
-        NEWEST_LIBRARIES,
+        OUR_LIBRARIES,
         RunSettings,
     )
     from raftlog.linearizability.harness.workloads.catalogue import WORKLOADS
@@ -153,8 +153,8 @@ def settings_of(options: argparse.Namespace) -> RunSettings:
         if not FAULTS[each].needs <= abilities:
             raise UsageError(*_why_not(each, system, sorted(FAULTS[each].needs - abilities)))
     usual: tuple[str, ...] = LIBRARIES
-    if any(FAULTS[each].newest_clients for each in fault.split(",") if each in FAULTS):
-        usual = NEWEST_LIBRARIES
+    if any(FAULTS[each].only_our_client for each in fault.split(",") if each in FAULTS):
+        usual = OUR_LIBRARIES
     libraries = tuple(
         _known(each, LIBRARIES, "client library") for each in (options.libraries or ",".join(usual)).split(",")
     )
