@@ -66,7 +66,7 @@ def main() -> None:
     work = orders.work
     journal = Journal(sys.stdout, work.number)
     found = library(work.library)
-    journal.note("version", {work.library: found.version()})
+    journal.note("version", {work.library: found.version})
     session = WORKLOADS[work.workload].session(work, journal, Connections(work, found))
     order = load(session, orders)
     if order["do"] == "final":

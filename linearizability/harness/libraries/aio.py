@@ -22,6 +22,7 @@ from raftlog.linearizability.harness.libraries.ports import (
     TRANSACTION_SECONDS,
     ConsumerChoice,
     ConsumerPort,
+    Library,
     Polled,
     ProducerChoice,
     Read,
@@ -248,24 +249,4 @@ def _close(stop: Callable[[], Awaitable[Any]]) -> None:
         pass  # brokers that do not answer need not be told
 
 
-class Aio:
-    """See Library."""
-
-    name = "aiokafka"
-    has_ends = False
-    has_consumer_protocol = False
-
-    def version(self) -> str:
-        """See Library."""
-        return str(aiokafka.__version__)
-
-    def producer(self, bootstrap: str, client_id: str, choice: ProducerChoice) -> AioProducer:
-        """See Library."""
-        return AioProducer(bootstrap, client_id, choice)
-
-    def consumer(self, bootstrap: str, client_id: str, choice: ConsumerChoice) -> AioConsumer:
-        """See Library."""
-        return AioConsumer(bootstrap, client_id, choice)
-
-
-LIBRARY = Aio()
+LIBRARY = Library("aiokafka", str(aiokafka.__version__), AioProducer, AioConsumer)

@@ -17,6 +17,7 @@ from raftlog.linearizability.harness.libraries.ports import (
     TRANSACTION_SECONDS,
     ConsumerChoice,
     ConsumerPort,
+    Library,
     Polled,
     ProducerChoice,
     Read,
@@ -244,24 +245,11 @@ class ConfluentConsumer:
         self.inner.close()
 
 
-class Confluent:
-    """See Library."""
-
-    name = "confluent"
-    has_ends = True
-    has_consumer_protocol = True
-
-    def version(self) -> str:
-        """See Library."""
-        return str(confluent_kafka.__version__)
-
-    def producer(self, bootstrap: str, client_id: str, choice: ProducerChoice) -> ConfluentProducer:
-        """See Library."""
-        return ConfluentProducer(bootstrap, client_id, choice)
-
-    def consumer(self, bootstrap: str, client_id: str, choice: ConsumerChoice) -> ConfluentConsumer:
-        """See Library."""
-        return ConfluentConsumer(bootstrap, client_id, choice)
-
-
-LIBRARY = Confluent()
+LIBRARY = Library(
+    "confluent",
+    str(confluent_kafka.__version__),
+    ConfluentProducer,
+    ConfluentConsumer,
+    has_ends=True,
+    has_consumer_protocol=True,
+)

@@ -18,6 +18,7 @@ from raftlog.linearizability.harness.libraries.ports import (
     TRANSACTION_SECONDS,
     ConsumerChoice,
     ConsumerPort,
+    Library,
     Membership,
     Polled,
     ProducerChoice,
@@ -201,24 +202,4 @@ class OwnConsumer:
         self._client.close()
 
 
-class Own:
-    """See Library."""
-
-    name = "raftlog"
-    has_ends = False
-    has_consumer_protocol = True
-
-    def version(self) -> str:
-        """See Library."""
-        return __version__
-
-    def producer(self, bootstrap: str, client_id: str, choice: ProducerChoice) -> OwnProducer:
-        """See Library."""
-        return OwnProducer(bootstrap, client_id, choice)
-
-    def consumer(self, bootstrap: str, client_id: str, choice: ConsumerChoice) -> OwnConsumer:
-        """See Library."""
-        return OwnConsumer(bootstrap, client_id, choice)
-
-
-LIBRARY = Own()
+LIBRARY = Library("raftlog", __version__, OwnProducer, OwnConsumer, has_consumer_protocol=True)

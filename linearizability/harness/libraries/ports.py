@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -122,23 +122,20 @@ class ConsumerChoice:
     isolation: str = "read_committed"
 
 
-class Library(Protocol):
-    """A client library."""
+@dataclass(frozen=True, slots=True)
+class Library:
+    """A client library: its name and version, and what makes its clients for brokers, a client id and a choice."""
 
     name: str
-    has_ends: bool
+    version: str
+    producer: Callable[[str, str, ProducerChoice], ProducerPort]
+    """Raises `Uncertain` when no broker answers in time."""
+    consumer: Callable[[str, str, ConsumerChoice], ConsumerPort]
+    """Nothing is assigned yet."""
+    has_ends: bool = False
     """Whether its consumer says where it met the end of what it could see."""
-    has_consumer_protocol: bool
+    has_consumer_protocol: bool = False
     """Whether it speaks the newer group protocol (KIP-848)."""
-
-    def version(self) -> str:
-        """As its package says."""
-
-    def producer(self, bootstrap: str, client_id: str, choice: ProducerChoice) -> ProducerPort:
-        """Raises `Uncertain` when no broker answers in time."""
-
-    def consumer(self, bootstrap: str, client_id: str, choice: ConsumerChoice) -> ConsumerPort:
-        """Nothing is assigned yet."""
 
 
 def text(value: Any) -> str | None:
