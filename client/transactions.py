@@ -40,6 +40,8 @@ FEATURE = "transaction.version"
 # The newest versions of each API with which a client does not say that it speaks transactions version 2.
 PRODUCE_V1, END_TXN_V1, OFFSET_COMMIT_V1 = 11, 4, 4
 AGAIN = frozenset({ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
+NOTHING_DONE = frozenset({ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS})
+"""A coordinator that answers so has neither ended the transaction nor will."""
 
 
 class TransactionNumbering:
@@ -120,7 +122,7 @@ class TransactionNumbering:
     async def commit(self) -> None:
         """Raises TransactionFailed when it has to be aborted, TimedOut when the outcome is not known yet.
 
-        After TimedOut, `commit` may be called again to learn it.
+        After TimedOut, `commit` may be called again to learn it. With an error that is `in_doubt` it stays unknown.
         """
         if self.core.state is not State.COMMITTING:
             self.core.check_can_send()
@@ -177,8 +179,13 @@ class TransactionNumbering:
             producer_epoch=self.core.identity.epoch,
             committed=committed,
         )
-        answer = await self._ask(request, EndTxnResponse, highest=END_TXN_V1 if self.core.version < 2 else None)
-        check(answer.error_code, f"transactional id {self._id!r}")
+        try:
+            answer = await self._ask(request, EndTxnResponse, highest=END_TXN_V1 if self.core.version < 2 else None)
+            check(answer.error_code, f"transactional id {self._id!r}")
+        except KafkaError as error:
+            if error.retriable and error.code not in NOTHING_DONE:
+                self.core.end_unanswered()
+            raise
         return answer
 
     async def _add_partitions(self) -> None:

@@ -10,18 +10,22 @@ class KafkaError(Exception):
 
     `retriable`: the same call may succeed later, and was tried again until its deadline. `abortable`: the transaction
     has to be aborted, and the producer lives on. `fatal`: this producer or consumer is done, make a new one.
+    `in_doubt`: what was asked may have been done all the same, by an attempt before the one that was refused.
     """
 
     code: ErrorCode | None = None
     retriable = False
     abortable = False
     fatal = False
+    in_doubt = False
     broker: str | None = None
     """The address of the broker that said so, or that did not answer."""
 
     @property
     def advice(self) -> str:
         """What to do about it, in a sentence, or nothing."""
+        if self.in_doubt:
+            return DOUBT
         if self.code is not None and self.code in ADVICE:
             return ADVICE[self.code]
         if self.fatal:
@@ -35,6 +39,7 @@ FENCED = (
     "another producer has the same transactional_id, or the transaction took longer than transaction_timeout; "
     "close this one"
 )
+DOUBT = "an attempt to commit was not answered and may have succeeded: look what was committed before it is sent again"
 ADVICE: dict[ErrorCode, str] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "create the topic, or look whether its name is written right",
     ErrorCode.MESSAGE_TOO_LARGE: "send smaller records, or raise max.message.bytes of the topic",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple
 
-from raftlog.client.core.errors import KafkaError, ProducerFenced, Rejected, TransactionFailed, WrongState
+from raftlog.client.core.errors import DOUBT, KafkaError, ProducerFenced, Rejected, TransactionFailed, WrongState
 from raftlog.client.core.metadata import TopicPartition
 from raftlog.client.core.producer_batch import ProducerIdentity
 from raftlog.wire.errors import ErrorCode, InvariantViolation
@@ -85,6 +85,7 @@ class Transaction:
         self._partitions: set[TopicPartition] = set()
         self._groups: set[str] = set()
         self._needs_epoch = False
+        self._may_be_committed = False
 
     @property
     def is_open(self) -> bool:
@@ -170,6 +171,10 @@ class Transaction:
             self._go(State.ABORTING)
         return self.is_begun
 
+    def end_unanswered(self) -> None:
+        """The coordinator was asked to end it, and may do so: whether it has is not known."""
+        self._may_be_committed = self.state is State.COMMITTING
+
     def ended(self, identity: ProducerIdentity | None) -> bool:
         """It is over, with the identity for the next one if the coordinator gave it.
 
@@ -191,6 +196,11 @@ class Transaction:
 
         `overdue`: what to say where the transaction has lasted longer than its time-out, which fences a producer too.
         """
+        failure = self._failed(error, step, gap, overdue)
+        failure.in_doubt = self._may_be_committed
+        return failure
+
+    def _failed(self, error: KafkaError, step: Step, gap: bool, overdue: str | None) -> KafkaError:
         code = error.code
         self._needs_epoch = self._needs_epoch or gap
         if self.state is State.FATAL:
@@ -198,7 +208,8 @@ class Transaction:
         # A leader that knows a newer epoch says so too late to be the judge: the coordinator is (KIP-588).
         ended = overdue is not None and code is ErrorCode.INVALID_TXN_STATE
         if code is not None and (code in FENCED or ended) and step is not Step.PRODUCE:
-            return self._fail_for_good(ProducerFenced(code, f"transactional id {self.transactional_id!r}", overdue))
+            detail = DOUBT if self._may_be_committed else overdue
+            return self._fail_for_good(ProducerFenced(code, f"transactional id {self.transactional_id!r}", detail))
         if code in FATAL or (step is Step.INITIALIZE and isinstance(error, Rejected) and not error.retriable):
             return self._fail_for_good(error)
         if self.state is State.OPEN or (self.state is State.COMMITTING and step is Step.COORDINATE):
@@ -231,6 +242,7 @@ class Transaction:
         self._partitions = set()
         self._groups = set()
         self._needs_epoch = False
+        self._may_be_committed = False
 
     def _go(self, state: State) -> None:
         if state not in TRANSITIONS[self.state]:

@@ -11,6 +11,7 @@ from raftlog.client.core.errors import KafkaError, ProducerFenced, Rejected, Tra
 from raftlog.client.core.transaction import PreparedTransaction, State
 from raftlog.wire.apis import ApiKey
 from tests.client.conftest import skip_without
+from tests.client.proxy import broker_behind_a_proxy
 from tests.client.reading import read_all
 
 pytestmark = pytest.mark.long
@@ -116,11 +117,34 @@ async def test_a_newer_producer_fences_the_older_one_for_good(client: Client, to
         with pytest.raises(ProducerFenced) as fenced:
             await old.commit()
         assert fenced.value.fatal and not fenced.value.retriable and "close this one" in fenced.value.advice
+        assert not fenced.value.in_doubt
         with pytest.raises(ProducerFenced):
             await old.begin()
         with pytest.raises(ProducerFenced):
             await old.enqueue(topic, b"more")
     assert await values(client, topic, 1) == [b"of the new one"]
+
+
+async def test_a_producer_that_is_fenced_when_it_asks_again_is_told_that_it_may_have_committed(version: int) -> None:
+    with broker_behind_a_proxy(ApiKey.END_TXN) as proxy:
+        async with Client(str(proxy.address), timeout=30) as client:
+            await client.admin.create_topic("t")
+            async with (
+                client.producer(transactional_id="id", request_timeout=0.2) as old,
+                client.producer(transactional_id="id") as new,
+            ):
+                await old.begin()
+                await old.enqueue("t", b"committed")
+                await old.flush()
+                proxy.lose_replies(1_000, closes=False)
+                committing = asyncio.create_task(old.commit())
+                assert await values(client, "t", 1) == [b"committed"]
+                await new.begin()
+                proxy.lose_replies(0, closes=False)
+                with pytest.raises(ProducerFenced, match="may have succeeded") as fenced:
+                    await committing
+                assert fenced.value.in_doubt and fenced.value.fatal
+                await new.abort()
 
 
 async def test_a_transaction_that_took_too_long_is_told_apart_from_one_that_another_producer_fenced(
