@@ -15,7 +15,7 @@ from raftlog.linearizability.harness.clients import Clients
 from raftlog.linearizability.harness.faults import EVERYTHING, Fault, faults_named
 from raftlog.linearizability.harness.plan import Interrupted, Plan
 from raftlog.linearizability.harness.scenarios import TELL_THEIR_POINT
-from raftlog.linearizability.harness.systems.system import Effect, System
+from raftlog.linearizability.harness.systems.system import NEW_DISK, Effect, System
 from raftlog.linearizability.harness.workloads.catalogue import Workload
 from raftlog.testing.faults.supervisor import ENDING
 from raftlog.testing.process import BrokerDied
@@ -127,12 +127,14 @@ class Nemesis:
         """Heal what is in force, and return."""
         self._over.set()
         self._thread.join()
+        self._replace_disks()
 
     def _run(self) -> None:
         began = time.monotonic()
         for index, period in enumerate(self._periods):
             if self._over.wait(max(0.0, began + period.at - time.monotonic())):
                 return
+            self._replace_disks()
             self._period(index, period)
 
     def _period(self, index: int, period: Period) -> None:
@@ -157,6 +159,14 @@ class Nemesis:
         for number, effect in sorted(open_effects.items(), key=lambda each: (each[1].kind in ENDING, -each[0])):
             self._heal(number, effect)
         self.now = ""
+
+    def _replace_disks(self) -> None:
+        """Or in a long run all brokers would be gone in time, one flipped bit after the other."""
+        try:
+            for effect in self._system.replace_disks():
+                self._heal(self._begun(effect.kind, effect), effect)
+        except (BrokerDied, OSError) as error:
+            self._failed(NEW_DISK, error)
 
     def _heal_early(self, open_effects: dict[int, Effect], effect: Effect) -> None:
         for number in [number for number, each in open_effects.items() if each is effect]:

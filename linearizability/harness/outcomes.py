@@ -39,6 +39,14 @@ class Uncertain(CallFailed):
     """It may have happened, or may yet."""
 
 
+def of_end(failed: CallFailed) -> CallFailed:
+    """What became of a commit or an abort by a library that asks again by itself when it is not answered, and does not
+    say so: where it is fenced then, the end may have come before. The producer is not trusted with another transaction.
+    """
+    kind = Uncertain if failed.is_fatal else type(failed)
+    return kind(str(failed), is_fatal=True)
+
+
 def by_code(code: str, words: str, *, is_fatal: bool = False) -> CallFailed:
     """The outcome that an error code stands for; `code` is Kafka's name, or the client's own word."""
     text = f"{code}: {words}" if words and words != code else code

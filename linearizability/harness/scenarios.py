@@ -9,7 +9,7 @@ from raftlog.client.core.errors import KafkaError
 from raftlog.client.offsets import LATEST
 from raftlog.linearizability.harness.plan import Plan
 from raftlog.linearizability.harness.systems.raftlog import RaftlogSystem
-from raftlog.linearizability.harness.systems.system import Effect, counted
+from raftlog.linearizability.harness.systems.system import Effect, counted, nothing
 
 STEP_SECONDS_MAX = 30.0
 ZOMBIE_SECONDS = 8.0
@@ -27,10 +27,6 @@ def raftlog_of(plan: Plan) -> RaftlogSystem:
     """The system, for faults that need one of ours."""
     assert isinstance(plan.system, RaftlogSystem)
     return plan.system
-
-
-def nothing() -> None:
-    """There is nothing to undo."""
 
 
 def rolling_restart(plan: Plan) -> None:

@@ -8,8 +8,8 @@ from itertools import combinations
 from raftlog.client.core.errors import KafkaError
 from raftlog.linearizability.harness.libraries.ports import SESSION_SECONDS, TRANSACTION_SECONDS
 from raftlog.linearizability.harness.plan import Plan
-from raftlog.linearizability.harness.scenarios import STEP_SECONDS_MAX, nothing, raftlog_of
-from raftlog.linearizability.harness.systems.system import Effect, counted
+from raftlog.linearizability.harness.scenarios import STEP_SECONDS_MAX, raftlog_of
+from raftlog.linearizability.harness.systems.system import Effect, counted, nothing
 
 SLOW_SYNC_SECONDS = 0.4
 SLOW_LINK_SECONDS = (0.05, 0.4)

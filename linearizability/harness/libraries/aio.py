@@ -30,7 +30,7 @@ from raftlog.linearizability.harness.libraries.ports import (
     TopicPartition,
     text,
 )
-from raftlog.linearizability.harness.outcomes import CallFailed, Refused, Uncertain, by_code
+from raftlog.linearizability.harness.outcomes import CallFailed, Refused, Uncertain, by_code, of_end
 from raftlog.wire.errors import ErrorCode
 
 T = TypeVar("T")
@@ -118,8 +118,7 @@ class AioProducer:
         try:
             _run(call)
         except CallFailed as failed:
-            # Whatever it was, this producer cannot be trusted with another transaction.
-            raise type(failed)(str(failed), is_fatal=True) from None
+            raise of_end(failed) from None
 
     def send_offsets(self, offsets: Mapping[TopicPartition, int], consumer: ConsumerPort) -> None:
         """See ProducerPort."""

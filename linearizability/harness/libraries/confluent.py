@@ -25,7 +25,7 @@ from raftlog.linearizability.harness.libraries.ports import (
     TopicPartition,
     text,
 )
-from raftlog.linearizability.harness.outcomes import CallFailed, Refused, Uncertain, by_code
+from raftlog.linearizability.harness.outcomes import CallFailed, Refused, Uncertain, by_code, of_end
 
 QUICK = {
     "reconnect.backoff.ms": 50,
@@ -139,8 +139,7 @@ def _ended(error: KafkaError) -> CallFailed:
     """How a commit or an abort failed: what a broker refused for good did not happen, anything else may have."""
     if error.txn_requires_abort():
         return Refused(f"{error.name()}: {error.str()}")
-    failed = _failed(error)
-    return Refused(str(failed), is_fatal=True) if isinstance(failed, Refused) else Uncertain(str(failed), is_fatal=True)
+    return of_end(_failed(error))
 
 
 class ConfluentConsumer:

@@ -42,7 +42,7 @@ def _call(call: Callable[[], T]) -> T:
 def _failed(error: KafkaError) -> CallFailed:
     if isinstance(error, WrongState):
         return Refused(str(error), is_fatal=True)
-    if isinstance(error, (Rejected, TransactionFailed)) and error.code is not None:
+    if isinstance(error, (Rejected, TransactionFailed)) and error.code is not None and not error.in_doubt:
         return by_code(error.code.name, str(error), is_fatal=error.fatal)
     return Uncertain(f"{type(error).__name__}: {error}", is_fatal=error.fatal)
 
@@ -98,11 +98,11 @@ class OwnProducer:
         """See ProducerPort."""
         try:
             self._producer.commit()
-        except TransactionFailed as failed:
-            raise Refused(str(failed)) from None
         except KafkaError as error:
-            failed_ = _failed(error)
-            raise type(failed_)(str(failed_), is_fatal=True) from None
+            if isinstance(error, TransactionFailed) and not error.in_doubt:
+                raise Refused(str(error)) from None
+            failed = _failed(error)
+            raise type(failed)(str(failed), is_fatal=True) from None
 
     def abort(self) -> None:
         """See ProducerPort."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -9,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from raftlog import __version__
+from raftlog.client.core.errors import KafkaError
 from raftlog.linearizability.harness.mutated import python
-from raftlog.linearizability.harness.systems.system import CannotStart, Effect, System
+from raftlog.linearizability.harness.systems.system import NEW_DISK, CannotStart, Effect, System, counted, nothing
 from raftlog.testing.clusters import Cluster, data_directory
 from raftlog.testing.faults.directory import is_stopped
 from raftlog.testing.faults.fault import Fault
@@ -18,6 +20,8 @@ from raftlog.testing.faults.faults import Faults
 from raftlog.testing.kafka import Kafka
 from raftlog.testing.process import BrokerDied, BrokerProcess
 
+DISK_LOST = "no data directory is left"
+"""A broker says so when it ends for that reason, with os.EX_SOFTWARE."""
 DEVELOPMENT = {"transaction.state.log.num.partitions": "4"}
 
 
@@ -119,6 +123,27 @@ class RaftlogSystem(System):
             each.start(wait=False)
         for each in down:
             each.wait_until_ready()
+
+    def replace_disks(self) -> list[Effect]:
+        """See System."""
+        brokers = self.kafka.running.brokers
+        lost = [each for each in brokers if each.returncode == os.EX_SOFTWARE and DISK_LOST in each.last_words()]
+        return [self._replace_disk(each) for each in lost if self._can_do_without(each.node_id)]
+
+    def _can_do_without(self, broker: int) -> bool:
+        """Whether each of its partitions is in sync elsewhere, twice."""
+        try:
+            topics = self.admin.metadata().topics
+        except KafkaError:
+            return False
+        mine = [each for topic in topics for each in topic.partitions if broker in each.replica_nodes]
+        return all(broker not in each.isr_nodes and len(each.isr_nodes) >= 2 for each in mine)
+
+    @staticmethod
+    def _replace_disk(broker: BrokerProcess) -> Effect:
+        shutil.rmtree(broker.data_dir)
+        broker.start()
+        return Effect(NEW_DISK, f"broker {broker.node_id}", nothing, counted, [broker.node_id])
 
     def effect(self, make: Callable[[], Fault], target: str) -> Effect:
         """A fault of `raftlog.testing`, put in."""

@@ -33,9 +33,16 @@ class Effect:
     links: list[tuple[int, int]] = field(default_factory=list)
 
 
+def nothing() -> None:
+    """There is nothing to undo."""
+
+
 def counted(fired: int = 1, **more: float) -> dict[str, float]:
     """Evidence of something that simply was done."""
     return {**asdict(Evidence(calls=fired, fired=fired)), **more}
+
+
+NEW_DISK = "new-disk"
 
 
 class System(ABC):
@@ -67,6 +74,11 @@ class System(ABC):
     @abstractmethod
     def states(self) -> dict[int, str]:
         """up, down or paused, of each broker."""
+
+    def replace_disks(self) -> list[Effect]:
+        """Give another disk, an empty one, to brokers that have ended because theirs was damaged, where nothing is lost
+        with it: as an operator would."""
+        return []
 
     # -- roles -------------------------------------------------------------------------------------
 

@@ -112,6 +112,8 @@ _ALL: tuple[Workload, ...] = (
         ConsumeTransformProduceSession,
         {"input": 4, "output": 4},
         ("txn", "subscribe", "poll"),
+        # aiokafka asks for offsets that a transaction may still change (it does not know KIP-447), and consumes twice.
+        only=("confluent", "raftlog"),
         is_transactional=True,
         groups=("verify-move",),
     ),

@@ -93,6 +93,7 @@ class TransactionSession(LogSession):
         except CallFailed as failed:
             if is_commit_asked and isinstance(failed, Uncertain):
                 operation.failed(failed, done)
+                self.note_fenced(failed)
                 self.connections.drop()
                 raise
             self._abort(producer, failed)

@@ -9,7 +9,8 @@ from raftlog.linearizability.harness.clients import Clients
 from raftlog.linearizability.harness.faults import FAULTS, Fault, faults_named
 from raftlog.linearizability.harness.nemesis import Done, Nemesis, Period, Put, schedule
 from raftlog.linearizability.harness.plan import Plan
-from raftlog.linearizability.harness.systems.system import Effect, System, counted
+from raftlog.linearizability.harness.systems.address import AddressSystem
+from raftlog.linearizability.harness.systems.system import Effect, counted
 from raftlog.linearizability.harness.workloads.catalogue import WORKLOADS
 from raftlog.testing.waiting import wait_until
 
@@ -60,7 +61,7 @@ def lines_of(put: Any) -> list[dict[str, Any]]:
     """What is written down of a fault that `put` puts in."""
     lines: list[dict[str, Any]] = []
     periods = [Period(0.0, 0.0, (Fault("story", "", put, frozenset()),))]
-    system, clients = cast(System, None), cast(Clients, None)
+    system, clients = AddressSystem("nobody.invalid:9092"), cast(Clients, None)
     nemesis = Nemesis(system, WORKLOADS["append"], clients, 1, periods=periods, write=lines.append)
     nemesis.start()
     wait_until(lambda: len(lines) >= 4, 10, lambda: f"two faults begin and end: {lines}")

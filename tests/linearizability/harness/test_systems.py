@@ -1,0 +1,55 @@
+"""What the harness does with brokers of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from raftlog.client.core.errors import KafkaError
+from raftlog.linearizability.harness.systems.raftlog import RaftlogSystem
+from raftlog.testing.waiting import wait_until
+
+pytestmark = pytest.mark.long
+SECONDS = 60.0
+
+
+@pytest.fixture
+def system(tmp_path: Path) -> Iterator[RaftlogSystem]:
+    made = RaftlogSystem(3, {"min.insync.replicas": "2", "default.replication.factor": "3"})
+    made.start()
+    yield made
+    made.stop(tmp_path)
+
+
+def test_a_broker_that_ended_with_a_damaged_disk_gets_another_one_when_others_have_all(system: RaftlogSystem) -> None:
+    kafka = system.kafka
+    system.make_topic("t", 1, 3, {})
+    kafka.seed("t", ["a", "b", "c"])
+    broker = kafka.running.broker(system.leader_of("t", 0))
+    broker.stop()
+    assert not system.replace_disks(), "it was stopped, and its disk is good"
+    wait_until(lambda: len(system.partitions("t")[0]["isr"]) == 2, SECONDS, lambda: "the others go on without it")
+    file = broker.data_dir / "t-0" / f"{0:020}.log"
+    data = bytearray(file.read_bytes())
+    data[-3] ^= 1
+    file.write_bytes(data)
+    broker.start()
+    wait_until(lambda: len(system.partitions("t")[0]["isr"]) == 3, SECONDS, lambda: "it is back")
+    system.admin.elect([("t", 0)])
+    try:
+        kafka.records("t", 3, timeout=SECONDS)
+    except (KafkaError, AssertionError):
+        pass
+    wait_until(lambda: not broker.running, SECONDS, lambda: "it found the damage, and ended")
+    replaced = []
+
+    def replace() -> bool:
+        replaced.extend(system.replace_disks())
+        return bool(replaced)
+
+    wait_until(replace, SECONDS, lambda: "the others have all, and it gets a new disk")
+    assert [each.brokers for each in replaced] == [[broker.node_id]]
+    wait_until(lambda: len(system.partitions("t")[0]["isr"]) == 3, SECONDS, lambda: "it has all again")
+    assert [record.value for record in kafka.records("t", 3)] == [b"a", b"b", b"c"]
