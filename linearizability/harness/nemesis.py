@@ -78,6 +78,8 @@ class Done:
 
     put: dict[int, Put] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
+    late: dict[str, list[int]] = field(default_factory=dict)
+    """Failures to start brokers again, and which: they may come up later, or get another disk."""
 
     def effective(self) -> Counter[str]:
         """How often each named fault had an effect; a story that tells its point, how often it came to it."""
@@ -128,6 +130,9 @@ class Nemesis:
         self._over.set()
         self._thread.join()
         self._replace_disks()
+        states = self._system.states()
+        late, self.done.late = self.done.late, {}
+        self.done.failures += [words for words, ids in late.items() if any(states[each] != "up" for each in ids)]
 
     def _run(self) -> None:
         began = time.monotonic()
@@ -194,8 +199,11 @@ class Nemesis:
             effect.heal()
         except (BrokerDied, OSError, RuntimeError, AssertionError) as failed:
             error = str(failed).partition("\n")[0]
-            if is_last:
-                self.done.failures.append(f"{effect.kind} of {effect.target} could not be healed: {error}")
+            words = f"{effect.kind} of {effect.target} could not be healed: {error}"
+            if is_last and isinstance(failed, BrokerDied) and effect.brokers:
+                self.done.late[words] = effect.brokers
+            elif is_last:
+                self.done.failures.append(words)
         evidence = dict(effect.evidence())
         self.done.put[number].is_effective = evidence.get("fired", 0) > 0
         line = {"type": "end", "number": number, "time": time.monotonic_ns(), "evidence": evidence, "error": error}

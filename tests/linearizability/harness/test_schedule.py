@@ -12,6 +12,7 @@ from raftlog.linearizability.harness.plan import Plan
 from raftlog.linearizability.harness.systems.address import AddressSystem
 from raftlog.linearizability.harness.systems.system import Effect, counted
 from raftlog.linearizability.harness.workloads.catalogue import WORKLOADS
+from raftlog.testing.process import BrokerDied
 from raftlog.testing.waiting import wait_until
 
 ALL = frozenset({"processes", "links", "disks", "clocks", "requests", "transactions", "partitions", "only our client"})
@@ -57,16 +58,32 @@ def test_two_replicas_do_not_lose_what_they_have_at_once() -> None:
     assert max(map(len, losing)) == 1
 
 
+class Brokers(AddressSystem):
+    """Brokers in these states at the end."""
+
+    def __init__(self, states: dict[int, str]) -> None:
+        super().__init__("nobody.invalid:9092")
+        self._states = states
+
+    def states(self) -> dict[int, str]:
+        return self._states
+
+
 def lines_of(put: Any) -> list[dict[str, Any]]:
     """What is written down of a fault that `put` puts in."""
+    return run_of(put, {})[0]
+
+
+def run_of(put: Any, states: dict[int, str]) -> tuple[list[dict[str, Any]], Done]:
+    """The same, and what is known at the end, when brokers are in these states."""
     lines: list[dict[str, Any]] = []
     periods = [Period(0.0, 0.0, (Fault("story", "", put, frozenset()),))]
-    system, clients = AddressSystem("nobody.invalid:9092"), cast(Clients, None)
+    system, clients = Brokers(states), cast(Clients, None)
     nemesis = Nemesis(system, WORKLOADS["append"], clients, 1, periods=periods, write=lines.append)
     nemesis.start()
     wait_until(lambda: len(lines) >= 4, 10, lambda: f"two faults begin and end: {lines}")
     nemesis.stop()
-    return lines
+    return lines, nemesis.done
 
 
 def test_a_broker_is_started_again_after_its_disk_has_room() -> None:
@@ -101,6 +118,18 @@ def test_a_fault_that_cannot_be_put_in_is_written_down_with_the_reason() -> None
 
     errors = [line["error"] for line in lines_of(put) if line["type"] == "end"]
     assert sorted(errors, key=str) == [None, "nobody leads a-0"]
+
+
+def test_a_broker_that_started_too_late_is_a_failure_only_if_it_is_down_in_the_end() -> None:
+    def too_late() -> None:
+        raise BrokerDied("it does not serve after 30 s")
+
+    def put(plan: Plan) -> None:
+        for broker in (1, 2):
+            plan.put(Effect("kill", f"broker {broker}", too_late, counted, [broker]))
+
+    _, done = run_of(put, {1: "up", 2: "down"})
+    assert done.failures == ["kill of broker 2 could not be healed: it does not serve after 30 s"]
 
 
 def test_a_story_that_did_not_come_to_its_point_had_no_effect_although_a_broker_was_killed() -> None:
