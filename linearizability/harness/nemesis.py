@@ -6,15 +6,15 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
 from raftlog.client.core.errors import KafkaError
 from raftlog.linearizability.harness.clients import Clients
-from raftlog.linearizability.harness.faults import EVERYTHING, Fault, faults_named
-from raftlog.linearizability.harness.plan import Interrupted, Plan
-from raftlog.linearizability.harness.scenarios import TELL_THEIR_POINT
+from raftlog.linearizability.harness.faults import EVERYTHING, FAULTS, Fault, faults_named
+from raftlog.linearizability.harness.plan import LOOK_SECONDS, Interrupted, Plan
+from raftlog.linearizability.harness.scenarios import BIT_FLIP, TELL_THEIR_POINT
 from raftlog.linearizability.harness.systems.system import NEW_DISK, Effect, System
 from raftlog.linearizability.harness.workloads.catalogue import Workload
 from raftlog.testing.faults.supervisor import ENDING
@@ -26,6 +26,7 @@ PERIODS_MIN = 3
 QUIET_PROBABILITY = 0.25
 """Of a period of `everything` in which nothing happens."""
 AT_ONCE_MAX = 3
+IN_SYNC_SECONDS_MAX = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,7 @@ class Done:
         """How often each named fault had an effect; a story that tells its point, how often it came to it."""
         return Counter(
             each.name
-            for each in self.put.values()
+            for each in list(self.put.values())  # another thread puts in more
             if each.is_effective and (each.kind == each.name or each.name not in TELL_THEIR_POINT)
         )
 
@@ -114,6 +115,10 @@ class Nemesis:
         self.done = Done()
         self.now = ""
         """What is in force, for the progress line."""
+        self._damaged: set[int] = set()
+        """Brokers with a flipped bit that nobody may have read yet."""
+        self._behind: set[int] = set()
+        """Brokers that have lost records."""
 
     def start(self) -> None:
         """The load begins now."""
@@ -140,7 +145,7 @@ class Nemesis:
             if self._over.wait(max(0.0, began + period.at - time.monotonic())):
                 return
             self._replace_disks()
-            self._period(index, period)
+            self._period(index, self._safe(period))
 
     def _period(self, index: int, period: Period) -> None:
         until = time.monotonic() + period.seconds
@@ -166,12 +171,41 @@ class Nemesis:
         self.now = ""
 
     def _replace_disks(self) -> None:
-        """Or in a long run all brokers would be gone in time, one flipped bit after the other."""
+        """Of brokers that have ended: in a long run all would be gone in time, one flipped bit after the other."""
+        for broker in self._system.lost_disks():
+            self._replace_disk(broker)
+
+    def _replace_disk(self, broker: int) -> None:
         try:
-            for effect in self._system.replace_disks():
-                self._heal(self._begun(effect.kind, effect), effect)
+            effect = self._system.replace_disk(broker)
         except (BrokerDied, OSError) as error:
             self._failed(NEW_DISK, error)
+            return
+        if effect is not None:
+            self._damaged.discard(broker)
+            self._heal(self._begun(NEW_DISK, effect), effect)
+
+    def _safe(self, period: Period) -> Period:
+        """Without the faults that lose records, if a broker that has lost some is not as it was again: the second of
+        three replicas may lose what was acknowledged.
+        """
+        losing = [each for each in period.faults if each.loses_records]
+        if not losing:
+            return period
+        for broker in sorted(self._damaged):
+            self._replace_disk(broker)
+        if not self._damaged and self._wait_for(lambda: self._system.in_sync(self._behind)):
+            self._behind.clear()
+            return period
+        for each in losing:
+            self._failed(each.name, RuntimeError(f"brokers {sorted(self._behind)} have not all that they lost"))
+        return replace(period, faults=tuple(each for each in period.faults if not each.loses_records))
+
+    def _wait_for(self, look: Callable[[], bool]) -> bool:
+        deadline = time.monotonic() + IN_SYNC_SECONDS_MAX
+        while not (found := look()) and time.monotonic() < deadline and not self._over.wait(LOOK_SECONDS):
+            pass
+        return found
 
     def _heal_early(self, open_effects: dict[int, Effect], effect: Effect) -> None:
         for number in [number for number, each in open_effects.items() if each is effect]:
@@ -191,6 +225,10 @@ class Nemesis:
         self.done.put[number] = Put(number, name, effect.kind)
         line = {"type": "begin", "number": number, "kind": effect.kind, "fault": name, "target": effect.target}
         self._write(line | {"brokers": effect.brokers, "links": effect.links, "time": time.monotonic_ns()})
+        if name in FAULTS and FAULTS[name].loses_records:
+            self._behind.update(effect.brokers)
+            if effect.kind == BIT_FLIP:
+                self._damaged.update(effect.brokers)
         return number
 
     def _heal(self, number: int, effect: Effect, *, is_last: bool = True) -> None:

@@ -19,6 +19,7 @@ from raftlog.linearizability.harness.nemesis import Done, Nemesis, schedule
 from raftlog.linearizability.harness.properties import reached
 from raftlog.linearizability.harness.replicas import judge_replicas
 from raftlog.linearizability.harness.sampler import Sampler
+from raftlog.linearizability.harness.scenarios import BIT_FLIP
 from raftlog.linearizability.harness.session import Assignment
 from raftlog.linearizability.harness.settings import OUR_LIBRARIES, RunSettings
 from raftlog.linearizability.harness.systems import system as make_system
@@ -128,7 +129,7 @@ class Run:
 
     def _compare(self, system: System, nemesis: Nemesis) -> dict[str, Any]:
         # Compaction takes different records away here and there, and a bit that has flipped stays as it is.
-        rotten = any(each.kind == "bit-flip" for each in nemesis.done.put.values())
+        rotten = any(each.kind == BIT_FLIP for each in nemesis.done.put.values())
         return judge_replicas(system, self.workload.topics, compares=not rotten and not self.workload.configs)
 
     def _make_topics(self, system: System) -> None:

@@ -17,8 +17,9 @@ ZOMBIE_SECONDS = 8.0
 LOG_HEADER_BYTES = 61
 """Of a batch; a bit behind them is one that its checksum covers."""
 
+BIT_FLIP = "bit-flip"
 TELL_THEIR_POINT = frozenset({
-    "isr-of-one", "lone-leader", "hunt", "coordinator-hunt", "wiped-disk", "zombie-writer", "bit-flip",
+    "isr-of-one", "lone-leader", "hunt", "coordinator-hunt", "wiped-disk", "zombie-writer", BIT_FLIP,
 })  # fmt: skip
 """Stories whose last effect says whether they came to their point. A broker that was killed on the way is none."""
 
@@ -180,7 +181,7 @@ def bit_flip(plan: Plan) -> None:
     bit = plan.random.randrange(8 * LOG_HEADER_BYTES, 8 * files[-1].stat().st_size)
     _flip(files[-1], bit)
     words = f"bit {bit} of {topic}-{partition}/{files[-1].name} on broker {broker}"
-    plan.put(Effect("bit-flip", words, nothing, lambda: counted(1, bytes=1), [broker]))
+    plan.put(Effect(BIT_FLIP, words, nothing, lambda: counted(1, bytes=1), [broker]))
 
 
 def _flip(file: Path, bit: int) -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from raftlog import __version__
-from raftlog.client.core.errors import KafkaError
 from raftlog.linearizability.harness.mutated import python
 from raftlog.linearizability.harness.systems.system import NEW_DISK, CannotStart, Effect, System, counted, nothing
 from raftlog.testing.clusters import Cluster, data_directory
@@ -19,9 +18,11 @@ from raftlog.testing.faults.fault import Fault
 from raftlog.testing.faults.faults import Faults
 from raftlog.testing.kafka import Kafka
 from raftlog.testing.process import BrokerDied, BrokerProcess
+from raftlog.testing.waiting import NotInTime, wait_until
 
 DISK_LOST = "no data directory is left"
 """A broker says so when it ends for that reason, with os.EX_SOFTWARE."""
+SPARE_SECONDS_MAX = 10.0
 DEVELOPMENT = {"transaction.state.log.num.partitions": "4"}
 
 
@@ -124,26 +125,28 @@ class RaftlogSystem(System):
         for each in down:
             each.wait_until_ready()
 
-    def replace_disks(self) -> list[Effect]:
+    def lost_disks(self) -> list[int]:
         """See System."""
-        brokers = self.kafka.running.brokers
-        lost = [each for each in brokers if each.returncode == os.EX_SOFTWARE and DISK_LOST in each.last_words()]
-        return [self._replace_disk(each) for each in lost if self._can_do_without(each.node_id)]
+        ended = [each for each in self.kafka.running.brokers if each.returncode == os.EX_SOFTWARE]
+        return [each.node_id for each in ended if DISK_LOST in each.last_words()]
 
-    def _can_do_without(self, broker: int) -> bool:
-        """Whether each of its partitions is in sync elsewhere, twice."""
+    def replace_disk(self, broker: int) -> Effect | None:
+        """See System. Its partitions must be in sync elsewhere, twice."""
+        process = self.kafka.running.broker(broker)
+        process.stop()
         try:
-            topics = self.admin.metadata().topics
-        except KafkaError:
-            return False
-        mine = [each for topic in topics for each in topic.partitions if broker in each.replica_nodes]
-        return all(broker not in each.isr_nodes and len(each.isr_nodes) >= 2 for each in mine)
+            wait_until(lambda: self._is_spare(broker), SPARE_SECONDS_MAX, lambda: "others in sync")
+        except NotInTime:
+            if broker not in self.lost_disks():
+                process.start()
+            return None
+        shutil.rmtree(process.data_dir)
+        process.start()
+        return Effect(NEW_DISK, f"broker {broker}", nothing, counted, [broker])
 
-    @staticmethod
-    def _replace_disk(broker: BrokerProcess) -> Effect:
-        shutil.rmtree(broker.data_dir)
-        broker.start()
-        return Effect(NEW_DISK, f"broker {broker.node_id}", nothing, counted, [broker.node_id])
+    def _is_spare(self, broker: int) -> bool:
+        replicas = self.in_sync_replicas(broker)
+        return replicas is not None and all(broker not in each and len(each) >= 2 for each in replicas)
 
     def effect(self, make: Callable[[], Fault], target: str) -> Effect:
         """A fault of `raftlog.testing`, put in."""

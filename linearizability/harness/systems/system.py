@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -75,10 +75,14 @@ class System(ABC):
     def states(self) -> dict[int, str]:
         """up, down or paused, of each broker."""
 
-    def replace_disks(self) -> list[Effect]:
-        """Give another disk, an empty one, to brokers that have ended because theirs was damaged, where nothing is lost
-        with it: as an operator would."""
+    def lost_disks(self) -> list[int]:
+        """Brokers that have ended because their disk was damaged."""
         return []
+
+    def replace_disk(self, broker: int) -> Effect | None:
+        """Give a broker another disk, an empty one, as an operator would; None if others have not all that it has."""
+        return None
+
 
     # -- roles -------------------------------------------------------------------------------------
 
@@ -99,6 +103,19 @@ class System(ABC):
         """Who leads a partition; 0 if nobody knows."""
         found = self.partitions(topic).get(partition)
         return 0 if found is None else max(0, found["leader"])
+
+    def in_sync(self, brokers: Collection[int]) -> bool:
+        """Whether these are in sync in all partitions that they keep."""
+        found = {each: self.in_sync_replicas(each) for each in brokers}
+        return all(replicas is not None and all(each in one for one in replicas) for each, replicas in found.items())
+
+    def in_sync_replicas(self, broker: int) -> list[list[int]] | None:
+        """Of each partition that a broker keeps; None if nobody answers."""
+        try:
+            topics = self.admin.metadata().topics
+        except KafkaError:
+            return None
+        return [each.isr_nodes for topic in topics for each in topic.partitions if broker in each.replica_nodes]
 
     def partitions(self, topic: str) -> dict[int, dict[str, Any]]:
         """leader, epoch, replicas and isr of each partition; none if nobody answers."""

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Collection
+from dataclasses import replace
 from typing import Any, cast
+
+import pytest
 
 from raftlog.linearizability.harness.clients import Clients
 from raftlog.linearizability.harness.faults import FAULTS, Fault, faults_named
 from raftlog.linearizability.harness.nemesis import Done, Nemesis, Period, Put, schedule
 from raftlog.linearizability.harness.plan import Plan
 from raftlog.linearizability.harness.systems.address import AddressSystem
-from raftlog.linearizability.harness.systems.system import Effect, counted
+from raftlog.linearizability.harness.systems.system import Effect, counted, nothing
 from raftlog.linearizability.harness.workloads.catalogue import WORKLOADS
 from raftlog.testing.process import BrokerDied
 from raftlog.testing.waiting import wait_until
@@ -68,16 +72,23 @@ class Brokers(AddressSystem):
     def states(self) -> dict[int, str]:
         return self._states
 
+    def in_sync(self, brokers: Collection[int]) -> bool:
+        return not brokers
+
 
 def lines_of(put: Any) -> list[dict[str, Any]]:
     """What is written down of a fault that `put` puts in."""
-    return run_of(put, {})[0]
+    return run_of([_story(put)], {})[0]
 
 
-def run_of(put: Any, states: dict[int, str]) -> tuple[list[dict[str, Any]], Done]:
-    """The same, and what is known at the end, when brokers are in these states."""
+def _story(put: Any) -> Fault:
+    return Fault("story", "", put, frozenset())
+
+
+def run_of(faults: list[Fault], states: dict[int, str]) -> tuple[list[dict[str, Any]], Done]:
+    """The same of faults one after the other, and what is known at the end, when brokers are in these states."""
     lines: list[dict[str, Any]] = []
-    periods = [Period(0.0, 0.0, (Fault("story", "", put, frozenset()),))]
+    periods = [Period(0.0, 0.0, (each,)) for each in faults]
     system, clients = Brokers(states), cast(Clients, None)
     nemesis = Nemesis(system, WORKLOADS["append"], clients, 1, periods=periods, write=lines.append)
     nemesis.start()
@@ -128,8 +139,22 @@ def test_a_broker_that_started_too_late_is_a_failure_only_if_it_is_down_in_the_e
         for broker in (1, 2):
             plan.put(Effect("kill", f"broker {broker}", too_late, counted, [broker]))
 
-    _, done = run_of(put, {1: "up", 2: "down"})
+    _, done = run_of([_story(put)], {1: "up", 2: "down"})
     assert done.failures == ["kill of broker 2 could not be healed: it does not serve after 30 s"]
+
+
+def test_a_second_broker_loses_no_records_before_the_first_one_is_in_sync_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("raftlog.linearizability.harness.nemesis.IN_SYNC_SECONDS_MAX", 0.01)
+
+    def put(plan: Plan) -> None:
+        plan.put(Effect("power", "broker 1", nothing, counted, [1]))
+
+    lines, done = run_of([replace(FAULTS["power-cut"], put=put)] * 2, {})
+    errors = [line["error"] for line in lines if line["type"] == "end"]
+    assert errors == [None, "brokers [1] have not all that they lost"]
+    assert done.effective() == {"power-cut": 1}
 
 
 def test_a_story_that_did_not_come_to_its_point_had_no_effect_although_a_broker_was_killed() -> None:
