@@ -173,7 +173,7 @@ class Transaction:
 
     def end_unanswered(self) -> None:
         """The coordinator was asked to end it, and may do so: whether it has is not known."""
-        self._may_be_committed = self.state is State.COMMITTING
+        self._may_be_committed |= self.state is State.COMMITTING
 
     def ended(self, identity: ProducerIdentity | None) -> bool:
         """It is over, with the identity for the next one if the coordinator gave it.

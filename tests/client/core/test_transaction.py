@@ -62,6 +62,22 @@ def test_failures_are_told_apart(code: ErrorCode, step: Step, state: State) -> N
         transaction.check_can_send()
 
 
+def test_a_commit_that_was_not_answered_stays_in_doubt_until_the_next_transaction() -> None:
+    transaction = ready()
+    transaction.begin()
+    transaction.touch(PARTITION)
+    transaction.end(committed=True)
+    transaction.end_unanswered()
+    broken = transaction.failed(Rejected(ErrorCode.TRANSACTION_ABORTABLE, "it"), Step.COORDINATE)
+    assert broken.in_doubt and broken.abortable
+    transaction.end(committed=False)
+    transaction.end_unanswered()
+    assert transaction.failed(Rejected(ErrorCode.PRODUCER_FENCED, "it"), Step.COORDINATE).in_doubt
+    again = ready()
+    again.begin()
+    assert not again.failed(Rejected(ErrorCode.PRODUCER_FENCED, "it"), Step.COORDINATE).in_doubt
+
+
 def test_after_a_gap_version_1_asks_for_another_epoch_and_version_2_was_given_one() -> None:
     for version in (1, 2):
         transaction = ready(version)
