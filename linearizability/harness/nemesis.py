@@ -13,7 +13,7 @@ from typing import Any
 from raftlog.client.core.errors import KafkaError
 from raftlog.linearizability.harness.clients import Clients
 from raftlog.linearizability.harness.faults import EVERYTHING, FAULTS, Fault, faults_named
-from raftlog.linearizability.harness.plan import LOOK_SECONDS, Interrupted, Plan
+from raftlog.linearizability.harness.plan import Interrupted, Plan, wait_for
 from raftlog.linearizability.harness.scenarios import BIT_FLIP, TELL_THEIR_POINT
 from raftlog.linearizability.harness.systems.system import NEW_DISK, Effect, System
 from raftlog.linearizability.harness.workloads.catalogue import Workload
@@ -79,8 +79,6 @@ class Done:
 
     put: dict[int, Put] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
-    late: dict[str, list[int]] = field(default_factory=dict)
-    """Failures to start brokers again, and which: they may come up later, or get another disk."""
 
     def effective(self) -> Counter[str]:
         """How often each named fault had an effect; a story that tells its point, how often it came to it."""
@@ -119,6 +117,8 @@ class Nemesis:
         """Brokers with a flipped bit that nobody may have read yet."""
         self._behind: set[int] = set()
         """Brokers that have lost records."""
+        self._late: dict[str, list[int]] = {}
+        """Failures to start brokers again, and which: they may come up later, or get another disk."""
 
     def start(self) -> None:
         """The load begins now."""
@@ -136,7 +136,7 @@ class Nemesis:
         self._thread.join()
         self._replace_disks()
         states = self._system.states()
-        late, self.done.late = self.done.late, {}
+        late, self._late = self._late, {}
         self.done.failures += [words for words, ids in late.items() if any(states[each] != "up" for each in ids)]
 
     def _run(self) -> None:
@@ -145,7 +145,10 @@ class Nemesis:
             if self._over.wait(max(0.0, began + period.at - time.monotonic())):
                 return
             self._replace_disks()
-            self._period(index, self._safe(period))
+            try:
+                self._period(index, self._safe(period))
+            except Interrupted:
+                return
 
     def _period(self, index: int, period: Period) -> None:
         until = time.monotonic() + period.seconds
@@ -187,25 +190,20 @@ class Nemesis:
 
     def _safe(self, period: Period) -> Period:
         """Without the faults that lose records, if a broker that has lost some is not as it was again: the second of
-        three replicas may lose what was acknowledged.
+        three replicas may lose what was acknowledged. Raises Interrupted.
         """
         losing = [each for each in period.faults if each.loses_records]
         if not losing:
             return period
         for broker in sorted(self._damaged):
             self._replace_disk(broker)
-        if not self._damaged and self._wait_for(lambda: self._system.in_sync(self._behind)):
+        is_whole = lambda: self._system.in_sync(self._behind)  # noqa: E731
+        if not self._damaged and wait_for(is_whole, IN_SYNC_SECONDS_MAX, self._over):
             self._behind.clear()
             return period
         for each in losing:
             self._failed(each.name, RuntimeError(f"brokers {sorted(self._behind)} have not all that they lost"))
         return replace(period, faults=tuple(each for each in period.faults if not each.loses_records))
-
-    def _wait_for(self, look: Callable[[], bool]) -> bool:
-        deadline = time.monotonic() + IN_SYNC_SECONDS_MAX
-        while not (found := look()) and time.monotonic() < deadline and not self._over.wait(LOOK_SECONDS):
-            pass
-        return found
 
     def _heal_early(self, open_effects: dict[int, Effect], effect: Effect) -> None:
         for number in [number for number, each in open_effects.items() if each is effect]:
@@ -239,7 +237,7 @@ class Nemesis:
             error = str(failed).partition("\n")[0]
             words = f"{effect.kind} of {effect.target} could not be healed: {error}"
             if is_last and isinstance(failed, BrokerDied) and effect.brokers:
-                self.done.late[words] = effect.brokers
+                self._late[words] = effect.brokers
             elif is_last:
                 self.done.failures.append(words)
         evidence = dict(effect.evidence())

@@ -19,6 +19,17 @@ class Interrupted(Exception):
     """The run is about to end: what was put in is healed."""
 
 
+def wait_for(look: Callable[[], bool], seconds: float, over: threading.Event) -> bool:
+    """Whether it became so within so many seconds. Raises Interrupted when `over` is set."""
+    deadline = time.monotonic() + seconds
+    while not look():
+        if time.monotonic() > deadline:
+            return False
+        if over.wait(LOOK_SECONDS):
+            raise Interrupted
+    return True
+
+
 @dataclass(slots=True)
 class Plan:
     """`seconds`: how long the fault should last. `add` tells of an effect as soon as it is there; `end` heals it, and
@@ -48,12 +59,7 @@ class Plan:
 
     def wait_for(self, look: Callable[[], bool], seconds: float) -> bool:
         """Whether it became so within so many seconds. Raises Interrupted."""
-        deadline = time.monotonic() + seconds
-        while not look():
-            if time.monotonic() > deadline:
-                return False
-            self.wait(LOOK_SECONDS)
-        return True
+        return wait_for(look, seconds, self.over)
 
     # -- whom --------------------------------------------------------------------------------------
 

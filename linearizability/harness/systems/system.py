@@ -83,7 +83,6 @@ class System(ABC):
         """Give a broker another disk, an empty one, as an operator would; None if others have not all that it has."""
         return None
 
-
     # -- roles -------------------------------------------------------------------------------------
 
     @property
