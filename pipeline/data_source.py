@@ -13,7 +13,7 @@ from pyspark.sql.datasource import (
 )
 
 from raftlog.pipeline.source.options import ddl, parse_columns, parse_source
-from raftlog.pipeline.workers import spare_collector
+from raftlog.pipeline.workers import freeze_modules
 
 if TYPE_CHECKING:
     from raftlog.pipeline.sink.options import SinkOptions
@@ -57,6 +57,6 @@ class RaftlogDataSource(DataSource):
     def _sink(self, schema: Any, overwrite: bool, *, streaming: bool) -> SinkOptions:
         from raftlog.pipeline.sink.options import parse_sink
 
-        spare_collector()  # each micro-batch is planned by the same worker
+        freeze_modules()  # each micro-batch is planned by the same worker
         columns = [(field.name, field.dataType.simpleString()) for field in schema.fields]
         return parse_sink(self.options, columns, streaming=streaming, overwrite=overwrite)

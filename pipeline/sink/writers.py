@@ -15,7 +15,7 @@ from raftlog.pipeline.sink import two_phase
 from raftlog.pipeline.sink.decision import RUN_LENGTH, SLOTS
 from raftlog.pipeline.sink.options import SinkOptions
 from raftlog.pipeline.sink.tasks import Result, TaskId, write_rows
-from raftlog.pipeline.workers import spare_collector
+from raftlog.pipeline.workers import freeze_modules
 
 BATCH_ID, QUERY_ID = "streaming.sql.batchId", "sql.streaming.queryId"
 """Properties that Spark sets for the tasks of a micro-batch."""
@@ -43,7 +43,7 @@ def _write(options: SinkOptions, query: str, batch: int, run: str, batches: Iter
     slot = context.taskAttemptId() % SLOTS
     task = TaskId(options.sink_id or query, query, batch, context.partitionId(), run[:RUN_LENGTH], slot)
     wrote = Wrote(task, write_rows(options, task, batches))
-    spare_collector()
+    freeze_modules()
     return wrote
 
 
@@ -62,7 +62,7 @@ class _Writer:
 
     def _commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """With the protocol `task`, each has committed by itself."""
-        spare_collector()
+        freeze_modules()
         if self._options.two_phase and (written := _written(messages)) is not None:
             two_phase.commit(self._options, written)
 

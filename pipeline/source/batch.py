@@ -13,7 +13,7 @@ from raftlog.pipeline.source.conditions import Condition, begun_at, earliest_tim
 from raftlog.pipeline.source.options import SourceOptions
 from raftlog.pipeline.source.planning import Planner
 from raftlog.pipeline.source.ranges import DataLoss, Range, between, split, too_small
-from raftlog.pipeline.workers import spare_collector
+from raftlog.pipeline.workers import freeze_modules
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,7 +36,7 @@ def read_task(options: SourceOptions, partition: InputPartition) -> Iterator[pa.
         schema = arrow_schema(options.columns)
         for part in read_range(options, partition.wanted):
             yield from record_batches(part, schema)
-    spare_collector()
+    freeze_modules()
 
 
 class BatchReader(DataSourceReader):

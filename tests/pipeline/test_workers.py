@@ -7,14 +7,14 @@ import sys
 
 OBJECTS = """
 import gc
-from raftlog.pipeline.workers import spare_collector
+from raftlog.pipeline.workers import freeze_modules
 
 kept = [[] for _ in range(100_000)]
 before = len(gc.get_objects())
-spare_collector()
+freeze_modules()
 print(before > 100_000, len(gc.get_objects()) < 1_000, gc.get_freeze_count() > 100_000)
 frozen, more = gc.get_freeze_count(), [[] for _ in range(1_000)]
-spare_collector()
+freeze_modules()
 print(gc.get_freeze_count() <= frozen, len(gc.get_objects()) >= 1_000)
 """
 
