@@ -1,6 +1,7 @@
 """How much room the data directories have: a word when it gets little, and whether one is full.
 
-A directory is full from the first append that found no room until there is room again, for as long as FullDisk waits.
+A directory is full from the first write that found no room until there is room again; FullDisk waits for that. What
+statvfs(2) says is not enough: a quota refuses blocks that are free. So room is found again by taking some.
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ TOLD_SECONDS: Final = 60.0
 """How often it is told that a directory is still full."""
 ROOM_BYTES: Final = 4 << 20
 ROOM_SHARE: Final = 100
-"""There is room again when ROOM_BYTES and one part in so many of the volume are free: a log cleaner or an operator has
-been there, and the next record does not fill it."""
+"""There is room again when one part in so many of the volume is free and ROOM_BYTES can be taken: a log cleaner or an
+operator has been there, and the next record does not fill it."""
+PROBE: Final = "room.probe"
+"""The file in a data directory that takes ROOM_BYTES for a moment."""
 WARNING_PERCENT: Final = "raftlog.disk.free.warning.percent"
 CRITICAL_PERCENT: Final = "raftlog.disk.free.critical.percent"
 
@@ -33,7 +36,8 @@ class DiskRoom:
     """Looks at the volumes now and then. `on_full` is told each append that finds no room, after this was, and
     `on_no_room` of partitions that cannot be made as no directory has room; `on_room`
     each log that was `refused` a file, once there is room. What was to be deleted later is deleted at once on a full
-    disk; on one that has room some is kept for the metadata log (`reserve`).
+    disk; on one that has room some is kept for the metadata log (`reserve`). Invariant: a directory leaves `_full` only
+    in `look`, so that others who wait for room cost no probe each.
     """
 
     def __init__(
@@ -53,12 +57,14 @@ class DiskRoom:
         self.reserve: MetadataReserve | None = None
 
     def is_full(self, path: str) -> bool:
-        """Whether it is too early to try again there: what little room there is may be needed for the metadata log."""
-        return not has_room(self._logs, path)
+        """Whether it is too early to try again in a data directory: what little room there is may be needed for the
+        metadata log.
+        """
+        return path in self._full
 
     def begin(self) -> None:
         """Look now, and from now on."""
-        if self.reserve is not None and has_room(self._logs, self.reserve.directory):
+        if self.reserve is not None and not self._full and self._has_free_blocks(self.reserve.directory):
             self.reserve.fill()
         self.look()
         seconds = LOOK_WHEN_FULL_SECONDS if self._full or self._refused else LOOK_SECONDS
@@ -72,7 +78,7 @@ class DiskRoom:
     def no_room(self, reason: str) -> None:
         """A partition could not be made, and others count on it."""
         paths = [each.path for each in self._logs.directories if each.offline_reason is None]
-        full = [path for path in paths if not has_room(self._logs, path)]
+        full = [path for path in paths if path in self._full or not self._has_room(path)]
         for path in full:
             self._note_full(path, reason)
         if full == paths and self.on_no_room is not None:
@@ -80,7 +86,8 @@ class DiskRoom:
 
     def log_full(self, full: UnavailableLog, reason: str) -> None:
         """A log took no append for want of room."""
-        self._note_full(self._logs.home_of(full), reason)
+        if path := self._logs.home_of(full):
+            self._note_full(path, reason)
         if self.on_full is not None:
             self.on_full(full, reason)
 
@@ -104,7 +111,6 @@ class DiskRoom:
 
     def reasons(self) -> list[str]:
         """Why nothing can be written; empty when everything can."""
-        self._look_for_room()
         return [f"the disk of {path} is full: make room, or delete topics" for path in self._full]
 
     def look(self) -> None:
@@ -134,10 +140,9 @@ class DiskRoom:
     def _give_back(self) -> None:
         for key, partition_log in list(self._refused.items()):
             path = self._logs.home_of(partition_log)
-            is_online = any(each.path == path and each.offline_reason is None for each in self._logs.directories)
-            if not is_online:
+            if not self._is_online(path):
                 del self._refused[key]  # deleted, or offline with its directory
-            elif has_room(self._logs, path):
+            elif path not in self._full and self._has_room(path):
                 del self._refused[key]
                 if self.on_room is not None:
                     self.on_room(partition_log)
@@ -145,13 +150,41 @@ class DiskRoom:
     def _look_for_room(self) -> None:
         now = self._loop.time()
         for path, known in list(self._full.items()):
-            if has_room(self._logs, path):
+            if not self._is_online(path):
+                del self._full[path]
+            elif self._has_room(path):
                 del self._full[path]
                 seconds = now - known.since
                 log.warning("directory=%s has room: %d appends failed in %.0f s", path, known.refused, seconds)
             elif now - known.told_at >= TOLD_SECONDS:
                 known.told_at = now
                 log.error("directory=%s is still full: %d appends have failed so far", path, known.refused)
+
+    def _is_online(self, path: str) -> bool:
+        return any(each.path == path and each.offline_reason is None for each in self._logs.directories)
+
+    def _has_free_blocks(self, path: str) -> bool:
+        try:
+            total, usable = self._logs.store.disk.usage(path)
+        except OSError:
+            return False
+        return usable >= max(ROOM_BYTES, total // ROOM_SHARE)
+
+    def _has_room(self, path: str) -> bool:
+        """Whether it is worth while to write in a data directory again."""
+        if not self._has_free_blocks(path):
+            return False
+        disk, probe = self._logs.store.disk, f"{path}/{PROBE}"
+        try:
+            descriptor = disk.open(probe, create=True)
+            try:
+                disk.allocate(descriptor, ROOM_BYTES)
+            finally:
+                disk.close(descriptor)
+                disk.remove(probe)
+        except OSError:
+            return False
+        return True
 
 
 class _Full:
@@ -163,11 +196,3 @@ class _Full:
         self.since = self.told_at = now
         self.refused = 0
 
-
-def has_room(logs: LogManager, path: str) -> bool:
-    """Whether it is worth while to write in a data directory again."""
-    try:
-        total, usable = logs.store.disk.usage(path)
-    except OSError:
-        return False
-    return usable >= max(ROOM_BYTES, total // ROOM_SHARE)

@@ -14,13 +14,12 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from raftlog.broker.runtime.disk_room import has_room
-
 if TYPE_CHECKING:
     from raftlog.broker.store.log_manager import LogManager
     from raftlog.broker.store.store import UnavailableLog
 
 log = logging.getLogger("raftlog.broker")
+
 
 class FullDisk:
     """`wants_fence` is asked with every heartbeat."""
@@ -28,15 +27,17 @@ class FullDisk:
     def __init__(
         self,
         logs: LogManager,
+        is_full: Callable[[str], bool],
         others_can_lead: Callable[[UnavailableLog], bool],
         others_wait: Callable[[UnavailableLog], bool],
         heartbeat_now: Callable[[], None],
     ) -> None:
-        """`others_can_lead`: whether this broker leads the log's partition and another replica is in sync;
-        `others_wait`: whether another one leads it and this one is in sync; `heartbeat_now` has the next heartbeat sent
-        now.
+        """`is_full`: whether the data directory of that path has no room; `others_can_lead`: whether this broker leads
+        the log's partition and another replica is in sync; `others_wait`: whether another one leads it and this one is
+        in sync; `heartbeat_now` has the next heartbeat sent now.
         """
         self._logs = logs
+        self._is_full = is_full
         self._others_can_lead = others_can_lead
         self._others_wait = others_wait
         self._heartbeat_now = heartbeat_now
@@ -70,4 +71,4 @@ class FullDisk:
 
     def _has_room(self) -> bool:
         directories = self._logs.directories
-        return all(has_room(self._logs, each.path) for each in directories if each.offline_reason is None)
+        return not any(self._is_full(each.path) for each in directories if each.offline_reason is None)

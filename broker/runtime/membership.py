@@ -136,7 +136,9 @@ class Membership:
         heartbeat = LifecycleSettings(config["broker.heartbeat.interval.ms"] / 1000)
         self._lifecycle = BrokerLifecycle(self._controller, registration, heartbeat, logs.offline_directories)
         self._lifecycle.on_registered = self._remember
-        full_disk = FullDisk(logs, partitions.others_can_lead, partitions.others_wait, self._lifecycle.heartbeat_now)
+        full_disk = FullDisk(
+            logs, room.is_full, partitions.others_can_lead, partitions.others_wait, self._lifecycle.heartbeat_now
+        )
         self._lifecycle.wants_fence = full_disk.wants_fence
         room.on_full, room.on_no_room = full_disk.log_full, full_disk.no_room
         self._reports = DirectoryReports(self._controller, logs, config.node_id)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -281,7 +282,7 @@ class LogStorage:
         """Why no append is tried now; None if one may be."""
         # A clock that was set back meanwhile makes nobody wait longer.
         if self.full_reason is not None and not 0 < self._full_until_ms - now_ms <= FULL_DISK_RETRY_MS:
-            if self._store.is_full(self.directory):
+            if self._store.is_full(os.path.dirname(self.directory)):
                 self._full_until_ms = now_ms + FULL_DISK_RETRY_MS
                 self._on_full(self.full_reason)
             else:

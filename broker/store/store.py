@@ -25,7 +25,8 @@ class UnavailableLog(Protocol):
     def intact(self) -> bool: ...
 
 
-def _has_room(path: str) -> bool:
+def _never_full(path: str) -> bool:
+    """Used where nobody looks: the next append tells."""
     return False
 
 
@@ -79,7 +80,7 @@ class Store:
         self.on_failure: Callable[[UnavailableLog, str], None] = _ignore_failure
         self.on_full: Callable[[UnavailableLog, str], None] = _ignore_failure
         self.on_retention: Callable[[UnavailableLog], None] = _tell_nobody
-        self.is_full: Callable[[str], bool] = _has_room
+        self.is_full: Callable[[str], bool] = _never_full
         self.before_truncation: Callable[[str, int], None] = _ignore_truncation
         self.before_loss: Callable[[], None] = _ignore_loss
         self.remove_later: Callable[[Callable[[], None], int], None] = _remove_now

@@ -75,11 +75,12 @@ def _no_time(operation: str, path: str, size: int) -> None:
 class FaultyDisk:
     """All paths live in memory. `bytes_read` and `operations` only grow; faults are set from outside.
 
-    `full`: new files, reservations and, after half of it, writes that make a file grow raise ENOSPC. `failing`:
-    operations ("write", "sync", "read", "sync_directory", "rename", "open") that raise EIO, by the part of the path
-    that they must be about. `countdown`: so many more changes happen; the next one is a PowerCut, with a write done in
-    part, after `on_power_cut` was called. `on_operation(operation, path, bytes)` is told of each change and sync, and
-    may take (virtual) time. A disk that is `off` does nothing any more: who used it is dead.
+    `full`: new files, reservations and, after half of it, writes that make a file grow raise ENOSPC; with a `quota`
+    there are free blocks then. `failing`: operations ("write", "sync", "read", "sync_directory", "rename", "open")
+    that raise EIO, by the part of the path that they must be about. `countdown`: so many more changes happen; the next
+    one is a PowerCut, with a write done in part, after `on_power_cut` was called. `on_operation(operation, path,
+    bytes)` is told of each change and sync, and may take (virtual) time. A disk that is `off` does nothing any more: who
+    used it is dead.
     """
 
     def __init__(self) -> None:
@@ -93,6 +94,7 @@ class FaultyDisk:
         self.bytes_read = 0
         self.operations = 0
         self.full = False
+        self.quota = False
         self.failing: dict[str, str] = {}
         self.countdown: int | None = None
         self.now_ms = 0
@@ -377,7 +379,7 @@ class FaultyDisk:
 
     def usage(self, path: str) -> tuple[int, int]:
         """See Disk."""
-        return 1 << 40, 0 if self.full else 1 << 39
+        return 1 << 40, 0 if self.full and not self.quota else 1 << 39
 
     def lock(self, path: str) -> int:
         """See Disk."""

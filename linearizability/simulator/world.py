@@ -66,6 +66,7 @@ class Machine:
         self.node = node
         self.host = host
         self.disk = FaultyDisk()
+        self.disk.quota = node % 2 == 0
         self.clock = SimulatedClock(self)
         self.clock_offset = 0.0
         self.incarnation = 0

@@ -99,7 +99,7 @@ class DiskFaults:
         self._broker = broker
 
     def full(self) -> Fault:
-        """Nothing may grow: ENOSPC."""
+        """Nothing may grow beyond what is freed meanwhile: ENOSPC. There are free blocks, as with a quota."""
         return self._add(FaultSpec("full-disk"))
 
     def slow(self, seconds: float) -> Fault:

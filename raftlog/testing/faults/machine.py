@@ -41,6 +41,17 @@ class FaultyClock(SystemClock):
         return int(now + self.offset_ms + (self.rate - 1.0) * (now - self._since))
 
 
+NEW_FILE_BYTES = 4096
+"""What a new file takes of a disk."""
+
+
+def _size_of(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:
+        return 0
+
+
 class _File:
     """What a power cut would leave of a file: `durable` bytes of it, with `undo` put back where it was overwritten."""
 
@@ -63,10 +74,15 @@ class FaultyDisk(OsDisk):
         self._faults: dict[str, FaultSpec] = {}
         self._paths: dict[int, str] = {}
         self._files: dict[str, _File] = {}
+        # What was freed since the disk is full, as far as nobody has used it.
+        self._freed_bytes = 0
 
     def install(self, specs: Sequence[FaultSpec]) -> None:
         """These faults are in force, one of a kind."""
+        was_full = "full-disk" in self._faults
         self._faults = {spec.kind: spec for spec in specs}
+        if not was_full:
+            self._freed_bytes = 0
 
     def _fails(self, kind: str, number: int, size: int = 0) -> None:
         fault = self._faults.get(kind)
@@ -74,12 +90,18 @@ class FaultyDisk(OsDisk):
             self._happened(fault, size, 0.0)
             raise OSError(number, os.strerror(number))
 
+    def _grow(self, size: int) -> None:
+        if "full-disk" in self._faults:
+            if size > self._freed_bytes:
+                self._fails("full-disk", errno.ENOSPC, size)
+            self._freed_bytes -= size
+
     # -- files -------------------------------------------------------------------------------------
 
     def open(self, path: str, *, create: bool = False) -> int:
         """See Disk."""
         if create and not os.path.exists(path):
-            self._fails("full-disk", errno.ENOSPC)
+            self._grow(NEW_FILE_BYTES)
             self._files[path] = _File(0)
         descriptor = super().open(path, create=create)
         self._paths[descriptor] = path
@@ -94,8 +116,8 @@ class FaultyDisk(OsDisk):
 
     def write_at(self, descriptor: int, data: Buffer, position: int, /) -> int:
         """See Disk."""
-        if self._faults and position + len(data) > os.fstat(descriptor).st_size:
-            self._fails("full-disk", errno.ENOSPC, len(data))
+        if self._faults:
+            self._grow(max(0, position + len(data) - os.fstat(descriptor).st_size))
         file = self._files.get(self._paths.get(descriptor, ""))
         if file is not None and position < file.durable:
             # In the place of what was synced: that is what a power cut would leave.
@@ -104,6 +126,7 @@ class FaultyDisk(OsDisk):
 
     def truncate(self, descriptor: int, length: int, /) -> None:
         """See Disk."""
+        self._freed_bytes += max(0, os.fstat(descriptor).st_size - length)
         os.ftruncate(descriptor, length)
         file = self._files.get(self._paths.get(descriptor, ""))
         if file is not None:
@@ -111,7 +134,7 @@ class FaultyDisk(OsDisk):
 
     def allocate(self, descriptor: int, length: int, /) -> None:
         """See Disk."""
-        self._fails("full-disk", errno.ENOSPC, length)
+        self._grow(max(0, length - os.fstat(descriptor).st_size))
         super().allocate(descriptor, length)
 
     def sync(self, descriptor: int, /) -> None:
@@ -143,7 +166,9 @@ class FaultyDisk(OsDisk):
 
     def rename(self, old: str, new: str) -> None:
         """See Disk."""
+        freed = _size_of(new)
         super().rename(old, new)
+        self._freed_bytes += freed
         # A copy: files are opened in other threads meanwhile.
         moved = {path: file for path, file in self._files.copy().items() if path == old or path.startswith(old + "/")}
         for path, file in moved.items():
@@ -155,12 +180,16 @@ class FaultyDisk(OsDisk):
 
     def remove(self, path: str) -> None:
         """See Disk."""
+        freed = _size_of(path)
         super().remove(path)
+        self._freed_bytes += freed
         self._files.pop(path, None)
 
     def remove_directory(self, path: str) -> None:
         """See Disk."""
+        freed = sum(_size_of(f"{path}/{name}") for name in self.list_directory(path)) if self.exists(path) else 0
         super().remove_directory(path)
+        self._freed_bytes += freed
         for gone in [each for each in self._files.copy() if each.startswith(path + "/")]:
             self._files.pop(gone, None)
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
+from typing import cast
 
 import pytest
 
 from raftlog.broker.core.log.results import LogUnavailable
+from raftlog.broker.runtime.disk_room import DiskRoom
 from raftlog.broker.runtime.full_disk import FullDisk
 from raftlog.broker.store.names import HIGH_WATERMARKS
 from raftlog.linearizability.simulator.disk import FaultyDisk
 from raftlog.wire.errors import ErrorCode
+from tests.broker.runtime.manual_loop import ManualLoop
 from tests.broker.store.log_world import batch_of
 from tests.broker.store.store_world import Host
 
@@ -22,13 +26,20 @@ class Filled:
         self.disk = FaultyDisk()
         self.host = Host(*directories, disk=self.disk)
         self.hurried = 0
+        manager, loop = self.host.manager, cast(asyncio.AbstractEventLoop, ManualLoop())
+        self.room = DiskRoom(loop, manager, warning_percent=10, critical_percent=3)
         self.full_disk = FullDisk(
-            self.host.manager, lambda _: others_can_lead, lambda _: others_wait, self.hurry
+            manager, self.room.is_full, lambda _: others_can_lead, lambda _: others_wait, self.hurry
         )
-        self.host.manager.store.on_full = self.full_disk.log_full
+        manager.store.on_full, manager.store.is_full = self.room.log_full, self.room.is_full
+        self.room.on_full = self.full_disk.log_full
         for index in range(2):
             self.host.append(index=index)
         self.disk.full = True
+
+    def make_room(self) -> None:
+        self.disk.full = False
+        self.room.look()
 
     def hurry(self) -> None:
         self.hurried += 1
@@ -45,7 +56,7 @@ def test_a_broker_with_one_directory_is_fenced_until_there_is_room() -> None:
     assert filled.hurried == 1, "it is told once, and at once"
     assert filled.full_disk.wants_fence()
     assert filled.host.offline == [], "all stays readable"
-    filled.disk.full = False
+    filled.make_room()
     assert not filled.full_disk.wants_fence()
     filled.host.clock.ms += 2000
     assert filled.append(0) is ErrorCode.NONE
@@ -58,7 +69,7 @@ def test_of_several_directories_the_full_one_goes_offline_and_the_other_goes_on(
     offline = [directory.path for directory in filled.host.manager.directories if directory.offline_reason]
     assert offline == [filled.host.manager.directories[0].path]
     assert all(log.intact for log in filled.host.manager), "a full disk has taken nothing away"
-    filled.disk.full = False
+    filled.make_room()
     assert filled.append(1) is ErrorCode.NONE
 
 
@@ -66,7 +77,7 @@ def test_a_follower_for_which_others_wait_leaves_at_once_and_comes_back_by_itsel
     filled = Filled("/a", others_can_lead=False, others_wait=True)
     assert filled.append(0) is ErrorCode.KAFKA_STORAGE_ERROR
     assert (filled.hurried, filled.full_disk.wants_fence()) == (1, True)
-    filled.disk.full = False
+    filled.make_room()
     assert not filled.full_disk.wants_fence()
 
 
@@ -91,8 +102,8 @@ def test_a_disk_that_cannot_be_asked_has_no_room(monkeypatch: pytest.MonkeyPatch
     def usage(_: str) -> tuple[int, int]:
         raise OSError("no such device")
 
-    filled.disk.full = False
     monkeypatch.setattr(filled.disk, "usage", usage)
+    filled.make_room()
     assert filled.full_disk.wants_fence()
 
 
@@ -105,7 +116,7 @@ def test_a_log_that_failed_for_want_of_room_is_used_again_and_its_directory_neve
     filled.host.manager.fail_directory_of(log, "others are to lead")
     assert filled.full_disk.wants_fence(), "others go on without it"
     assert log.offline_reason is not None and filled.host.manager.directories[0].offline_reason is None
-    filled.disk.full = False
+    filled.make_room()
     log.storage.try_again()
     filled.host.clock.ms += 2000
     assert filled.append(0) is ErrorCode.NONE
@@ -119,7 +130,7 @@ def test_an_append_that_fails_for_another_reason_takes_the_log_offline_and_the_l
     number: int, intact: bool
 ) -> None:
     filled = Filled("/a")
-    filled.disk.full = False
+    filled.make_room()
     log = filled.host.open(index=0)
     opened = log.opened
     log.storage.append_failed(opened, OSError(number, "refused"), filled.host.clock.ms)
@@ -136,6 +147,6 @@ async def test_a_checkpoint_for_which_there_is_no_room_is_written_later() -> Non
     tasks = filled.host.tasks
     assert not await tasks.checkpoint(HIGH_WATERMARKS)
     assert filled.host.manager.directories[0].offline_reason is None
-    filled.disk.full = False
+    filled.make_room()
     assert await tasks.checkpoint(HIGH_WATERMARKS)
     assert filled.host.text(f"/a/{HIGH_WATERMARKS}").splitlines()[1:] == ["2", "t 0 1", "t 1 1"]

@@ -225,6 +225,21 @@ def test_a_power_cut_leaves_what_was_synced(tmp_path: Path) -> None:
     assert (tmp_path / "log2").read_bytes() == b"synced"
 
 
+def test_on_a_full_disk_room_that_is_freed_can_be_used(tmp_path: Path) -> None:
+    disk = FaultyDisk(lambda *_: None)
+    old, new = str(tmp_path / "old"), str(tmp_path / "new")
+    disk.write_at(disk.open(old, create=True), bytes(10_000), 0)
+    disk.install([FaultSpec("full-disk")])
+    with pytest.raises(OSError, match="No space left"):
+        disk.open(new, create=True)
+    disk.remove(old)
+    file = disk.open(new, create=True)
+    assert disk.write_at(file, bytes(5000), 0) == 5000
+    assert disk.write_at(file, bytes(5000), 0) == 5000, "in the place of what is there"
+    with pytest.raises(OSError, match="No space left"):
+        disk.write_at(file, bytes(5000), 5000)
+
+
 def test_a_file_may_be_opened_in_another_thread_while_one_is_renamed(tmp_path: Path) -> None:
     disk = FaultyDisk(lambda fault, size, ms: None)
 

@@ -1,4 +1,4 @@
-"""One broker's disk is slow, cannot be synced, or has no inodes: producers go on, and nothing is lost."""
+"""One broker's disk is slow, cannot be synced, or takes nothing more: producers go on, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -80,6 +80,29 @@ def test_a_broker_without_inodes_leaves_new_partitions_to_others_until_there_are
         assert broker.running and "no data directory is left" not in broker.log()
         world.check_nothing_lost(old, writer)
         world.check_nothing_lost("late", late)
+
+
+def test_a_disk_that_refuses_records_though_it_has_free_blocks_costs_one_election(tmp_path: Path) -> None:
+    """A quota does that."""
+    with started(tmp_path, faults=True) as world:
+        topic = world.create("t")
+        leader = world.leader(topic)
+        with Writer(world.bootstrap, topic) as writer:
+            writer.wait_for_more()
+            with faults_of(world).broker(leader.node_id).disk.full():
+                wait_until(
+                    lambda: [len(each.isrs) for each in world.partitions(topic)] == [REPLICAS - 1], "others go on"
+                )
+                for _ in range(5):
+                    writer.wait_for_more(1000)
+            wait_until(lambda: "there is room on the disk again" in leader.log(), "it is told")
+            world.wait_until_in_sync(topic)
+            writer.wait_for_more(300)
+        writer.check_no_errors()
+        left, back = (leader.log().count(line) for line in ("others go on without", "there is room on the disk again"))
+        assert (left, back) == (1, 1)
+        assert leader.log().count("is full, and nothing is appended") == 1
+        world.check_nothing_lost(topic, writer)
 
 
 def test_a_disk_that_takes_five_seconds_for_a_sync_holds_up_nobody(tmp_path: Path) -> None:
