@@ -79,8 +79,8 @@ class FaultyDisk:
     there are free blocks then. `failing`: operations ("write", "sync", "read", "sync_directory", "rename", "open")
     that raise EIO, by the part of the path that they must be about. `countdown`: so many more changes happen; the next
     one is a PowerCut, with a write done in part, after `on_power_cut` was called. `on_operation(operation, path,
-    bytes)` is told of each change and sync, and may take (virtual) time. A disk that is `off` does nothing any more: who
-    used it is dead.
+    bytes)` is told of each change and sync, and may take (virtual) time. A disk that is `off` does nothing any more:
+    who used it is dead.
     """
 
     def __init__(self) -> None:
