@@ -83,8 +83,7 @@ def _begin(
         return add_partitions(host.shard, transactional_id, producer, partitions, host.now(), client_version=version)
 
     def verify(host: TransactionHost) -> None:
-        found = verify_partitions(host.shard, transactional_id, producer, partitions)
-        host.execute(Decision(found, []), respond, respond_alike)
+        host.execute(verify_partitions(host.shard, transactional_id, producer, partitions), respond, respond_alike)
 
     refused = _refused_partitions(context, is_from_broker, partitions)
     if refused:

@@ -83,10 +83,15 @@ class TransactionHost(CoordinatorHost[TransactionRecord]):
         self, decision: Decision[D], respond: Callable[[D], None], refuse: Callable[[ErrorCode], None]
     ) -> None:
         """Write what was decided and answer when it is committed; then write the markers of what has ended."""
+        known = self.shard.transactions
+        ending = [
+            (transactional_id, value)
+            for transactional_id, value in decision.records
+            if value is not None and value.state in IS_ENDING and known.get(transactional_id) is not value
+        ]
         self.commit(decision, respond, refuse)
-        for transactional_id, value in decision.records:
-            if value is not None and value.state in IS_ENDING:
-                self.end_when_committed(transactional_id, value)
+        for transactional_id, value in ending:
+            self.end_when_committed(transactional_id, value)
 
     def end_when_committed(self, transactional_id: str, decided: TransactionMetadata) -> None:
         """Write the markers of a transaction as soon as nobody can undo the decision. Does nothing if the record was

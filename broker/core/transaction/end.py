@@ -13,6 +13,7 @@ from typing import NamedTuple
 from raftlog.broker.core.coordinator.shared import Now
 from raftlog.broker.core.transaction.decision import Decision, Undecided
 from raftlog.broker.core.transaction.records import TransactionRecord
+from raftlog.broker.core.transaction.refusal import refused_producer, refused_state
 from raftlog.broker.core.transaction.shard import TransactionCoordinatorShard
 from raftlog.broker.core.transaction.state import (
     EPOCH_BUMP_FROM,
@@ -126,7 +127,6 @@ _OUTCOMES_BEFORE_2: Mapping[tuple[TransactionState, bool], _Outcome] = {
 
 _ERRORS: Mapping[_Outcome, ErrorCode] = {
     _O.CONCURRENT: ErrorCode.CONCURRENT_TRANSACTIONS,
-    _O.INVALID: ErrorCode.INVALID_TXN_STATE,
     _O.FENCED: ErrorCode.PRODUCER_FENCED,
 }
 
@@ -136,20 +136,24 @@ def end_transaction(
 ) -> Decision[EndedTransaction] | Undecided:
     """Decide an EndTxn."""
     if not request.transactional_id:
-        return _refused(ErrorCode.INVALID_REQUEST)
+        return Decision(EndedTransaction(ErrorCode.INVALID_REQUEST), [])
     known = shard.transactions.get(request.transactional_id)
     sender = Sender.UNKNOWN if known is None else _sender(request, known)
     if known is None or sender is Sender.UNKNOWN:
-        return _refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        unknown = EndedTransaction(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        return refused_producer(unknown, request.transactional_id, known, request.producer)
     if sender is Sender.FENCED:
-        return _refused(ErrorCode.PRODUCER_FENCED)
+        fenced = EndedTransaction(ErrorCode.PRODUCER_FENCED)
+        return refused_producer(fenced, request.transactional_id, known, request.producer)
     raises_epoch = request.client_version >= EPOCH_BUMP_FROM
     if raises_epoch:
         outcome = _OUTCOMES[known.state, sender, request.committed]
     else:
         outcome = _OUTCOMES_BEFORE_2[known.state, request.committed]
+    if outcome is _O.INVALID:
+        return refused_state(EndedTransaction(ErrorCode.INVALID_TXN_STATE), request.transactional_id, known)
     if outcome in _ERRORS:
-        return _refused(_ERRORS[outcome])
+        return Decision(EndedTransaction(_ERRORS[outcome]), [])
     if outcome is _O.REPEAT:
         return Decision(_answer(known, raises_epoch), [])
     if raises_epoch:
@@ -258,7 +262,3 @@ def _completed(known: TransactionMetadata, now: Now) -> TransactionMetadata:
     if known.client_version >= EPOCH_BUMP_FROM and known.next_producer_id != NO_PRODUCER_ID:
         return after._replace(producer_id=known.next_producer_id, producer_epoch=ProducerEpoch(0))
     return after
-
-
-def _refused(error: ErrorCode) -> Decision[EndedTransaction]:
-    return Decision(EndedTransaction(error), [])

@@ -12,6 +12,7 @@ from raftlog.broker.core.transaction.config import TransactionConfig
 from raftlog.broker.core.transaction.decision import Decision, Undecided
 from raftlog.broker.core.transaction.end import abort_ongoing
 from raftlog.broker.core.transaction.records import TransactionRecord
+from raftlog.broker.core.transaction.refusal import refused_producer
 from raftlog.broker.core.transaction.shard import TransactionCoordinatorShard
 from raftlog.broker.core.transaction.state import (
     EPOCH_EXHAUSTED,
@@ -71,7 +72,7 @@ def initialize(
             return Undecided.NEEDS_PRODUCER_ID
         return _initialized(request, _first(request, new_producer_id, now))
     if expected is not None and not _is_of(expected, known):
-        return _refused(ErrorCode.PRODUCER_FENCED)
+        return _fenced(request.transactional_id, known, expected)
     if known.state in IS_ENDING:
         return _refused(ErrorCode.CONCURRENT_TRANSACTIONS)
     if known.state is TransactionState.ONGOING:
@@ -89,8 +90,9 @@ def initialize(
         if new_producer_id is None:
             return Undecided.NEEDS_PRODUCER_ID
         return _initialized(request, _rotated(request, known, new_producer_id, now))
-    raised = _raised(request, known, now)
-    return _refused(ErrorCode.PRODUCER_FENCED) if raised is None else _initialized(request, raised)
+    if expected is not None and expected.epoch not in (known.producer_epoch, known.last_producer_epoch):
+        return _fenced(request.transactional_id, known, expected)
+    return _initialized(request, _raised(request, known, now))
 
 
 def _is_of(expected: ProducerIdentity, known: TransactionMetadata) -> bool:
@@ -127,8 +129,8 @@ def _rotated(
     )
 
 
-def _raised(request: InitProducerId, known: TransactionMetadata, now: Now) -> TransactionMetadata | None:
-    """The same id with the next epoch, or with the same one when it is a repetition; None for a zombie."""
+def _raised(request: InitProducerId, known: TransactionMetadata, now: Now) -> TransactionMetadata:
+    """The same id with the next epoch, or with the same one when it is a repetition."""
     expected = request.expected
     if expected is None or expected.epoch == known.producer_epoch:
         return _anew(request, known, now)._replace(
@@ -136,10 +138,8 @@ def _raised(request: InitProducerId, known: TransactionMetadata, now: Now) -> Tr
             producer_epoch=ProducerEpoch(known.producer_epoch + 1),
             last_producer_epoch=NO_PRODUCER_EPOCH if expected is None else known.producer_epoch,
         )
-    if expected.epoch == known.last_producer_epoch:
-        # The previous id stays, so that the repetition can be repeated.
-        return _anew(request, known, now)
-    return None
+    # The previous id stays, so that the repetition can be repeated.
+    return _anew(request, known, now)
 
 
 def _anew(request: InitProducerId, known: TransactionMetadata, now: Now) -> TransactionMetadata:
@@ -159,3 +159,9 @@ def _initialized(request: InitProducerId, value: TransactionMetadata) -> Decisio
 
 def _refused(error: ErrorCode) -> Decision[InitializedProducer]:
     return Decision(InitializedProducer(error), [])
+
+
+def _fenced(
+    transactional_id: str, known: TransactionMetadata, expected: ProducerIdentity
+) -> Decision[InitializedProducer]:
+    return refused_producer(InitializedProducer(ErrorCode.PRODUCER_FENCED), transactional_id, known, expected)

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from raftlog.broker.core.coordinator.shared import Now
 from raftlog.broker.core.transaction.decision import Decision
 from raftlog.broker.core.transaction.records import TransactionRecord
+from raftlog.broker.core.transaction.refusal import refused_producer
 from raftlog.broker.core.transaction.shard import TransactionCoordinatorShard
 from raftlog.broker.core.transaction.state import (
     IS_ENDING,
@@ -32,10 +33,9 @@ def add_partitions(
     client_version: int,
 ) -> Decision[ErrorCode]:
     """Decide an AddPartitionsToTxn that adds. `client_version`: see TransactionMetadata."""
-    known = shard.transactions.get(transactional_id)
-    error = _check(transactional_id, known, producer)
-    if error is not ErrorCode.NONE or known is None:
-        return Decision(error, [])
+    known = _find(shard, transactional_id, producer)
+    if not isinstance(known, TransactionMetadata):
+        return known
     added = known.partitions.union(partitions)
     is_ongoing = known.state is TransactionState.ONGOING
     if is_ongoing and len(added) == len(known.partitions):
@@ -56,25 +56,27 @@ def verify_partitions(
     transactional_id: str,
     producer: ProducerIdentity,
     partitions: Iterable[TopicPartition],
-) -> dict[TopicPartition, ErrorCode]:
-    """Whether the producer's transaction has the partitions, for a leader that is asked to append to it."""
-    known = shard.transactions.get(transactional_id)
-    error = _check(transactional_id, known, producer)
-    if error is not ErrorCode.NONE or known is None:
-        return dict.fromkeys(partitions, error)
-    return {
+) -> Decision[dict[TopicPartition, ErrorCode]]:
+    """Decide whether the producer's transaction has the partitions, for a leader that is asked to append to it."""
+    known = _find(shard, transactional_id, producer)
+    if not isinstance(known, TransactionMetadata):
+        return Decision(dict.fromkeys(partitions, known.response), known.records)
+    errors = {
         partition: ErrorCode.NONE if partition in known.partitions else ErrorCode.TRANSACTION_ABORTABLE
         for partition in partitions
     }
+    return Decision(errors, [])
 
 
-def _check(transactional_id: str, known: TransactionMetadata | None, producer: ProducerIdentity) -> ErrorCode:
+def _find(
+    shard: TransactionCoordinatorShard, transactional_id: str, producer: ProducerIdentity
+) -> TransactionMetadata | Decision[ErrorCode]:
+    """What is known of the producer's transaction, or why it is refused."""
+    known = shard.transactions.get(transactional_id)
     if not transactional_id:
-        return ErrorCode.INVALID_REQUEST
+        return Decision(ErrorCode.INVALID_REQUEST, [])
     if known is None or known.producer_id != producer.producer_id:
-        return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        return refused_producer(ErrorCode.INVALID_PRODUCER_ID_MAPPING, transactional_id, known, producer)
     if known.producer_epoch != producer.epoch:
-        return ErrorCode.PRODUCER_FENCED
-    if known.state in IS_ENDING:
-        return ErrorCode.CONCURRENT_TRANSACTIONS
-    return ErrorCode.NONE
+        return refused_producer(ErrorCode.PRODUCER_FENCED, transactional_id, known, producer)
+    return Decision(ErrorCode.CONCURRENT_TRANSACTIONS, []) if known.state in IS_ENDING else known

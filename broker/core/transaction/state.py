@@ -111,7 +111,12 @@ class TransactionMetadata(NamedTuple):
 
 
 def check_transition(transactional_id: str, before: TransactionMetadata | None, after: TransactionMetadata) -> None:
-    """Raise InvariantViolation when one cannot follow the other: an epoch never falls, a decision is never undone."""
+    """Raise InvariantViolation when one cannot follow the other: an epoch never falls, a decision is never undone.
+
+    What is known may be written once more.
+    """
+    if after == before:
+        return
     if before is None:
         if after.state is not _S.EMPTY:
             raise InvariantViolation(f"transactional id {transactional_id}: it begins with {after}")

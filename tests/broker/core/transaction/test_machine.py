@@ -138,9 +138,9 @@ class Life(RuleBasedStateMachine):
         if not stays:
             self.network.remove(message)
         transaction, producer = self.transactions[message.transaction], self.producers[message.producer]
-        written = len(self.world.log)
+        before = self.world.shard.transactions.get(ID)
         ended = self.world.end(message.identity, message.committed)
-        if len(self.world.log) > written:
+        if self.world.shard.transactions.get(ID) != before:
             assert producer.transaction is transaction and self.holder == message.producer, "it ended another's"
             self._decide(transaction, message.committed)
         if ended.error is not E.NONE:

@@ -119,7 +119,9 @@ class World:
         return decision.response
 
     def verify(self, producer: ProducerIdentity, *partitions: TopicPartition) -> dict[TopicPartition, ErrorCode]:
-        return verify_partitions(self.shard, ID, producer, partitions)
+        decision = verify_partitions(self.shard, ID, producer, partitions)
+        self._carry_out(decision)
+        return decision.response
 
     def end(self, producer: ProducerIdentity, committed: bool, client_version: int = 2) -> EndedTransaction:
         request = EndTxn(ID, producer, committed, client_version)
