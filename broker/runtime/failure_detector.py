@@ -7,10 +7,10 @@ hears of a death as early as this broker does, so the kernel is asked at that mo
 
 *Oneself is cut off*: a broker that hears nothing of the quorum for longer than a session has been fenced, if a quorum
 is there, and others lead; what it knows is out of date, and nobody can tell it. Where the kernel has ended the
-connections with the quorum, this is so sooner: the others have lost them as well, and fence without waiting. Clients
-that still reach it would stay with it for as long as it lasts. Their connections are ended now and then, so that they
-look around. If there is no quorum anywhere, nothing is better elsewhere; therefore ever less often, and nobody is
-turned away.
+connections with the quorum, this is so sooner: the others have lost them as well, and fence without waiting. A broker
+that cannot write its metadata journal takes nothing in either. Clients that still reach it would stay with it for as
+long as it lasts. Their connections are ended now and then, so that they look around. If there is no quorum anywhere,
+nothing is better elsewhere; therefore ever less often, and nobody is turned away.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ CUT_OFF_SECONDS = 1.0
 """Without a connection to the quorum for so long, others lead by now: see LOST_CONNECTION_GRACE_MS."""
 PAUSE_SECONDS_MAX = 60.0
 NOBODY: frozenset[int] = frozenset()
+_UNHEARD = "nothing was heard of the metadata quorum"
 
 
 class Suspects:
@@ -158,4 +159,5 @@ class QuorumWatch:
         pause = min(self._pause, CUT_OFF_SECONDS) if is_first and is_cut_off(status) else self._pause
         if now - self._lost_at >= pause:
             self._pause = min(self._pause * 2, self._pause + PAUSE_SECONDS_MAX)
-            self._disconnect_all(f"nothing was heard of the metadata quorum for {now - self._lost_at:.1f} s")
+            what = "nothing could be written to the metadata log" if status.stands_still else _UNHEARD
+            self._disconnect_all(f"{what} for {now - self._lost_at:.1f} s")

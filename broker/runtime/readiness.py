@@ -38,8 +38,11 @@ class Readiness:
             found.append("the broker is shutting down")
         elif own.fenced:
             found.append("the broker is fenced: the controller has not heard of it, or it has not caught up")
-        silence = quorum_silence(self._status())
-        if silence is None:
+        status = self._status()
+        silence = quorum_silence(status)
+        if status.stands_still:
+            found.append("the metadata log cannot be written: make room on its disk")
+        elif silence is None:
             found.append("the metadata quorum has no leader")
         elif silence > QUORUM_SILENCE_SECONDS_MAX:
             found.append(f"nothing was committed by the metadata quorum for {silence:.1f} s")
@@ -47,11 +50,12 @@ class Readiness:
 
 
 def quorum_silence(status: QuorumStatus) -> float | None:
-    """Seconds since a majority of the quorum was last known to be in contact; None without a leader.
+    """Seconds since a majority of the quorum was last known to be in contact; None without a leader, or where nothing
+    that the quorum says is taken in.
 
     A leader counts its voters, itself included; any other node has only the leader to go by.
     """
-    if status.leader_id < 0:
+    if status.leader_id < 0 or status.stands_still:
         return None
     ages = {member.node_id: member.last_contact_seconds for member in (*status.voters, *status.observers)}
     if status.leader_id != status.node_id:
@@ -66,8 +70,10 @@ def quorum_silence(status: QuorumStatus) -> float | None:
 
 
 def is_cut_off(status: QuorumStatus) -> bool:
-    """Whether the kernel has ended the connections that this node would hear the quorum over: with a majority of the
-    voters, or, where no leader is known, with one that may be the leader.
+    """Whether this node cannot hear the quorum: the kernel has ended the connections with a majority of the voters, or,
+    where no leader is known, with one that may be the leader; or its own journal takes nothing.
     """
+    if status.stands_still:
+        return True
     lost = sum(voter.node_id != status.node_id and voter.last_contact_seconds < 0 for voter in status.voters)
     return lost > 0 if status.leader_id < 0 else len(status.voters) - lost <= len(status.voters) // 2

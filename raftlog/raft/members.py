@@ -111,8 +111,15 @@ class Members:
             peer = raft.peers[node_id]
             observers.append(self._member(Voter(node_id, peer.directory, peer.host, peer.port), now))
         return QuorumStatus(
-            node.node_id, node.leader_id, node.term, node.committed_index, node.last_index, voters, tuple(observers)
-        )  # fmt: skip
+            node_id=node.node_id,
+            leader_id=node.leader_id,
+            term=node.term,
+            committed_index=node.committed_index,
+            last_index=node.last_index,
+            voters=voters,
+            observers=tuple(observers),
+            stands_still=not raft.can_lead,
+        )
 
     def _member(self, voter: Voter, now: float) -> QuorumMember:
         raft = self._node.raft

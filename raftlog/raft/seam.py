@@ -80,7 +80,10 @@ class QuorumMember:
 
 @dataclass(frozen=True, slots=True)
 class QuorumStatus:
-    """What one node knows of its quorum. Members are sorted by id; indexes count as everywhere in MetadataLog."""
+    """What one node knows of its quorum. Members are sorted by id; indexes count as everywhere in MetadataLog.
+
+    `stands_still`: the journal cannot be written for now (a full disk), so that nothing is replayed here.
+    """
 
     node_id: int
     leader_id: int
@@ -89,6 +92,7 @@ class QuorumStatus:
     last_index: int
     voters: tuple[QuorumMember, ...]
     observers: tuple[QuorumMember, ...]
+    stands_still: bool = False
 
 
 class MetadataLog(Protocol):

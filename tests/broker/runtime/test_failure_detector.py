@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from itertools import pairwise
 from pathlib import Path
 from typing import cast
@@ -125,7 +126,14 @@ def of_three(leader_id: int, second: float, third: float) -> QuorumStatus:
 
 
 @pytest.mark.parametrize(
-    "lost", [of_three(-1, LOST, LOST), of_three(-1, LOST, 0.1), of_three(1, LOST, LOST)], ids=["all", "leader", "own"]
+    "lost",
+    [
+        of_three(-1, LOST, LOST),
+        of_three(-1, LOST, 0.1),
+        of_three(1, LOST, LOST),
+        dataclasses.replace(of_three(2, 0.1, 0.1), stands_still=True),
+    ],
+    ids=["all", "leader", "own", "journal"],
 )
 def test_clients_are_let_go_sooner_when_the_connections_with_the_quorum_have_ended(lost: QuorumStatus) -> None:
     wheel = ManualLoop()

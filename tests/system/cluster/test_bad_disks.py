@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
 from raftlog.client.sync import SyncAdmin
+from raftlog.raft.disk import RESERVE_SUFFIX
 from raftlog.testing import Cluster
 from raftlog.testing.faults.faults import Faults
 from tests.system.cluster.world import REPLICAS, World, Writer, wait_until
@@ -102,6 +103,27 @@ def test_a_disk_that_refuses_records_though_it_has_free_blocks_costs_one_electio
         left, back = (leader.log().count(line) for line in ("others go on without", "there is room on the disk again"))
         assert (left, back) == (1, 1)
         assert leader.log().count("is full, and nothing is appended") == 1
+        world.check_nothing_lost(topic, writer)
+
+
+def test_a_broker_that_cannot_write_metadata_lets_its_clients_look_elsewhere(tmp_path: Path) -> None:
+    """It never hears that others lead."""
+    with started(tmp_path, faults=True) as world:
+        topic = world.create("t")
+        leader = world.leader(topic)
+        for kept in tmp_path.glob(f"broker-{leader.node_id}/**/*{RESERVE_SUFFIX}"):
+            kept.unlink()
+        with Writer(world.bootstrap, topic) as writer:
+            writer.wait_for_more()
+            with faults_of(world).broker(leader.node_id).disk.full():
+                wait_until(lambda: "cannot write its metadata journal" in leader.log(), "it stands still")
+                for _ in range(5):
+                    writer.wait_for_more(1000)
+            wait_until(lambda: "there is room on the disk again" in leader.log(), "it is told")
+            world.wait_until_in_sync(topic)
+            writer.wait_for_more(300)
+        writer.check_no_errors()
+        assert "nothing could be written to the metadata log" in leader.log()
         world.check_nothing_lost(topic, writer)
 
 
