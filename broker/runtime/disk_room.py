@@ -11,6 +11,8 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from raftlog.broker.store.log_storage import FULL_DISK_ERRORS
+
 if TYPE_CHECKING:
     from raftlog.broker.runtime.metadata_reserve import MetadataReserve
     from raftlog.broker.store.log_manager import LogManager
@@ -182,8 +184,9 @@ class DiskRoom:
             finally:
                 disk.close(descriptor)
                 disk.remove(probe)
-        except OSError:
-            return False
+        except OSError as error:
+            # Whatever else is wrong, who needs the disk will tell.
+            return error.errno not in FULL_DISK_ERRORS
         return True
 
 

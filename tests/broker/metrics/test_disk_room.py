@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 from types import SimpleNamespace
 from typing import Any, cast
@@ -109,6 +110,19 @@ def test_a_partition_that_a_quota_refuses_counts_as_one_without_room() -> None:
     world.disk.full = True
     world.room.no_room("Disk quota exceeded")
     assert told == ["Disk quota exceeded"] and world.room.is_full("/data")
+
+
+def test_a_partition_that_lacks_descriptors_does_not_make_a_disk_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    told: list[str] = []
+    world.room.on_no_room = told.append
+
+    def none_left(path: str, *, create: bool = False) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(world.disk, "open", none_left)
+    world.room.no_room("Too many open files")
+    assert told == [] and not world.room.is_full("/data")
 
 
 def test_a_full_directory_that_goes_offline_is_not_told_as_full() -> None:
