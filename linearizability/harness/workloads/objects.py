@@ -130,23 +130,36 @@ class TopicSession(Session):
         names: set[str] | None = None
         while True:
             began, before = time.monotonic_ns(), names
-            try:
-                names = self._names()
-            except CallFailed:
-                if time.monotonic() > deadline:
-                    raise
-            # Brokers hear of topics one after the other.
-            if names is not None and (names == before or time.monotonic() > deadline):
+            names = self._names(is_last=time.monotonic() > deadline)
+            if names is not None and names == before:
                 break
             time.sleep(SETTLE_SECONDS)
         for name in sorted(self._tried | names):
             self.journal.invoke("contains", name, at=began).ok(name in names)
 
-    def _names(self) -> set[str]:
+    def _names(self, is_last: bool) -> set[str] | None:
+        """The topics of this client as every broker tells them; None while they do not agree, as they hear of topics
+        one after the other, and who has just begun hears of them last.
+        """
+        try:
+            first, *others = (self._names_at(address) for address in self.work.bootstrap.split(","))
+        except CallFailed:
+            if is_last:
+                raise
+            return None
+        if all(each == first for each in others):
+            return first
+        if is_last:
+            raise Uncertain("the brokers do not agree which topics there are")
+        return None
+
+    def _names_at(self, address: str) -> set[str]:
         from confluent_kafka import KafkaException
+        from confluent_kafka.admin import AdminClient
 
         try:
-            found = self._connected().list_topics(timeout=5).topics
+            # One that has just begun knows, and asks, no other broker.
+            found = AdminClient({"bootstrap.servers": address, "log_level": 0}).list_topics(timeout=5).topics
         except KafkaException as error:
             raise Uncertain(error.args[0].str()) from None
         return {name for name in found if name.startswith(self._prefix)}

@@ -20,7 +20,9 @@ from raftlog.linearizability.harness.libraries.ports import (
 )
 from raftlog.linearizability.harness.outcomes import CallFailed, Uncertain
 from raftlog.linearizability.harness.session import Assignment, Connections
+from raftlog.linearizability.harness.workloads import objects
 from raftlog.linearizability.harness.workloads.grouped import GroupSession
+from raftlog.linearizability.harness.workloads.objects import TopicSession
 
 
 class Consumer:
@@ -98,3 +100,32 @@ def test_what_was_read_in_another_generation_is_not_committed() -> None:
     session.commit()
     (commit,) = [each["input"] for each in lines(said) if each.get("function") == "commit"]
     assert commit["offsets"] == {"grouped-1": 4} and commit["generation"] == 5
+
+
+class Topics(TopicSession):
+    """The brokers at a and b, which tell what the test says, one answer after the other."""
+
+    def __init__(self, seconds: float, **told: list[set[str]]) -> None:
+        self.said = io.StringIO()
+        work = Assignment(1, 6, "topics", "raftlog", ",".join(told), 1, seconds, {})
+        super().__init__(work, Journal(self.said, 1), Connections(work, cast(Library, Clients([]))))
+        self.told = told
+        self._tried = {"t1", "t2"}
+
+    def _names_at(self, address: str) -> set[str]:
+        told = self.told[address]
+        return told.pop(0) if len(told) > 1 else told[0]
+
+
+def test_topics_are_counted_when_every_broker_has_heard_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(objects, "SETTLE_SECONDS", 0.0)
+    session = Topics(60.0, a=[{"t1"}], b=[{"t1", "t2"}, {"t1", "t2"}, {"t1"}])
+    session.final({})
+    assert [line["output"] for line in lines(session.said) if line["e"] == "ok"] == [True, False]
+
+
+def test_brokers_that_never_agree_leave_the_verdict_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(objects, "SETTLE_SECONDS", 0.0)
+    session = Topics(0.0, a=[{"t1"}], b=[{"t1", "t2"}])
+    with pytest.raises(Uncertain, match="do not agree"):
+        session.final({})
