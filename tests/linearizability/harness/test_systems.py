@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from raftlog.client.core.errors import KafkaError
+from raftlog.linearizability.harness.systems import kafka as kafka_system
+from raftlog.linearizability.harness.systems.kafka import KafkaSystem
 from raftlog.linearizability.harness.systems.raftlog import RaftlogSystem
 from raftlog.testing.waiting import wait_until
 
@@ -55,3 +60,20 @@ def test_a_disk_that_holds_what_nobody_else_has_is_not_replaced(system: RaftlogS
     broker = system.kafka.running.broker(system.leader_of("t", 0))
     assert system.replace_disk(broker.node_id) is None and broker.running
     assert [record.value for record in system.kafka.records("t", 1)] == [b"a"]
+
+
+@pytest.mark.parametrize("stands_still", [True, False])
+def test_a_broker_of_kafka_that_hears_no_word_or_obeys_none_is_stopped_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, stands_still: bool
+) -> None:
+    monkeypatch.setattr(kafka_system, "STOP_SECONDS", 5.0 if stands_still else 0.1)
+    action = "SIG_DFL" if stands_still else "SIG_IGN"
+    code = f"import signal; signal.signal(signal.SIGTERM, signal.{action}); print(flush=True); signal.pause()"
+    system = KafkaSystem.__new__(KafkaSystem)
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline()
+        if stands_still:
+            process.send_signal(signal.SIGSTOP)
+        system._processes = {1: process}
+        system.stop_broker(1)
+        assert process.returncode == (-signal.SIGTERM if stands_still else -signal.SIGKILL)
