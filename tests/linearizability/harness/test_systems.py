@@ -75,5 +75,8 @@ def test_a_broker_of_kafka_that_hears_no_word_or_obeys_none_is_stopped_all_the_s
         if stands_still:
             process.send_signal(signal.SIGSTOP)
         system._processes = {1: process}
-        system.stop_broker(1)
+        try:
+            system.stop_broker(1)
+        finally:
+            process.kill()
         assert process.returncode == (-signal.SIGTERM if stands_still else -signal.SIGKILL)
