@@ -140,12 +140,16 @@ class DiskRoom:
                 log.info("directory=%s has room again: %.1f %% of its disk", directory.path, percent)
 
     def _give_back(self) -> None:
-        for key, partition_log in list(self._refused.items()):
-            path = self._logs.home_of(partition_log)
-            if not self._is_online(path):
+        homes = {key: self._logs.home_of(partition_log) for key, partition_log in self._refused.items()}
+        has_room: dict[str, bool] = {}
+        for path in dict.fromkeys(homes.values()):
+            if self._is_online(path):
+                has_room[path] = path not in self._full and self._has_room(path)
+        for key, path in homes.items():
+            if path not in has_room:
                 del self._refused[key]  # deleted, or offline with its directory
-            elif path not in self._full and self._has_room(path):
-                del self._refused[key]
+            elif has_room[path]:
+                partition_log = self._refused.pop(key)
                 if self.on_room is not None:
                     self.on_room(partition_log)
 

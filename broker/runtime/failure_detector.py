@@ -159,5 +159,5 @@ class QuorumWatch:
         pause = min(self._pause, CUT_OFF_SECONDS) if is_first and is_cut_off(status) else self._pause
         if now - self._lost_at >= pause:
             self._pause = min(self._pause * 2, self._pause + PAUSE_SECONDS_MAX)
-            what = "nothing could be written to the metadata log" if status.stands_still else _UNHEARD
+            what = _UNHEARD if status.is_writable else "nothing could be written to the metadata log"
             self._disconnect_all(f"{what} for {now - self._lost_at:.1f} s")

@@ -40,7 +40,7 @@ class Readiness:
             found.append("the broker is fenced: the controller has not heard of it, or it has not caught up")
         status = self._status()
         silence = quorum_silence(status)
-        if status.stands_still:
+        if not status.is_writable:
             found.append("the metadata log cannot be written: make room on its disk")
         elif silence is None:
             found.append("the metadata quorum has no leader")
@@ -55,7 +55,7 @@ def quorum_silence(status: QuorumStatus) -> float | None:
 
     A leader counts its voters, itself included; any other node has only the leader to go by.
     """
-    if status.leader_id < 0 or status.stands_still:
+    if status.leader_id < 0 or not status.is_writable:
         return None
     ages = {member.node_id: member.last_contact_seconds for member in (*status.voters, *status.observers)}
     if status.leader_id != status.node_id:
@@ -73,7 +73,7 @@ def is_cut_off(status: QuorumStatus) -> bool:
     """Whether this node cannot hear the quorum: the kernel has ended the connections with a majority of the voters, or,
     where no leader is known, with one that may be the leader; or its own journal takes nothing.
     """
-    if status.stands_still:
+    if not status.is_writable:
         return True
     lost = sum(voter.node_id != status.node_id and voter.last_contact_seconds < 0 for voter in status.voters)
     return lost > 0 if status.leader_id < 0 else len(status.voters) - lost <= len(status.voters) // 2

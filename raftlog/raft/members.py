@@ -118,7 +118,7 @@ class Members:
             last_index=node.last_index,
             voters=voters,
             observers=tuple(observers),
-            stands_still=not raft.can_lead,
+            is_writable=raft.can_lead,
         )
 
     def _member(self, voter: Voter, now: float) -> QuorumMember:

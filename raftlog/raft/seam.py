@@ -82,7 +82,7 @@ class QuorumMember:
 class QuorumStatus:
     """What one node knows of its quorum. Members are sorted by id; indexes count as everywhere in MetadataLog.
 
-    `stands_still`: the journal cannot be written for now (a full disk), so that nothing is replayed here.
+    `is_writable`: false while the journal cannot be written (a full disk), and so nothing is replayed here.
     """
 
     node_id: int
@@ -92,7 +92,7 @@ class QuorumStatus:
     last_index: int
     voters: tuple[QuorumMember, ...]
     observers: tuple[QuorumMember, ...]
-    stands_still: bool = False
+    is_writable: bool = True
 
 
 class MetadataLog(Protocol):

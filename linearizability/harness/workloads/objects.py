@@ -130,28 +130,26 @@ class TopicSession(Session):
         names: set[str] | None = None
         while True:
             began, before = time.monotonic_ns(), names
-            names = self._names(is_last=time.monotonic() > deadline)
+            try:
+                names = self._names()
+            except CallFailed:
+                if time.monotonic() > deadline:
+                    raise
+                names = None
             if names is not None and names == before:
                 break
             time.sleep(SETTLE_SECONDS)
         for name in sorted(self._tried | names):
             self.journal.invoke("contains", name, at=began).ok(name in names)
 
-    def _names(self, is_last: bool) -> set[str] | None:
-        """The topics of this client as every broker tells them; None while they do not agree, as they hear of topics
-        one after the other, and who has just begun hears of them last.
+    def _names(self) -> set[str]:
+        """The topics of this client as every broker tells them. Raises CallFailed while they do not agree: they hear
+        of topics one after the other, and who has just begun hears of them last.
         """
-        try:
-            first, *others = (self._names_at(address) for address in self.work.bootstrap.split(","))
-        except CallFailed:
-            if is_last:
-                raise
-            return None
-        if all(each == first for each in others):
-            return first
-        if is_last:
+        first, *others = (self._names_at(address) for address in self.work.bootstrap.split(","))
+        if any(each != first for each in others):
             raise Uncertain("the brokers do not agree which topics there are")
-        return None
+        return first
 
     def _names_at(self, address: str) -> set[str]:
         from confluent_kafka import KafkaException

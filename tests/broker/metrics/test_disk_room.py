@@ -192,3 +192,15 @@ def test_a_full_disk_is_told_when_it_begins_when_it_ends_and_once_a_minute_betwe
         "directory=/data has room again",
     ]
     assert "300 appends failed in 120 s" in told[3]
+
+
+def test_many_refused_logs_of_a_directory_cost_one_look_for_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    back: list[int] = []
+    probes: list[str] = []
+    world.room.on_room = lambda log: back.append(cast(Any, log).index)
+    monkeypatch.setattr(world.disk, "remove", probes.append)
+    for index in range(100):
+        world.room.refused(cast(Any, SimpleNamespace(topic="t", index=index)))
+    world.room.look()
+    assert back == list(range(100)) and len(probes) == 1

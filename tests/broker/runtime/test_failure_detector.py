@@ -131,7 +131,7 @@ def of_three(leader_id: int, second: float, third: float) -> QuorumStatus:
         of_three(-1, LOST, LOST),
         of_three(-1, LOST, 0.1),
         of_three(1, LOST, LOST),
-        dataclasses.replace(of_three(2, 0.1, 0.1), stands_still=True),
+        dataclasses.replace(of_three(2, 0.1, 0.1), is_writable=False),
     ],
     ids=["all", "leader", "own", "journal"],
 )

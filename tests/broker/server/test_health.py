@@ -141,7 +141,7 @@ def test_a_broker_with_a_full_disk_is_not_ready() -> None:
         (image(), status(-1, {1: 0.0, 2: 0.1, 3: 0.1}), "no leader"),
         (image(), status(1, {1: 0.0, 2: LONG, 3: LONG}), "nothing was committed by the metadata quorum for 6.0 s"),
         (image(), status(2, {1: 0.0, 2: LONG, 3: 0.0}), "nothing was committed"),
-        (image(), dataclasses.replace(status(2, {1: 0.0, 2: 0.1}), stands_still=True), "the metadata log cannot be"),
+        (image(), dataclasses.replace(status(2, {1: 0.0, 2: 0.1}), is_writable=False), "the metadata log cannot be"),
     ],
 )
 def test_a_broker_is_ready_when_it_is_unfenced_and_the_quorum_works(
