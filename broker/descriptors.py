@@ -1,4 +1,4 @@
-"""How the files that this process may have open are shared out.
+"""How the files that this process may have open are shared out, and how large a file may be.
 
 Logs and clients both take what they can get. If clients took all, there would be none left to write a checkpoint with;
 a directory that cannot be written is a failed disk, and a broker whose last disk failed stops. So whoever can connect
@@ -30,6 +30,9 @@ CONNECTIONS_MIN: Final = 32
 LIMIT_MIN: Final = 256
 """With fewer the shares are too small: a few dozen connections would take what a checkpoint needs."""
 
+SIZE_MIN: Final = (1 << 31) - 1
+"""Bytes of a file: the largest `segment.bytes`."""
+
 
 class Shares(NamedTuple):
     """Descriptors for each."""
@@ -48,12 +51,26 @@ def shares() -> Shares:
     return Shares(logs, max(CONNECTIONS_MIN, soft - logs - others))
 
 
-def raise_limit() -> bool:
-    """Take as many as the system allows without asking anybody: the usual 1024 is for programs that use select().
+def raise_limits() -> str:
+    """Take what the system allows without asking anybody: the usual 1024 files are for programs that use select().
 
-    Whether they are enough for a broker.
+    What is too little for a broker, and what to do; empty when it is enough.
     """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if _raised(resource.RLIMIT_NOFILE) < LIMIT_MIN:
+        return (
+            f"this process may open fewer than {LIMIT_MIN} files: logs and clients would take them from each other."
+            " Raise the hard limit (ulimit -Hn, LimitNOFILE)"
+        )
+    if _raised(resource.RLIMIT_FSIZE) < SIZE_MIN:
+        return (
+            "a file of this process may not have 2 GiB, and a segment may: its directory would count as full."
+            " Raise the hard limit (ulimit -Hf, LimitFSIZE)"
+        )
+    return ""
+
+
+def _raised(limit: int) -> int:
+    soft, hard = resource.getrlimit(limit)
     if soft != hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    return hard == resource.RLIM_INFINITY or hard >= LIMIT_MIN
+        resource.setrlimit(limit, (hard, hard))
+    return 1 << 62 if hard == resource.RLIM_INFINITY else hard

@@ -16,7 +16,7 @@ import uvloop
 
 from raftlog import __version__
 from raftlog.broker.broker import Broker
-from raftlog.broker.descriptors import LIMIT_MIN, raise_limit
+from raftlog.broker.descriptors import raise_limits
 from raftlog.broker.platform import Platform, SystemClock, this_platform
 from raftlog.broker.runtime.failures import CannotStart
 from raftlog.broker.runtime.loading_pause import freeze_start
@@ -64,11 +64,8 @@ def run(
     `lifeline_fd` is closed. Raises CannotStart, OSError, JournalDamaged, NewerVersion, UnsupportedRecord.
     """
     configure_logging(config.node_id, _log_level(), config["raftlog.log.format"])
-    if not raise_limit():
-        raise CannotStart(
-            f"this process may open fewer than {LIMIT_MIN} files: logs and clients would take them from each other."
-            " Raise the hard limit (ulimit -Hn, LimitNOFILE)"
-        )
+    if too_little := raise_limits():
+        raise CannotStart(too_little)
     watchdog = _start_watchdog(config)
     with asyncio.Runner(loop_factory=surroundings.loop) as runner:
         if watchdog is not None:

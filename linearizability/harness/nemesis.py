@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -79,6 +80,8 @@ class Done:
 
     put: dict[int, Put] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
+    broken_by: str = ""
+    """The error of the harness itself after which no more faults were put in."""
 
     def effective(self) -> Counter[str]:
         """How often each named fault had an effect; a story that tells its point, how often it came to it."""
@@ -140,19 +143,34 @@ class Nemesis:
         self.done.failures += [words for words, ids in late.items() if any(states[each] != "up" for each in ids)]
 
     def _run(self) -> None:
+        try:
+            self._all_periods()
+        except Interrupted:
+            pass
+        except Exception as error:  # noqa: BLE001
+            traceback.print_exc()
+            self.done.broken_by = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+
+    def _all_periods(self) -> None:
         began = time.monotonic()
         for index, period in enumerate(self._periods):
             if self._over.wait(max(0.0, began + period.at - time.monotonic())):
                 return
             self._replace_disks()
-            try:
-                self._period(index, self._safe(period))
-            except Interrupted:
-                return
+            self._period(index, self._safe(period))
 
     def _period(self, index: int, period: Period) -> None:
-        until = time.monotonic() + period.seconds
         open_effects: dict[int, Effect] = {}
+        try:
+            self._put_all(index, period, open_effects)
+        finally:
+            # A broker may be unable to start on a full disk, or without the others: it comes last.
+            for number, effect in sorted(open_effects.items(), key=lambda each: (each[1].kind in ENDING, -each[0])):
+                self._heal(number, effect)
+            self.now = ""
+
+    def _put_all(self, index: int, period: Period, open_effects: dict[int, Effect]) -> None:
+        until = time.monotonic() + period.seconds
         for at, fault in enumerate(period.faults):
             self.now = ", ".join(each.name for each in period.faults)
             plan = Plan(
@@ -168,10 +186,6 @@ class Nemesis:
             self._put(fault, plan)
         if period.faults:
             self._over.wait(max(0.0, until - time.monotonic()))
-        # A broker may be unable to start on a full disk, or without the others: it comes last.
-        for number, effect in sorted(open_effects.items(), key=lambda each: (each[1].kind in ENDING, -each[0])):
-            self._heal(number, effect)
-        self.now = ""
 
     def _replace_disks(self) -> None:
         """Of brokers that have ended: in a long run all would be gone in time, one flipped bit after the other."""

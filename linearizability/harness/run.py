@@ -227,7 +227,7 @@ class Run:
     # -- the verdict -------------------------------------------------------------------------------
 
     def _rule(self, folder: RunFolder, clients: Clients, done: Done, complaints: list[str]) -> Ruling:
-        doubts = [*complaints, *self._doubts_of_faults(done), *self._doubts_of_clients(clients)]
+        doubts = [*complaints, *self.doubts_of_faults(done), *self._doubts_of_clients(clients)]
         unread = _unread(clients)
         if self.workload.model == "kafka" and unread:
             doubts.append(f"the final reads of {', '.join(unread)} met no end in time: what was not seen is no proof")
@@ -247,11 +247,14 @@ class Run:
             return Ruling("unknown", doubts[0], doubts, checks)
         return Ruling("valid", checks[0]["reason"] or "every operation is explained", doubts, checks)
 
-    def _doubts_of_faults(self, done: Done) -> list[str]:
+    def doubts_of_faults(self, done: Done) -> list[str]:
+        """Why the faults may not have been what was asked for."""
         name = self.settings.fault
         if name == "none":
             return []
         effective = done.effective()
+        if done.broken_by:
+            return [f"the faults ended early by a bug in the harness: {done.broken_by}"]
         if not effective:
             failures = f": {done.failures[0]}" if done.failures else ""
             return [f"no fault had any effect{failures}"]

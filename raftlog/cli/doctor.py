@@ -33,6 +33,8 @@ CLOCK_SECONDS_MAX = 10.0
 FREE_PERCENT_WARNING, FREE_PERCENT_ERROR = 10.0, 3.0
 DESCRIPTORS_MIN = 65_536
 """What Kafka's own documents ask for: two files and more for each segment that is used, one for each connection."""
+FILE_SIZE_MIN = (1 << 31) - 1
+"""Bytes: the largest segment."""
 BACKLOG_MIN = 1024
 TOPICS_SHOWN_MAX = 5
 
@@ -306,6 +308,10 @@ def of_this_machine(proc: Path = Path("/proc")) -> list[Finding]:
     if hard != resource.RLIM_INFINITY and hard < DESCRIPTORS_MIN:
         fix = f"for brokers: LimitNOFILE={DESCRIPTORS_MIN} in systemd, or ulimit -Hn {DESCRIPTORS_MIN}"
         findings.append(Finding(WARNING, "this machine", f"a process may open {hard:,} files", fix))
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if hard != resource.RLIM_INFINITY and hard < FILE_SIZE_MIN:
+        fix = "for brokers: LimitFSIZE=infinity in systemd, or ulimit -Hf unlimited"
+        findings.append(Finding(ERROR, "this machine", f"a file may have {hard:,} bytes: no broker starts", fix))
     backlog = proc / "sys/net/core/somaxconn"
     if backlog.exists() and (found := int(backlog.read_text())) < BACKLOG_MIN:
         fix = f"for brokers: sysctl net.core.somaxconn={BACKLOG_MIN}"

@@ -13,6 +13,8 @@ from raftlog.linearizability.harness.clients import Clients
 from raftlog.linearizability.harness.faults import FAULTS, Fault, faults_named
 from raftlog.linearizability.harness.nemesis import Done, Nemesis, Period, Put, schedule
 from raftlog.linearizability.harness.plan import Plan
+from raftlog.linearizability.harness.run import Run
+from raftlog.linearizability.harness.settings import RunSettings
 from raftlog.linearizability.harness.systems.address import AddressSystem
 from raftlog.linearizability.harness.systems.system import Effect, counted, nothing
 from raftlog.linearizability.harness.workloads.catalogue import WORKLOADS
@@ -141,6 +143,24 @@ def test_a_broker_that_started_too_late_is_a_failure_only_if_it_is_down_in_the_e
 
     _, done = run_of([_story(put)], {1: "up", 2: "down"})
     assert done.failures == ["kill of broker 2 could not be healed: it does not serve after 30 s"]
+
+
+def test_an_error_of_the_harness_ends_the_faults_which_are_healed_and_the_run_is_in_doubt_for_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    healed: list[str] = []
+
+    def put(plan: Plan) -> None:
+        for kind in ("kill", "pause"):
+            plan.put(Effect(kind, "broker 1", lambda kind=kind: healed.append(kind), counted))  # type: ignore[misc]
+        raise KeyError("a mistake of ours")
+
+    _, done = run_of([_story(put)], {})
+    assert sorted(healed) == ["kill", "pause"]
+    assert done.broken_by == "KeyError: 'a mistake of ours'"
+    assert "in put" in capsys.readouterr().err
+    (doubt,) = Run(RunSettings("append", "kill"), print).doubts_of_faults(done)
+    assert doubt == "the faults ended early by a bug in the harness: KeyError: 'a mistake of ours'"
 
 
 def test_a_second_broker_loses_no_records_before_the_first_one_is_in_sync_again(

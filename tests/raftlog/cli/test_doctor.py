@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -142,3 +143,11 @@ def test_the_limits_of_the_machine_are_looked_at(tmp_path: Path) -> None:
     (tmp_path / "sys/net/core/somaxconn").write_text("128\n")
     fixes = [finding.fix for finding in of_this_machine(tmp_path)]
     assert any(f"net.core.somaxconn={BACKLOG_MIN}" in fix for fix in fixes)
+
+
+def test_a_machine_whose_files_cannot_hold_a_segment_is_told_to_raise_the_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("resource.getrlimit", lambda limit: (1024, 1024 if limit == resource.RLIMIT_FSIZE else 1 << 20))
+    levels = {finding.fix: finding.level for finding in of_this_machine(tmp_path)}
+    assert levels["for brokers: LimitFSIZE=infinity in systemd, or ulimit -Hf unlimited"] == "error"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import resource
 import socket
 from collections.abc import Iterator
@@ -64,6 +65,34 @@ def test_with_too_few_descriptors_for_anybodys_share_a_broker_does_not_start(
     monkeypatch.setitem(globals(), "LIMIT", 64)
     process = Restricted(1, tmp_path / "data", log_file=tmp_path / "log")
     with pytest.raises(BrokerDied, match=r"may open fewer than 256 files.*Raise the hard limit"):
+        process.start()
+    assert process.returncode == 1 and not (tmp_path / "data").exists()
+
+
+class SmallFiles(BrokerProcess):
+    """A broker whose files may have 512 KB, or as many bytes as it likes to allow itself up to the second limit."""
+
+    hard = "unlimited"
+
+    @property
+    def command(self) -> list[str]:
+        return ["sh", "-c", f'ulimit -Sf 1024 && ulimit -Hf {self.hard} && exec "$@"', "sh", *super().command]
+
+
+def test_a_limit_of_the_size_of_files_is_raised_as_far_as_it_may_be(tmp_path: Path) -> None:
+    process = SmallFiles(1, tmp_path / "data", log_file=tmp_path / "log")
+    process.start()
+    try:
+        limits = Path(f"/proc/{process.pid}/limits").read_text()
+        assert re.search(r"Max file size +unlimited +unlimited", limits)
+    finally:
+        process.kill()
+
+
+def test_a_broker_whose_files_cannot_hold_a_segment_does_not_start(tmp_path: Path) -> None:
+    process = SmallFiles(1, tmp_path / "data", log_file=tmp_path / "log")
+    process.hard = "4096"
+    with pytest.raises(BrokerDied, match=r"may not have 2 GiB.*Raise the hard limit \(ulimit -Hf"):
         process.start()
     assert process.returncode == 1 and not (tmp_path / "data").exists()
 
