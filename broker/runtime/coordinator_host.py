@@ -34,9 +34,6 @@ a hundred thousand offsets goes into several."""
 LOAD_CHUNK_BYTES = 64 * 1024
 """How much of the log is read at a time."""
 
-REPLAY_SLICE = 500
-"""How many records or groups of unknown size are looked through before the event loop gets its turn again."""
-
 
 class CoordinatorLog(Protocol):
     """What is needed of a partition's log."""

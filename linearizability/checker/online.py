@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
 from raftlog.linearizability.checker.budget import Budget, Meter, OutOfBudget, to_explain
-from raftlog.linearizability.checker.history import Event, EventType, History, HistoryError, Key, Operation, TimeUnit
+from raftlog.linearizability.checker.history import Event, EventType, HistoryError, Key, Operation, TimeUnit
 from raftlog.linearizability.checker.model import Model, NotOfModel, is_by_key
 from raftlog.linearizability.checker.models.log import Log
 from raftlog.linearizability.checker.parts.online import OnlineLog, OnlinePart, OnlineSearch
@@ -181,12 +181,3 @@ class OnlineCheck:
         self.verdict = Invalid(
             self.model, tuple(parts), self.operation_count, seconds, witness=told[0][0], uncompared=uncompared
         )
-
-
-def check_online(
-    history: History, model: Model[Any], *, budget: Budget | None = None, patience: int = _PATIENCE
-) -> Verdict:
-    """A finished history as if it grew: for comparison, and for histories too long to be searched at once."""
-    online = OnlineCheck(model, budget=budget, time_unit=history.time_unit, patience=patience)
-    online.extend(history.events())
-    return online.finish()

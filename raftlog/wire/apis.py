@@ -111,10 +111,6 @@ class Api:
     def is_flexible(self, version: int) -> bool:
         return self.flexible_from is not None and version >= self.flexible_from
 
-    def request_header_version(self, version: int) -> int:
-        """2 with tagged fields, 1 without. Also for versions that are too new, as ApiVersions needs it."""
-        return 2 if self.is_flexible(version) else 1
-
     def response_header_version(self, version: int) -> int:
         """1 with tagged fields, 0 without.
 

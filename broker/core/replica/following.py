@@ -8,15 +8,15 @@ differ (KIP-101, KIP-279, KIP-320, KIP-595).
     Fetching    the leader is not ready, or is none yet           Waiting, a little longer each time
     Fetching    FENCED_LEADER_EPOCH                               Fenced, until the metadata bring the next epoch
     Locating    start and end of the leader's log                 Fetching, from where the logs meet
-    Fetching,   the log is to be cut, and much must be read for   Cutting: the log is as it was, and not fetched for
-    Locating      that
+    Fetching,   a truncation for which much must be read          Truncating: the log is as it was, nothing is fetched
+      Locating
     Truncating  that was read                                     Fetching, from where the log was truncated
     Waiting     the time has passed                               Fetching
     any         the own log failed                                Failed, until the broker starts again
     any         another leader or another leader epoch            Fetching
 
-There is no state of its own for truncating: a fetch carries the epoch of the last record that the follower has, and a
-leader whose log has not that epoch up to there answers where it parts instead of with records.
+A truncation for which nothing must be read needs no state: a fetch carries the epoch of the last record that the
+follower has, and a leader whose log has not that epoch up to there answers where the logs diverge, without records.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class EpochsOfLog(Protocol):
 
 
 def truncation_offset(log: EpochsOfLog, fetch_offset: int, epoch: int, end_offset: int) -> int:
-    """Where to cut the log when the leader says that its largest epoch up to ours is `epoch` and ends at `end_offset`.
+    """Where to truncate when the leader says that its largest epoch up to ours is `epoch` and ends at `end_offset`.
 
     If we do not know that epoch either, this is a step: the next answer says more (KIP-279). Both -1: the leader does
     not know.

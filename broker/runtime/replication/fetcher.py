@@ -264,7 +264,7 @@ class Fetcher:
                 if followed.partition.log.flush_due:
                     self._hold_until_flushed(followed)
             elif is_diverging(fetched):
-                # The leader has nothing to add, nor have we anything to cut: it would answer the same again.
+                # The leader has nothing to add, nor have we anything to truncate: it would answer the same again.
                 self._delay(followed)
             return
         followed.state = state
@@ -277,7 +277,7 @@ class Fetcher:
             self._truncate(followed)
 
     def _truncate(self, followed: PartitionFetchState) -> None:
-        """Read in a thread what is needed before the log is cut; nothing is fetched meanwhile."""
+        """Read in a thread what is needed before the log is truncated; nothing is fetched meanwhile."""
         assert followed.truncation is not None
         log.info("partition=%r reads %d bytes before it is truncated", followed, followed.truncation.plan.size)
         reading = self._loop.run_in_executor(None, followed.truncation.plan.run)

@@ -20,8 +20,6 @@ from raftlog.linearizability.harness.session import Session
 
 POLL_SECONDS = 0.1
 FINAL_POLL_SECONDS = 0.3
-AFTER_GOAL_SECONDS = 1.0
-"""For what stands behind the last acknowledged record: records of unknown outcome."""
 
 
 def polled_output(polled: Polled) -> Any:

@@ -17,11 +17,12 @@ from raftlog.linearizability.checker.model import Call
 from raftlog.linearizability.checker.models.key_value import KeyValue
 from raftlog.linearizability.checker.models.queue import Queue
 from raftlog.linearizability.checker.models.register import Register
-from raftlog.linearizability.checker.online import OnlineCheck, check_online
+from raftlog.linearizability.checker.online import OnlineCheck
 from raftlog.linearizability.checker.page import render_text, report_of
 from raftlog.linearizability.checker.page.plain import plain_verdict
 from raftlog.linearizability.checker.verdict import Invalid, Status
 from tests.effort import at_least
+from tests.linearizability.checker.as_it_grows import check_online
 from tests.linearizability.checker.objects import WORLDS, scramble_several
 from tests.linearizability.checker.test_against_brute_force import first_bad_return
 

@@ -17,10 +17,10 @@ from raftlog.linearizability.checker.models.catalogue import MODELS
 from raftlog.linearizability.checker.models.counter import Counter
 from raftlog.linearizability.checker.models.key_value import KeyValue
 from raftlog.linearizability.checker.models.register import CasRegister, Register
-from raftlog.linearizability.checker.online import check_online
 from raftlog.linearizability.checker.page import render_html, render_text, report_of
 from raftlog.linearizability.checker.verdict import Invalid, Unknown, Valid
 from tests.effort import at_least
+from tests.linearizability.checker.as_it_grows import check_online
 
 pytestmark = pytest.mark.long
 

@@ -14,10 +14,11 @@ from raftlog.linearizability.checker.check import check
 from raftlog.linearizability.checker.history import OK, EventType, HistoryError, Operation
 from raftlog.linearizability.checker.models.log import Log
 from raftlog.linearizability.checker.models.register import Register
-from raftlog.linearizability.checker.online import OnlineCheck, check_online
+from raftlog.linearizability.checker.online import OnlineCheck
 from raftlog.linearizability.checker.recorder import Recorder
 from raftlog.linearizability.checker.verdict import Invalid, Status, Unknown, Verdict
 from tests.effort import at_least
+from tests.linearizability.checker.as_it_grows import check_online
 from tests.linearizability.checker.brute_force import is_linearizable
 from tests.linearizability.checker.endless import Growing, GrowingLog
 from tests.linearizability.checker.objects import WORLDS, scramble

@@ -43,7 +43,7 @@ GROUP_TRANSITIONS: Mapping[ConsumerGroupState, frozenset[ConsumerGroupState]] = 
         ConsumerGroupState.DEAD: frozenset(),
     }
 )
-"""From any state a group may also be deleted, or changed over to the classic protocol."""
+"""What one write does, if it changes the state; it may also delete a group, or change it to the classic protocol."""
 
 
 class MemberState(IntEnum):

@@ -12,9 +12,9 @@ import pytest
 from raftlog.linearizability.checker.check import check
 from raftlog.linearizability.checker.history import FAIL, INFO, OK, History, Operation, Outcome
 from raftlog.linearizability.checker.models.log import Log
-from raftlog.linearizability.checker.online import check_online
 from raftlog.linearizability.checker.verdict import Invalid, Status, Valid
 from tests.effort import at_least
+from tests.linearizability.checker.as_it_grows import check_online
 from tests.linearizability.checker.brute_force import is_linearizable
 from tests.linearizability.checker.objects import WORLDS, scramble
 

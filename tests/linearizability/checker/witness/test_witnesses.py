@@ -17,13 +17,13 @@ from raftlog.linearizability.checker.models.lock import Lock
 from raftlog.linearizability.checker.models.offsets import ConsumerOffsets
 from raftlog.linearizability.checker.models.queue import Queue
 from raftlog.linearizability.checker.models.register import Register
-from raftlog.linearizability.checker.online import check_online
 from raftlog.linearizability.checker.page import report_of
 from raftlog.linearizability.checker.page.text import render_text
 from raftlog.linearizability.checker.values import freeze
 from raftlog.linearizability.checker.verdict import Invalid, Status
 from raftlog.linearizability.checker.witness.reduce import Core
 from raftlog.linearizability.checker.witness.witness import witness_of
+from tests.linearizability.checker.as_it_grows import check_online
 
 Step = tuple[int, str, Any, Any]
 

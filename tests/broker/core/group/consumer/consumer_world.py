@@ -11,8 +11,11 @@ from raftlog.broker.core.group.consumer.group import ConsumerGroup
 from raftlog.broker.core.group.consumer.heartbeat import consumer_heartbeat
 from raftlog.broker.core.group.consumer.large_target import assign_in_steps
 from raftlog.broker.core.group.consumer.regexes import regexes_resolved, resolve
+from raftlog.broker.core.group.consumer.state import GROUP_TRANSITIONS
+from raftlog.broker.core.group.records import CoordinatorRecord
 from raftlog.metadata.image import MetadataImage, PartitionState, TopicImage
 from raftlog.wire.errors import ErrorCode
+from raftlog.wire.ids import ProducerId
 from raftlog.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatRequestTopicPartitions,
@@ -56,6 +59,16 @@ class ConsumerWorld(World):
         changed = [name for name in {*before, *topics} if before.get(name) != topics.get(name)]
         image = image_of(topics, self.shard.image.version + 1)
         self.shard.follow(image, sorted(changed), has_new_topics=any(name not in before for name in topics))
+
+    def append(
+        self, records: list[CoordinatorRecord] | tuple[CoordinatorRecord, ...], producer: ProducerId | None = None
+    ) -> ErrorCode:
+        """Also: one write takes a group from a state to itself, or to one of those that may follow it."""
+        before = {group: group.state for group in self.shard.consumer_groups()}
+        error = super().append(records, producer)
+        for group, state in before.items():
+            assert group.state is state or group.state in GROUP_TRANSITIONS[state], (state, group.state, records)
+        return error
 
     @property
     def group(self) -> ConsumerGroup:
