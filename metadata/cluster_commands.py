@@ -290,7 +290,9 @@ class FeatureUpdate(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class UpdateFeatures(Command["FeaturesUpdated"]):
-    """Change the levels of features, all or none. Answered by FeaturesUpdated."""
+    """Change the levels of features, all or none; of one that is named twice the later level counts. Answered by
+    FeaturesUpdated.
+    """
 
     updates: tuple[FeatureUpdate, ...]
     validate_only: bool = False
@@ -301,11 +303,10 @@ class UpdateFeatures(Command["FeaturesUpdated"]):
 
 
 class FeaturesUpdated(NamedTuple):
-    """`results`: (name, error, message) for each feature, in order."""
+    """All levels are changed, or none is: the first error says why."""
 
     error: ErrorCode
     message: str | None = None
-    results: tuple[tuple[str, ErrorCode, str | None], ...] = ()
 
 
 ClusterCommand = (

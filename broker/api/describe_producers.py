@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from raftlog.broker.api.context import RequestContext, responds
 from raftlog.broker.core.log.results import LogUnavailable
+from raftlog.metadata.topic_names import topic_name_error
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.describe_producers import (
     DescribeProducersRequest,
@@ -32,6 +33,10 @@ def handle(context: RequestContext, request: DescribeProducersRequest) -> Descri
 
 
 def _answer(context: RequestContext, topic: str, index: int) -> PartitionResponse:
+    problem = topic_name_error(topic)
+    if problem is not None:
+        error = ErrorCode.INVALID_TOPIC_EXCEPTION
+        return PartitionResponse(partition_index=index, error_code=error, error_message=problem)
     partition = context.services.partitions.find(topic, None, index)
     if isinstance(partition, ErrorCode):
         return PartitionResponse(partition_index=index, error_code=partition, error_message=partition.message)

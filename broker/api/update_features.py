@@ -5,6 +5,7 @@ from __future__ import annotations
 from raftlog.broker.api.context import RequestContext, responds_later
 from raftlog.broker.api.request_timeouts import metadata_timeout_seconds
 from raftlog.metadata.cluster_commands import FeatureUpdate, UpdateFeatures, UpgradeType
+from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.update_features import (
     FeatureUpdateKey,
     UpdatableFeatureResult,
@@ -17,7 +18,7 @@ _UPGRADE_TYPES_FROM = 1
 
 @responds_later
 async def handle(context: RequestContext, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
-    """The answer comes when the levels are committed; an older client is told about each feature."""
+    """The answer comes when the levels are committed; an older client is told each feature that has its level."""
     updates = tuple(_update(context, each) for each in request.feature_updates)
     command = UpdateFeatures(updates, request.validate_only)
     answer = await context.services.controller.execute(command, metadata_timeout_seconds(request.timeout_ms))
@@ -25,8 +26,9 @@ async def handle(context: RequestContext, request: UpdateFeaturesRequest) -> Upd
         error_code=answer.error,
         error_message=answer.message,
         results=[
-            UpdatableFeatureResult(feature=name, error_code=error, error_message=message)
-            for name, error, message in answer.results
+            UpdatableFeatureResult(feature=each.name, error_code=ErrorCode.NONE, error_message=ErrorCode.NONE.name)
+            for each in updates
+            if answer.error is ErrorCode.NONE
         ],
     )
 

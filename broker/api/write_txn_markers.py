@@ -16,7 +16,7 @@ from raftlog.broker.core.coordinator.shared import GROUP_TOPIC
 from raftlog.broker.core.log.producers import TransactionEnd
 from raftlog.broker.runtime.delayed_operation import Mark
 from raftlog.broker.runtime.timer_wheel import TimedWait
-from raftlog.wire.errors import ErrorCode, RemoteProtocolError
+from raftlog.wire.errors import ErrorCode
 from raftlog.wire.ids import ProducerEpoch, ProducerId
 from raftlog.wire.messages.write_txn_markers import (
     WritableTxnMarker,
@@ -48,8 +48,6 @@ def handle(context: RequestContext, request: WriteTxnMarkersRequest) -> None:
 
 
 def _parts(marker: WritableTxnMarker) -> list[Part]:
-    if marker.producer_id < 0 or marker.producer_epoch < 0:
-        raise RemoteProtocolError(f"a marker of producer {marker.producer_id}, epoch {marker.producer_epoch}")
     end = TransactionEnd(
         producer_id=ProducerId(marker.producer_id),
         producer_epoch=ProducerEpoch(marker.producer_epoch),
@@ -63,6 +61,9 @@ def _parts(marker: WritableTxnMarker) -> list[Part]:
 def _end(context: RequestContext, part: Part, respond: Callable[[ErrorCode], None]) -> None:
     end, topic, index = part
     services = context.services
+    if end.producer_id < 0 or end.producer_epoch < 0:
+        respond(ErrorCode.INVALID_REQUEST)
+        return
     if topic == GROUP_TOPIC:
         def answer(error: ErrorCode) -> None:
             respond(_IN_WORDS_OF_LOGS.get(error, error))

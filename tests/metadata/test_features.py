@@ -57,7 +57,7 @@ def test_a_level_goes_down_only_on_purpose() -> None:
         ((FeatureUpdate(NAME, 0),), ErrorCode.INVALID_UPDATE_VERSION),
         ((FeatureUpdate(NAME, -1),), ErrorCode.INVALID_UPDATE_VERSION),
         ((FeatureUpdate(NAME, 2, 9),), ErrorCode.INVALID_UPDATE_VERSION),
-        ((FeatureUpdate(NAME, 2), FeatureUpdate(NAME, 3)), ErrorCode.INVALID_REQUEST),
+        ((FeatureUpdate(NAME, 2), FeatureUpdate(NAME, 4)), ErrorCode.INVALID_UPDATE_VERSION),
     ],
 )
 def test_what_cannot_be_is_refused_as_a_whole(changes: tuple[FeatureUpdate, ...], error: ErrorCode) -> None:
@@ -82,6 +82,12 @@ def test_a_refusal_says_why_in_kafkas_words(change: FeatureUpdate, reason: str) 
     answer = world.execute(UpdateFeatures((change,)))
     why = "The update failed for all features since the following feature had an error:"
     assert answer.message == f"{why} Invalid update version {change.level} for feature {change.name}. {reason}"
+
+
+def test_of_a_feature_that_is_named_twice_the_later_level_counts() -> None:
+    world = world_of(3)
+    assert world.execute(UpdateFeatures((FeatureUpdate(NAME, 4), FeatureUpdate(NAME, 2)))).error is ErrorCode.NONE
+    assert world.image.features == {NAME: 2}
 
 
 def test_a_question_changes_nothing() -> None:

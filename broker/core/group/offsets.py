@@ -103,6 +103,8 @@ def commit_offsets(
     records: list[CoordinatorRecord] = []
     topics = []
     for topic in request.topics:
+        if not topic.partitions:
+            continue
         found, missing = _find_topic(topic, api_version, image)
         count = 0 if found is None else len(found.partitions)
         if found is not None and expires_ms == NO_EXPIRY:
@@ -157,8 +159,8 @@ def _find_topic(
 
 
 def refuse_commit(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCommitResponse:
-    """The answer in which every partition has `error`."""
-    return OffsetCommitResponse(topics=[_answered(topic, error) for topic in request.topics])
+    """The answer in which every partition has `error`. A topic without partitions is left out, as by Kafka."""
+    return OffsetCommitResponse(topics=[_answered(topic, error) for topic in request.topics if topic.partitions])
 
 
 def _answered(topic: OffsetCommitRequestTopic, error: ErrorCode) -> OffsetCommitResponseTopic:
@@ -283,6 +285,8 @@ def delete_offsets(
     records: list[CoordinatorRecord] = []
     topics = []
     for topic in request.topics:
+        if not topic.partitions:
+            continue
         found = image.topics.get(topic.name)
         count = 0 if found is None else len(found.partitions)
         subscribed = group.is_subscribed_to(topic.name)

@@ -45,6 +45,8 @@ def commit_in_transaction(
     records: list[CoordinatorRecord] = []
     topics = []
     for topic in request.topics:
+        if not topic.partitions:
+            continue
         count = _partitions(topic, image)
         partitions = []
         for partition in topic.partitions:
@@ -88,6 +90,7 @@ def refuse_in_transaction(
                 ],
             )
             for topic in request.topics
+            if topic.partitions
         ]
     )
 

@@ -362,6 +362,15 @@ def test_each_partition_of_a_marker_is_answered_for_itself(tmp_path: Path) -> No
     play(tmp_path, story, partitions=2)
 
 
+def test_a_marker_of_no_producer_is_refused(tmp_path: Path) -> None:
+    async def story(w: World) -> None:
+        await w.send((0, data(0)))
+        assert await end(w.client, 0, 1, producer_epoch=-1) == [ErrorCode.INVALID_REQUEST] * 2
+        assert w.cluster[1].end(0) == 1
+
+    play(tmp_path, story, partitions=2)
+
+
 def test_a_marker_waits_for_enough_replicas(tmp_path: Path) -> None:
     async def story(w: World) -> None:
         await w.send((0, data(0)))
