@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
 from raftlog.broker.api.context import RequestContext
@@ -13,6 +13,9 @@ from raftlog.wire.errors import ErrorCode
 
 # The bits of Kafka's AclOperation READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS and ALTER_CONFIGS.
 ALL_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
+
+TOLD_MAX = 10
+"""How often one group is told in one answer."""
 
 
 class Described(Protocol):
@@ -34,7 +37,11 @@ def describe_groups(
     *,
     with_operations: bool,
 ) -> None:
-    """Describe each group once, and give all of them to `done`; `refused` is a group that could not be described."""
+    """Describe each group, and give all of them to `done`, one that is named again again; `refused` is a group that
+    could not be described.
+    """
+    # One asked for a thousand times is described once, and not told as often.
+    once = list(dict.fromkeys(group_ids))
 
     def begin(group_id: str, answer: Callable[[G], None]) -> None:
         def refuse(error: ErrorCode) -> None:
@@ -49,7 +56,15 @@ def describe_groups(
         for group in described:
             if with_operations and group.error_code == ErrorCode.NONE:
                 group.authorized_operations = ALL_OPERATIONS
-        done(described)
+        by_id = dict(zip(once, described, strict=True))
+        done([by_id[group_id] for group_id in _named(group_ids)])
 
-    # One asked for a thousand times is described once.
-    in_parts(list(dict.fromkeys(group_ids)), begin, all_done)
+    in_parts(once, begin, all_done)
+
+
+def _named(group_ids: Sequence[str]) -> Iterator[str]:
+    times: dict[str, int] = {}
+    for group_id in group_ids:
+        times[group_id] = times.get(group_id, 0) + 1
+        if times[group_id] <= TOLD_MAX:
+            yield group_id

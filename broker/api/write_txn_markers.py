@@ -44,7 +44,7 @@ Part: TypeAlias = tuple[TransactionEnd, str, int]
 def handle(context: RequestContext, request: WriteTxnMarkersRequest) -> None:
     """The answer comes when all markers are committed, or have failed to be."""
     parts = [part for marker in request.markers for part in _parts(marker)]
-    in_parts(parts, partial(_end, context), lambda errors: context.respond(_response(request, parts, errors)))
+    in_parts(parts, partial(_end, context), lambda errors: context.respond(_response(parts, errors)))
 
 
 def _parts(marker: WritableTxnMarker) -> list[Part]:
@@ -61,10 +61,8 @@ def _parts(marker: WritableTxnMarker) -> list[Part]:
 def _end(context: RequestContext, part: Part, respond: Callable[[ErrorCode], None]) -> None:
     end, topic, index = part
     services = context.services
-    if end.producer_id < 0 or end.producer_epoch < 0:
-        respond(ErrorCode.INVALID_REQUEST)
-        return
-    if topic == GROUP_TOPIC:
+    names_nobody = end.producer_id < 0 or end.producer_epoch < 0
+    if topic == GROUP_TOPIC and not names_nobody:
         def answer(error: ErrorCode) -> None:
             respond(_IN_WORDS_OF_LOGS.get(error, error))
 
@@ -74,6 +72,9 @@ def _end(context: RequestContext, part: Part, respond: Callable[[ErrorCode], Non
     partition = services.partitions.find(topic, None, index)
     if isinstance(partition, ErrorCode):
         respond(partition)
+        return
+    if names_nobody:
+        respond(ErrorCode.INVALID_REQUEST)
         return
     result = partition.append_marker(end, services.clock.now_ms())
     if result.error is not ErrorCode.NONE:
@@ -86,13 +87,13 @@ def _end(context: RequestContext, part: Part, respond: Callable[[ErrorCode], Non
     partition.wait(Mark.HIGH_WATERMARK, result.last_offset + 1, wait.done)
 
 
-def _response(request: WriteTxnMarkersRequest, parts: list[Part], errors: list[ErrorCode]) -> WriteTxnMarkersResponse:
-    """By producer, then topic: of a producer that is named twice the later marker counts, as in Kafka."""
+def _response(parts: list[Part], errors: list[ErrorCode]) -> WriteTxnMarkersResponse:
+    """By producer, then topic: of a producer that is named twice the later marker counts, and one that is named with no
+    partition is left out, as in Kafka.
+    """
     by_producer: dict[int, dict[str, dict[int, ErrorCode]]] = {}
-    for marker in request.markers:
-        by_producer.setdefault(marker.producer_id, {})
     for (end, topic, index), error in zip(parts, errors, strict=True):
-        by_producer[end.producer_id].setdefault(topic, {})[index] = error
+        by_producer.setdefault(end.producer_id, {}).setdefault(topic, {})[index] = error
     return WriteTxnMarkersResponse(
         markers=[
             WritableTxnMarkerResult(

@@ -7,6 +7,7 @@ import struct
 
 import pytest
 
+from raftlog.broker.api.group_descriptions import TOLD_MAX
 from raftlog.broker.core.fetch import session
 from raftlog.testing import Cluster
 from raftlog.wire.apis import ApiKey
@@ -15,6 +16,7 @@ from raftlog.wire.compression import Compression, compress
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.headers import encode_request_header
 from raftlog.wire.messages import describe_producers, describe_topic_partitions
+from raftlog.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from raftlog.wire.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from raftlog.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from raftlog.wire.messages.describe_groups import DescribeGroupsRequest
@@ -144,6 +146,19 @@ def test_a_group_that_is_asked_for_several_times_is_answered_once_with_all_that_
     (answer,) = connection.ask(OffsetFetchRequest(groups=groups), 8).groups
     (topic,) = answer.topics
     assert len(topic.partitions) == PARTITIONS
+
+
+def test_a_group_that_is_described_several_times_is_told_ten_times_at_the_most(
+    connection: RawConnection, wide: Names
+) -> None:
+    for times, told in ((2, 2), (TIMES, TOLD_MAX)):
+        names = [wide.group] * times + ["another"]
+        for request, version in (
+            (DescribeGroupsRequest(groups=names), 6),
+            (ConsumerGroupDescribeRequest(group_ids=names), 1),
+        ):
+            groups = connection.ask(request, version).groups
+            assert [group.group_id for group in groups] == [wide.group] * told + ["another"]
 
 
 def test_partitions_that_nobody_could_pay_for_are_refused(connection: RawConnection) -> None:
