@@ -10,7 +10,7 @@ export PYTHONDONTWRITEBYTECODE :=
 LOCKS := .ci/locks
 VERSION := import sys; print("python%d.%d" % sys.version_info[:2])
 
-.PHONY: help demo test check lint format lock bench bench-cluster bench-starts bench-hostile fuzz jepsen txn-kills group-kills streams-calls bad-disks cut-links spark-kills spark-jobs pipeline bench-spark client-kafka check-deep verify-mutants sim sim-swarm sim-mutants clean
+.PHONY: help demo test check lint format lock bench bench-cluster bench-starts bench-hostile fuzz jepsen txn-kills group-kills streams-calls bad-disks cut-links spark-kills spark-jobs pipeline bench-spark client-kafka kafka-answers check-deep verify-mutants sim sim-swarm sim-mutants clean
 
 help:
 	@echo "make demo        three brokers, real data through them, their leaders killed with -9 twice, and a count"
@@ -36,6 +36,7 @@ help:
 	@echo "make pipeline    real flights through jobs on Spark while a broker and an executor are killed, and a count"
 	@echo "make bench-spark the data source for Spark beside Spark's own Kafka connector"
 	@echo "make client-kafka  the client's tests against Apache Kafka, as they run against raftlog"
+	@echo "make kafka-answers  what Apache Kafka answers to the questions of tests/system/answers, written down anew (Java)"
 	@echo "make check-deep  the checker against brute force, 100,000 histories a model"
 	@echo "make lint        ruff and mypy"
 	@echo "make format      what ruff can mend by itself"
@@ -142,6 +143,9 @@ bench-spark: compiled $(SPARK)
 
 client-kafka: compiled
 	$(BIN)/python -m pytest -q -m "slow and java" tests/client
+
+kafka-answers: compiled
+	$(BIN)/python -m tests.system.answers.test_answers
 
 check-deep: $(READY)
 	RAFTLOG_TEST_EFFORT=50 $(BIN)/pytest -q tests/linearizability/checker
