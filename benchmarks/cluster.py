@@ -232,7 +232,7 @@ def main() -> int:
         # Three replicas each on the same cores: a third of the records takes as long.
         return java_clients.producing(sets, rounds, scale / 3, replicas=REPLICAS)
 
-    works: dict[str, Callable[[], list[Row]]] = {
+    workloads: dict[str, Callable[[], list[Row]]] = {
         "start": lambda: starts(options),
         "producer-perf": lambda: in_turn(producing, options),
         "latency": lambda: in_turn(lambda s: single_node.latency(s, rounds, replicas=REPLICAS), options),
@@ -245,7 +245,7 @@ def main() -> int:
         "brokers": lambda: by_brokers(options),
         "fencing": lambda: cluster_fencing.fencing(options.minutes),
     }
-    return run_chosen(parser, options, works)
+    return run_chosen(parser, options, workloads)
 
 
 if __name__ == "__main__":

@@ -144,13 +144,13 @@ def saturate(brokers: RaftlogSet, seconds: float) -> tuple[list[int], list[str],
     """Load for so long: what each process counted, the errors of clients, the waits in milliseconds."""
     context = multiprocessing.get_context("spawn")
     ending = context.Event()
-    works: list[tuple[Any, tuple[Any, ...]]] = [(produce, (brokers.bootstrap, *each)) for each in PRODUCERS]
-    works += [(consume, (brokers.bootstrap,))] * CONSUMERS
-    works.append((probe, (brokers.bootstrap.split(","),)))
+    workloads: list[tuple[Any, tuple[Any, ...]]] = [(produce, (brokers.bootstrap, *each)) for each in PRODUCERS]
+    workloads += [(consume, (brokers.bootstrap,))] * CONSUMERS
+    workloads.append((probe, (brokers.bootstrap.split(","),)))
     running = []
-    for work, arguments in works:
+    for workload, arguments in workloads:
         results = context.Queue()
-        process = context.Process(target=work, args=(*arguments, ending, results), daemon=True)
+        process = context.Process(target=workload, args=(*arguments, ending, results), daemon=True)
         process.start()
         running.append((process, results))
     began, idle = time.monotonic(), idle_seconds()

@@ -396,7 +396,7 @@ def main() -> int:
     options = parser.parse_args()
     others = beside_raftlog(options.against)
     rounds, every_ms = options.rounds, options.heartbeat_ms
-    works: dict[str, Callable[[], list[Row]]] = {
+    workloads: dict[str, Callable[[], list[Row]]] = {
         "commits": lambda: together(lambda b: [commits(b, rounds)], others, SETTINGS),
         "leave-classic": lambda: together(lambda b: [leave(b, rounds, "classic", every_ms)], others, SETTINGS),
         "leave-consumer": lambda: together(
@@ -405,7 +405,7 @@ def main() -> int:
         "failover": lambda: failover(rounds, with_kafka=bool(others) and options.against is None),
         "memory": memory,
     }
-    return run_chosen(parser, options, works)
+    return run_chosen(parser, options, workloads)
 
 
 if __name__ == "__main__":

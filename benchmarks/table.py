@@ -52,19 +52,19 @@ def together(
 
 
 def run_chosen(
-    parser: argparse.ArgumentParser, options: argparse.Namespace, works: Mapping[str, Callable[[], list[Row]]]
+    parser: argparse.ArgumentParser, options: argparse.Namespace, workloads: Mapping[str, Callable[[], list[Row]]]
 ) -> int:
-    """Do the works that `--only` names (all without it), print their table, and write it to `--output`."""
-    chosen = options.only.split(",") if options.only else list(works)
-    unknown = [name for name in chosen if name not in works]
+    """Run the workloads that `--only` names (all without it), print their table, and write it to `--output`."""
+    chosen = options.only.split(",") if options.only else list(workloads)
+    unknown = [name for name in chosen if name not in workloads]
     if unknown:
-        parser.error(f"unknown: {', '.join(unknown)}; known: {', '.join(works)}")
+        parser.error(f"unknown: {', '.join(unknown)}; known: {', '.join(workloads)}")
     rows: list[Row] = []
     text = ""
     for name in chosen:
-        # What was measured is kept, should a later work fail after half an hour.
+        # What was measured is kept, should a later workload fail after half an hour.
         try:
-            rows += works[name]()
+            rows += workloads[name]()
         except Exception:
             print(text)
             raise
@@ -89,7 +89,7 @@ def main() -> int:
     if not others:
         progress("Kafka's folder or Java is not there: raftlog is measured alone")
     rounds, scale = options.rounds, options.scale
-    works: dict[str, Callable[[], list[Row]]] = {
+    workloads: dict[str, Callable[[], list[Row]]] = {
         "start": lambda: [single_node.start(rounds, others)],
         "producer-perf": lambda: together(lambda b: java_clients.producing(b, rounds, scale), others),
         "consumer-perf": lambda: together(lambda b: java_clients.consuming(b, rounds, scale), others),
@@ -101,7 +101,7 @@ def main() -> int:
         "partitions": lambda: together(lambda b: scaling.partitions(b, rounds, scale), others),
         "connections": lambda: together(lambda b: scaling.connections(b, rounds, scale), others),
     }
-    return run_chosen(parser, options, works)
+    return run_chosen(parser, options, workloads)
 
 
 if __name__ == "__main__":

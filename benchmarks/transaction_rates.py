@@ -1,7 +1,7 @@
 """Transactions per second: of 1, 100 and 1,000 records over three partitions, and those that copy a topic.
 
-The works of `benchmarks/transactions.py` that are the same for one broker and for three. A librdkafka client speaks the
-protocol of transactions before transaction.version 2, Kafka's own Java client speaks that.
+The workloads of `benchmarks/transactions.py` that are the same for one broker and for three. A librdkafka client speaks
+the protocol of transactions before transaction.version 2, Kafka's own Java client speaks that.
 """
 
 from __future__ import annotations

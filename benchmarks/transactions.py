@@ -3,8 +3,9 @@
     python -m benchmarks.transactions [--only produce,read-committed] [--rounds 3] [--scale 1.0] [--against TREE]
 
 The same client for each broker, 100 B records. A row "as part of plain" is the records per second of that way of
-producing divided by those of plain producing in the same round, right before it; one broker, one partition. The works
-`rates`, `rates-java` and `copier` have three brokers and three replicas, and one of each with `-alone` behind the name.
+producing divided by those of plain producing in the same round, right before it; one broker, one partition. The
+workloads `rates`, `rates-java` and `copier` have three brokers and three replicas, and one of each with `-alone` behind
+the name.
 """
 
 from __future__ import annotations
@@ -184,7 +185,7 @@ def main() -> int:
     options = parser.parse_args()
     others = beside_raftlog(options.against)
     rounds, scale = options.rounds, options.scale
-    works: dict[str, Callable[[], list[Row]]] = {
+    workloads: dict[str, Callable[[], list[Row]]] = {
         "produce": lambda: together(lambda b: producing(b, rounds, scale), others),
         "produce-java": lambda: together(lambda b: producing_for_a_time(b, rounds, scale), others),
         "read-committed": lambda: together(lambda b: consuming(b, rounds, scale), others),
@@ -195,9 +196,9 @@ def main() -> int:
         "copier": lambda b, **replicas: copying(b, rounds, scale, **replicas),
     }
     for name, work in kinds.items():
-        works[name] = partial(of_three, partial(work, replicas=3), options.against)
-        works[f"{name}-alone"] = partial(together, partial(work, replicas=1), others)
-    return run_chosen(parser, options, works)
+        workloads[name] = partial(of_three, partial(work, replicas=3), options.against)
+        workloads[f"{name}-alone"] = partial(together, partial(work, replicas=1), others)
+    return run_chosen(parser, options, workloads)
 
 
 if __name__ == "__main__":

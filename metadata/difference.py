@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from raftlog.metadata.commands import NO_EPOCH
 from raftlog.metadata.image import MetadataImage, TopicImage
 from raftlog.metadata.records import (
     ClusterRecord,
@@ -13,17 +12,13 @@ from raftlog.metadata.records import (
     LastBrokerEpochRecord,
     NewPartitionsRecord,
     PartitionChangeRecord,
-    ProducerIdsRecord,
     Record,
     RemoveTopicRecord,
     ResourceType,
     TopicRecord,
     UnregisterBrokerRecord,
 )
-from raftlog.metadata.snapshot import broker_records
-from raftlog.wire.ids import BrokerId
-
-_NOBODY = BrokerId(-1)
+from raftlog.metadata.snapshot import broker_records, producer_ids_record
 
 
 def records_between(before: MetadataImage, after: MetadataImage) -> Iterator[Record]:
@@ -37,7 +32,7 @@ def records_between(before: MetadataImage, after: MetadataImage) -> Iterator[Rec
     if after.last_broker_epoch > before.last_broker_epoch:
         yield LastBrokerEpochRecord(after.last_broker_epoch)
     if after.next_producer_id > before.next_producer_id:
-        yield ProducerIdsRecord(_NOBODY, NO_EPOCH, after.next_producer_id)
+        yield producer_ids_record(after)
     for topic_id in before.topics_by_id:
         if topic_id not in after.topics_by_id:
             yield RemoveTopicRecord(topic_id)

@@ -25,8 +25,6 @@ from raftlog.wire.ids import BrokerId
 PARTITIONS_PER_CHUNK = 4096
 """About 100 KB a chunk: small enough to be checked, sent and decoded piecemeal."""
 
-_NOBODY = BrokerId(-1)
-
 
 def snapshot_records(image: MetadataImage) -> Iterator[Record]:
     """The records that make `image` out of an empty one; the same image gives the same records in the same
@@ -38,7 +36,7 @@ def snapshot_records(image: MetadataImage) -> Iterator[Record]:
         yield FeatureLevelRecord(name, level)
     yield from _brokers(image)
     if image.next_producer_id:
-        yield ProducerIdsRecord(_NOBODY, NO_EPOCH, image.next_producer_id)
+        yield producer_ids_record(image)
     for topic in image.topics.values():
         # A huge topic goes out in slices, so that a chunk has a bound.
         first = topic.partitions[:PARTITIONS_PER_CHUNK]
@@ -48,6 +46,11 @@ def snapshot_records(image: MetadataImage) -> Iterator[Record]:
             yield NewPartitionsRecord(topic.topic_id, part)
     for (resource_type, name), values in image.configs.items():
         yield ConfigRecord(resource_type, name, dict(values))
+
+
+def producer_ids_record(image: MetadataImage) -> ProducerIdsRecord:
+    """The record that says which producer id is next, reserved for no broker."""
+    return ProducerIdsRecord(BrokerId(-1), NO_EPOCH, image.next_producer_id)
 
 
 def broker_records(broker: BrokerRegistration) -> Iterator[Record]:

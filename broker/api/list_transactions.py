@@ -37,8 +37,8 @@ _INT64 = Struct(">q")
 _NONE_LISTED = b"\x01\x00"  # a response without transactions ends so: their number and one, and no tagged fields
 _NO_TAGS = b"\x00"
 
-Known = Sequence[tuple[str, TransactionMetadata]]
-_Part = tuple[ErrorCode, Known]
+_Transactions = Sequence[tuple[str, TransactionMetadata]]
+_Part = tuple[ErrorCode, _Transactions]
 
 
 def handle(context: RequestContext, request: ListTransactionsRequest) -> None:
@@ -66,7 +66,7 @@ def _list(context: RequestContext, index: int, answer: Callable[[_Part], None]) 
     context.services.transactions.run_at(index, find, refuse)
 
 
-async def _listed(context: RequestContext, request: ListTransactionsRequest, known: Known) -> Response:
+async def _listed(context: RequestContext, request: ListTransactionsRequest, known: _Transactions) -> Response:
     """The response, encoded by hand in small steps: it may tell of a hundred thousand ids."""
     transactions = context.services.transactions
     states, unknown = states_by_name(request.state_filters)
@@ -92,7 +92,7 @@ async def _listed(context: RequestContext, request: ListTransactionsRequest, kno
 
 
 def _filter(
-    known: Known, wanted: TransactionFilter, now: Now, found: list[tuple[str, TransactionMetadata]]
+    known: _Transactions, wanted: TransactionFilter, now: Now, found: list[tuple[str, TransactionMetadata]]
 ) -> Iterator[None]:
     for first in range(0, len(known), TOGETHER):
         found += list_transactions(known[first : first + TOGETHER], wanted, now)
@@ -110,7 +110,7 @@ _STATES = {
 """The end of an entry."""
 
 
-def _encode(found: Known, body: bytearray) -> Iterator[None]:
+def _encode(found: _Transactions, body: bytearray) -> Iterator[None]:
     for first in range(0, len(found), TOGETHER):
         for name, known in found[first : first + TOGETHER]:
             encoded = name.encode()

@@ -32,7 +32,7 @@ _PARTITION_WITH_EPOCH = Struct(">hiii")
 _LEADER_NOT_AVAILABLE = int(ErrorCode.LEADER_NOT_AVAILABLE)
 _REPLICA_NOT_AVAILABLE = int(ErrorCode.REPLICA_NOT_AVAILABLE)
 
-NOBODY: frozenset[int] = frozenset()
+NO_SUSPECTS: frozenset[int] = frozenset()
 
 _cache: dict[int, tuple[MetadataImage, bytes]] = {}
 
@@ -42,7 +42,7 @@ def encode_length(count: int, version: int) -> bytes:
     return encode_unsigned_varint(count + 1) if version >= FLEXIBLE_FROM else _INT.pack(count)
 
 
-def encode_all_topics(image: MetadataImage, version: int, suspects: frozenset[int] = NOBODY) -> bytes:
+def encode_all_topics(image: MetadataImage, version: int, suspects: frozenset[int] = NO_SUSPECTS) -> bytes:
     """Every topic of the image without authorized operations, with the array's length in front."""
     if suspects:
         topics = encode_topics(image, image.topics.values(), version, suspects=suspects)
@@ -64,7 +64,7 @@ def encode_topics(
     version: int,
     operations: int = NO_OPERATIONS,
     *,
-    suspects: frozenset[int] = NOBODY,
+    suspects: frozenset[int] = NO_SUSPECTS,
 ) -> bytes:
     """These topics, one after the other, without a length in front. `suspects` lead nothing for the moment."""
     tails = _ReplicaTails(image, version)

@@ -162,8 +162,8 @@ class DiskRoom:
                 del self._full[path]
                 seconds = now - known.since
                 log.warning("directory=%s has room: %d appends failed in %.0f s", path, known.refused, seconds)
-            elif now - known.told_at >= TOLD_SECONDS:
-                known.told_at = now
+            elif now - known.logged_at >= TOLD_SECONDS:
+                known.logged_at = now
                 log.error("directory=%s is still full: %d appends have failed so far", path, known.refused)
 
     def _is_online(self, path: str) -> bool:
@@ -195,11 +195,11 @@ class DiskRoom:
 
 
 class _Full:
-    """Since when a directory is full, how many appends have failed, and when that was told last."""
+    """Since when a directory is full, how many appends have failed, and when that was logged last."""
 
-    __slots__ = ("refused", "since", "told_at")
+    __slots__ = ("logged_at", "refused", "since")
 
     def __init__(self, now: float) -> None:
-        self.since = self.told_at = now
+        self.since = self.logged_at = now
         self.refused = 0
 

@@ -39,7 +39,7 @@ LOOK_SECONDS = 0.25
 CUT_OFF_SECONDS = 1.0
 """Without a connection to the quorum for so long, others lead by now: see LOST_CONNECTION_GRACE_MS."""
 PAUSE_SECONDS_MAX = 60.0
-NOBODY: frozenset[int] = frozenset()
+_NO_SUSPECTS: frozenset[int] = frozenset()
 _UNHEARD = "nothing was heard of the metadata quorum"
 
 
@@ -49,7 +49,7 @@ class Suspects:
     __slots__ = ("_disconnected_peers", "_lost", "_now")
 
     def __init__(
-        self, now: Callable[[], float] | None = None, disconnected_peers: Callable[[], frozenset[int]] = lambda: NOBODY
+        self, now: Callable[[], float] | None = None, disconnected_peers: Callable[[], frozenset[int]] = frozenset
     ) -> None:
         """`now`: seconds since some moment; without it nobody is ever suspected. `disconnected_peers`: the brokers
         whose connection is over, as the kernel knows."""
@@ -67,11 +67,11 @@ class Suspects:
     def current(self) -> frozenset[int]:
         """Whom to call no leader at the moment."""
         if self._now is None:
-            return NOBODY
+            return _NO_SUSPECTS
         for node_id in self._disconnected_peers():
             self._lost.setdefault(node_id, self._now())
         if not self._lost:
-            return NOBODY
+            return _NO_SUSPECTS
         since = self._now() - SUSPICION_SECONDS_MAX
         self._lost = {node_id: lost for node_id, lost in self._lost.items() if lost > since}
         return frozenset(self._lost)
@@ -101,7 +101,7 @@ class PeerSilence:
 
 
 class QuorumWatch:
-    """Looks whether this broker is in contact with the quorum, and lets its clients go when it is not."""
+    """Looks whether this broker is in contact with the quorum, and disconnects its clients when it is not."""
 
     def __init__(
         self,

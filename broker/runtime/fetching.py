@@ -168,18 +168,18 @@ class FetchService:
             if read.cannot_wait:
                 urgent = True
                 ready[entry] = None
-            elif session.wakes_when_dirty and read.is_news:
+            elif session.wakes_when_dirty and read.has_changed:
                 urgent = True
             elif read.records is None and not params.whole_answer:
-                if read.is_news:
+                if read.has_changed:
                     dirty[entry] = None
                 continue
             dirty.pop(entry, None)
             reads.append(read)
         if dirty and (ends or urgent or total >= params.bytes_min or session.wakes_when_dirty):
-            news = self._read_dirty(session, params)
-            urgent = urgent or (session.wakes_when_dirty and bool(news))
-            reads += news
+            changed = self._read_dirty(session, params)
+            urgent = urgent or (session.wakes_when_dirty and bool(changed))
+            reads += changed
         return reads, total, urgent
 
     def _read(self, entry: FetchedPartition, params: FetchParams, budget: int, min_one: bool) -> PartitionRead:
@@ -197,7 +197,7 @@ class FetchService:
                 session.ready[entry] = None
                 if session.is_waiting:
                     self._wake(session)
-            elif read.is_news:
+            elif read.has_changed:
                 reads.append(read)
         return reads
 

@@ -122,10 +122,10 @@ class Forwarding:
         except (MalformedCommand, ValueError, TypeError, msgpack.exceptions.UnpackException) as error:
             text = f"the leader of the quorum cannot read what node {node_id} asks: {error}"
             return bytes(msgpack.packb((None, text)))
-        answer = await self._carry_out(kind, arguments)
+        answer = await self._execute_request(kind, arguments)
         return bytes(msgpack.packb((self._log.committed_index, *answer)))
 
-    async def _carry_out(self, kind: Request, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    async def _execute_request(self, kind: Request, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         match kind:
             case Request.COMMAND:
                 return (encode_answer(await self._execute(*arguments)),)

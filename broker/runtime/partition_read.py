@@ -81,7 +81,7 @@ class PartitionRead:
         return self.error is not ErrorCode.NONE or self.diverging is not None or self.preferred_replica >= 0
 
     @property
-    def is_news(self) -> bool:
+    def has_changed(self) -> bool:
         """Whether its reader does not know where the log is."""
         entry = self.entry
         return self.high_watermark != entry.sent_high_watermark or self.log_start_offset != entry.sent_log_start_offset

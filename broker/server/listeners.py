@@ -92,7 +92,7 @@ class KafkaListeners:
         """See Listeners."""
         # Our own tools and brokers look around by themselves, and a tool asks about just this state.
         connections = [c for c in self._server.connections if not c.software.startswith("raftlog ")]
-        log.warning("%s: letting %d clients go, who may find leaders elsewhere", reason, len(connections))
+        log.warning("%s: disconnecting %d clients, who may find leaders elsewhere", reason, len(connections))
         for connection in connections:
             connection.close(reason)
 

@@ -135,7 +135,7 @@ class Server:
             log.error("cannot listen on %s any more: %s; restart the broker", listener.getsockname(), error.strerror)
             self.loop.remove_reader(listener.fileno())
         else:
-            log.warning("this process stood still, and its clients were let go; listening again")
+            log.warning("this process stood still, and its clients were disconnected; listening again")
 
     def _listen_again(self, listener: socket.socket) -> None:
         if listener in self._listeners:

@@ -109,9 +109,9 @@ class ClusterRun(BaseSimulation):
         # Where the metadata lie with the data, their disk is none that may fail.
         plan = Plan(self.size, 0.0, FAULT_SECONDS, 1, 7, (*KINDS, *(DATA_KINDS if where else ())), 0)
         own = schedule(random, plan)
-        works = _workloads(seed)
-        scenario = cluster_scenario_of(seed, self.size, {work.kind for work in works})
-        own = [*works, *_detailed(seed, own if scenario is None else scenario)]
+        workloads = _workloads(seed)
+        scenario = cluster_scenario_of(seed, self.size, {each.kind for each in workloads})
+        own = [*workloads, *_detailed(seed, own if scenario is None else scenario)]
         self.faults = self.take(own if faults is None else faults, PRODUCERS + READERS)
         self.fault_seconds = FAULT_SECONDS
         self.settings |= _upkeep(seed, {fault.kind for fault in self.faults})

@@ -24,7 +24,7 @@ EPOCH_SECONDS = 1_750_000_000
 def replaced(seed: int, now: Callable[[], float]) -> Iterator[None]:
     """Run the body with the machine's facts made from `seed` and the virtual time `now()`."""
     source = random.Random(f"machine {seed}")
-    instead: list[tuple[Any, str, object]] = [
+    patches: list[tuple[Any, str, object]] = [
         (os, "urandom", source.randbytes),
         (time, "time", lambda: EPOCH_SECONDS + now()),
         (time, "time_ns", lambda: int((EPOCH_SECONDS + now()) * 1e9)),
@@ -33,14 +33,14 @@ def replaced(seed: int, now: Callable[[], float]) -> Iterator[None]:
         (sys, "unraisablehook", lambda _: None),
     ]
     state = random.getstate()
-    kept = [(module, name, getattr(module, name)) for module, name, _ in instead]
+    kept = [(module, name, getattr(module, name)) for module, name, _ in patches]
     collecting = gc.isenabled()
     gc.freeze()
     # A collection in the middle of a run would close what dead processes left behind, at a moment that depends
     # on everything that the interpreter did before.
     gc.disable()
     random.seed(f"global {seed}")
-    for module, name, value in instead:
+    for module, name, value in patches:
         setattr(module, name, value)
     try:
         yield

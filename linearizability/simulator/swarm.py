@@ -52,11 +52,13 @@ def faults_with(make: SimulationMaker, seed: int, mutant: str) -> list[Fault] | 
 
     run = make(seed, None, 0)
     own = run.faults
-    works = [Fault(0.0, known.workload, 1)] if known.workload else [each for each in own if each.kind in WORKLOADS]
+    workloads = [fault for fault in own if fault.kind in WORKLOADS]
+    if known.workload:
+        workloads = [Fault(0.0, known.workload, 1)]
     if known.scenario:
         nodes = max(node for node in run.world.machines if node != CLIENTS)
-        return [*works, *CLUSTER_SCENARIOS[known.scenario](Random(f"{seed} order"), nodes)]
-    return [*works, *[fault for fault in own if fault.kind not in WORKLOADS]]
+        return [*workloads, *CLUSTER_SCENARIOS[known.scenario](Random(f"{seed} order"), nodes)]
+    return [*workloads, *[fault for fault in own if fault.kind not in WORKLOADS]]
 
 
 def shortened(

@@ -4,11 +4,11 @@ It has the followers' positions as their fetches told them, the in-sync replicas
 change to it that is proposed (KIP-497, KIP-841, KIP-903, KIP-966).
 
     state         event                                             next
-    Settled       a follower is in sync and eligible                Expanding   (its proposal goes out)
-    Settled       a follower of the ISR lags                        Shrinking   (its proposal goes out)
-    Settled       elected uncleanly, and recovered                  Recovering  (its proposal goes out)
-    any pending   newer partition epoch in the metadata             Settled     (with what it says)
-    any pending   answer: not attempted, or ineligible              Settled     (as before the proposal)
+    Committed     a follower is in sync and eligible                Expanding   (its proposal goes out)
+    Committed     a follower of the ISR lags                        Shrinking   (its proposal goes out)
+    Committed     elected uncleanly, and recovered                  Recovering  (its proposal goes out)
+    any pending   newer partition epoch in the metadata             Committed   (with what it says)
+    any pending   answer: not attempted, or ineligible              Committed   (as before the proposal)
     any pending   answer: refused for what is newer than we know    the same    (until the metadata catch up)
     any pending   answer: anything else                             the same    (the same proposal goes out again)
 
@@ -94,8 +94,8 @@ class Follower:
         return self.end_offset == leader_end_offset or now_ms - self.caught_up_ms <= lag_ms_max
 
 
-class Settled:
-    """No change of the ISR is under way."""
+class Committed:
+    """No change of the ISR is under way: what Kafka calls a committed partition state."""
 
     __slots__ = ()
 
@@ -120,9 +120,9 @@ class Recovering(NamedTuple):
     proposal: IsrProposal
 
 
-IsrState: TypeAlias = Settled | Expanding | Shrinking | Recovering
+IsrState: TypeAlias = Committed | Expanding | Shrinking | Recovering
 
-SETTLED = Settled()
+COMMITTED = Committed()
 
 
 class Reaction(Enum):
@@ -193,7 +193,7 @@ class Leadership:
         self.start_offset = start_offset
         # The least ISR with which the high watermark moves: min.insync.replicas, but not more than there are replicas.
         self.min_isr = 1
-        self.state: IsrState = SETTLED
+        self.state: IsrState = COMMITTED
         self.partition_epoch = PartitionEpoch(-1)
         self.isr: tuple[BrokerId, ...] = ()
         self.recovering = False
@@ -203,7 +203,7 @@ class Leadership:
     # What the metadata say ---------------------------------------------------------------------------
 
     def change(self, partition: PartitionState, now_ms: int) -> bool:
-        """Take the partition as the metadata hold it now, in the same leader epoch; whether it is news."""
+        """Take the partition as the metadata hold it now, in the same leader epoch; whether that is a newer state."""
         if partition.leader_epoch != self.leader_epoch:
             raise InvariantViolation(f"epoch {partition.leader_epoch} is not that of this leadership")
         if partition.partition_epoch <= self.partition_epoch:
@@ -211,7 +211,7 @@ class Leadership:
         before, self.isr = self.isr, partition.isr
         self.partition_epoch = partition.partition_epoch
         self.recovering = partition.leader_recovering
-        self.state = SETTLED
+        self.state = COMMITTED
         known, self.followers = self.followers, {}
         for broker_id in partition.replicas:
             if broker_id == self._terms.node_id:
@@ -316,7 +316,7 @@ class Leadership:
         end = follower.end_offset
         if follower.counts or end < high_watermark or end < self.start_offset:
             return None
-        if not isinstance(self.state, Settled) or follower.contact.is_lost:
+        if not isinstance(self.state, Committed) or follower.contact.is_lost:
             return None
         if not self._terms.eligible(follower.broker_id, follower.broker_epoch):
             return None
@@ -352,7 +352,7 @@ class Leadership:
         """The proposal that leaves out who lags, and those of the `lost` who have not everything; None when there is
         nobody, or a proposal is pending.
         """
-        if not isinstance(self.state, Settled):
+        if not isinstance(self.state, Committed):
             return None
         lagging = tuple(self._lagging(end_offset, now_ms, lost))
         if not lagging:
@@ -372,7 +372,7 @@ class Leadership:
 
     def recover(self) -> IsrProposal | None:
         """The proposal that says that a leader elected uncleanly has recovered (KIP-704)."""
-        if not self.recovering or not isinstance(self.state, Settled):
+        if not self.recovering or not isinstance(self.state, Committed):
             return None
         proposal = self._proposal(self.isr)
         self.state = Recovering(proposal)
@@ -402,22 +402,22 @@ class Leadership:
         if error is ErrorCode.NONE:
             if partition is None or partition.leader_epoch != self.leader_epoch or self.change(partition, now_ms):
                 # What is not in the answer the metadata will bring.
-                return Reaction.DONE if isinstance(self.state, Settled) else Reaction.WAIT
+                return Reaction.DONE if isinstance(self.state, Committed) else Reaction.WAIT
             if partition.partition_epoch == self.partition_epoch:
                 # Nothing was to be changed.
-                self._settle()
+                self._clear_proposal()
             return Reaction.DONE
         if error in REFUSALS:
-            self._settle()
+            self._clear_proposal()
             return Reaction.DONE
         return Reaction.WAIT if error in _WAITS else Reaction.RETRY
 
     def awaits(self, proposal: IsrProposal) -> bool:
         """Whether this proposal is pending."""
-        return not isinstance(self.state, Settled) and self.state.proposal is proposal
+        return not isinstance(self.state, Committed) and self.state.proposal is proposal
 
-    def _settle(self) -> None:
-        self.state = SETTLED
+    def _clear_proposal(self) -> None:
+        self.state = COMMITTED
         self._count()
 
     def check_invariants(self) -> None:

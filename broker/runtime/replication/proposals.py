@@ -46,7 +46,7 @@ class IsrProposals:
     """All proposals of this broker. One request at a time is under way, and what comes meanwhile travels in the next
     one: ten thousand partitions get their ISRs back in as many changes of the metadata as the quorum has time for.
 
-    `settled(partition, refused)` is called when a partition's proposal has been answered; `refused`: the same
+    `on_answered(partition, refused)` is called when a partition's proposal has been answered; `refused`: the same
     again would be answered the same now.
     """
 
@@ -55,11 +55,11 @@ class IsrProposals:
         loop: asyncio.AbstractEventLoop,
         monotonic_ms: Callable[[], int],
         alter: AlterPartitions,
-        settled: Callable[[Partition, bool], None],
+        on_answered: Callable[[Partition, bool], None],
     ) -> None:
         self._loop = loop
         self._monotonic_ms = monotonic_ms
-        self._settled = settled
+        self._on_answered = on_answered
         self._alter = alter
         self._outgoing: list[_Outgoing] = []
         self._under_way: asyncio.Task[None] | None = None
@@ -128,7 +128,7 @@ class IsrProposals:
             log.debug("partition=%r isr not changed: %s", partition, result.error.name)
         reaction = leadership.answered(proposal, result.error, result.state, self._monotonic_ms())
         if reaction is Reaction.DONE:
-            self._settled(partition, result.error in REFUSALS)
+            self._on_answered(partition, result.error in REFUSALS)
         return reaction
 
     def close(self) -> None:

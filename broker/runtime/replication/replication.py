@@ -67,7 +67,7 @@ class Replication:
         self._followed: dict[Partition, PartitionFetchState] = {}
         # Those with followers that we lead.
         self._led: dict[Partition, None] = {}
-        self.proposals = IsrProposals(loop, self.monotonic_ms, alter_partitions, self._settled)
+        self.proposals = IsrProposals(loop, self.monotonic_ms, alter_partitions, self._on_proposal_answered)
         self._terms = LeaderTerms(node_id, settings.lag_time_max_ms, self._is_eligible, self._broker_epoch)
         self.throttles = Throttles()
         # Followers whose connection has ended, or that have none yet, and when those who wait for them go on without.
@@ -229,7 +229,7 @@ class Replication:
         self.stop_following(partition)
         self._led.pop(partition, None)
 
-    def _settled(self, partition: Partition, refused: bool) -> None:
+    def _on_proposal_answered(self, partition: Partition, refused: bool) -> None:
         """A proposal was answered: another follower may have waited for that. After a refusal it waits on: the same
         follower would be proposed again at once, and over and over.
         """

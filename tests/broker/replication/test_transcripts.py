@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from raftlog.broker.core.replica.leadership import Settled
+from raftlog.broker.core.replica.leadership import Committed
 from raftlog.wire.errors import ErrorCode
 from tests.broker.replication.world import Answer, Fetch, Node, World
 
@@ -125,7 +125,7 @@ class Teller:
         if leadership is None:
             return "does not lead"
         state = type(leadership.state).__name__.lower()
-        proposed = "" if isinstance(leadership.state, Settled) else f" to {_ids(leadership.state.proposal.isr)}"
+        proposed = "" if isinstance(leadership.state, Committed) else f" to {_ids(leadership.state.proposal.isr)}"
         under = " under the minimum" if len(leadership.isr) < leadership.min_isr else ""
         return f"isr {list(leadership.isr)} maximal {list(leadership.maximal_isr)} {state}{proposed}{under}"
 

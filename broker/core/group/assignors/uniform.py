@@ -29,7 +29,7 @@ from raftlog.broker.core.group.assignors.assignor import (
 MAX_ROUNDS = 16
 """How often all pools are balanced: each round about halves what is left to balance."""
 
-NOBODY = -1
+NO_MEMBER = -1
 
 Pause = Generator[None, None, None]
 
@@ -187,13 +187,13 @@ class _Takers:
         self.everywhere = _Queues(deque(sorted(self.lacks)), deque())
 
     def next_in(self, racks: frozenset[str]) -> int:
-        """Who is next in one of the racks, the one that lacks most; or NOBODY."""
+        """Who is next in one of the racks, the one that lacks most; or NO_MEMBER."""
         for rack in sorted(racks & self.in_racks.keys(), key=lambda rack: (-self.room.get(rack, 0), rack)):
             number = self._next_of(self.in_racks[rack])
-            if number != NOBODY:
+            if number != NO_MEMBER:
                 self.room[rack] = self.room.get(rack, 0) - 1
                 return number
-        return NOBODY
+        return NO_MEMBER
 
     def next(self) -> int:
         """Who is next of all."""
@@ -219,7 +219,7 @@ class _Takers:
                 del self.candidates[number]
                 self.extra -= 1
                 return number
-        return NOBODY
+        return NO_MEMBER
 
 
 class _Queues(NamedTuple):
@@ -364,7 +364,7 @@ class _Pool:
         for choice in sorted(by_choice):
             for step, place in enumerate(by_choice[choice]):
                 number = takers.next_in(racks[place])
-                if number == NOBODY:
+                if number == NO_MEMBER:
                     rest.append(place)
                 else:
                     self._hand_over(group, number, place)
