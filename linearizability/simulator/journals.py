@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from raftlog.linearizability.simulator.disk import FaultyDisk
-from raftlog.raft.core.ids import NOBODY
+from raftlog.raft.core.ids import NO_NODE
 from raftlog.raft.disk import read_file
 from raftlog.raft.frames import Frame, read_frames
 from raftlog.raft.journal_recovery import ENTRY, SEGMENT, TRUNCATE, VOTE
@@ -34,7 +34,7 @@ class Mirror:
         self.entries: dict[int, Held] = {}
         self.last = 0
         self.term = 0
-        self.voted_for = NOBODY
+        self.voted_for = NO_NODE
 
     def term_at(self, index: int) -> int | None:
         """The term of the entry at `index`; None when it is not there (or only in the snapshot)."""

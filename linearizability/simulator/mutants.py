@@ -15,7 +15,7 @@ from typing import Any, cast
 from raftlog.linearizability.simulator.disk import FaultyDisk
 from raftlog.raft import journal
 from raftlog.raft.core.entries import Entry
-from raftlog.raft.core.ids import NOBODY, NodeId, Term
+from raftlog.raft.core.ids import NO_NODE, NodeId, Term
 from raftlog.raft.core.leadership import Leadership
 from raftlog.raft.core.log import Accepted, RaftLog, Rejected
 from raftlog.raft.core.messages import AppendEntriesReply, Message, RequestVoteReply
@@ -146,7 +146,7 @@ def forgotten_vote() -> AbstractContextManager[None]:
     """A node that starts again does not know for whom it has voted."""
 
     def begin(self: Raft, own: Any, log: RaftLog, hard_state: HardState, *rest: Any, **more: Any) -> None:
-        real(self, own, log, HardState(hard_state.term, NOBODY), *rest, **more)
+        real(self, own, log, HardState(hard_state.term, NO_NODE), *rest, **more)
 
     real = Raft.__init__
     return patch(Raft, "__init__", begin)

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 from raftlog.linearizability.simulator.mutants import patch
-from raftlog.raft.core.ids import NOBODY
+from raftlog.raft.core.ids import NO_NODE
 from raftlog.raft.core.log import RaftLog
 from raftlog.raft.core.raft import Raft
 from raftlog.raft.core.state import Role
@@ -45,7 +45,7 @@ _OF_RAFT = (
         RAFT,
         Raft,
         "_on_request_vote",
-        lambda raft, sender, request, _: not request.pre and request.term == raft.term and raft.voted_for != NOBODY,
+        lambda raft, sender, request, _: not request.pre and request.term == raft.term and raft.voted_for != NO_NODE,
     ),
     Property("a log was cut", RAFT, RaftLog, "truncate", _always),
     Property("a snapshot was installed", RAFT, Raft, "_install", _always),

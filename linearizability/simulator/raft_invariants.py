@@ -15,7 +15,7 @@ from raftlog.linearizability.simulator.journals import Mirror
 from raftlog.linearizability.simulator.violation import Violation
 from raftlog.raft.core.configuration import Configuration
 from raftlog.raft.core.errors import RaftViolation
-from raftlog.raft.core.ids import NOBODY
+from raftlog.raft.core.ids import NO_NODE
 from raftlog.raft.core.messages import Message, RequestVote, RequestVoteReply
 from raftlog.raft.core.raft import Raft
 from raftlog.raft.core.state import Role
@@ -223,7 +223,7 @@ class RaftInvariants:
             )
 
     def _vote(self, node: int, term: int, voted_for: int) -> None:
-        if voted_for == NOBODY:
+        if voted_for == NO_NODE:
             return
         known = self._votes.setdefault((node, term), voted_for)
         if known != voted_for:

@@ -22,7 +22,7 @@ from pysyncobj.transport import Transport as LibraryTransport
 
 from raftlog.raft.core.entries import Entry
 from raftlog.raft.core.errors import RaftViolation
-from raftlog.raft.core.ids import NO_TERM, NOBODY, NodeId
+from raftlog.raft.core.ids import NO_NODE, NO_TERM, NodeId
 from raftlog.raft.core.log import RaftLog
 from raftlog.raft.core.messages import Message
 from raftlog.raft.core.raft import Raft
@@ -277,7 +277,7 @@ def _resolver(done: asyncio.Future[int]) -> Callback:
         if reason == FAIL_REASON.SUCCESS and isinstance(result, int):
             done.set_result(result)
         elif reason == FAIL_REASON.NOT_LEADER:
-            done.set_exception(NotLeader(NOBODY))
+            done.set_exception(NotLeader(NO_NODE))
         elif reason == FAIL_REASON.QUEUE_FULL:
             done.set_exception(ProposalFailed("too many changes are waiting for the quorum", outcome_unknown=False))
         elif reason == FAIL_REASON.DISCARDED:

@@ -141,7 +141,7 @@ class Journal:
 
     @property
     def voted_for(self) -> NodeId:
-        """The node voted for in that term, or NOBODY."""
+        """The node voted for in that term, or NO_NODE."""
         return self._voted_for
 
     def append(self, entries: Sequence[Entry]) -> None:

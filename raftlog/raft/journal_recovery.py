@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from raftlog.raft.core.entries import Entry
 from raftlog.raft.core.errors import NewerVersion
-from raftlog.raft.core.ids import NO_TERM, NOBODY, NodeId, Term
+from raftlog.raft.core.ids import NO_NODE, NO_TERM, NodeId, Term
 from raftlog.raft.disk import TEMPORARY_SUFFIX, Disk, read_file, truncate_file
 from raftlog.raft.frames import Damage, Frame, read_frames
 from raftlog.raft.snapshot_file import Snapshot, read_snapshot
@@ -61,7 +61,7 @@ class Recovered:
     """What a journal held when it was opened. `entries` follow `snapshot`, without a gap."""
 
     term: Term = NO_TERM
-    voted_for: NodeId = NOBODY
+    voted_for: NodeId = NO_NODE
     snapshot: Snapshot | None = None
     entries: list[Entry] = field(default_factory=list)
     truncated_bytes: int = 0

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from raftlog.histogram import Histogram
 from raftlog.raft.core.entries import MARK, Entry
-from raftlog.raft.core.ids import NOBODY, NodeId, Term
+from raftlog.raft.core.ids import NO_NODE, NodeId, Term
 from raftlog.raft.disk import Disk
 from raftlog.raft.disk_thread import DiskThread
 from raftlog.raft.journal import DEFAULT_SEGMENT_BYTES, Journal, JournalFailed, JournalOfQuorum
@@ -135,7 +135,7 @@ class LocalLog:
                 recovered.truncated_bytes,
                 self._last,
             )
-        if self._journal.voted_for == NOBODY:
+        if self._journal.voted_for == NO_NODE:
             # The first start: lead the first term, so that entries carry a term that a quorum can go on from.
             self._journal.vote(Term(self._journal.term + 1), NodeId(self._node_id))
         self._started = True

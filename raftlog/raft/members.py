@@ -7,7 +7,7 @@ import logging
 from collections.abc import Mapping
 
 from raftlog.raft.core.configuration import Voter
-from raftlog.raft.core.ids import NOBODY, NodeId
+from raftlog.raft.core.ids import NO_NODE, NodeId
 from raftlog.raft.core.leadership import Leadership
 from raftlog.raft.core.progress import NEVER
 from raftlog.raft.node import RaftNode
@@ -102,7 +102,7 @@ class Members:
         """See MetadataLog."""
         node = self._node
         if not node.is_started:
-            return QuorumStatus(node.node_id, NOBODY, node.term, 0, node.last_index, (), ())
+            return QuorumStatus(node.node_id, NO_NODE, node.term, 0, node.last_index, (), ())
         raft, now = node.raft, node.now()
         configuration = raft.configuration
         voters = tuple(self._member(voter, now) for voter in configuration.voters)
@@ -202,7 +202,7 @@ class Members:
         """The leader or the term is another."""
         self._fail_promotions()
         waiting = self._transferred
-        if waiting is not None and not waiting.done() and self._node.leader_id not in (NOBODY, self._node.node_id):
+        if waiting is not None and not waiting.done() and self._node.leader_id not in (NO_NODE, self._node.node_id):
             waiting.set_result(self._node.leader_id)
 
     def turn_ended(self) -> None:

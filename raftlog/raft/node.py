@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from raftlog.raft.core.entries import Entry, Kind, command_of, kind_of
-from raftlog.raft.core.ids import NO_TERM, NOBODY, NodeId, Term
+from raftlog.raft.core.ids import NO_NODE, NO_TERM, NodeId, Term
 from raftlog.raft.core.leadership import LocalNode, Peer
 from raftlog.raft.core.messages import Message
 from raftlog.raft.core.raft import Raft
@@ -98,7 +98,7 @@ class RaftNode:
         self.now = self._clock.now
         self._rng = rng
         self._seen = SeenCommands()
-        self._leader_and_term = (NOBODY, NO_TERM)
+        self._leader_and_term = (NO_NODE, NO_TERM)
         self._turn_due = False
         self._started = False
         self._closing = False
@@ -111,7 +111,7 @@ class RaftNode:
     @property
     def leader_id(self) -> NodeId:
         """See MetadataLog."""
-        return self.raft.leader_id if self._started and self._failed is None else NOBODY
+        return self.raft.leader_id if self._started and self._failed is None else NO_NODE
 
     @property
     def term(self) -> Term:
@@ -223,7 +223,7 @@ class RaftNode:
         raft = self.raft
         if (raft.leader_id, raft.term) != self._leader_and_term:
             self._leader_and_term = (raft.leader_id, raft.term)
-            leader = f"node {raft.leader_id} leads" if raft.leader_id != NOBODY else "no leader"
+            leader = f"node {raft.leader_id} leads" if raft.leader_id != NO_NODE else "no leader"
             logger.info("metadata quorum, node %d: %s in term %d", self.node_id, leader, raft.term)
             self._events.leader_changed()
         leadership = raft.leadership

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from raftlog.raft.core.configuration import Configuration
-from raftlog.raft.core.ids import NOBODY
+from raftlog.raft.core.ids import NO_NODE
 from raftlog.raft.core.log import Base, RaftLog
 from raftlog.raft.core.snapshot import SnapshotContent
 from raftlog.raft.core.state import HardState
@@ -74,7 +74,7 @@ def open_log(
 def _hard_state(recovered: Recovered, log: RaftLog) -> HardState:
     if recovered.term >= log.last_term:
         return HardState(recovered.term, recovered.voted_for)
-    return HardState(log.last_term, NOBODY)
+    return HardState(log.last_term, NO_NODE)
 
 
 def _directory_id(path: str, disk: Disk, rng: random.Random) -> bytes:

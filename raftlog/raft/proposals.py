@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Sequence
 
 from raftlog.raft.core.entries import APPLICATION_OVERHEAD, application_data
-from raftlog.raft.core.ids import NOBODY
+from raftlog.raft.core.ids import NO_NODE
 from raftlog.raft.node import RaftNode
 from raftlog.raft.seam import NotLeader, ProposalFailed
 
@@ -31,7 +31,7 @@ class Proposals:
         node = self._node
         done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         if not node.is_leader:
-            done.set_exception(NotLeader(node.leader_id if node.leader_id != node.node_id else NOBODY))
+            done.set_exception(NotLeader(node.leader_id if node.leader_id != node.node_id else NO_NODE))
             return done
         if not entries:
             self._wait_for_all(done)

@@ -6,8 +6,8 @@ from typing import NewType
 
 NodeId = NewType("NodeId", int)
 """A node of the quorum."""
-NOBODY = NodeId(-1)
-"""No node: nobody leads, or was voted for."""
+NO_NODE = NodeId(-1)
+"""Nobody leads, or was voted for."""
 Term = NewType("Term", int)
 """A term of Raft."""
 NO_TERM = Term(0)

@@ -16,7 +16,7 @@ from raftlog.raft.core.configuration import Configuration
 from raftlog.raft.core.election_timer import ElectionTimer
 from raftlog.raft.core.entries import NEW_TERM_DATA, Entry, configuration_data
 from raftlog.raft.core.errors import PeerViolation, RaftViolation
-from raftlog.raft.core.ids import NO_TERM, NOBODY, NodeId, Term
+from raftlog.raft.core.ids import NO_NODE, NO_TERM, NodeId, Term
 from raftlog.raft.core.leadership import Leadership, LocalNode, Peer
 from raftlog.raft.core.log import RaftLog, Rejected
 from raftlog.raft.core.messages import (
@@ -61,7 +61,7 @@ class Raft:
         self.timing = timing
         self.term, self.voted_for = hard_state
         self.role = Role.FOLLOWER
-        self.leader_id = NOBODY
+        self.leader_id = NO_NODE
         self.leadership: Leadership | None = None
         self.committed = log.base.index
         self.stable = log.last_index
@@ -76,7 +76,7 @@ class Raft:
         self._votes: set[NodeId] = set()
         self._leader_lost = False
         self._last_contact = NEVER
-        self._leader_of_term = NOBODY
+        self._leader_of_term = NO_NODE
         self._installing = False
         self._heartbeat_at = FOREVER
         self._incoming: IncomingSnapshot | None = None
@@ -118,7 +118,7 @@ class Raft:
         self._checked = state
         if self.term < term or self.committed < committed:
             raise RaftViolation(f"(term, vote, commit) went back from {(term, voted_for, committed)} to {state}")
-        if self.term == term and voted_for not in (NOBODY, self.voted_for):
+        if self.term == term and voted_for not in (NO_NODE, self.voted_for):
             raise RaftViolation(f"votes for {voted_for} and {self.voted_for} in term {term}")
         if not log.base.index <= self.committed <= log.last_index or self.term < log.last_term:
             raise RaftViolation(f"{state} with a log from {log.base[:2]} to {(log.last_index, log.last_term)}")
@@ -142,7 +142,7 @@ class Raft:
         self.peers[node_id] = peer
         if self.leadership is not None:
             self.leadership.connected(node_id, now)
-        elif self.leader_id == NOBODY and self._is_elected_by({*self.peers, self.node_id}):
+        elif self.leader_id == NO_NODE and self._is_elected_by({*self.peers, self.node_id}):
             # Nobody is known to lead, and enough are here: no reason to wait for long.
             self._election.hasten(now)
 
@@ -165,7 +165,7 @@ class Raft:
                 self._become_pre_candidate(now)
             return
         if not leadership.has_quorum(now):
-            self._become_follower(self.term, NOBODY, now)
+            self._become_follower(self.term, NO_NODE, now)
             return
         if leadership.transfer is not None and now > leadership.transfer.deadline:
             leadership.transfer = None
@@ -182,7 +182,7 @@ class Raft:
             self._election.postpone(now)
             return
         self._election.retry(now)
-        self.role, self.leader_id = Role.PRE_CANDIDATE, NOBODY
+        self.role, self.leader_id = Role.PRE_CANDIDATE, NO_NODE
         self._votes = {self.node_id}
         self._ask_for_votes(Term(self.term + 1), pre=True)
         self._count_votes(now)
@@ -196,7 +196,7 @@ class Raft:
 
     def _become_candidate(self, now: float) -> None:
         """Stand for election in the next term."""
-        self.role, self.leader_id = Role.CANDIDATE, NOBODY
+        self.role, self.leader_id = Role.CANDIDATE, NO_NODE
         self._leader_lost = False
         self._set_hard_state(HardState(Term(self.term + 1), self.node_id))
         self._election.retry(now)
@@ -233,7 +233,7 @@ class Raft:
             granted = request.term > self.term and up_to_date and self._is_leaderless(now)
             self._messages.append((sender, RequestVoteReply(self.term, request.term, True, granted)))
             return
-        granted = request.term == self.term and up_to_date and self.voted_for in (NOBODY, sender)
+        granted = request.term == self.term and up_to_date and self.voted_for in (NO_NODE, sender)
         if granted and self.voted_for != sender:
             self._set_hard_state(HardState(self.term, sender))
             self.role = Role.FOLLOWER  # and no longer one that asks for the next term
@@ -243,7 +243,7 @@ class Raft:
     def _is_leaderless(self, now: float) -> bool:
         if self.role is Role.LEADER:
             return False
-        return self.leader_id == NOBODY or self._leader_lost or now - self._last_contact >= self.timing.election_min
+        return self.leader_id == NO_NODE or self._leader_lost or now - self._last_contact >= self.timing.election_min
 
     def _on_request_vote_reply(self, sender: NodeId, reply: RequestVoteReply, now: float) -> None:
         expected = {Role.PRE_CANDIDATE: (True, self.term + 1), Role.CANDIDATE: (False, self.term)}.get(self.role)
@@ -263,19 +263,19 @@ class Raft:
             raise RaftViolation(f"the term would go back from {self.term} to {state.term}")
         if state.term > self.term:
             self._incoming = None
-            self._leader_of_term = NOBODY
+            self._leader_of_term = NO_NODE
         self.term, self.voted_for = state
         self._writes.hard_state = state
 
     def _become_follower(self, term: Term, leader_id: NodeId, now: float) -> None:
         """Be a follower in a term, of a leader if one is known."""
         if term > self.term:
-            self._set_hard_state(HardState(term, NOBODY))
+            self._set_hard_state(HardState(term, NO_NODE))
         led = self.role is Role.LEADER
         self.role, self.leader_id = Role.FOLLOWER, leader_id
         self.leadership = None
         self._heartbeat_at = FOREVER
-        if leader_id != NOBODY:
+        if leader_id != NO_NODE:
             self._last_contact = now
             self._leader_lost = False
             self._election.attempts = 0
@@ -315,12 +315,12 @@ class Raft:
         successor = leadership.best_successor()
         if successor is not None:
             self._messages.append((successor, TimeoutNow(self.term)))
-        self._become_follower(self.term, NOBODY, now)
+        self._become_follower(self.term, NO_NODE, now)
 
     def step_down(self, now: float) -> None:
         """Stop leading, for a reason of this node's own (its disk)."""
         if self.leadership is not None:
-            self._become_follower(self.term, NOBODY, now)
+            self._become_follower(self.term, NO_NODE, now)
 
     # -- messages ------------------------------------------------------------------------------------
 
@@ -329,9 +329,9 @@ class Raft:
         if sender not in self.peers:
             return
         if message.term > self.term and not (isinstance(message, RequestVote | RequestVoteReply) and message.pre):
-            self._become_follower(message.term, NOBODY, now)
+            self._become_follower(message.term, NO_NODE, now)
         elif isinstance(message, RequestVoteReply) and message.term > self.term:
-            self._become_follower(message.term, NOBODY, now)  # a pre-vote was refused by somebody in a later term
+            self._become_follower(message.term, NO_NODE, now)  # a pre-vote was refused by somebody in a later term
         match message:
             case RequestVote():
                 self._on_request_vote(sender, message, now)
@@ -364,7 +364,7 @@ class Raft:
             # A leader of the past: it must learn that its time is over.
             self._messages.append((sender, AppendEntriesReply(self.term, message.sequence, False, 0, NO_TERM, 0)))
             return
-        if self._leader_of_term not in (NOBODY, sender):
+        if self._leader_of_term not in (NO_NODE, sender):
             raise PeerViolation(f"nodes {self._leader_of_term} and {sender} both lead term {self.term}")
         self._leader_of_term = sender
         self._become_follower(self.term, sender, now)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from raftlog.raft.core.configuration import Configuration, Voter
 from raftlog.raft.core.entries import Entry, application_data, kind_of
 from raftlog.raft.core.entries import Kind as EntryKind
-from raftlog.raft.core.ids import NOBODY
+from raftlog.raft.core.ids import NO_NODE
 from raftlog.raft.core.leadership import LocalNode, Peer
 from raftlog.raft.core.log import Base, RaftLog
 from raftlog.raft.core.messages import Message, from_wire, to_wire
@@ -29,7 +29,7 @@ class Disk:
     directory: bytes
     snapshot: SnapshotContent | None = None
     entries: list[Entry] = field(default_factory=list)
-    hard_state: HardState = field(default_factory=lambda: HardState(0, NOBODY))
+    hard_state: HardState = field(default_factory=lambda: HardState(0, NO_NODE))
 
     def write(self, writes: Writes) -> None:
         if writes.snapshot is not None:

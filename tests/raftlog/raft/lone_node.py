@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from raftlog.raft.core.configuration import Configuration, Voter
 from raftlog.raft.core.entries import Entry, application_data, configuration_data
-from raftlog.raft.core.ids import NOBODY
+from raftlog.raft.core.ids import NO_NODE
 from raftlog.raft.core.leadership import LocalNode, Peer
 from raftlog.raft.core.log import Base, RaftLog
 from raftlog.raft.core.messages import AppendEntriesReply, Message, RequestVoteReply
@@ -34,7 +34,7 @@ class Lone:
     def __init__(self, terms: list[int] | None = None, voters: int = 3, term: int | None = None) -> None:
         """`terms`: of the entries behind the first one."""
         entries = [members(voters)] + [entry(index, one) for index, one in enumerate(terms or [], 2)]
-        state = HardState(entries[-1].term if term is None else term, NOBODY)
+        state = HardState(entries[-1].term if term is None else term, NO_NODE)
         own = LocalNode(1, Peer(DIRECTORIES[1], "h", 1))
         self.now = 0.0
         self.raft = Raft(own, RaftLog(Base(), entries), state, TIMING, lambda: 0.5, now=0.0)

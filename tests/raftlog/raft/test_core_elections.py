@@ -6,7 +6,7 @@ import pytest
 
 from raftlog.raft.core.configuration import Configuration
 from raftlog.raft.core.errors import PeerViolation
-from raftlog.raft.core.ids import NOBODY
+from raftlog.raft.core.ids import NO_NODE
 from raftlog.raft.core.leadership import LocalNode, Peer
 from raftlog.raft.core.log import Base, RaftLog
 from raftlog.raft.core.messages import Heartbeat, RequestVote, RequestVoteReply
@@ -130,7 +130,7 @@ def test_the_first_leader_of_all_needs_everybody() -> None:
     own = LocalNode(1, Peer(DIRECTORIES[1], "h", 1))
     bootstrap = Configuration.of_addresses(dict.fromkeys((1, 2, 3), ("h", 1)))
     node = Lone()
-    node.raft = Raft(own, RaftLog(Base(configuration=bootstrap)), HardState(0, NOBODY), TIMING, lambda: 0.5, now=0.0)
+    node.raft = Raft(own, RaftLog(Base(configuration=bootstrap)), HardState(0, NO_NODE), TIMING, lambda: 0.5, now=0.0)
     for other in (2, 3):
         node.raft.connected(other, Peer(DIRECTORIES[other], "h", 1), 0.0)
     node.wait(2.0)

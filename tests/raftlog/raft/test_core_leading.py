@@ -7,7 +7,7 @@ import pytest
 from raftlog.raft.core.configuration import Voter
 from raftlog.raft.core.entries import NEW_TERM_DATA, Entry, configuration_data
 from raftlog.raft.core.errors import RaftViolation
-from raftlog.raft.core.ids import NOBODY
+from raftlog.raft.core.ids import NO_NODE
 from raftlog.raft.core.leadership import LocalNode, Peer
 from raftlog.raft.core.messages import (
     NO_REPLY,
@@ -88,7 +88,7 @@ def test_a_leader_without_a_majority_steps_down_after_an_election_time_out() -> 
     while node.raft.role is Role.LEADER and node.now < began + 5:
         node.wait(0.1)
     assert 1.0 <= node.now - began <= 1.3
-    assert node.raft.leader_id == NOBODY and node.raft.term == 2
+    assert node.raft.leader_id == NO_NODE and node.raft.term == 2
 
 
 def test_one_follower_of_two_is_enough_to_go_on() -> None:
