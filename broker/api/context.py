@@ -183,7 +183,7 @@ class RequestContext:
     def handler_returned(self) -> None:
         """Keep a place for the response, if there is none yet: what the connection asks next is answered after it."""
         if not self._is_answered:
-            self._place = self.connection.park()
+            self._place = self.connection.reserve_place()
 
     def log_change(self, what: str, changed: Sequence[str]) -> None:
         """Log what this client has changed, if anything: an operator wants to know who did that."""

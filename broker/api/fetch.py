@@ -78,7 +78,7 @@ def serve(services: Services, raw: RawRequest) -> None:
     if delayed is None:
         return
     reply.delayed = delayed
-    raw.connection.park_in(reply)
+    raw.connection.add_place(reply)
     if in_session and not request.topics and not request.forgotten_topics_data:
         RepeatedPoll.expect(raw, session, reply, delayed)
 

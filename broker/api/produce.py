@@ -159,7 +159,7 @@ class DelayedProduce:
         self._acks, timeout_ms = terms
         self._template, self._outcome, self._waits = appended
         self._missing = len(self._waits)
-        self._place = place or raw.connection.park()
+        self._place = place or raw.connection.reserve_place()
         self._tick = _NO_TICK
         if timeout_ms > 0:
             self._tick = services.timers.add_after(self, timeout_ms / 1000)

@@ -37,7 +37,7 @@ class PostponedProduce:
         self._waits = waits
         self._answer = answer
         self._connection = raw.connection
-        self._place = raw.connection.park()
+        self._place = raw.connection.reserve_place()
         self._long: list[Postponed] = []
         raw.connection.hold()
         # What was received into is used again as soon as this request was looked at.

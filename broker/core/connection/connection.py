@@ -59,8 +59,8 @@ class Connection:
     """States: open (read or paused), closed. All calls come from one thread.
 
     Invariants, between two calls:
-    - replies leave in the order in which `reply`, `park` and `park_in` were called, each byte once: the first place is
-      one whose reply is not known, and `_queue` holds what was known before it;
+    - replies leave in the order in which `reply`, `reserve_place` and `add_place` were called, each byte once: the
+      first place is one whose reply is not known, and `_queue` holds what was known before it;
     - while something is not sent, nothing is read;
     - `arriving_since` is set exactly when a part of a request is kept, in `_stash` or `_arriving`.
     """
@@ -334,13 +334,13 @@ class Connection:
         ends before."""
         self._queue.on_empty = callback
 
-    def park(self) -> PendingReply:
+    def reserve_place(self) -> PendingReply:
         """A place for a reply that comes later."""
         place = PendingReply(self)
         self._places.append(place)
         return place
 
-    def park_in(self, place: PendingReply) -> None:
+    def add_place(self, place: PendingReply) -> None:
         """The same with a place that was made for this connection."""
         self._places.append(place)
 

@@ -267,15 +267,15 @@ class ClassicGroup(Group):
         member.rebalance_timeout_ms = rebalance_timeout_ms
         member.session_timeout_ms = session_timeout_ms
 
-    def park_join(self, member: Member, ticket: Ticket) -> Ticket | None:
-        """Park a JoinGroup; an older one of this member, which the caller has to answer, is returned."""
+    def delay_join(self, member: Member, ticket: Ticket) -> Ticket | None:
+        """Delay a JoinGroup; an older one of this member, which the caller has to answer, is returned."""
         previous, member.join_ticket = member.join_ticket, ticket
         if previous is None:
             self.awaiting_join_count += 1
         return previous
 
-    def park_sync(self, member: Member, ticket: Ticket) -> Ticket | None:
-        """Park a SyncGroup; an older one of this member, which the caller has to answer, is returned."""
+    def delay_sync(self, member: Member, ticket: Ticket) -> Ticket | None:
+        """Delay a SyncGroup; an older one of this member, which the caller has to answer, is returned."""
         previous, member.sync_ticket = member.sync_ticket, ticket
         return previous
 

@@ -129,7 +129,7 @@ R = TypeVar("R", covariant=True)
 
 
 class Decision(NamedTuple, Generic[R]):
-    """The outcome of a request that parks nothing: records to write, if any, and the answer once they are safe."""
+    """The outcome of a request that delays nothing: records to write, if any, and the answer once they are safe."""
 
     response: R
     records: list[CoordinatorRecord]

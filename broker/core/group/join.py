@@ -202,7 +202,7 @@ def _add(steps: Rebalance, attempt: _Join, member_id: str) -> None:
     if group.is_initial_rebalance:
         group.new_member_added = True
     group.add(member, request.protocol_type)
-    group.park_join(member, attempt.ticket)
+    group.delay_join(member, attempt.ticket)
     steps.shard.timers.set(member.session, steps.now.monotonic_ms + steps.shard.config.new_member_join_timeout_ms)
     steps.rebalance_or_complete(f"member {member_id} is new{attempt.reason}")
 
@@ -320,7 +320,7 @@ def _needs_rebalance(group: ClassicGroup, member: Member, attempt: _Join) -> boo
 
 
 def _update(steps: Rebalance, attempt: _Join, member: Member) -> None:
-    """Take over what the request says, and park it."""
+    """Take over what the request says, and delay it."""
     group = steps.group
     group.update(
         member,
@@ -328,6 +328,6 @@ def _update(steps: Rebalance, attempt: _Join, member: Member) -> None:
         rebalance_timeout_ms=attempt.rebalance_timeout_ms,
         session_timeout_ms=attempt.request.session_timeout_ms,
     )
-    previous = group.park_join(member, attempt.ticket)
+    previous = group.delay_join(member, attempt.ticket)
     if previous is not None:
         steps.effects.reply(previous, join_error(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))

@@ -42,7 +42,7 @@ def sync(
         shard.keep_alive(member, now)
         effects.reply(ticket, sync_answer(group, member))
         return effects
-    previous = group.park_sync(member, ticket)
+    previous = group.delay_sync(member, ticket)
     if previous is not None:
         effects.reply(previous, sync_error(ErrorCode.REBALANCE_IN_PROGRESS))
     # If the leader asks again while its assignment is on the way to disk, the first one stands.

@@ -116,7 +116,7 @@ class ProtocolFaults:
         match spec.kind:
             case "blackhole":
                 self._swallowed.setdefault(spec.number, {})[connection] = None
-                connection.park()
+                connection.reserve_place()
             case "delay":
                 connection.hold()
                 later = partial(self._after_delay, connection, bytes(request))
@@ -171,7 +171,7 @@ class ProtocolFaults:
         """Carry a request out, and answer what `answer` makes of the response; None ends the connection."""
         assert self._side is not None and self._dispatch is not None
         api, version = APIS[header.api_key], header.api_version
-        place = connection.park()
+        place = connection.reserve_place()
 
         def answered(reply: bytes) -> None:
             _, offset = parse_response_header(header.api_key, version, reply)

@@ -74,7 +74,7 @@ def test_an_answer_that_is_known_at_once_costs_the_time_of_its_handler() -> None
 def test_an_answer_that_has_to_wait_is_remote_time_and_one_that_nobody_takes_is_sending() -> None:
     world = World()
     places: list[PendingReply] = []
-    world.serve(lambda: places.append(world.connection.park()))
+    world.serve(lambda: places.append(world.connection.reserve_place()))
     world.now += 0.030
     world.transport.is_full = True
     places[0].complete([b"x"])
@@ -88,10 +88,10 @@ def test_an_answer_that_has_to_wait_is_remote_time_and_one_that_nobody_takes_is_
 def test_a_place_that_is_used_again_tells_its_connection_again() -> None:
     world = World()
     places: list[PendingReply] = []
-    world.serve(lambda: places.append(world.connection.park()))
+    world.serve(lambda: places.append(world.connection.reserve_place()))
     places[0].complete([b"x"])
     places[0].pieces = None
-    world.connection.park_in(places[0])
+    world.connection.add_place(places[0])
     places[0].complete([b"y"])
     assert world.connection.is_idle
     assert world.counts() == {1}
@@ -99,7 +99,7 @@ def test_a_place_that_is_used_again_tells_its_connection_again() -> None:
 
 def test_of_a_connection_that_ends_only_the_handler_is_counted() -> None:
     world = World()
-    world.serve(lambda: world.connection.park() and None)
+    world.serve(lambda: world.connection.reserve_place() and None)
     world.connection.close("gone")
     times = world.times.by_api[ApiKey.PRODUCE]
     assert (sum(times.local.counts), sum(times.total.counts)) == (1, 0)

@@ -79,7 +79,7 @@ def test_an_acknowledgement_waits_for_no_timer(tmp_path: Path) -> None:
                 offset = cluster[1].append(f"{number}")
                 cluster[1].partition().wait(Mark.HIGH_WATERMARK, offset + 1, done.set_result)
                 assert await done is ErrorCode.NONE
-            # Fetches are parked for half a second; fifty waits for that would take far longer.
+            # Fetches are delayed for half a second; fifty waits for that would take far longer.
             assert loop.time() - begin < 2.0
 
     run(story)

@@ -60,7 +60,7 @@ class Echo:
         (kind,) = struct.unpack_from(">q", frame)
         reply = struct.pack(">i", len(frame)) + bytes(frame)
         if kind == PARK:
-            self.places.append((connection.park(), reply))
+            self.places.append((connection.reserve_place(), reply))
         elif kind == FILE:
             length = os.fstat(self.descriptor).st_size
             connection.reply([struct.pack(">i", length), Range(self.descriptor, 0, length)])
@@ -286,7 +286,7 @@ async def test_a_place_whose_client_is_gone_is_abandoned(setup: Setup) -> None:
     await setup.until(lambda: setup.server.connections)
     (connection,) = setup.server.connections
     place = Noticing(connection)
-    connection.park_in(place)
+    connection.add_place(place)
     writer.close()
     await setup.until(lambda: told)
     place.complete([b"late"])

@@ -69,13 +69,13 @@ def test_a_read_of_nothing_is_the_clients_end() -> None:
 
 def test_what_is_answered_after_the_end_goes_nowhere() -> None:
     world = World()
-    places = [world.connection.park(), world.connection.park()]
+    places = [world.connection.reserve_place(), world.connection.reserve_place()]
     world.connection.close("over")
     for place in places:
         place.complete([b"late"])
     world.connection.reply([b"late", Range(0, 3)])
     late = PendingReply(world.connection)
-    world.connection.park_in(late)
+    world.connection.add_place(late)
     late.complete([b"late"])
     world.connection.writable()
     world.connection.resume()
@@ -133,7 +133,7 @@ def test_a_reply_of_which_a_part_was_taken_goes_on_where_it_stopped() -> None:
     for other_replies in (0, 1):
         world = World()
         world.transport.window = 3
-        place = world.connection.park()
+        place = world.connection.reserve_place()
         for _ in range(other_replies):
             world.connection.reply([b"0123456789"])
         place.complete([b"abcdefghij"])

@@ -63,7 +63,7 @@ class Client:
             connection.reply([head, Range(number, 20), b"tail"])
         else:
             place = Place(connection, [] if kind == SILENT else [head])
-            connection.park_in(place)
+            connection.add_place(place)
             self.places.append(place)
             if kind == HOLDING:
                 self.held = place

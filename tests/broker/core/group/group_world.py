@@ -252,7 +252,7 @@ class World:
         return GroupState.DEAD if group is None else group.state
 
     def new_member(self, **options: Any) -> tuple[str, int]:
-        """Join with the two-step handshake: the member id and the ticket of the second, parked or answered."""
+        """Join with the two-step handshake: the member id and the ticket of the second, delayed or answered."""
         first = self.answers[self.join(**options)]
         assert first.error_code == ErrorCode.MEMBER_ID_REQUIRED
         return first.member_id, self.join(first.member_id, **options)

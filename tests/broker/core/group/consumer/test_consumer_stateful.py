@@ -143,7 +143,7 @@ class ConsumerGroups(RuleBasedStateMachine):
 
     @rule(whole=st.booleans(), data=st.data())
     def fail_over(self, whole: bool, data: st.DataObject) -> None:
-        """Another broker loads the log, and clients whose requests were parked ask it again."""
+        """Another broker loads the log, and clients whose requests were delayed ask it again."""
         old = self.world
         self.world = old.restarted()
         self.world.tickets = old.tickets
