@@ -19,10 +19,10 @@ from raftlog.broker.core.log.config import LogConfig
 from raftlog.broker.descriptors import shares
 from raftlog.broker.runtime.batch_checks import BatchChecks
 from raftlog.broker.runtime.broker_requests import BrokerRequests
+from raftlog.broker.runtime.cannot_start import CannotStart
 from raftlog.broker.runtime.disk_room import CRITICAL_PERCENT, WARNING_PERCENT, DiskRoom
 from raftlog.broker.runtime.dynamic_configs import DynamicConfigs
 from raftlog.broker.runtime.failure_detector import QuorumWatch, Suspects
-from raftlog.broker.runtime.failures import CannotStart
 from raftlog.broker.runtime.fetching import FetchService
 from raftlog.broker.runtime.group_coordinator import GroupCoordinator
 from raftlog.broker.runtime.group_lag import TIMEOUT_SECONDS as LAG_TIMEOUT_SECONDS

@@ -18,7 +18,7 @@ from raftlog import __version__
 from raftlog.broker.broker import Broker
 from raftlog.broker.descriptors import raise_limits
 from raftlog.broker.platform import Platform, SystemClock, this_platform
-from raftlog.broker.runtime.failures import CannotStart
+from raftlog.broker.runtime.cannot_start import CannotStart
 from raftlog.broker.runtime.loading_pause import freeze_start
 from raftlog.broker.runtime.log_format import configure_logging
 from raftlog.broker.runtime.version_note import note_version

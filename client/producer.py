@@ -28,7 +28,7 @@ from raftlog.client.core.progress import Position
 from raftlog.client.core.settings import ProducerSettings
 from raftlog.client.core.transaction import PreparedTransaction
 from raftlog.client.delivery import Delivery
-from raftlog.client.numbering import IdempotentNumbering
+from raftlog.client.idempotence import IdempotentNumbering
 from raftlog.client.offsets import GroupMember
 from raftlog.client.router import Router
 from raftlog.client.sender import Sender

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from raftlog.broker.api.context import RequestContext
 from raftlog.broker.api.fencing import fencing_error
-from raftlog.broker.api.parts import in_parts
+from raftlog.broker.api.gather import gather
 from raftlog.broker.core.transaction.decision import Decision, Undecided
 from raftlog.broker.core.transaction.partitions import add_partitions, verify_partitions
 from raftlog.broker.core.transaction.state import EPOCH_BUMP_FROM, ProducerIdentity, TopicPartition
@@ -50,7 +50,7 @@ def handle(context: RequestContext, request: AddPartitionsToTxnRequest) -> None:
         else:
             context.respond(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results[0].topic_results))
 
-    in_parts(transactions, partial(_begin, context, is_from_broker), done)
+    gather(transactions, partial(_begin, context, is_from_broker), done)
 
 
 def _of_client(request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnTransaction:

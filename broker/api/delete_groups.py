@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from raftlog.broker.api.context import RequestContext
-from raftlog.broker.api.parts import in_parts
+from raftlog.broker.api.gather import gather
 from raftlog.broker.core.group.admin import delete_group
 from raftlog.broker.runtime.group_host import GroupHost
 from raftlog.broker.server.limits import NAME_LENGTH_IN_LOGS_MAX
@@ -32,7 +32,7 @@ def handle(context: RequestContext, request: DeleteGroupsRequest) -> None:
             )
         )
 
-    in_parts(group_ids, partial(_delete, context), done)
+    gather(group_ids, partial(_delete, context), done)
 
 
 def _delete(context: RequestContext, group_id: str, answer: Callable[[ErrorCode], None]) -> None:

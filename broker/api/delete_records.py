@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from raftlog.broker.api.context import RequestContext
-from raftlog.broker.api.parts import in_parts
+from raftlog.broker.api.gather import gather
 from raftlog.broker.core.log.results import LogUnavailable
 from raftlog.broker.runtime.delayed_operation import Mark
 from raftlog.broker.runtime.partition import Partition
@@ -54,7 +54,7 @@ def handle(context: RequestContext, request: DeleteRecordsRequest) -> None:
         ]
         context.respond(DeleteRecordsResponse(topics=topics))
 
-    in_parts([(topic.name, wanted) for topic in request.topics for wanted in topic.partitions], begin, done)
+    gather([(topic.name, wanted) for topic in request.topics for wanted in topic.partitions], begin, done)
     context.log_change("records deleted", deleted)
 
 

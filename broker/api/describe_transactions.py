@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from raftlog.broker.api.context import RequestContext
-from raftlog.broker.api.parts import in_parts
+from raftlog.broker.api.gather import gather
 from raftlog.broker.core.transaction.decision import Decision
 from raftlog.broker.core.transaction.records import by_topic
 from raftlog.broker.core.transaction.state import STATE_NAMES
@@ -30,7 +30,7 @@ def handle(context: RequestContext, request: DescribeTransactionsRequest) -> Non
         context.respond(DescribeTransactionsResponse(transaction_states=described))
 
     # One asked for a thousand times is described once.
-    in_parts(list(dict.fromkeys(request.transactional_ids)), partial(_describe, context), done)
+    gather(list(dict.fromkeys(request.transactional_ids)), partial(_describe, context), done)
 
 
 def _describe(context: RequestContext, transactional_id: str, answer: Callable[[TransactionState], None]) -> None:

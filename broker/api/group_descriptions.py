@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
 from raftlog.broker.api.context import RequestContext
-from raftlog.broker.api.parts import in_parts
+from raftlog.broker.api.gather import gather
 from raftlog.broker.core.group.effects import Decision
 from raftlog.broker.runtime.group_host import GroupHost
 from raftlog.wire.errors import ErrorCode
@@ -59,7 +59,7 @@ def describe_groups(
         by_id = dict(zip(once, described, strict=True))
         done([by_id[group_id] for group_id in _named(group_ids)])
 
-    in_parts(once, begin, all_done)
+    gather(once, begin, all_done)
 
 
 def _named(group_ids: Sequence[str]) -> Iterator[str]:

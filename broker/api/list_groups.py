@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 
 from raftlog.broker.api.context import RequestContext
-from raftlog.broker.api.parts import in_parts
+from raftlog.broker.api.gather import gather
 from raftlog.broker.core.group.admin import list_groups
 from raftlog.broker.core.group.effects import Decision
 from raftlog.broker.runtime.group_host import GroupHost
@@ -31,7 +31,7 @@ def handle(context: RequestContext, request: ListGroupsRequest) -> None:
             )
         )
 
-    in_parts(context.services.groups.partitions_in_use(), partial(_list, context, request), done)
+    gather(context.services.groups.partitions_in_use(), partial(_list, context, request), done)
 
 
 def _list(context: RequestContext, request: ListGroupsRequest, index: int, answer: Callable[[_Part], None]) -> None:

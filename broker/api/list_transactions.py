@@ -11,7 +11,7 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from raftlog.broker.api.context import RequestContext, Response
-from raftlog.broker.api.parts import in_parts
+from raftlog.broker.api.gather import gather
 from raftlog.broker.core.coordinator.shared import Now
 from raftlog.broker.core.group.regular_expressions import (
     InvalidRegularExpression,
@@ -51,7 +51,7 @@ def handle(context: RequestContext, request: ListTransactionsRequest) -> None:
         else:
             context.respond_with(_listed(context, request, [known for _, part in parts for known in part]))
 
-    in_parts(context.services.transactions.partitions_in_use(), partial(_list, context), done)
+    gather(context.services.transactions.partitions_in_use(), partial(_list, context), done)
 
 
 def _list(context: RequestContext, index: int, answer: Callable[[_Part], None]) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from raftlog.broker.api.context import RequestContext
-from raftlog.broker.api.parts import in_parts
+from raftlog.broker.api.gather import gather
 from raftlog.broker.core.group.effects import Decision
 from raftlog.broker.core.group.offsets import (
     TOPIC_IDS_FROM,
@@ -53,7 +53,7 @@ def handle(context: RequestContext, request: OffsetFetchRequest) -> None:
         else:
             context.respond(response)
 
-    in_parts(groups, partial(_fetch, context, require_stable=request.require_stable), done)
+    gather(groups, partial(_fetch, context, require_stable=request.require_stable), done)
 
 
 def _add_lag(context: RequestContext, group_id: str, response: OffsetFetchResponse) -> None:

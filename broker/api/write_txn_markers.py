@@ -11,7 +11,7 @@ from functools import partial
 from typing import TypeAlias
 
 from raftlog.broker.api.context import RequestContext
-from raftlog.broker.api.parts import in_parts
+from raftlog.broker.api.gather import gather
 from raftlog.broker.core.coordinator.shared import GROUP_TOPIC
 from raftlog.broker.core.log.producers import TransactionEnd
 from raftlog.broker.runtime.delayed_operation import Mark
@@ -44,7 +44,7 @@ Part: TypeAlias = tuple[TransactionEnd, str, int]
 def handle(context: RequestContext, request: WriteTxnMarkersRequest) -> None:
     """The answer comes when all markers are committed, or have failed to be."""
     parts = [part for marker in request.markers for part in _parts(marker)]
-    in_parts(parts, partial(_end, context), lambda errors: context.respond(_response(parts, errors)))
+    gather(parts, partial(_end, context), lambda errors: context.respond(_response(parts, errors)))
 
 
 def _parts(marker: WritableTxnMarker) -> list[Part]:

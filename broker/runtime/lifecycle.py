@@ -16,8 +16,8 @@ from collections.abc import Callable
 from enum import Enum
 from typing import NamedTuple
 
+from raftlog.broker.runtime.cannot_start import CannotStart
 from raftlog.broker.runtime.controller import Controller
-from raftlog.broker.runtime.failures import CannotStart
 from raftlog.metadata.cluster_commands import BrokerHeartbeat, HeartbeatAnswer
 from raftlog.metadata.commands import NO_EPOCH, RegisterBroker
 from raftlog.wire.errors import ErrorCode

@@ -7,10 +7,10 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from raftlog.broker.runtime.cannot_start import CannotStart
 from raftlog.broker.runtime.controller_duties import ControllerDuties, DutySettings
 from raftlog.broker.runtime.directory_reports import DirectoryReports
 from raftlog.broker.runtime.failure_detector import PeerSilence
-from raftlog.broker.runtime.failures import CannotStart
 from raftlog.broker.runtime.full_disk import FullDisk
 from raftlog.broker.runtime.last_run import LastRun, forget_last_run, read_last_run, write_last_run
 from raftlog.broker.runtime.lifecycle import BrokerLifecycle, LifecycleSettings

@@ -8,22 +8,20 @@ from dataclasses import dataclass, field
 from raftlog.linearizability.harness.plan import Plan
 from raftlog.linearizability.harness.scenarios import (
     bit_flip,
-    isr_of_one,
-    lone_leader,
-    part_kill,
-    pause_kill,
-    raftlog_of,
-    reassign,
-    rolling_restart,
-    zombie_writer,
-)
-from raftlog.linearizability.harness.stories import (
     blackout,
     coordinator_hunt,
     hunt,
+    isr_of_one,
+    lone_leader,
     lost_answers,
+    part_kill,
+    pause_kill,
     paused_client,
+    raftlog_of,
+    reassign,
+    rolling_restart,
     wiped_disk,
+    zombie_writer,
 )
 from raftlog.testing.faults.fault import Fault as Put
 from raftlog.testing.faults.link_faults import SHAPES

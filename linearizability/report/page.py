@@ -18,8 +18,8 @@ from raftlog.linearizability.report.judged import Curve
 from raftlog.linearizability.report.neighbourhood import Neighbourhood
 from raftlog.linearizability.report.run import LogLine, Sample
 from raftlog.linearizability.report.stories import Story
+from raftlog.linearizability.report.summary import summary_of
 from raftlog.linearizability.report.text import render_text
-from raftlog.linearizability.report.words import words_of
 
 RUNS_MAX = 2
 LINE_LIMIT = 600  # characters of a line of a broker's log
@@ -69,7 +69,7 @@ def _data(accounts: Sequence[Account]) -> Iterator[str]:
 def _run(account: Account) -> Iterator[str]:
     report = Report(
         status=account.status,
-        words=words_of(account),
+        words=summary_of(account),
         history=account.run.history,
         title=account.run.name,
         facts=_facts(account),

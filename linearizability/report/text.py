@@ -15,7 +15,7 @@ from raftlog.linearizability.report.lanes import lanes_of
 from raftlog.linearizability.report.neighbourhood import Neighbourhood
 from raftlog.linearizability.report.run import Fault, LogLine
 from raftlog.linearizability.report.stories import GRAVE, Story
-from raftlog.linearizability.report.words import seconds, stretch, under, words_of
+from raftlog.linearizability.report.summary import seconds, stretch, summary_of, under
 
 WIDTH = 100
 STORIES_SHOWN = 1  # of each error, in full
@@ -43,7 +43,7 @@ class _Writer:
         account = self.account
         run = account.run
         yield f"{account.status.value.upper()}  {run.name}"
-        for sentence in words_of(account).split("\n"):
+        for sentence in summary_of(account).split("\n"):
             yield from self._wrapped(sentence)
         yield ""
         yield from lanes_of(account, self.width)

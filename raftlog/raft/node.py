@@ -16,7 +16,7 @@ from raftlog.raft.core.ids import NO_NODE, NO_TERM, NodeId, Term
 from raftlog.raft.core.leadership import LocalNode, Peer
 from raftlog.raft.core.messages import Message
 from raftlog.raft.core.raft import Raft
-from raftlog.raft.core.seen import SeenCommands
+from raftlog.raft.core.replayed_commands import ReplayedCommands
 from raftlog.raft.core.snapshot import SnapshotContent
 from raftlog.raft.core.state import Timing, Writes
 from raftlog.raft.disk_thread import DiskThread
@@ -97,7 +97,7 @@ class RaftNode:
         self._clock = StallFreeClock(monotonic)
         self.now = self._clock.now
         self._rng = rng
-        self._seen = SeenCommands()
+        self._replayed = ReplayedCommands()
         self._leader_and_term = (NO_NODE, NO_TERM)
         self._turn_due = False
         self._started = False
@@ -325,14 +325,14 @@ class RaftNode:
         kind = kind_of(entry.data)
         if kind is Kind.APPLICATION:
             proposer, number, payload = command_of(entry.data)
-            if number == 0 or self._seen.is_new(proposer, number):
+            if number == 0 or self._replayed.is_new(proposer, number):
                 self._replay(index, payload)
         elif kind is Kind.CONFIGURATION:
             self._events.configuration_changed()
         return index
 
     def _restore_from(self, content: SnapshotContent) -> None:
-        self._seen = SeenCommands.decode(content.seen)
+        self._replayed = ReplayedCommands.decode(content.seen)
         base = content.base
         self.committed_index = base.index - base.internal
         self._restore(self.committed_index, content.chunks)
@@ -340,6 +340,6 @@ class RaftNode:
         self.replayed_bytes = 0
         self._events.configuration_changed()
 
-    def encode_seen(self) -> bytes:
+    def encode_replayed(self) -> bytes:
         """The memory of commands, for a snapshot."""
-        return self._seen.encode()
+        return self._replayed.encode()

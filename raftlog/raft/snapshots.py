@@ -73,7 +73,7 @@ class Snapshots:
         configuration_index, configuration = raft.log.configuration_at(applied)
         base = Base(applied, term, configuration, configuration_index, raft.log.internal_up_to(applied))
         covered, node.replayed_bytes = node.replayed_bytes, 0
-        seen = node.encode_seen()
+        seen = node.encode_replayed()
         chunks: list[bytes] = []
         for chunk in source:
             chunks.append(chunk)

@@ -13,7 +13,7 @@ from raftlog.linearizability.checker.log.gaps import Undecided
 from raftlog.linearizability.checker.log.stream import LogViolation, end_of, same
 from raftlog.linearizability.checker.models.log import Log
 from raftlog.linearizability.checker.verdict import Placed, PossibleState, Refusal, Witness
-from raftlog.linearizability.checker.witness.words import capital, tell_log, who
+from raftlog.linearizability.checker.witness.explanation import capital, tell_log, who
 
 # Two operations contradict each other, whatever else was appended.
 _CONTRADICTIONS = ("late", "conflict", "overlap", "inside")

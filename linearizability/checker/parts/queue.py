@@ -10,9 +10,9 @@ from raftlog.linearizability.checker.history import Operation
 from raftlog.linearizability.checker.parts.judged import ExactEvidence, JudgedPart
 from raftlog.linearizability.checker.parts.part import Evidence
 from raftlog.linearizability.checker.values import freeze
+from raftlog.linearizability.checker.witness.explanation import tell_fifo
 from raftlog.linearizability.checker.witness.prefixes import Prefix
 from raftlog.linearizability.checker.witness.reduce import Core, Questions, reduce_core
-from raftlog.linearizability.checker.witness.words import tell_fifo
 
 _LIFE_BYTES = 200  # of a value in a queue
 

@@ -18,9 +18,9 @@ from raftlog.linearizability.checker.parts.part import Evidence
 from raftlog.linearizability.checker.parts.search import SearchPart
 from raftlog.linearizability.checker.values import freeze
 from raftlog.linearizability.checker.verdict import Witness
+from raftlog.linearizability.checker.witness.explanation import tell_zones
 from raftlog.linearizability.checker.witness.reduce import STARTS_LIMIT, Core, reduce_found
 from raftlog.linearizability.checker.witness.witness import with_words, witness_of
-from raftlog.linearizability.checker.witness.words import tell_zones
 
 _ZONE_BYTES = 400  # of a value, in three dictionaries
 _LONG = 40  # configurations, times processes, an operation: a search that took as many may take for ever

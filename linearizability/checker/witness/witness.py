@@ -10,8 +10,8 @@ from raftlog.linearizability.checker.history import FAIL, OK, Key, Operation, Ti
 from raftlog.linearizability.checker.model import REFUSED, UNKNOWN, Call, Model
 from raftlog.linearizability.checker.values import freeze
 from raftlog.linearizability.checker.verdict import Placed, PossibleState, Refusal, Witness
+from raftlog.linearizability.checker.witness.explanation import capital, tell_large, tell_lone, tell_search, who
 from raftlog.linearizability.checker.witness.reduce import Core
-from raftlog.linearizability.checker.witness.words import capital, tell_large, tell_lone, tell_search, who
 
 _ORDERS_LIMIT = 5_000  # configurations tried out; a core that did not become small may have more
 _STATES_LIMIT = 12  # told

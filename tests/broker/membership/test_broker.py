@@ -14,7 +14,7 @@ from raftlog.broker.config import BrokerConfig
 from raftlog.broker.main import _start
 from raftlog.broker.platform import Platform
 from raftlog.broker.ports import Disk
-from raftlog.broker.runtime.failures import CannotStart
+from raftlog.broker.runtime.cannot_start import CannotStart
 from raftlog.broker.runtime.last_run import LastRun, read_last_run, write_last_run
 from raftlog.broker.store.scheduled_tasks import ScheduledTasks
 from raftlog.raft.quorum import QuorumLog

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from raftlog.broker.runtime.cannot_start import CannotStart
 from raftlog.broker.runtime.directory_reports import Assignments
-from raftlog.broker.runtime.failures import CannotStart
 from raftlog.broker.runtime.lifecycle import State
 from raftlog.metadata.cluster_commands import UnregisterBroker
 from raftlog.metadata.commands import NewTopic

@@ -10,7 +10,7 @@ import pytest
 from raftlog.cli.main import main
 from raftlog.linearizability.checker.verdict import Status
 from raftlog.linearizability.report import Account, RunError, account_of, read_run, render_text
-from raftlog.linearizability.report.words import words_of
+from raftlog.linearizability.report.summary import summary_of
 from tests.linearizability.report import samples
 
 OPERATIONS = 1_500
@@ -37,7 +37,7 @@ def change(folder: Path, **about: object) -> None:
 
 
 def test_the_words_say_what_was_lost_when_and_under_which_faults(account: Account) -> None:
-    what, when, turn = words_of(account).split("\n")
+    what, when, turn = summary_of(account).split("\n")
     lost = next(told for told in account.told if told.kind.name == "lost-write")
     assert lost.kind.count > 10 and f"{lost.kind.count} acknowledged records were lost" in what
     assert when.startswith("In orders-0 at ")
@@ -83,7 +83,7 @@ def test_a_valid_run_says_which_of_its_faults_had_no_effect(clean: Path) -> None
     change(clean, verdict={"status": "valid", "checks": [{"model": "kafka", "options": []}]})
     account = account_of(read_run(clean))
     assert account.status is Status.VALID
-    assert words_of(account).split("\n")[1] == "1 of 4 faults had no effect: clock broker 2."
+    assert summary_of(account).split("\n")[1] == "1 of 4 faults had no effect: clock broker 2."
 
 
 def test_what_a_killed_run_left_is_told_as_far_as_it_goes(clean: Path) -> None:
@@ -119,7 +119,7 @@ def test_what_another_check_found_is_told_beside_it(clean: Path) -> None:
     [told] = account.errors
     assert (told.kind.name, told.kind.model, told.kind.count) == ("wrong-total", "bank", 3)
     assert [operation.line for operation in told.stories[0].operations] == [line]
-    assert words_of(account).startswith("wrong-total 3 times.")
+    assert summary_of(account).startswith("wrong-total 3 times.")
 
 
 def test_a_history_of_another_model_is_judged_by_it_and_has_its_witness(clean: Path) -> None:

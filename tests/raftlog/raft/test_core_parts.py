@@ -22,7 +22,7 @@ from raftlog.raft.core.messages import (
     to_wire,
 )
 from raftlog.raft.core.progress import Progress
-from raftlog.raft.core.seen import PROPOSERS_MAX, WINDOW, SeenCommands
+from raftlog.raft.core.replayed_commands import PROPOSERS_MAX, WINDOW, ReplayedCommands
 from tests.raftlog.raft.lone_node import entry, members
 
 
@@ -77,9 +77,9 @@ def test_a_rejection_that_is_old_moves_nothing() -> None:
 
 
 def test_a_command_seen_is_seen_until_the_window_has_passed() -> None:
-    seen = SeenCommands()
+    seen = ReplayedCommands()
     assert [seen.is_new(1, number) for number in (1, 2, 2, 4, 3, 3, 1)] == [True, True, False, True, True, False, False]
-    again = SeenCommands.decode(seen.encode())
+    again = ReplayedCommands.decode(seen.encode())
     assert not again.is_new(1, 4) and again.is_new(1, 5)
     assert again.is_new(1, 5 + WINDOW) and not again.is_new(1, 5), "older than the window counts as seen"
     for proposer in range(2, PROPOSERS_MAX + 2):

@@ -44,7 +44,7 @@ def stretch(account: Account, fault: Fault) -> str:
     return f"{start:.1f} s to {'the end' if end is None else f'{end:.1f} s'}"
 
 
-def words_of(account: Account) -> str:
+def summary_of(account: Account) -> str:
     """Up to three sentences, each on a line."""
     return "\n".join(_sentences(account))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from raftlog.broker.api.parts import in_parts
+from raftlog.broker.api.gather import gather
 
 Answer = Callable[[int], None]
 
@@ -12,7 +12,7 @@ Answer = Callable[[int], None]
 def test_answers_come_in_any_order_and_are_told_in_that_of_the_parts() -> None:
     waiting: dict[str, Answer] = {}
     told: list[list[int]] = []
-    in_parts(["a", "b", "c"], waiting.__setitem__, told.append)
+    gather(["a", "b", "c"], waiting.__setitem__, told.append)
     for number, part in enumerate(("c", "a", "b")):
         assert not told
         waiting[part](number)
@@ -21,11 +21,11 @@ def test_answers_come_in_any_order_and_are_told_in_that_of_the_parts() -> None:
 
 def test_parts_that_answer_at_once_are_told_once() -> None:
     told: list[list[int]] = []
-    in_parts([1, 2, 3], lambda part, answer: answer(part * 10), told.append)
+    gather([1, 2, 3], lambda part, answer: answer(part * 10), told.append)
     assert told == [[10, 20, 30]]
 
 
 def test_without_parts_there_is_an_answer_too() -> None:
     told: list[list[int]] = []
-    in_parts([], lambda part, answer: answer(part), told.append)
+    gather([], lambda part, answer: answer(part), told.append)
     assert told == [[]]

@@ -10,7 +10,7 @@ Q = TypeVar("Q")
 R = TypeVar("R")
 
 
-def in_parts(
+def gather(
     parts: Sequence[Q], begin: Callable[[Q, Callable[[R], None]], None], done: Callable[[list[R]], None]
 ) -> None:
     """Begin each part with what takes its answer, once; `done` gets all answers, in the order of the parts."""

@@ -16,7 +16,7 @@ PROPOSERS_MAX = 64
 _MASK = (1 << WINDOW) - 1
 
 
-class SeenCommands:
+class ReplayedCommands:
     """The memory. Invariant: proposers are in the order of their last command."""
 
     __slots__ = ("_proposers",)
@@ -48,7 +48,7 @@ class SeenCommands:
         return cast(bytes, msgpack.packb(rows))
 
     @classmethod
-    def decode(cls, data: bytes) -> SeenCommands:
+    def decode(cls, data: bytes) -> ReplayedCommands:
         """What `encode` made; nothing was seen when there are no bytes."""
         seen = cls()
         if data:
