@@ -27,7 +27,10 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class Command(ABC, Generic[R_co]):
-    """A question whose answer is an R_co."""
+    """A question whose answer is an R_co.
+
+    What is a property here, subclasses give as a class attribute, or as a property where it depends on their fields.
+    """
 
     __slots__ = ()
 

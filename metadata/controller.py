@@ -1,6 +1,6 @@
 """From a command to a decision: the one door through which metadata changes.
 
-Pure: reads an image, changes nothing.
+Pure: reads an image, changes nothing. The table goes on in `cluster_control`, which a broker alone never imports.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from raftlog.broker.api.context import RawRequest, Services
 from raftlog.broker.api.leader_hints import addresses_of, leader_of
-from raftlog.broker.api.produce_appending import ACKS_ALL, UNVERIFIED, Postponed, Terms, Waits, append_to
+from raftlog.broker.api.produce_appending import ACKS_ALL, UNVERIFIED, Postponed, Terms, Waits, append_to, must_wait
 from raftlog.broker.api.produce_encoding import (
     FLEXIBLE_FROM,
     IDS_FROM,
@@ -111,12 +111,7 @@ def _append(services: Services, terms: Terms, topics: Wanted) -> tuple[Outcome, 
             elif result.record_errors:
                 result = result._replace(record_errors=result.record_errors[:record_errors_left])
                 record_errors_left -= len(result.record_errors)
-            elif (
-                result.error is _NONE
-                and not isinstance(partition, ErrorCode)
-                and partition.log.high_watermark <= result.last_offset
-                and (acks == ACKS_ALL or partition.flushing)
-            ):
+            elif result.error is _NONE and not isinstance(partition, ErrorCode) and must_wait(partition, result, acks):
                 waits.append((partition, results, len(results)))
             results.append((index, result))
     return outcome, waits, postponed
@@ -126,14 +121,11 @@ def _answer(
     services: Services, raw: RawRequest, terms: tuple[int, int], appended: Appended, place: PendingReply
 ) -> None:
     """Answer in its place, once what had to be postponed is appended, too."""
-    template, outcome, waits = appended
+    _, _, waits = appended
     if waits:
         DelayedProduce(services, raw, terms, appended, place).begin()
-    elif terms[0] == _ACKS_NONE:
-        place.complete([])
-        _without_response(services, raw, outcome)
     else:
-        place.complete(_response(services, raw, template, outcome))
+        _complete(services, raw, terms[0], appended, place)
 
 
 # ── waiting ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -142,7 +134,7 @@ def _answer(
 class DelayedProduce:
     """A produce request that is answered when all that it appended is committed, or its time-out ends the waiting."""
 
-    __slots__ = ("_acks", "_missing", "_outcome", "_place", "_raw", "_services", "_template", "_tick", "_waits")
+    __slots__ = ("_acks", "_appended", "_missing", "_place", "_raw", "_services", "_tick", "_waits")
 
     def __init__(
         self,
@@ -157,7 +149,8 @@ class DelayedProduce:
         self._raw = raw
         raw.frame = memoryview(b"")  # it is valid no longer, and would keep a large request's memory
         self._acks, timeout_ms = terms
-        self._template, self._outcome, self._waits = appended
+        self._appended = appended
+        self._waits = appended[2]
         self._missing = len(self._waits)
         self._place = place or raw.connection.reserve_place()
         self._tick = _NO_TICK
@@ -197,14 +190,20 @@ class DelayedProduce:
         if self._tick != _NO_TICK:
             self._services.timers.remove(self, self._tick)
             self._tick = _NO_TICK
-        if self._acks == _ACKS_NONE:
-            self._place.complete([])
-            _without_response(self._services, self._raw, self._outcome)
-        else:
-            self._place.complete(_response(self._services, self._raw, self._template, self._outcome))
+        _complete(self._services, self._raw, self._acks, self._appended, self._place)
 
 
 # ── answering ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _complete(services: Services, raw: RawRequest, acks: int, appended: Appended, place: PendingReply) -> None:
+    """Fill the place of the response; with acks=0 nothing comes there."""
+    template, outcome, _ = appended
+    if acks == _ACKS_NONE:
+        place.complete([])
+        _without_response(services, raw, outcome)
+    else:
+        place.complete(_response(services, raw, template, outcome))
 
 
 def _has_error(outcome: Outcome) -> tuple[int, AppendResult] | None:
