@@ -1,11 +1,9 @@
 """PySyncObj, hardened: the only file that knows PySyncObj and its internals.
 
 PySyncObj gives the queue of commands, their callbacks and reasons for failure, the loop that replays committed entries,
-and the node, transport and journal interfaces. Behind them its consensus is replaced by `raftlog.raft.core`: to cure
-what is wrong with it (truncation on every overlap, votes and acknowledgements without term or voter, no fsync, pickle,
-no pre-vote, quorum check or read index) its tick and its handling of messages had to go, and that is all of its
-consensus. `tests/raftlog/raft/test_pysyncobj_pin.py` fails when the pinned version changes, when this file touches a
-member of SyncObj that is not in `PRIVATE_MEMBERS`, and when a part of its consensus could run.
+and the node, transport and journal interfaces. Behind them `raftlog.raft.core` stands in place of its consensus;
+docs/ARCHITECTURE.md (Consensus) tells what is wrong with that one, and which tests hold that no part of it runs. What
+is touched of SyncObj is in `PRIVATE_MEMBERS`.
 """
 
 from __future__ import annotations
