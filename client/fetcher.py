@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 from raftlog.client.core.errors import KafkaError, TimedOut
 from raftlog.client.core.fetch_session import FetchSession, SessionRequest, Wanted
-from raftlog.client.core.fetching import Fetching, News
+from raftlog.client.core.fetching import Fetching, Received
 from raftlog.client.core.metadata import TopicPartition
 from raftlog.client.core.partition_queue import LEADER_UNKNOWN
 from raftlog.client.core.settings import ConsumerSettings
@@ -153,9 +153,9 @@ class Fetcher:
         for partition, data in answers:
             if partition not in wanted:
                 continue
-            news = self._fetching.received(partition, wanted[partition], data, now)
-            has_moved = has_moved or news is News.RECORDS
-            if news is News.MOVED and data.preferred_read_replica < 0:
+            received = self._fetching.received(partition, wanted[partition], data, now)
+            has_moved = has_moved or received is Received.RECORDS
+            if received is Received.MOVED and data.preferred_read_replica < 0:
                 hint = data.current_leader
                 if not self._router.known.leader_moved(partition, hint.leader_id, hint.leader_epoch):
                     self._router.known.forget_leader(partition)

@@ -156,10 +156,10 @@ class Producer:
             self._transactions.core.touch((topic, partition))
         if timestamp is None:
             timestamp = time.time_ns() // 1_000_000
-        batch, index, is_news = accumulator.append(
+        batch, index, begun_or_full = accumulator.append(
             (topic, partition), key, value, size=size, headers=headers, timestamp=timestamp, now=time.monotonic()
         )
-        if is_news:
+        if begun_or_full:
             self._sender.look(batch)
         return Delivery(batch, index, timestamp)
 

@@ -79,19 +79,19 @@ class Accumulator:
         timestamp: int,
         now: float,
     ) -> tuple[ProducerBatch, int, bool]:
-        """The record's batch, its index there, and whether there is now something to look after (`depart`)."""
+        """The record's batch, its index there, and whether the batch was begun, or has become full (see `depart`)."""
         batch = self._open.get(partition)
-        is_news = False
+        begun_or_full = False
         if batch is None or batch.is_full or (batch.size + size > self.limits.batch_size and batch.count):
             batch = self.open_batch(partition, now)
-            is_news = True
+            begun_or_full = True
         before = batch.size
         index = batch.append(key, value, headers, timestamp)
         self.buffered += batch.size - before
         if batch.size >= self.limits.batch_size or batch.count >= self.limits.batch_records:
             batch.is_full = True
-            is_news = True
-        return batch, index, is_news
+            begun_or_full = True
+        return batch, index, begun_or_full
 
     def append_packed(self, partition: TopicPartition, packed: PackedRecords, now: float) -> ProducerBatch:
         """A batch of its own, behind all that is there."""

@@ -25,7 +25,7 @@ REPLICA_SECONDS = 300.0
 RETRY_SECONDS = 0.1
 
 
-class News(Enum):
+class Received(Enum):
     """What a partition's part of a reply was."""
 
     RECORDS = "records"
@@ -154,11 +154,11 @@ class Fetching:
         later = [state.retry_at for state in self.partitions.values() if state.retry_at > now]
         return min(later, default=None)
 
-    def received(self, partition: TopicPartition, sent: Wanted, data: PartitionData, now: float) -> News:
+    def received(self, partition: TopicPartition, sent: Wanted, data: PartitionData, now: float) -> Received:
         """Take in what a broker answered. What it refuses for good is kept for `take` to raise."""
         state = self.partitions.get(partition)
         if state is None or state.fetched_to != sent.offset or state.position is None:
-            return News.NOTHING
+            return Received.NOTHING
         code = ErrorCode.of(data.error_code)
         if code != ErrorCode.NONE:
             return self._refused(partition, state, code, now)
@@ -166,15 +166,15 @@ class Fetching:
             return self._diverged(state, data.diverging_epoch.end_offset)
         if data.preferred_read_replica >= 0:
             state.replica, state.replica_until = data.preferred_read_replica, now + REPLICA_SECONDS
-            return News.MOVED
+            return Received.MOVED
         state.high_watermark = data.high_watermark
         state.last_stable_offset = data.last_stable_offset
         state.log_start_offset = data.log_start_offset
         if data.records is None or not len(data.records):
-            return News.NOTHING
+            return Received.NOTHING
         return self._unpack(partition, state, data)
 
-    def _unpack(self, partition: TopicPartition, state: PartitionState, data: PartitionData) -> News:
+    def _unpack(self, partition: TopicPartition, state: PartitionState, data: PartitionData) -> Received:
         records = memoryview(data.records or b"")
         committed = self._settings.is_read_committed
         hidden = AbortedFilter((data.aborted_transactions or ()) if committed else ())
@@ -192,43 +192,43 @@ class Fetching:
                 state.last_epoch = header.partition_leader_epoch
         except CorruptRecord as error:
             state.failure = DamagedRecords(*partition, state.fetched_to, str(error))
-            return News.RECORDS
+            return Received.RECORDS
         if not taken:
             reason = f"a batch is larger than the {len(records)} bytes that came"
             state.failure = DamagedRecords(*partition, state.fetched_to, reason)
         if not state.pieces:
             state.position = state.fetched_to
-        return News.RECORDS
+        return Received.RECORDS
 
-    def _refused(self, partition: TopicPartition, state: PartitionState, code: ErrorCode, now: float) -> News:
+    def _refused(self, partition: TopicPartition, state: PartitionState, code: ErrorCode, now: float) -> Received:
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             if state.replica >= 0:
                 state.replica = -1  # a follower may lag: the leader knows
-                return News.MOVED
+                return Received.MOVED
             if state.pieces:
-                return News.NOTHING  # hand out first what is there
+                return Received.NOTHING  # hand out first what is there
             return self._reset(partition, state, Rejected(code, f"{partition[0]}[{partition[1]}]"))
         if code.retriable or code in LEADER_UNKNOWN:
             state.replica = -1
             state.retry_at = now + RETRY_SECONDS
-            return News.MOVED
+            return Received.MOVED
         state.failure = Rejected(code, f"{partition[0]}[{partition[1]}]")
-        return News.NOTHING
+        return Received.NOTHING
 
-    def _reset(self, partition: TopicPartition, state: PartitionState, error: Exception) -> News:
+    def _reset(self, partition: TopicPartition, state: PartitionState, error: Exception) -> Received:
         policy = self._settings.auto_offset_reset
         if policy == "none":
             state.failure = error
-            return News.NOTHING
+            return Received.NOTHING
         state.move(None)
         state.reset_to = EARLIEST if policy == "earliest" else LATEST
-        return News.RESET
+        return Received.RESET
 
     @staticmethod
-    def _diverged(state: PartitionState, end_offset: int) -> News:
+    def _diverged(state: PartitionState, end_offset: int) -> Received:
         """The log was cut after an unclean election: what was read is gone, and reading goes on where logs part."""
         state.move(min(end_offset, state.fetched_to))
-        return News.RECORDS
+        return Received.RECORDS
 
     def has_records(self) -> bool:
         return any(

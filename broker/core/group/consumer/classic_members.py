@@ -245,14 +245,14 @@ def beat_in_consumer_group(
     shard.timers.set(timers.session, now.monotonic_ms + metadata.session_timeout_ms)
     match member.current.state:
         case MemberState.UNREVOKED_PARTITIONS:
-            has_news = True
+            must_rejoin = True
         case MemberState.UNRELEASED_PARTITIONS:
-            has_news = not group.is_waiting_for_partitions(member)
+            must_rejoin = not group.is_waiting_for_partitions(member)
         case MemberState.STABLE | MemberState.UNKNOWN:
-            has_news = False
+            must_rejoin = False
         case _:
             assert_never(member.current.state)
-    if not has_news and member.epoch >= group.target_epoch.epoch:
+    if not must_rejoin and member.epoch >= group.target_epoch.epoch:
         return ErrorCode.NONE
     _await_join(shard, group, member, now)
     return ErrorCode.REBALANCE_IN_PROGRESS
