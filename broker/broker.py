@@ -126,6 +126,7 @@ class Broker:
         self._build()
         self._has_logs = True
         self.logs.start(self._place_of)
+        self.logs.on_last_directory_failed = self._last_directory_failed
         assert self._room is not None
         self._room.begin()
         if self._monitoring is not None:
@@ -342,12 +343,13 @@ class Broker:
         self.partitions.log_offline(partition_log, reason)
         if partition_log.intact and self._room is not None:
             self._room.refused(partition_log)
-        if self.membership is None:
-            return
-        self.membership.storage_failed(intact=partition_log.intact)
-        if all(directory.offline_reason is not None for directory in self.logs.directories):
-            # Nothing can be served here, and others can: they take over at once when this process is gone.
-            self.fail(OSError(f"every data directory has failed, the last one with: {reason}"))
+        if self.membership is not None:
+            self.membership.storage_failed(intact=partition_log.intact)
+
+    def _last_directory_failed(self, error: OSError) -> None:
+        """Nothing can be served here. Others can, if there are any: they take over when this process is gone."""
+        if not self.stopping.is_set():
+            self.fail(OSError(f"every data directory has failed, the last one with: {error}"))
 
     def _tasks_ended(self, task: asyncio.Task[None]) -> None:
         """Without it nothing is flushed or removed any more: whoever goes on must know."""

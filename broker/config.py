@@ -73,6 +73,7 @@ class BrokerConfig(Mapping[str, Any]):
             self._read_voters,
             self._read_times,
             self._read_groups,
+            self._read_disk_limits,
             self._read_replica_selector,
         )
         for step in steps:
@@ -211,6 +212,11 @@ class BrokerConfig(Mapping[str, Any]):
         session, heartbeat = "group.consumer.session.timeout.ms", "group.consumer.heartbeat.interval.ms"
         if self[heartbeat] >= self[session]:
             raise InvalidConfig(f"{heartbeat} must be less than {session}")
+
+    def _read_disk_limits(self) -> None:
+        warning, critical = "raftlog.disk.free.warning.percent", "raftlog.disk.free.critical.percent"
+        if self[warning] < self[critical]:
+            raise InvalidConfig(f"{warning} must be greater than or equal to {critical}")
 
     def _read_times(self) -> None:
         heartbeat, session = self["broker.heartbeat.interval.ms"], self["broker.session.timeout.ms"]

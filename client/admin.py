@@ -11,7 +11,7 @@ from raftlog.client.cluster import ClusterAdmin
 from raftlog.client.core.errors import check
 from raftlog.client.core.metadata import TopicPartition
 from raftlog.client.groups import GroupAdmin
-from raftlog.client.offsets import by_topic, offsets_at
+from raftlog.client.offsets import by_topic, offline_logs, offsets_at
 from raftlog.client.router import Router
 from raftlog.client.topics import TopicAdmin
 from raftlog.client.transaction_admin import TransactionAdmin
@@ -47,6 +47,12 @@ class Admin(TopicAdmin, GroupAdmin, ClusterAdmin, TransactionAdmin):
     ) -> dict[TopicPartition, int]:
         """The first offset at or after a time (ms since 1970, or LATEST or EARLIEST); the end where there is none."""
         return await offsets_at(self._router, dict.fromkeys(partitions, timestamp), read_committed=read_committed)
+
+    async def offline_logs(
+        self, led: Mapping[int, Sequence[TopicPartition]]
+    ) -> frozenset[TopicPartition]:
+        """Of partitions by their leader those whose log is offline. Leaders that do not answer are passed over."""
+        return await offline_logs(self._router, led)
 
     async def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Delete the records below these offsets (-1: all that are committed). Returns where each log begins then."""

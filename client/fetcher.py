@@ -127,6 +127,7 @@ class Fetcher:
                 state = self._fetching.partitions.get(partition)
                 if state is not None:
                     state.retry_at, state.replica = now + RETRY_SECONDS, -1
+                    state.refused(ErrorCode.NETWORK_EXCEPTION, now)
                     self._router.known.forget_leader(partition)
             return
         except BaseException:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
-from raftlog.client.core.errors import Rejected, check
+from raftlog.client.core.errors import KafkaError, Rejected, check
 from raftlog.client.core.fetching import EARLIEST, LATEST
 from raftlog.client.core.metadata import TopicPartition
 from raftlog.client.core.progress import Position
@@ -91,24 +92,45 @@ async def _list_offsets(
         leaders.setdefault(await router.leader(topic, index), []).append((topic, index))
     found: dict[TopicPartition, int] = {}
     for node, theirs in leaders.items():
-        topics = [
-            ListOffsetsTopic(
-                name=topic,
-                partitions=[
-                    ListOffsetsPartition(partition_index=index, timestamp=partitions[topic, index]) for index in indexes
-                ],
-            )
-            for topic, indexes in by_topic(theirs).items()
-        ]
-        request = ListOffsetsRequest(
-            replica_id=-1, isolation_level=READ_COMMITTED if read_committed else 0, topics=topics
-        )
-        answer = await router.ask(request, ListOffsetsResponse, node=node)
+        answer = await router.ask(_offsets_request(theirs, partitions, read_committed), ListOffsetsResponse, node=node)
         for answered in answer.topics:
             for each in answered.partitions:
                 check(each.error_code, f"{answered.name}[{each.partition_index}]")
                 found[answered.name, each.partition_index] = each.offset
     return found
+
+
+def _offsets_request(
+    asked: Sequence[TopicPartition], timestamps: Mapping[TopicPartition, int], read_committed: bool
+) -> ListOffsetsRequest:
+    topics = [
+        ListOffsetsTopic(
+            name=topic,
+            partitions=[
+                ListOffsetsPartition(partition_index=index, timestamp=timestamps[topic, index]) for index in indexes
+            ],
+        )
+        for topic, indexes in by_topic(asked).items()
+    ]
+    return ListOffsetsRequest(replica_id=-1, isolation_level=READ_COMMITTED if read_committed else 0, topics=topics)
+
+
+async def offline_logs(
+    router: Router, led: Mapping[int, Sequence[TopicPartition]]
+) -> frozenset[TopicPartition]:
+    """Of partitions by their leader those whose log is offline. Leaders that do not answer are passed over."""
+    found: set[TopicPartition] = set()
+    for node, theirs in led.items():
+        request = _offsets_request(theirs, dict.fromkeys(theirs, EARLIEST), read_committed=False)
+        with suppress(KafkaError):
+            answer = await router.ask(request, ListOffsetsResponse, node=node)
+            found.update(
+                (answered.name, each.partition_index)
+                for answered in answer.topics
+                for each in answered.partitions
+                if each.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            )
+    return frozenset(found)
 
 
 async def committed_offsets(

@@ -18,6 +18,7 @@ from raftlog.client.core.settings import ConsumerSettings
 from raftlog.client.fetcher import Fetcher
 from raftlog.client.offsets import committed_offsets, offsets_at
 from raftlog.client.router import Router
+from raftlog.wire.errors import ErrorCode
 
 LOOK_SECONDS = 0.05
 
@@ -52,6 +53,10 @@ class Positions:
         """The next offset to read of each assigned partition, as far as known without asking anybody."""
         states = self._fetching.partitions.items()
         return {each: state.position for each, state in states if state.position is not None}
+
+    def unavailable(self, seconds: float = 3.0) -> dict[TopicPartition, ErrorCode]:
+        """Partitions of which nothing could be read for so long, and why. Reading them is tried on and on."""
+        return self._fetching.unavailable(time.monotonic(), seconds)
 
     def seek(self, topic: str, partition: int, offset: int) -> None:
         """Read on from `offset`."""

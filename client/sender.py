@@ -283,6 +283,7 @@ class Sender:
                 errors = {each.batch_index: each.batch_index_error_message for each in result.record_errors}
                 self._give_up(batch, refusal(batch, code, result.error_message), errors)
             elif verdict is Verdict.AGAIN:
+                self.trouble = refusal(batch, code, result.error_message)
                 at_once = code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
                 hint = result.current_leader
                 if code in LEADER_UNKNOWN and not self._router.known.leader_moved(

@@ -26,6 +26,7 @@ from raftlog.client.group_runner import Listener
 from raftlog.client.loop_thread import LoopThread
 from raftlog.client.offsets import GroupMember
 from raftlog.client.producer import Producer
+from raftlog.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     import pyarrow
@@ -63,6 +64,7 @@ class SyncAdmin:
     alter_configs = _blocking(Admin.alter_configs)
     delete_records = _blocking(Admin.delete_records)
     offsets_at = _blocking(Admin.offsets_at)
+    offline_logs = _blocking(Admin.offline_logs)
     coordinator = _blocking(Admin.coordinator)
     list_groups = _blocking(Admin.list_groups)
     leaderless_partitions = _blocking(Admin.leaderless_partitions)
@@ -236,6 +238,9 @@ class SyncConsumer:
     @property
     def positions(self) -> dict[TopicPartition, int]:
         return self._thread.call(lambda: self.inner.positions)
+
+    def unavailable(self, seconds: float = 3.0) -> dict[TopicPartition, ErrorCode]:
+        return self._thread.call(lambda: self.inner.unavailable(seconds))
 
     @property
     def assignments(self) -> int:

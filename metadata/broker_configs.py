@@ -208,11 +208,11 @@ _LISTENERS = (
         "One more place where the same is served, for Prometheus. Kafka has no such setting.",
     ),
     _fixed(
-        "raftlog.disk.free.warning.percent", _INT, 10, at_least(0),
+        "raftlog.disk.free.warning.percent", _INT, 10, between(0, 100),
         "With less of a data directory's disk free than this the broker warns. Not in Kafka.",
     ),
     _fixed("raftlog.log.format", _STRING, "text", one_of("text", "json"), "How log lines look."),
-    _fixed("raftlog.disk.free.critical.percent", _INT, 3, at_least(0), "With less than this it logs an error."),
+    _fixed("raftlog.disk.free.critical.percent", _INT, 3, between(0, 100), "With less than this it logs an error."),
     _fixed(
         "raftlog.standstill.timeout.ms", _INT, 1000, at_least(0),
         "How long a broker of a cluster may stand still (stopped by a signal or a debugger) before its clients are let"

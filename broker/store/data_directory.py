@@ -46,6 +46,17 @@ CHECKPOINTS: Final = (RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS, CLEANED_OFFS
 METADATA_LOG: Final = "__cluster_metadata-0"
 
 
+class DirectoryDescription(NamedTuple):
+    """A data directory for DescribeLogDirs. Bytes; -1 if the directory is offline."""
+
+    path: str
+    offline_reason: str | None
+    total_bytes: int
+    usable_bytes: int
+    partitions: list[tuple[str, int, int]]
+    """(topic, partition, bytes)"""
+
+
 class DataDirectoryInUse(Exception):
     """Another process has the directory, or it belongs to another broker or cluster. The message says which."""
 

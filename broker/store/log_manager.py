@@ -13,12 +13,17 @@ import errno
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 from raftlog.broker.core.log.config import LogConfig
 from raftlog.broker.core.log.results import LogDamaged, LogUnavailable
 from raftlog.broker.ports import Clock, Disk
-from raftlog.broker.store.data_directory import CHECKPOINTS, DataDirectory, read_all_checkpoints
+from raftlog.broker.store.data_directory import (
+    CHECKPOINTS,
+    DataDirectory,
+    DirectoryDescription,
+    read_all_checkpoints,
+)
 from raftlog.broker.store.delayed_deletions import DelayedDeletions
 from raftlog.broker.store.disk import OsDisk
 from raftlog.broker.store.files import MAX_OPEN_FILES
@@ -42,17 +47,6 @@ RECOVERY_SECONDS_A_TURN: Final = 0.05
 node votes in the metadata quorum. A single log is recovered in one go."""
 
 T = TypeVar("T")
-
-
-class DirectoryDescription(NamedTuple):
-    """A data directory for DescribeLogDirs. Bytes; -1 if the directory is offline."""
-
-    path: str
-    offline_reason: str | None
-    total_bytes: int
-    usable_bytes: int
-    partitions: list[tuple[str, int, int]]
-    """(topic, partition, bytes)"""
 
 
 class LogManager:
@@ -96,6 +90,8 @@ class LogManager:
         self._unrecovered: list[DataDirectory] = []
         self.deletions = DelayedDeletions(clock)
         self.store.remove_later = self.deletions.add
+        self.on_last_directory_failed: Callable[[OSError], None] = lambda error: None
+        """Called when no directory is left."""
 
     def reconfigure(self, settings: LogManagerSettings) -> None:
         """Go by other settings from now on: each job from its next turn."""
@@ -136,6 +132,8 @@ class LogManager:
         directory.offline_reason = str(error)
         for log in list(directory.logs.values()):
             log.fail(error)
+        if not self.online_directories():
+            self.on_last_directory_failed(error)
 
     def home_of(self, log: UnavailableLog) -> str:
         """The path of the data directory in which a log lies; "" if it has been removed."""

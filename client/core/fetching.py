@@ -50,6 +50,8 @@ class PartitionState:
         "paused",
         "pieces",
         "position",
+        "refusal",
+        "refused_since",
         "replica",
         "replica_until",
         "reset_to",
@@ -81,8 +83,17 @@ class PartitionState:
         self.node = -1
         """Who was asked last."""
         self.failure: Exception | None = None
+        self.refusal: ErrorCode | None = None
+        """Why nothing can be read for now; it is tried again."""
+        self.refused_since = 0.0
         self.topic_id = ZERO_UUID
         """The topic that the position is in: another one may come to be under its name."""
+
+    def refused(self, code: ErrorCode, now: float) -> None:
+        """Nothing can be read for now."""
+        if self.refusal is None:
+            self.refused_since = now
+        self.refusal = code
 
     def move(self, position: int | None) -> None:
         self.position = position
@@ -130,6 +141,8 @@ class Fetching:
             node = state.replica if state.replica >= 0 and now < state.replica_until else known.leader(partition)
             if node == NO_LEADER or node not in known.nodes:
                 unled.append(partition)
+                if state.refusal is None:  # else whoever leads is looked up because of that
+                    state.refused(ErrorCode.LEADER_NOT_AVAILABLE, now)
                 continue
             topic_id = known.topic_id(partition[0])
             if state.topic_id not in (topic_id, ZERO_UUID):
@@ -149,6 +162,14 @@ class Fetching:
             state.reset_to = EARLIEST
         state.topic_id = ZERO_UUID
 
+    def unavailable(self, now: float, seconds: float) -> dict[TopicPartition, ErrorCode]:
+        """Partitions of which nothing could be read for so long, and why."""
+        return {
+            partition: state.refusal
+            for partition, state in self.partitions.items()
+            if state.refusal is not None and now - state.refused_since >= seconds
+        }
+
     def retry_at(self, now: float) -> float | None:
         """When something may be fetched again that failed before."""
         later = [state.retry_at for state in self.partitions.values() if state.retry_at > now]
@@ -167,6 +188,7 @@ class Fetching:
         if data.preferred_read_replica >= 0:
             state.replica, state.replica_until = data.preferred_read_replica, now + REPLICA_SECONDS
             return Received.MOVED
+        state.refusal = None
         state.high_watermark = data.high_watermark
         state.last_stable_offset = data.last_stable_offset
         state.log_start_offset = data.log_start_offset
@@ -211,6 +233,7 @@ class Fetching:
         if code.retriable or code in LEADER_UNKNOWN:
             state.replica = -1
             state.retry_at = now + RETRY_SECONDS
+            state.refused(code, now)
             return Received.MOVED
         state.failure = Rejected(code, f"{partition[0]}[{partition[1]}]")
         return Received.NOTHING

@@ -251,7 +251,8 @@ def worded(error: OSError) -> CommandFailed:
             what = f"cannot listen for peers: {what.rpartition('address ')[2]}"
             hint = "another process has that port of --peers or --peer-listen; is this broker running already?"
         case errno.EADDRINUSE:
-            hint = "another process listens there: stop it, or choose another port with --listen"
+            option = "--metrics-listen" if "/metrics" in what else "--listen"
+            hint = f"another process listens there: stop it, or choose another port with {option}"
         case errno.EADDRNOTAVAIL if "bind on address" in what:
             what = f"cannot listen for peers: {what.rpartition('address ')[2]}"
             hint = (

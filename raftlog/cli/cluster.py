@@ -8,8 +8,9 @@ from typing import Any
 from raftlog.cli.arguments import Verbs, not_negative
 from raftlog.cli.connected import connected
 from raftlog.cli.output import plural, print_json, table
-from raftlog.cli.reach import look_at, why_fenced
+from raftlog.cli.reach import look_at, partitions_by_leader, settings_of, state_of, why_fenced
 from raftlog.client.core.addresses import parse_address
+from raftlog.client.core.metadata import TopicPartition
 from raftlog.client.sync import SyncClient
 from raftlog.wire.messages.describe_cluster import DescribeClusterBroker
 from raftlog.wire.messages.metadata import MetadataResponse, MetadataResponsePartition
@@ -19,7 +20,7 @@ VERBS.add("status", "show brokers, quorum, and partitions that are not well")
 VERBS.add("unregister", "forget a broker that will not come back")
 
 LOOK_SECONDS_MAX = 3.0
-"""For each broker that is fenced, all at once."""
+"""For each broker, all at once."""
 
 SHOWN_PARTITIONS_MAX = 20
 """How many ailing partitions are shown to people; --json has all."""
@@ -37,7 +38,7 @@ def status(arguments: list[str]) -> int:
     options = parser.parse(arguments)
     with connected(options) as client:
         described = describe(client)
-    say_why_fenced(described, min(options.timeout, LOOK_SECONDS_MAX))
+        look_at_brokers(client, described, min(options.timeout, LOOK_SECONDS_MAX))
     if options.json:
         print_json(described)
     else:
@@ -68,7 +69,8 @@ def describe(client: SyncClient) -> dict[str, Any]:
             "metadata_lag": None if member is None or member.log_end < 0 else max(0, quorum.committed - member.log_end),
         }
 
-    partitions = [ailment(topic.name or "", each) for topic in metadata.topics for each in topic.partitions]
+    failed = client.admin.offline_logs(partitions_by_leader(metadata))
+    partitions = [ailment(topic.name or "", each, failed) for topic in metadata.topics for each in topic.partitions]
     return {
         "cluster_id": brokers.cluster_id,
         "quorum": {
@@ -82,21 +84,23 @@ def describe(client: SyncClient) -> dict[str, Any]:
         "partitions": {
             "total": len(partitions),
             "under_replicated": [each for each in partitions if len(each["isr"]) < len(each["replicas"])],
-            "offline": [each for each in partitions if each["leader"] is None],
+            "offline": [each for each in partitions if each["leader"] is None or each["log_offline"]],
         },
     }
 
 
-def say_why_fenced(described: dict[str, Any], seconds: float) -> None:
-    """Put into each broker what `why_fenced` says of it, who is looked at for that; None if it is not fenced."""
-    fenced = [each for each in described["brokers"] if each["fenced"]]
-    looks = look_at([parse_address(each["address"]) for each in fenced], seconds) if fenced else []
-    why = {
-        each["id"]: why_fenced(look, each["metadata_lag"], described["quorum"]["leader"])
-        for each, look in zip(fenced, looks, strict=True)
-    }
-    for each in described["brokers"]:
-        each["why_fenced"] = why.get(each["id"])
+def look_at_brokers(client: SyncClient, described: dict[str, Any], seconds: float) -> None:
+    """Put into each broker how its disks are, and what `why_fenced` says of it; None if it is not fenced."""
+    brokers = described["brokers"]
+    looks = look_at([parse_address(each["address"]) for each in brokers], seconds)
+    leader = described["quorum"]["leader"]
+    for each, look in zip(brokers, looks, strict=True):
+        settings = settings_of(client, each["id"]) if look.disks else {}
+        each["why_fenced"] = why_fenced(look, each["metadata_lag"], leader) if each["fenced"] else None
+        each["disks"] = [
+            {"path": disk.path, "free_percent": disk.free_percent, "state": state_of(disk, settings)}
+            for disk in look.disks
+        ]
 
 
 def counts(metadata: MetadataResponse) -> tuple[Counter[int], Counter[int], Counter[int]]:
@@ -112,13 +116,16 @@ def counts(metadata: MetadataResponse) -> tuple[Counter[int], Counter[int], Coun
     return led, held, in_sync
 
 
-def ailment(topic: str, partition: MetadataResponsePartition) -> dict[str, Any]:
+def ailment(
+    topic: str, partition: MetadataResponsePartition, failed: frozenset[TopicPartition]
+) -> dict[str, Any]:
     return {
         "topic": topic,
         "partition": partition.partition_index,
         "leader": partition.leader_id if partition.leader_id >= 0 else None,
         "replicas": partition.replica_nodes,
         "isr": partition.isr_nodes,
+        "log_offline": (topic, partition.partition_index) in failed,
     }
 
 
@@ -142,6 +149,7 @@ def text_of(described: dict[str, Any]) -> str:
         for each in described["brokers"]
     ]
     fenced = [f"broker {each['id']} is fenced: {each['why_fenced']}" for each in described["brokers"] if each["fenced"]]
+    told = [*fenced, *(line for each in described["brokers"] for line in disk_lines(each))]
     lines = [
         f"cluster {described['cluster_id']}",
         f"quorum: {leader}, term {quorum['term']}, committed {quorum['committed']}",
@@ -149,7 +157,7 @@ def text_of(described: dict[str, Any]) -> str:
         "",
         table(columns, rows),
         "",
-        *([*fenced, ""] if fenced else []),
+        *([*told, ""] if told else []),
         f"{plural(partitions['total'], 'partition')}, {len(partitions['under_replicated'])} under-replicated, "
         f"{len(partitions['offline'])} offline",
     ]
@@ -161,9 +169,23 @@ def text_of(described: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def disk_lines(broker: dict[str, Any]) -> list[str]:
+    """What is to be said of a broker's disks."""
+    return [
+        f"broker {broker['id']}: {each['path']} is offline: the broker's log says why"
+        if each["state"] == "offline"
+        else f"broker {broker['id']}: {each['path']} has {each['free_percent']:.1f} % of its disk left"
+        for each in broker["disks"]
+        if each["state"] != "ok"
+    ]
+
+
 def ailing_table(ailing: list[dict[str, Any]]) -> str:
+    def leader(each: dict[str, Any]) -> Any:
+        return f"{each['leader']}, its log is offline" if each["log_offline"] else each["leader"]
+
     rows = [
-        [each["topic"], each["partition"], each["leader"], commas(each["replicas"]), commas(each["isr"])]
+        [each["topic"], each["partition"], leader(each), commas(each["replicas"]), commas(each["isr"])]
         for each in ailing
     ]
     return table(["TOPIC", "PARTITION", "LEADER", "REPLICAS", "ISR"], rows, indent="  ")

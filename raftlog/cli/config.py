@@ -40,7 +40,7 @@ def resource(client: SyncClient, options: argparse.Namespace) -> tuple[ResourceT
     if options.group is not None:
         return ResourceType.GROUP, options.group
     if options.logger is not None and options.logger.isdecimal():
-        return ResourceType.BROKER_LOGGER, options.logger
+        return ResourceType.BROKER_LOGGER, known_broker(client, options.logger)
     if options.logger is not None:
         raise UsageError(f"--logger {options.logger!r} is not a broker's number", "write --logger 1")
     if options.broker == "default":
@@ -49,7 +49,16 @@ def resource(client: SyncClient, options: argparse.Namespace) -> tuple[ResourceT
         raise UsageError(
             f"--broker {options.broker!r} is not a broker's number", "write --broker 1 or --broker default"
         )
-    return ResourceType.BROKER, options.broker
+    return ResourceType.BROKER, known_broker(client, options.broker)
+
+
+def known_broker(client: SyncClient, number: str) -> str:
+    """As it came. Whoever is asked in place of a broker that is not there only wonders why."""
+    known = sorted(each.node_id for each in client.admin.metadata().brokers)
+    if int(number) not in known:
+        hint = f"there are {', '.join(map(str, known))}; `raftlog cluster status` shows those that are fenced, too"
+        raise CommandFailed(f"there is no broker {number}", hint, code=ErrorCode.BROKER_ID_NOT_REGISTERED.name)
+    return number
 
 
 def list_(arguments: list[str]) -> int:
@@ -99,6 +108,10 @@ def source_name(number: int) -> str:
         return f"source {number}"
 
 
+def logger_name(name: str) -> str:
+    return name if name == "root" or name.startswith("raftlog.") else f"raftlog.{name}"
+
+
 def refuse_unknown(client: SyncClient, kind: ResourceType, name: str, keys: list[str]) -> None:
     """Brokers, Kafka's too, take back the value of a setting that does not exist without a word; it was a slip."""
     if not keys:
@@ -128,6 +141,9 @@ def change(verb: str, arguments: list[str]) -> int:
     )
     with connected(options) as client:
         kind, name = resource(client, options)
+        if kind == ResourceType.BROKER_LOGGER:
+            # The broker's log names them without what they all begin with.
+            changes = {logger_name(key): value for key, value in changes.items()}
         refuse_unknown(client, kind, name, [key for key, value in changes.items() if value is None])
         client.admin.alter_configs(kind, name, changes, validate_only=options.dry_run)
     if options.json:

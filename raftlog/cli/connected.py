@@ -15,7 +15,8 @@ from raftlog.wire.messages.metadata import MetadataResponseTopic
 
 HINTS: dict[ErrorCode, str] = {
     ErrorCode.TOPIC_ALREADY_EXISTS: "add --if-not-exists if that is fine",
-    ErrorCode.INVALID_CONFIG: "`raftlog config list --all --topic NAME` (or --broker ID) shows what can be set",
+    ErrorCode.INVALID_CONFIG: "`raftlog config list --all --topic NAME` (or --broker ID, --logger ID) shows what can be"
+    " set",
     ErrorCode.INVALID_REPLICATION_FACTOR: "a topic cannot have more replicas than there are brokers",
     ErrorCode.INVALID_TOPIC_EXCEPTION: "names are 1 to 249 of the characters a-z A-Z 0-9 . _ -",
     ErrorCode.INVALID_PARTITIONS: "partitions can only be added, never removed",
@@ -36,8 +37,14 @@ HINTS: dict[ErrorCode, str] = {
     ErrorCode.BROKER_ID_NOT_REGISTERED: "`raftlog cluster status` shows the brokers there are",
     ErrorCode.DUPLICATE_VOTER: "`raftlog quorum status` shows the voters",
     ErrorCode.VOTER_NOT_FOUND: "`raftlog quorum status` shows the voters",
+    ErrorCode.NETWORK_EXCEPTION: "its broker does not answer; `raftlog cluster status` tells which are up",
     ErrorCode.KAFKA_STORAGE_ERROR: "the partition is offline on its broker; the broker's log says why and what to do",
 }
+
+
+def advice_for(code: ErrorCode) -> str:
+    """What to do about an error, or at least what it means."""
+    return HINTS.get(code, code.message)
 
 
 @contextmanager
@@ -85,7 +92,7 @@ def find_topic(client: SyncClient, name: str) -> MetadataResponseTopic:
 def no_such_topic(client: SyncClient, name: str) -> CommandFailed:
     names = [topic.name or "" for topic in client.admin.metadata().topics]
     close = nearest(name, names)
-    hint = f"did you mean {close!r}?" if close else f"`raftlog topic create {name}` makes it"
+    hint = f"did you mean {close!r}?" if close else "`raftlog topic list` shows those there are"
     return CommandFailed(f"there is no topic {name!r}", hint, code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name)
 
 

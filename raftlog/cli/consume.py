@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from raftlog.cli.arguments import Parser, add_connection, not_negative, partition_list, positive_count
-from raftlog.cli.connected import connected, find_topic
+from raftlog.cli.connected import advice_for, connected, find_topic
 from raftlog.cli.failure import CommandFailed, UsageError
 from raftlog.cli.output import notice
 from raftlog.cli.positions import OFFSETS_HELP, Range, Start, parse_offsets, resolve
@@ -195,6 +195,9 @@ class Reading:
         self.chosen: list[int] | None = options.partition
         self._ends: dict[TopicPartition, int] = {}
         self._begun = False
+        self._timeout = options.timeout
+        self._told: dict[TopicPartition, ErrorCode] = {}
+        """Partitions that cannot be read, as it was said."""
 
     def begin(self, partitions: list[TopicPartition]) -> None:
         """Take up these partitions, which a group has given or which are read without one."""
@@ -205,8 +208,10 @@ class Reading:
         self._begun = True
 
     def _tell_nearest(self, partition: TopicPartition, wanted: int, nearest: int) -> None:
-        if nearest != wanted:
-            self._notice(f"{name_of(partition)} has no offset {wanted} (any more); going on at {nearest}")
+        if nearest > wanted:
+            self._notice(f"{name_of(partition)} has no offset {wanted} any more: it begins at {nearest}, and so do we")
+        elif nearest < wanted:
+            self._notice(f"{name_of(partition)} has no offset {wanted} yet: it ends at {nearest}, and we go on there")
 
     def _notice(self, text: str) -> None:
         if not self._quiet:
@@ -243,6 +248,7 @@ class Reading:
         except DamagedRecords as damaged:
             self._pass_over(damaged)
             return
+        self._tell_unavailable()
         for each in batch.slices:
             try:
                 self._print(each)
@@ -250,6 +256,16 @@ class Reading:
                 self._pass_over(damaged)
         self.printer.flush()
         self.consumer.done(batch)
+
+    def _tell_unavailable(self) -> None:
+        unavailable = self.consumer.unavailable()
+        for partition, code in unavailable.items():
+            if self._told.get(partition) != code:
+                self._notice(f"{name_of(partition)} cannot be read for now ({code.name}): {advice_for(code)}")
+        self._told = unavailable
+        if self._exit and unavailable:
+            for partition, code in self.consumer.unavailable(self._timeout).items():
+                raise Rejected(code, name_of(partition))
 
     def _print(self, records: Slice) -> None:
         end = self._ends.get((records.topic, records.partition), FOREVER)

@@ -18,19 +18,17 @@ from raftlog.cli.arguments import Parser, add_connection, add_json
 from raftlog.cli.connected import connected
 from raftlog.cli.failure import UsageError
 from raftlog.cli.output import plural, print_json
-from raftlog.cli.reach import Look, look_at, why_fenced
+from raftlog.cli.reach import Look, look_at, partitions_by_leader, settings_of, state_of, why_fenced
 from raftlog.client.cluster import Quorum
 from raftlog.client.core.addresses import Address, parse_addresses
-from raftlog.client.core.errors import KafkaError
+from raftlog.client.core.metadata import TopicPartition
 from raftlog.client.sync import SyncClient
-from raftlog.client.topics import ResourceType
 from raftlog.wire.messages.describe_cluster import DescribeClusterResponse
 from raftlog.wire.messages.metadata import MetadataResponse
 
 OK, WARNING, ERROR = "ok", "warning", "error"
 LOOK_SECONDS_MAX = 5.0
 CLOCK_SECONDS_MAX = 10.0
-FREE_PERCENT_WARNING, FREE_PERCENT_ERROR = 10.0, 3.0
 DESCRIPTORS_MIN = 65_536
 """What Kafka's own documents ask for: two files and more for each segment that is used, one for each connection."""
 FILE_SIZE_MIN = (1 << 31) - 1
@@ -64,6 +62,7 @@ class Patient(NamedTuple):
     metadata: MetadataResponse
     looks: Mapping[int, Look]
     settings: Mapping[int, Mapping[str, str]]
+    offline_logs: frozenset[TopicPartition]
     now_ms: float
 
 
@@ -114,15 +113,12 @@ def examine(client: SyncClient, bootstrap: Sequence[Look], seconds: float) -> Pa
     looks = look_at([Address(each.host, each.port) for each in brokers], seconds)
     settings: dict[int, Mapping[str, str]] = {}
     for each, look in zip(brokers, looks, strict=True):
-        if look.problem is not None:
-            continue
-        try:
-            (found,) = client.admin.describe_configs(ResourceType.BROKER, [str(each.broker_id)])
-        except KafkaError:
-            continue  # a fenced broker is not in the metadata: its settings are not asked for
-        settings[each.broker_id] = {config.name: config.value or "" for config in found.configs}
+        if look.problem is None and (found := settings_of(client, each.broker_id)):
+            settings[each.broker_id] = found
     by_broker = {each.broker_id: look for each, look in zip(brokers, looks, strict=True)}
-    return Patient(bootstrap, cluster, quorum, client.admin.metadata(), by_broker, settings, now_ms)
+    metadata = client.admin.metadata()
+    failed = client.admin.offline_logs(partitions_by_leader(metadata))
+    return Patient(bootstrap, cluster, quorum, metadata, by_broker, settings, failed, now_ms)
 
 
 # ── the way there ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -133,7 +129,9 @@ def of_bootstrap(bootstrap: Sequence[Look]) -> Iterator[Finding]:
     for look in bootstrap:
         if look.problem is not None:
             level = WARNING if reached else ERROR
+            resolves = "does not resolve" not in look.problem
             fix = "start a broker there, or give another address with -b; is a firewall in between?"
+            fix = fix if resolves else "give another name with -b, or put this one into /etc/hosts or the name server"
             yield Finding(level, f"bootstrap {look.address}", look.problem, fix)
     ids = {look.cluster_id for look in reached}
     if len(ids) > 1:
@@ -193,14 +191,14 @@ def of_disks(patient: Patient) -> Iterator[Finding]:
     fine = 0
     for broker, look in sorted(patient.looks.items()):
         for disk in look.disks:
-            where, percent = f"broker {broker}", disk.free_percent
-            if disk.error:
+            where, state = f"broker {broker}", state_of(disk, patient.settings.get(broker, {}))
+            if state == "offline":
                 fix = "the broker's log says why; start it again when the disk is well"
                 yield Finding(ERROR, where, f"directory {disk.path} is offline", fix)
-            elif percent is not None and percent < FREE_PERCENT_WARNING:
-                level = ERROR if percent < FREE_PERCENT_ERROR else WARNING
+            elif state != "ok":
+                level = ERROR if state == "critical" else WARNING
                 fix = "shorten retention.ms or retention.bytes, delete topics, or move partitions elsewhere"
-                yield Finding(level, where, f"{disk.path} has {percent:.1f} % of its disk left", fix)
+                yield Finding(level, where, f"{disk.path} has {disk.free_percent:.1f} % of its disk left", fix)
             else:
                 fine += 1
     if fine:
@@ -265,9 +263,10 @@ def contradictions(found: Mapping[str, str], brokers: int) -> Iterator[tuple[str
         yield f"min.insync.replicas={in_sync} of default.replication.factor={replicas}: one loss stops writing", (
             f"set min.insync.replicas={replicas - 1}"
         )
-    for name in ("default.replication.factor", "offsets.topic.replication.factor"):
-        if number(name) > brokers:
-            yield f"{name}={number(name)}, and there are {plural(brokers, 'broker')}", f"lower {name}, or add brokers"
+    for name, when_not_given in (("default.replication.factor", 0), ("offsets.topic.replication.factor", 3)):
+        # What is not given is no more than the brokers there are.
+        if number(name) > brokers and number(name) != when_not_given:
+            yield f"{name}={number(name)} with {plural(brokers, 'broker')}", f"lower {name}, or add brokers"
     if number("replica.lag.time.max.ms") < 2 * number("replica.fetch.wait.max.ms"):
         yield "replica.lag.time.max.ms is less than two of replica.fetch.wait.max.ms: idle followers leave ISRs", (
             "raise replica.lag.time.max.ms"
@@ -282,7 +281,12 @@ def contradictions(found: Mapping[str, str], brokers: int) -> Iterator[tuple[str
 
 def of_topics(patient: Patient) -> Iterator[Finding]:
     partitions = [(topic, each) for topic in patient.metadata.topics for each in topic.partitions]
-    offline = [topic.name or "" for topic, each in partitions if each.leader_id < 0]
+    failed = patient.offline_logs
+    offline = [
+        topic.name or ""
+        for topic, each in partitions
+        if each.leader_id < 0 or (topic.name or "", each.partition_index) in failed
+    ]
     behind = [topic.name or "" for topic, each in partitions if len(each.isr_nodes) < len(each.replica_nodes)]
     for names, what, level in ((offline, "offline", ERROR), (behind, "under-replicated", WARNING)):
         if names:

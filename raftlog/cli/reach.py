@@ -10,9 +10,13 @@ from dataclasses import dataclass, field
 from raftlog.client.connection import TOOL_CLIENT_ID, Connection
 from raftlog.client.core.addresses import Address
 from raftlog.client.core.errors import KafkaError
+from raftlog.client.core.metadata import TopicPartition
+from raftlog.client.sync import SyncClient
+from raftlog.client.topics import ResourceType
 from raftlog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from raftlog.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from raftlog.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from raftlog.wire.messages.metadata import MetadataResponse
 
 FULL_BYTES = 4 << 20
 FULL_PERCENT = 1.0
@@ -36,6 +40,42 @@ class DiskLook:
     def is_full(self) -> bool:
         percent = self.free_percent
         return percent is not None and (percent < FULL_PERCENT or self.usable < FULL_BYTES)
+
+
+FREE_PERCENT = {
+    "critical": ("raftlog.disk.free.critical.percent", 3),
+    "warning": ("raftlog.disk.free.warning.percent", 10),
+}
+"""The setting of a broker, and what it is where a broker does not say."""
+
+
+def state_of(disk: DiskLook, settings: Mapping[str, str]) -> str:
+    """`offline`, `critical`, `warning` or `ok`, by the settings of its broker."""
+    if disk.error:
+        return "offline"
+    for state, (name, default) in FREE_PERCENT.items():
+        if disk.free_percent is not None and disk.free_percent < float(settings.get(name, default)):
+            return state
+    return "ok"
+
+
+def partitions_by_leader(metadata: MetadataResponse) -> dict[int, list[TopicPartition]]:
+    """Those that have one."""
+    found: dict[int, list[TopicPartition]] = {}
+    for topic in metadata.topics:
+        for each in topic.partitions:
+            if each.leader_id >= 0:
+                found.setdefault(each.leader_id, []).append((topic.name or "", each.partition_index))
+    return found
+
+
+def settings_of(client: SyncClient, broker: int) -> Mapping[str, str]:
+    """A broker's settings; none of one that is fenced, which is not in the metadata."""
+    try:
+        (found,) = client.admin.describe_configs(ResourceType.BROKER, [str(broker)])
+    except KafkaError:
+        return {}
+    return {config.name: config.value or "" for config in found.configs}
 
 
 @dataclass

@@ -107,6 +107,8 @@ def test_listeners_are_read() -> None:
         ({"group_consumer_session_timeout_ms": "1"}, "or equal to group.consumer.min.session.timeout.ms"),
         ({"group_consumer_heartbeat_interval_ms": "20000"}, "to group.consumer.heartbeat.interval.ms"),
         ({"group_consumer_min_assignment_interval_ms": "2000"}, "to group.consumer.min.assignment.interval.ms"),
+        ({"raftlog_disk_free_warning_percent": "2"}, "or equal to raftlog.disk.free.critical.percent"),
+        ({"raftlog_disk_free_warning_percent": "300"}, "raftlog.disk.free.warning.percent"),
         ({"controller_quorum_voters": "h:1"}, "expected id@host:port"),
     ],
 )  # fmt: skip

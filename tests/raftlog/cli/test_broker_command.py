@@ -175,6 +175,14 @@ def test_a_port_that_is_taken_ends_the_start_with_advice(tmp_path: Path) -> None
     assert f"cannot listen on 127.0.0.1:{port}" in str(died.value) and "--listen" in str(died.value)
 
 
+def test_a_port_of_the_metrics_that_is_taken_is_told_as_that(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        settings = {"raftlog.metrics.listener": f"127.0.0.1:{taken.getsockname()[1]}"}
+        made = BrokerProcess(1, tmp_path / "data", settings=settings, log_file=tmp_path / "log")
+        with pytest.raises(BrokerDied, match="choose another port with --metrics-listen"):
+            made.start()
+
+
 def test_a_data_directory_has_one_broker(process: BrokerProcess, tmp_path: Path) -> None:
     process.start()
     second = BrokerProcess(1, process.data_dir, log_file=tmp_path / "second.log")

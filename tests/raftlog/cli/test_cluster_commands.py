@@ -127,3 +127,17 @@ def test_a_wrong_use_of_partition_is_refused(
 def test_leaders_that_lead_already_need_no_election(on_broker: Run, topic: str) -> None:
     assert on_broker("partition", "elect", "--topic", topic).err == "no election was needed\n"
     assert on_broker("partition", "elect", "--json").json == {"results": []}
+
+
+def test_a_logger_is_named_as_in_the_log_or_whole(on_broker: Run) -> None:
+    for name in ("replication", "raftlog.replication"):
+        assert on_broker("config", "set", "--logger", "1", f"{name}=DEBUG").code == 0
+        listed = on_broker("config", "list", "--logger", "1", "--json").json["configs"]
+        assert {each["name"]: each["value"] for each in listed}["raftlog.replication"] == "DEBUG"
+        assert on_broker("config", "unset", "--logger", "1", name).code == 0
+
+
+@pytest.mark.parametrize("kind", ["--logger", "--broker"])
+def test_a_broker_that_is_not_there_is_not_asked_for_its_settings(on_broker: Run, kind: str) -> None:
+    refused = on_broker("config", "list", kind, "9", "--json")
+    assert refused.code == 1 and refused.error["message"] == "there is no broker 9"

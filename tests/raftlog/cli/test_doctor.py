@@ -43,7 +43,7 @@ def patient(looks: dict[int, Look], settings: dict[int, dict[str, str]] | None =
     ]
     cluster = DescribeClusterResponse(cluster_id="c", brokers=brokers)
     bootstrap = [Look(Address(at, 9092), resolved=[at], cluster_id="c")]
-    return Patient(bootstrap, cluster, Quorum(1, 1, 1, ()), MetadataResponse(), looks, settings or {}, 0.0)
+    return Patient(bootstrap, cluster, Quorum(1, 1, 1, ()), MetadataResponse(), looks, settings or {}, frozenset(), 0.0)
 
 
 def test_a_healthy_broker_has_no_errors(on_broker: Run) -> None:

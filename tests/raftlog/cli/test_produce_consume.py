@@ -267,7 +267,7 @@ def test_a_position_that_is_not_in_the_log_any_more_is_moved_and_told(
         consumer.assign([(topic, 0)])
         consumer.seek(topic, 0, 99)
         wait_until(lambda: reading.step() or consumer.positions == {(topic, 0): 3})
-    assert "has no offset 99 (any more); going on at 3" in capfd.readouterr().err
+    assert "has no offset 99 yet: it ends at 3, and we go on there" in capfd.readouterr().err
 
 
 def produce_unreadable(broker: Broker, topic: str, values: list[bytes]) -> None:
@@ -306,6 +306,6 @@ def test_who_begins_behind_the_end_is_told_so(on_broker: Run, topic: str) -> Non
     assert on_broker("produce", topic, "-p", "0", stdin="1\n2\n").code == 0
     behind = on_broker("consume", topic, "-o", "999", "-e", "-p", "0")
     assert (behind.code, behind.out) == (0, "")
-    assert behind.err == f"raftlog: {topic}[0] has no offset 999 (any more); going on at 2\n"
+    assert behind.err == f"raftlog: {topic}[0] has no offset 999 yet: it ends at 2, and we go on there\n"
     assert on_broker("consume", topic, "-o", "999", "-e", "-q", "-p", "0").err == ""
     assert on_broker("consume", topic, "-o", "2", "-e", "-p", "0").err == ""

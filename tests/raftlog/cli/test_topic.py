@@ -145,5 +145,5 @@ def test_a_brokers_settings_are_asked_from_that_broker(on_broker: Run) -> None:
     names = [each["name"] for each in on_broker("config", "list", "--broker", "1", "--all", "--json").json["configs"]]
     assert "log.retention.ms" in names
     missing = on_broker("config", "list", "--broker", "77")
-    assert missing.code == 1 and "only has broker 1" in missing.err
+    assert missing.code == 1 and "there is no broker 77" in missing.err
     assert on_broker("config", "list", "--broker", "one").code == 2

@@ -6,7 +6,7 @@ import os
 import threading
 
 import pytest
-from confluent_kafka import Consumer, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from raftlog.testing import Cluster
 from tests.system.clients.confluent import (
@@ -85,6 +85,31 @@ def test_a_plain_producer_loses_nothing(own_broker: Cluster) -> None:
         _, end = client.get_watermark_offsets(TopicPartition("t", 0), DEADLINE_SECONDS)
         values = {int(message.value() or b"") for message in take(client, end)}
     assert values == set(range(RECORDS))
+
+
+@pytest.mark.parametrize("idempotent", [True, False])
+def test_what_is_acknowledged_is_where_it_was_told_to_be_although_other_records_timed_out(
+    own_broker: Cluster, idempotent: bool
+) -> None:
+    create_topic(own_broker.bootstrap_servers, "t")
+    (broker,) = own_broker.brokers
+    short = {"message_timeout_ms": 2_000, "request_timeout_ms": 1_000, "socket_timeout_ms": 1_000, "acks": "all"}
+    client, deliveries = producer(own_broker.bootstrap_servers, enable_idempotence=idempotent, **short), Deliveries()
+    for stands_still in (False, True, False):
+        if stands_still:
+            broker.pause()
+        for number in range(500):
+            client.produce("t", b"%d" % number, on_delivery=deliveries)
+        assert client.flush(DEADLINE_SECONDS) == 0
+        if stands_still:
+            broker.resume()
+    assert {error.code() for error in deliveries.errors} == {KafkaError._MSG_TIMED_OUT}
+    with consumer(own_broker.bootstrap_servers) as reader:
+        _, end = reader.get_watermark_offsets(TopicPartition("t", 0), DEADLINE_SECONDS)
+        reader.assign([TopicPartition("t", 0, 0)])
+        found = {message.offset(): message.value() for message in take(reader, end)}
+    moved = [each.offset() for each in deliveries.messages if found.get(each.offset()) != each.value()]
+    assert not moved and len(deliveries.messages) == 1000
 
 
 def test_a_group_goes_on_where_it_committed(own_broker: Cluster, kill: bool) -> None:

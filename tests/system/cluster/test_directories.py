@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from raftlog.testing import BrokerProcess, Cluster
+from raftlog.client.core.errors import TimedOut
+from raftlog.testing import BrokerProcess, Cluster, Kafka
 from tests.system.cluster.test_disk_full import fill
 from tests.system.cluster.world import World, Writer, wait_until
 
@@ -114,3 +115,15 @@ def test_only_what_lies_on_the_failed_disk_moves_and_a_new_disk_is_filled_again(
     assert held_by(disks[1], topic) == second and records(disks[1]) > 0
     acknowledged = {message.value() for message in writer.deliveries.messages}
     assert acknowledged <= {message.value() for message in world.read(topic, PARTITIONS)}
+
+
+def test_a_broker_alone_ends_when_its_only_directory_has_failed() -> None:
+    with Kafka(brokers=1) as kafka:
+        topic = kafka.topic("t", config={"flush.messages": "1"})
+        (process,) = kafka.running.brokers
+        with kafka.faults.broker(1).disk.fail_sync():
+            with pytest.raises(TimedOut, match="The disk failed under the log of this partition"):
+                kafka.seed(topic, ["record"], timeout=1)
+            wait_until(lambda: not process.running, "it has nothing left to serve")
+        assert process.returncode == 70 and "no data directory is left" in process.log()
+        process.start()
