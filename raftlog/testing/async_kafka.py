@@ -55,7 +55,7 @@ class AsyncKafka:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None:
-        await asyncio.to_thread(self.kafka.stop)
+        await asyncio.to_thread(self.kafka.__exit__, kind, error, at)
 
     @property
     def bootstrap_servers(self) -> str:

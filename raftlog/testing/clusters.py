@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -159,15 +159,16 @@ class Cluster:
             self.kill()
             raise
 
-    def stop(self) -> None:
-        """Stop all brokers in order; raise BrokerDied when one of them ended badly."""
+    def stop(self, failing: Collection[int] = ()) -> None:
+        """Stop all brokers in order; raise BrokerDied when one of them ended badly that was not to fail."""
         for broker in self.brokers:
             if broker.running:
                 broker.terminate()
         codes = [broker.stop() for broker in self.brokers]
         if self.links is not None:
             self.links.kill()
-        bad = [broker for broker, code in zip(self.brokers, codes, strict=True) if code > 0]
+        ended = zip(self.brokers, codes, strict=True)
+        bad = [broker for broker, code in ended if code > 0 and broker.node_id not in failing]
         if bad:
             raise BrokerDied(f"broker {bad[0].node_id} {bad[0].how_it_ended()}{bad[0].last_words()}")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -55,6 +55,7 @@ class Kafka:
         self.has_faults = faults
         self.has_links = faults and brokers > 1 if links is None else links
         self._faults: Faults | None = None
+        self.before_stop: Callable[[Kafka], None] | None = None
         self.settings = dict(settings or {})
         self.cluster: Cluster | None = None
         self._directory = directory
@@ -96,19 +97,28 @@ class Kafka:
     def stop(self) -> None:
         """Stop the brokers and remove their data, unless a directory was given. Raises BrokerDied when one ended badly.
 
-        A Kafka that ran already goes on.
+        A Kafka that ran already goes on. `before_stop` is called while the brokers can still be asked.
         """
-        cluster, self.cluster = self.cluster, None
         with self._open:
             self._forget_client()
+            cluster = self.cluster
+            try:
+                if self.before_stop is not None:
+                    self.before_stop(self)
+                failing = self._faults.close() if self._faults is not None else set()
+            finally:
+                self.cluster = None
             if cluster is not None:
-                cluster.stop()
+                cluster.stop(failing)
 
     def __enter__(self) -> Self:
         return self.start()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Stop. Raises NeverFired when a fault has had no effect, unless another error is on its way."""
         self.stop()
+        if error is None and self._faults is not None:
+            self._faults.check()
 
     @property
     def bootstrap_servers(self) -> str:
@@ -130,14 +140,19 @@ class Kafka:
         """What can go wrong here. Raises RuntimeError for a Kafka that is not ours."""
         from raftlog.testing.faults.faults import Faults
 
-        if self._faults is None or self._faults.cluster is not self.running:
+        before = self._faults
+        if before is None or before.cluster is not self.running:
             self._faults = Faults(self.running, lambda: self.admin)
+            if before is not None:
+                self._faults.made += before.made
+                self._faults.schedules += before.schedules
+        assert self._faults is not None
         return self._faults
 
     @property
     def faults_made(self) -> Faults | None:
-        """The same, if anybody has asked for it."""
-        return self._faults if self._faults is not None and self._faults.cluster is self.cluster else None
+        """The same, if anybody has asked for it; what was done stays known when the brokers have stopped."""
+        return self._faults
 
     @property
     def client(self) -> SyncClient:

@@ -125,8 +125,17 @@ def _start(**options: Any) -> Kafka:
     from raftlog.testing.kafka import Kafka
 
     kafka = Kafka(**options).start()
+    kafka.before_stop = _keep
     _running.append(kafka)
     return kafka
+
+
+def _keep(kafka: Kafka) -> None:
+    """A test stops it: what a failure is to tell must be asked now."""
+    if kafka in _running:
+        from raftlog.testing.report import keep
+
+        keep(kafka)
 
 
 def _stop(kafka: Kafka) -> None:

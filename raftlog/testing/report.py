@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 from raftlog.testing.faults.directory import FaultDirectory
 from raftlog.testing.faults.faults import SEED_VARIABLE
@@ -27,10 +28,15 @@ _began = 0.0
 """When that was, in Unix seconds."""
 
 
+_left: WeakKeyDictionary[Kafka, list[tuple[str, str]]] = WeakKeyDictionary()
+"""Of those that have stopped since: what their brokers told."""
+
+
 def begin(running: Sequence[Kafka]) -> None:
     """A test begins: what is in the logs is not its own, nor are the faults that were made."""
     global _began
     _begun.clear()
+    _left.clear()
     _began = time.time()
     for kafka in running:
         for file in _logs(kafka):
@@ -44,18 +50,32 @@ def sections(running: Sequence[Kafka], test: str) -> list[tuple[str, str]]:
     found = []
     seeds = []
     for kafka in running:
-        for file in _logs(kafka):
-            if text := _since_begin(file):
-                found.append((f"{file.stem} logged", text))
-        found += _last_requests(kafka)
+        found += _left.get(kafka, [])
+        found += _of_brokers(kafka)
         faults = kafka.faults_made
-        if faults is not None and faults.made:
+        if faults is None:
+            continue
+        if faults.made:
             found.append(("faults", faults.report()))
+        found += [(f"schedule of seed {each.seed}", each.lines) for each in faults.schedules]
+        if faults.made or faults.schedules:
             seeds.append(faults.seed)
     if seeds:
         again = f"{SEED_VARIABLE}={seeds[0]} python -m pytest {shlex.quote(test)}"
         found.append(("run it again with the same faults", again))
     return found
+
+
+def keep(kafka: Kafka) -> None:
+    """It is about to stop: have its brokers tell now what a failure would be told."""
+    _left[kafka] = [*_left.get(kafka, []), *_of_brokers(kafka)]
+
+
+def _of_brokers(kafka: Kafka) -> Iterator[tuple[str, str]]:
+    for file in _logs(kafka):
+        if text := _since_begin(file):
+            yield f"{file.stem} logged", text
+    yield from _last_requests(kafka)
 
 
 def _logs(kafka: Kafka) -> list[Path]:

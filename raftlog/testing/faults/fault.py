@@ -38,11 +38,14 @@ class Fault:
     """In force from the moment it is made until `heal`, the end of its `with` block, or that of the test."""
 
     def __init__(self, owner: Owner, spec: FaultSpec, undo: Callable[[], None] | None = None) -> None:
+        """`told`: somebody has heard that it never fired."""
         self._owner = owner
         self._directory = owner.directory
         self._undo = undo
         self.number = spec.number
         self.kind = spec.kind
+        self.told = False
+        self._last: FaultSpec | None = None
 
     # -- when --------------------------------------------------------------------------------------
 
@@ -78,8 +81,8 @@ class Fault:
 
     @property
     def spec(self) -> FaultSpec:
-        """All that is known of it now."""
-        return self._directory.read(self.number)
+        """All that is known of it now, or was when its cluster stopped."""
+        return self._last or self._directory.read(self.number)
 
     @property
     def evidence(self) -> Evidence:
@@ -118,19 +121,29 @@ class Fault:
 
     def heal(self) -> None:
         """End it, and undo what it did to processes. Safe to call twice."""
-        healed_before = False
-
-        def end(spec: FaultSpec) -> None:
-            nonlocal healed_before
-            healed_before = spec.is_healed
-            spec.ended = spec.ended or time.time()
-
-        self._directory.change(self.number, end)
-        if healed_before:
+        if not self.end():
             return
         if self._undo is not None:
             self._undo()
         self._directory.tell()
+
+    def end(self) -> bool:
+        """End it, and undo nothing; nobody is told yet. Whether it was in force."""
+        if self._last is not None:
+            return False
+        was_healed = False
+
+        def end(spec: FaultSpec) -> None:
+            nonlocal was_healed
+            was_healed = spec.is_healed
+            spec.ended = spec.ended or time.time()
+
+        self._directory.change(self.number, end)
+        return not was_healed
+
+    def keep(self) -> None:
+        """Remember what it has done: where that is written goes with the cluster."""
+        self._last = self.spec
 
     def __enter__(self) -> Self:
         return self

@@ -45,6 +45,7 @@ class Faults:
         self.directory = FaultDirectory(self.cluster.directory)
         self.seed = int(os.environ.get(SEED_VARIABLE) or Random().getrandbits(31))
         self.made: list[Fault] = []
+        self.schedules: list[Schedule] = []
 
     # -- requests ----------------------------------------------------------------------------------
 
@@ -195,7 +196,9 @@ class Faults:
         """Faults at random, as the simulator makes them from a seed: `with faults.schedule(seed=7, seconds=60):`."""
         from raftlog.testing.faults.schedule import Schedule
 
-        return Schedule(self, self.seed if seed is None else seed, seconds, kinds)
+        made = Schedule(self, self.seed if seed is None else seed, seconds, kinds)
+        self.schedules.append(made)
+        return made
 
     def add(self, spec: FaultSpec, undo: Callable[[], None] | None = None) -> Fault:
         """Put a fault in force, and return when everybody knows it."""
@@ -223,15 +226,30 @@ class Faults:
             fault.heal()
 
     def check(self) -> None:
-        """Raises NeverFired when a fault has had no effect."""
-        idle = [str(fault) for fault in self.made if fault.kind != "observe" and not fault.fired]
+        """Raises NeverFired when a fault has had no effect, and says so of each fault once."""
+        idle = [fault for fault in self.made if fault.kind != "observe" and not fault.told and not fault.fired]
+        for fault in idle:
+            fault.told = True
         if idle:
-            raise NeverFired("\n  ".join(["the test passed, and these faults had no effect:", *idle]))
+            raise NeverFired("\n  ".join(["these faults had no effect:", *map(str, idle)]))
 
     def forget(self) -> None:
         """What was made so far is of an earlier test, and over."""
         self.made.clear()
+        self.schedules.clear()
         self.directory.clear()
+
+    def close(self) -> set[int]:
+        """The cluster is about to stop: all faults are over, who is down stays down, and what was done stays known.
+
+        Returns the brokers whose disks were failing: they may have ended badly, or may still.
+        """
+        ended = [fault for fault in self.made if fault.end()]
+        if ended:
+            self.directory.tell()
+        for fault in self.made:
+            fault.keep()
+        return {broker for fault in ended if fault.kind == "sync-error" for broker in fault.spec.brokers}
 
     def report(self) -> str:
         """Each fault with its time, words and evidence: a line for each."""

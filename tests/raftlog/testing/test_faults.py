@@ -185,6 +185,23 @@ def test_a_full_disk_is_felt(own: Kafka) -> None:
     assert send(own, topic)[0] is None
 
 
+def test_a_block_can_be_left_while_a_disk_fails() -> None:
+    with Kafka() as kafka:
+        topic = kafka.topic(config={"flush.messages": "1"})
+        failing = kafka.faults.broker(1).disk.fail_sync()
+        assert send(kafka, topic, seconds=0.8)[0] is not None
+        failing.wait()
+    assert failing.fired >= 1 and failing.spec.is_healed
+
+
+def test_leaving_the_block_tells_of_faults_without_effect_and_of_other_errors_first() -> None:
+    with pytest.raises(NeverFired, match="no effect:\n  disconnect EndTxn once \\(fired=0"), Kafka() as kafka:
+        kafka.faults.disconnect("EndTxn")
+    with pytest.raises(KeyError), kafka:
+        kafka.faults.disconnect("EndTxn")
+        raise KeyError
+
+
 def test_a_flipped_bit_is_noticed_by_readers(own: Kafka) -> None:
     topic = own.topic()
     own.seed(topic, [b"x" * 5000])

@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, Producer
 from raftlog.client import Outgoing
 from raftlog.testing import AsyncKafka, Kafka, KafkaContainer
 from raftlog.testing.container import settings_of
+from raftlog.testing.faults.fault import NeverFired
 from raftlog.testing.waiting import NotInTime
 
 pytestmark = pytest.mark.long
@@ -83,6 +84,12 @@ async def test_the_same_with_asyncio() -> None:
     async with AsyncKafka() as kafka:
         topic = await kafka.topic(seed=["one"])
         assert [record.value for record in await kafka.records(topic, 1)] == [b"one"]
+
+
+async def test_faults_without_effect_are_told_with_asyncio_too() -> None:
+    with pytest.raises(NeverFired, match="disconnect EndTxn once"):
+        async with AsyncKafka() as kafka:
+            kafka.faults.disconnect("EndTxn")
 
 
 def test_a_conftest_of_testcontainers_changes_one_line() -> None:

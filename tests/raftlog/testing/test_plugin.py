@@ -138,3 +138,37 @@ def test_a_failure_tells_logs_faults_and_how_to_run_it_again(tmp_path: Path) -> 
     assert "s: error Produce NOT_LEADER_OR_FOLLOWER topic=test-that-fails-" in done.stdout
     assert "python -m pytest test_users.py::test_that_fails" in done.stdout and "RAFTLOG_FAULT_SEED=" in done.stdout
     assert "these faults had no effect:\n  disconnect EndTxn once (fired=0" in done.stdout
+
+
+BLOCKS = """
+def test_that_fails(kafka_cluster):
+    with kafka_cluster(brokers=1) as own:
+        own.faults.error("Produce", "NOT_LEADER_OR_FOLLOWER")
+        own.seed("orders", ["x"])
+        with own.faults.schedule(seed=7, seconds=0.5, kinds=["clock"]):
+            pass
+    assert False
+
+def test_whose_fault_does_nothing(kafka_cluster):
+    with kafka_cluster(brokers=1) as own:
+        own.faults.disconnect("EndTxn")
+
+def test_that_stops_it_itself(kafka_cluster):
+    own = kafka_cluster(brokers=1)
+    own.faults.disconnect("InitProducerId")
+    own.stop()
+"""
+
+
+@pytest.mark.long
+def test_a_failure_tells_the_same_of_a_cluster_whose_block_was_left(tmp_path: Path) -> None:
+    done = run_tests(tmp_path, BLOCKS)
+    assert "3 failed" in done.stdout, done.stdout
+    assert "broker-1 logged" in done.stdout and "topics created on first use: orders" in done.stdout
+    asked = done.stdout.partition("the last requests of clients to broker-1")[2]
+    assert re.search(r"Z Produce v\d+ of raftlog-testing \(127\.0\.0\.1:\d+\): orders", asked), asked
+    assert "s: error Produce NOT_LEADER_OR_FOLLOWER once (fired=1)" in done.stdout
+    assert "schedule of seed 7" in done.stdout and re.search(r"^\d\.\d{3} clock \S+ for=", done.stdout, re.M)
+    assert "python -m pytest test_users.py::test_that_fails" in done.stdout
+    assert re.search(r"these faults had no effect:\nE +disconnect EndTxn once \(fired=0", done.stdout), done.stdout
+    assert "these faults had no effect:\n  disconnect InitProducerId once (fired=0" in done.stdout
