@@ -18,7 +18,7 @@ from raftlog.linearizability.harness.plan import Interrupted, Plan, wait_for
 from raftlog.linearizability.harness.scenarios import BIT_FLIP, TELL_THEIR_POINT
 from raftlog.linearizability.harness.systems.system import NEW_DISK, Effect, System
 from raftlog.linearizability.harness.workloads.catalogue import Workload
-from raftlog.testing.faults.supervisor import ENDING
+from raftlog.testing.faults.spec import ENDING
 from raftlog.testing.process import BrokerDied
 
 PERIOD_SECONDS = 6.0

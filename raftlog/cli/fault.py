@@ -299,14 +299,15 @@ def heal(arguments: list[str]) -> int:
     directory = _directory(options)
     numbers = options.numbers or [spec.number for spec in directory.all() if not spec.is_healed]
     specs = [_read(directory, number) for number in numbers]
+    healed: list[FaultSpec] = []
     for spec in specs:
-        directory.change(spec.number, _end)
+        healed.append(directory.change(spec.number, _end))
         if spec.kind == "freeze":
             for broker in spec.brokers:
                 _send(directory.pids()[f"broker-{broker}"], signal.SIGCONT)
     directory.tell()
-    for spec in specs:
-        for broker in spec.brokers if spec.kind in ("kill", "stop", *BY_BROKERS) else ():
+    for spec in healed:
+        for broker in spec.brokers if spec.has_ended_brokers else ():
             _await_start(directory, broker, options.timeout)
     found = [directory.read(spec.number) for spec in specs]
     if options.json:

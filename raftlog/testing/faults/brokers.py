@@ -107,8 +107,9 @@ class DiskFaults:
         return self._add(FaultSpec("slow-disk", seconds=seconds))
 
     def fail_sync(self) -> Fault:
-        """Each sync fails: EIO."""
-        return self._add(FaultSpec("sync-error"))
+        """Each sync fails: EIO, for which a broker stops. It is started again when the fault is healed."""
+        spec = FaultSpec("sync-error", brokers=[self._broker.id])
+        return self._faults.add(spec, undo=lambda: self._mend(spec.number))
 
     def tear(self, seconds: float | None = None) -> Fault:
         """A power cut in the middle of writes: of what was not synced, each file keeps a part that the seed chooses."""
@@ -130,6 +131,14 @@ class DiskFaults:
         fault = self._faults.add(spec, undo=lambda: _flip(file, bit))
         self._faults.happened(fault, size=1)
         return fault
+
+    def _mend(self, number: int) -> None:
+        directory, process = self._faults.directory, self._broker.process
+        directory.tell()  # from here on syncs succeed
+        is_held_down = not process.running and (process.returncode or 0) <= 0
+        if directory.read(number).evidence.fired and not is_held_down:
+            process.kill()  # it is ending, and may not be all gone
+            process.start()
 
     def _add(self, spec: FaultSpec) -> Fault:
         spec.brokers = [self._broker.id]

@@ -12,6 +12,7 @@ from typing import Any
 PROTOCOL = ("error", "disconnect", "delay", "observe", "blackhole")
 LINKS = ("cut", "deaf", "isolate", "split", "slow-link", "drop", "bandwidth", "reset")
 PROCESSES = ("kill", "power", "tear", "freeze", "stop")
+ENDING = ("kill", "stop", "power", "tear")
 DISKS = ("full-disk", "slow-disk", "sync-error", "rot")
 CLOCKS = ("clock",)
 KINDS = (*PROTOCOL, *LINKS, *PROCESSES, *DISKS, *CLOCKS)
@@ -95,6 +96,11 @@ class FaultSpec:
     @property
     def is_healed(self) -> bool:
         return self.ended > 0.0
+
+    @property
+    def has_ended_brokers(self) -> bool:
+        """Whether its brokers are to be started again when it is healed."""
+        return self.kind in ENDING or (self.kind == "sync-error" and self.evidence.fired > 0)
 
     def is_at(self, broker: int) -> bool:
         """Whether it may happen there."""

@@ -9,8 +9,6 @@ from raftlog.testing.clusters import Cluster
 from raftlog.testing.faults.directory import DONE, LOOK, FaultDirectory
 from raftlog.testing.process import BrokerProcess
 
-ENDING = ("kill", "stop", "power", "tear")
-
 
 class Supervisor:
     """Of a cluster that this process has started. `look` when its descriptor becomes readable."""
@@ -39,7 +37,7 @@ class Supervisor:
     def _healed(self) -> list[BrokerProcess]:
         found = []
         for spec in self._directory.all():
-            if spec.kind in ENDING and spec.is_healed and spec.number not in self._seen:
+            if spec.is_healed and spec.has_ended_brokers and spec.number not in self._seen:
                 self._seen.add(spec.number)
                 found += [self._cluster.broker(broker) for broker in spec.brokers]
         return found

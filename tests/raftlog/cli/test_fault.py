@@ -12,6 +12,7 @@ import pytest
 
 from raftlog.cli.main import main
 from raftlog.client import SyncClient
+from raftlog.client.core.errors import KafkaError
 
 pytestmark = pytest.mark.long
 
@@ -67,6 +68,16 @@ def test_a_killed_broker_is_started_again_when_it_is_healed(dev: dict[str, Any],
     assert code == 0 and fault("wait", number)[0] == 0
     assert fault("heal", number)[0::2] == (0, "")
     assert send(dev, "kept") == at + 1
+
+
+def test_a_broker_whose_disk_failed_is_started_again_when_it_is_healed(dev: dict[str, Any], fault: Any) -> None:
+    with SyncClient(dev["bootstrap_servers"], timeout=0.5) as client:
+        client.admin.create_topic("synced", configs={"flush.messages": "1"})
+        _, number, _ = fault("add", "sync-error", "--broker", "1")
+        with client.producer() as producer, pytest.raises(KafkaError):
+            producer.send("synced", b"value")
+    assert fault("wait", number)[0] == 0 and fault("heal", number, "--check")[0] == 0
+    assert send(dev, "synced") >= 0
 
 
 def test_a_paused_broker_and_a_cut_link_go_on(dev: dict[str, Any], fault: Any) -> None:

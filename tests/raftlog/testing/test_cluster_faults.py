@@ -72,6 +72,26 @@ def test_producers_do_not_wait_for_a_follower_that_only_the_leader_has_lost() ->
         assert kafka.faults.leader_of(topic, partition).id == leaders[partition]
 
 
+def test_a_leader_whose_disk_cannot_be_synced_serves_again_when_the_fault_is_healed(own: Kafka) -> None:
+    topic = own.topic(config={"flush.messages": "1"}, seed=["before"])
+    leader = own.faults.leader_of(topic)
+    with leader.disk.fail_sync() as failing:
+        own.seed(topic, ["meanwhile"], timeout=40)
+        wait_until(lambda: not leader.process.running, 20, lambda: "the leader ends")
+    assert failing.fired and leader.process.running
+    own.seed(topic, ["after"], timeout=40)
+    assert [record.value for record in own.records(topic, 3)] == [b"before", b"meanwhile", b"after"]
+
+
+def test_healing_a_disk_leaves_a_broker_down_that_another_fault_holds_down(own: Kafka) -> None:
+    broker = own.faults.broker(1)
+    failing, killed = broker.disk.fail_sync(), broker.kill()
+    failing.heal()
+    assert not broker.process.running
+    killed.heal()
+    assert broker.process.running
+
+
 def test_a_schedule_is_the_simulators_and_is_carried_out(own: Kafka) -> None:
     topic = own.topic(partitions=3)
     schedule = own.faults.schedule(seed=11, seconds=3, kinds=["freeze", "isolate", "kill"])

@@ -125,13 +125,24 @@ def test_that_kills(kafka, kafka_topic, kafka_faults):
 
 def test_after_that(kafka, kafka_topic):
     kafka.seed(kafka_topic, ["x"])
+
+def test_whose_disk_fails(kafka, kafka_topics, kafka_faults):
+    (topic,) = kafka_topics(config={"flush.messages": "1"})
+    kafka_faults.broker(1).disk.fail_sync()
+    try:
+        kafka.seed(topic, ["x"], timeout=0.5)
+    except Exception:
+        pass
+
+def test_after_that_one(kafka, kafka_topic):
+    kafka.seed(kafka_topic, ["x"])
 """
 
 
 @pytest.mark.long
 def test_a_failure_tells_logs_faults_and_how_to_run_it_again(tmp_path: Path) -> None:
     done = run_tests(tmp_path, FAULTS)
-    assert "2 failed, 2 passed" in done.stdout, done.stdout
+    assert "2 failed, 4 passed" in done.stdout, done.stdout
     assert "broker-1 logged" in done.stdout and "topics created: test-that-fails-" in done.stdout
     asked = done.stdout.partition("the last requests of clients to broker-1")[2]
     assert re.search(r"Z Produce v\d+ of raftlog-testing \(127\.0\.0\.1:\d+\): test-that-fails-", asked), asked

@@ -154,7 +154,7 @@ def test_a_disk_that_cannot_be_synced_ends_its_broker_and_others_lead(tmp_path: 
             with faults.broker(leader.node_id).disk.fail_sync():
                 wait_until(lambda: not leader.running, "a broker whose only disk has failed stops")
                 writer.wait_for_more(300)
-            leader.start()
+            assert leader.running
             world.wait_until_in_sync(topic)
             writer.wait_for_more(300)
         writer.check_no_errors()
