@@ -7,10 +7,14 @@ import functools
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
 from raftlog.testing.faults.faults import Faults
 from raftlog.testing.kafka import Kafka
+
+if TYPE_CHECKING:
+    from raftlog.client import Client
+    from raftlog.client.admin import Admin
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -39,6 +43,7 @@ class AsyncKafka:
         faults: bool = True,
         bootstrap_servers: str | None = None,
     ) -> None:
+        self._client: Client | None = None
         self.kafka = Kafka(
             brokers,
             settings=settings,
@@ -55,6 +60,9 @@ class AsyncKafka:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
         await asyncio.to_thread(self.kafka.__exit__, kind, error, at)
 
     @property
@@ -66,6 +74,20 @@ class AsyncKafka:
     def faults(self) -> Faults:
         """See Kafka. To ask for a fault takes a few milliseconds; what waits for brokers belongs in a thread."""
         return self.kafka.faults
+
+    @property
+    def client(self) -> Client:
+        """raftlog's own client for asyncio, connected when it is first used: its methods are awaited."""
+        from raftlog.client import Client
+
+        if self._client is None:
+            self._client = Client(self.bootstrap_servers, client_id="raftlog-testing")
+        return self._client
+
+    @property
+    def admin(self) -> Admin:
+        """Topics, settings, groups, transactions, awaited: see docs/CLIENT.md."""
+        return self.client.admin
 
     topic = _awaited(Kafka.topic)
     seed = _awaited(Kafka.seed)

@@ -22,6 +22,7 @@ class KafkaContainer:
     def __init__(self, image: str = "", port: int = 9093, **options: Any) -> None:
         self.image = image
         self.port = port
+        self.host_port = 0
         self.env: dict[str, str] = {}
         self.kafka: Kafka | None = None
 
@@ -53,6 +54,33 @@ class KafkaContainer:
     def with_exposed_ports(self, *ports: object) -> Self:
         return self
 
+    def with_bind_ports(self, container: int | str, host: int | str | None = None) -> Self:
+        """The broker listens at the port `host` (None: any that is free). Raises NotImplementedError for another port
+        of the container than that of clients.
+        """
+        if _port(container) != self.port:
+            raise NotImplementedError(
+                f"port {container} of a container: there is one listener, that of clients, which is port {self.port};"
+                f" bind that one, or say KafkaContainer(port={container})"
+            )
+        self.host_port = 0 if host is None else _port(host)
+        return self
+
+    def with_command(self, command: str | list[str]) -> Self:
+        """Raises NotImplementedError."""
+        raise NotImplementedError(
+            f"{command!r} has no container to run in: the broker's settings are given as"
+            " with_env('KAFKA_NUM_PARTITIONS', '3'), and a broker of its own command is `raftlog broker`"
+        )
+
+    def exec(self, command: str | list[str]) -> Any:
+        """Raises NotImplementedError."""
+        raise NotImplementedError(
+            f"{command!r} has no container to run in: `.kafka.admin` does what Kafka's scripts do (docs/CLIENT.md), as"
+            " `.kafka.topic`, `.kafka.seed` and `.kafka.records` do, and so does `raftlog topic`, `raftlog group`, …"
+            " on the command line with get_bootstrap_server()"
+        )
+
     def with_volume_mapping(self, host: str, container: str, mode: str = "ro") -> Self:
         return self
 
@@ -61,7 +89,7 @@ class KafkaContainer:
 
     def start(self, timeout: float = 30) -> Self:
         """Return when a record was stored and read."""
-        self.kafka = Kafka(settings=settings_of(self.env)).start(timeout)
+        self.kafka = Kafka(settings=settings_of(self.env), port=self.host_port).start(timeout)
         return self
 
     def stop(self, force: bool = True, delete_volume: bool = True) -> None:
@@ -94,6 +122,11 @@ class KafkaContainer:
         if self.kafka is None:
             raise RuntimeError("it is not started: use `with`")
         return self.kafka
+
+
+def _port(text: int | str) -> int:
+    """Of 9093, "9093" and "9093/tcp"."""
+    return int(str(text).partition("/")[0])
 
 
 def settings_of(env: dict[str, str]) -> dict[str, str]:

@@ -47,13 +47,18 @@ class Kafka:
         links: bool | None = None,
         faults: bool = True,
         bootstrap_servers: str | None = None,
+        port: int = 0,
     ) -> None:
         """`faults`: they may happen to the brokers; `links`: to what runs between them and their clients, too (None: if
         there are several). `bootstrap_servers`: a Kafka that runs already, which is then neither started nor stopped.
+        `port`: the first broker's, the others' follow it (0: any that are free); not where clients come through links.
         """
         self.broker_count = brokers
         self.has_faults = faults
         self.has_links = faults and brokers > 1 if links is None else links
+        if port and self.has_links:
+            raise ValueError("clients come through links, whose ports are any that are free: say links=False")
+        self.port = port
         self._faults: Faults | None = None
         self.before_stop: Callable[[Kafka], None] | None = None
         self.settings = dict(settings or {})
@@ -84,7 +89,12 @@ class Kafka:
 
     def _make_cluster(self, directory: Path) -> Cluster:
         return Cluster(
-            self.broker_count, directory, settings=self.settings, faults=self.has_faults, links=self.has_links
+            self.broker_count,
+            directory,
+            port=self.port,
+            settings=self.settings,
+            faults=self.has_faults,
+            links=self.has_links,
         )
 
     def _find_ready(self) -> None:

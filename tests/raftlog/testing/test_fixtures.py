@@ -83,6 +83,10 @@ def test_a_cluster_of_ones_own_has_all_that_the_sessions_has(kafka: Kafka, kafka
 async def test_the_same_with_asyncio() -> None:
     async with AsyncKafka() as kafka:
         topic = await kafka.topic(seed=["one"])
+        assert len((await kafka.admin.topic(topic)).partitions) == 1
+        async with kafka.client.producer() as producer:
+            await producer.send("another", b"two")
+        assert [record.value for record in await kafka.records("another", 1)] == [b"two"]
         assert [record.value for record in await kafka.records(topic, 1)] == [b"one"]
 
 
@@ -100,6 +104,33 @@ def test_a_conftest_of_testcontainers_changes_one_line() -> None:
         topics = Producer({"bootstrap.servers": servers}).list_topics("three", timeout=10).topics
         assert len(topics["three"].partitions) == 3
         assert b"serving" in kafka.get_logs()[0]
+
+
+def test_a_container_listens_where_its_port_is_bound(free_port: Callable[[], int]) -> None:
+    port = free_port()
+    with KafkaContainer().with_bind_ports("9093/tcp", port) as kafka:
+        assert kafka.get_exposed_port(9093) == port
+        assert kafka.kafka is not None and kafka.kafka.topic(seed=["x"])
+
+
+@pytest.mark.parametrize(
+    ("ask", "advice"),
+    [
+        (lambda container: container.with_bind_ports(9092, 9092), r"say KafkaContainer\(port=9092\)"),
+        (lambda container: container.with_command("/run.sh"), "with_env"),
+        (lambda container: container.exec(["kafka-topics.sh", "--list"]), "`.kafka.admin` does what Kafka's scripts"),
+    ],
+)
+def test_what_only_a_container_can_do_is_refused_with_advice(
+    ask: Callable[[KafkaContainer], object], advice: str
+) -> None:
+    with pytest.raises(NotImplementedError, match=advice):
+        ask(KafkaContainer())
+
+
+def test_a_port_cannot_be_chosen_where_clients_come_through_links() -> None:
+    with pytest.raises(ValueError, match="say links=False"):
+        Kafka(3, port=9092)
 
 
 def test_variables_of_containers_are_settings() -> None:
