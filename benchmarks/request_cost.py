@@ -1,8 +1,9 @@
 """What one request costs the broker: CPU microseconds per request, and a profile of where they go.
 
-    python -m benchmarks.request_cost [--requests 40000] [--rounds 1] [--against TREE] [--profile]
+    python -m benchmarks.request_cost [--requests 40000] [--rounds 1] [--against TREE | --faults] [--profile]
 
-With --against TREE another checkout of raftlog is measured beside, in turns: old and new code.
+With --against TREE another checkout of raftlog is measured beside, in turns: old and new code. With --faults it is the
+same code, started so that faults may happen to it (docs/TESTING.md), of which none does.
 """
 
 from __future__ import annotations
@@ -43,6 +44,15 @@ class Profiled(Raftlog):
         command = super().command()
         place = command.index("-m")
         return [*command[:place], "-m", "cProfile", "-o", str(self.directory / "profile"), *command[place:]]
+
+
+class WithFaults(Raftlog):
+    """A broker that faults may happen to."""
+
+    name = "with faults"
+
+    def command(self) -> list[str]:
+        return [*super().command(), "--faults", str(self.directory / "cluster")]
 
 
 def framed(key: ApiKey, version: int, message: Message) -> bytes:
@@ -108,7 +118,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--requests", type=int, default=40_000)
     parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--against", metavar="TREE", help="another checkout of raftlog, measured beside")
+    beside = parser.add_mutually_exclusive_group()
+    beside.add_argument("--against", metavar="TREE", help="another checkout of raftlog, measured beside")
+    beside.add_argument("--faults", action="store_true", help="beside a broker that faults may happen to")
     parser.add_argument("--profile", action="store_true", help="of small produce requests")
     options = parser.parse_args()
     metadata = MetadataRequest(topics=[MetadataRequestTopic(name="cost")])
@@ -126,7 +138,9 @@ def main() -> int:
             framed(ApiKey.API_VERSIONS, 3, ApiVersionsRequest(client_software_name="cost", client_software_version="1"))
         ],
     }
-    others = beside_raftlog(options.against) if options.against else []
+    others: list[type[Broker]] = beside_raftlog(options.against) if options.against else []
+    if options.faults:
+        others = [WithFaults]
     print(table(together(lambda brokers: rows(brokers, kinds, options.rounds, options.requests), others)))
     if options.profile:
         with Profiled() as broker:

@@ -107,7 +107,7 @@ class DiskFaults:
         return self._add(FaultSpec("slow-disk", seconds=seconds))
 
     def fail_sync(self) -> Fault:
-        """Each sync fails: EIO, for which a broker stops. It is started again when the fault is healed."""
+        """Each sync fails: EIO. A broker that this has met is started again when the fault is healed."""
         spec = FaultSpec("sync-error", brokers=[self._broker.id])
         return self._faults.add(spec, undo=lambda: self._mend(spec.number))
 
