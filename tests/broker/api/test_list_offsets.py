@@ -11,7 +11,7 @@ from raftlog.wire.compression import Compression
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from raftlog.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from tests.broker.replication.brokers import TOPIC, TOPIC_ID, Client, Cluster, run
+from tests.broker.brokers import TOPIC, TOPIC_ID, Client, Cluster, run
 
 TIME_MS = 1_700_000_000_000
 MAX_TIMESTAMP = -3

@@ -21,7 +21,7 @@ from tests.broker.api.transactions_world import (
     outcome,
     produce,
 )
-from tests.broker.replication.brokers import TOPIC, Client, Cluster, run
+from tests.broker.brokers import TOPIC, Client, Cluster, run
 from tests.waiting import until
 
 NONE = ErrorCode.NONE

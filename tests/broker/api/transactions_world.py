@@ -19,7 +19,7 @@ from raftlog.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from raftlog.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from raftlog.wire.messages.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
 from raftlog.wire.schema import Message
-from tests.broker.replication.brokers import TOPIC, TOPIC_ID, Broker, Client, Cluster
+from tests.broker.brokers import TOPIC, TOPIC_ID, Broker, Client, Cluster
 
 TIME_MS = 1_700_000_000_000
 PRODUCER = 7

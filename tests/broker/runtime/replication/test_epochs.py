@@ -7,7 +7,7 @@ from pathlib import Path
 
 from raftlog.metadata.image import MetadataImage
 from raftlog.wire.errors import ErrorCode
-from tests.broker.replication.brokers import Cluster, run
+from tests.broker.brokers import Cluster, run
 from tests.broker.store.log_world import LogWorld
 from tests.waiting import until
 

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from raftlog.metadata.records import NO_LEADER
-from tests.broker.replication.world import LAG_MS_MAX, Answer, Fetch, Node, World
+from tests.broker.core.replica.world import LAG_MS_MAX, Answer, Fetch, Node, World
 from tests.effort import examples
 
 SEEDS = range(examples(400))

@@ -11,7 +11,7 @@ import pytest
 
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
-from tests.broker.replication.brokers import TOPIC_ID, Client, Cluster, run
+from tests.broker.brokers import TOPIC_ID, Client, Cluster, run
 
 FOLLOWER, OTHER_FOLLOWER, CONSUMER = 2, 3, -1
 

@@ -12,7 +12,7 @@ import pytest
 from raftlog.broker.core.log.producers import ProducerStates
 from raftlog.broker.runtime.replication import partition_fetch_state
 from raftlog.broker.store.truncation_plan import TruncationPlan
-from tests.broker.replication.brokers import Cluster, run
+from tests.broker.brokers import Cluster, run
 from tests.broker.store.log_world import LogWorld, batch_of
 from tests.waiting import until
 

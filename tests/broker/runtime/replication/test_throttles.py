@@ -8,7 +8,7 @@ import pytest
 
 from raftlog.broker.core.replica.throttle import ByteRate, ThrottledReplicas
 from raftlog.metadata.records import ConfigRecord, ResourceType
-from tests.broker.replication.brokers import QUICK, TOPIC, Cluster, run
+from tests.broker.brokers import QUICK, TOPIC, Cluster, run
 from tests.waiting import until
 
 

@@ -14,7 +14,7 @@ from raftlog.broker.runtime.partition import Partition
 from raftlog.broker.runtime.replication.settings import FetcherSettings
 from raftlog.metadata.records import PartitionState
 from raftlog.wire.errors import ErrorCode
-from tests.broker.replication.brokers import Cluster, run
+from tests.broker.brokers import Cluster, run
 from tests.waiting import until
 
 

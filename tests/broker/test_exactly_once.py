@@ -16,7 +16,7 @@ from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from raftlog.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from tests.broker.api.transactions_world import PRODUCER, FakeCoordinator, data, end, fetch, outcome, produce
-from tests.broker.replication.brokers import TOPIC, Client, Cluster, run
+from tests.broker.brokers import TOPIC, Client, Cluster, run
 from tests.waiting import until
 
 NONE = ErrorCode.NONE

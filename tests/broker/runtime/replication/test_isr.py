@@ -9,8 +9,8 @@ from typing import Any
 from raftlog.broker.runtime.delayed_operation import Mark
 from raftlog.broker.store.partition_log import PartitionLog
 from raftlog.wire.errors import ErrorCode
-from tests.broker.replication.brokers import Client, Cluster, run
-from tests.broker.replication.test_protocol import list_offsets, only, produce
+from tests.broker.brokers import Client, Cluster, run
+from tests.broker.test_protocol import list_offsets, only, produce
 from tests.waiting import until
 
 

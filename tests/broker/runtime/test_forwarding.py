@@ -14,7 +14,7 @@ from raftlog.metadata.commands import Command, CreateTopics, DeleteTopics, NewTo
 from raftlog.raft.quorum import QuorumLog
 from raftlog.raft.seam import ProposalFailed
 from raftlog.wire.errors import ErrorCode
-from tests.broker.membership.world import HEARTBEAT_SECONDS, SESSION_MS, World
+from tests.broker.runtime.membership_world import HEARTBEAT_SECONDS, SESSION_MS, World
 from tests.waiting import until
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from raftlog.broker.runtime.delayed_operation import Mark
 from raftlog.wire.errors import ErrorCode
-from tests.broker.replication.brokers import Cluster, run
+from tests.broker.brokers import Cluster, run
 from tests.waiting import until
 
 

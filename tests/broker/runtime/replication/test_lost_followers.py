@@ -18,8 +18,8 @@ from raftlog.broker.runtime.replication.settings import FetcherSettings
 from raftlog.metadata.records import PartitionState
 from raftlog.raft.silent_peers import end_when_silent
 from raftlog.wire.ids import BrokerEpoch, LeaderEpoch, PartitionEpoch
-from tests.broker.replication.brokers import Cluster, run
-from tests.broker.replication.world import Contact
+from tests.broker.brokers import Cluster, run
+from tests.broker.core.replica.world import Contact
 from tests.waiting import until
 
 LAG_MS_MAX = 30_000

@@ -12,7 +12,7 @@ import pytest
 
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
-from tests.broker.replication.brokers import DEADLINE_SECONDS, TOPIC_ID, Client, Cluster, run
+from tests.broker.brokers import DEADLINE_SECONDS, TOPIC_ID, Client, Cluster, run
 
 VERSION = 17
 CONSUMER, FOLLOWER = -1, 2

@@ -24,7 +24,7 @@ from raftlog.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from raftlog.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from tests.broker.replication.brokers import TOPIC, TOPIC_ID, Client, Cluster, batch, run
+from tests.broker.brokers import TOPIC, TOPIC_ID, Client, Cluster, batch, run
 from tests.waiting import until
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from raftlog.broker.store.disk import OsDisk
 from raftlog.wire.errors import ErrorCode
-from tests.broker.replication.brokers import Cluster, run
+from tests.broker.brokers import Cluster, run
 from tests.waiting import until
 
 

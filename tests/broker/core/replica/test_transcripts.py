@@ -12,7 +12,7 @@ import pytest
 
 from raftlog.broker.core.replica.leadership import Committed
 from raftlog.wire.errors import ErrorCode
-from tests.broker.replication.world import Answer, Fetch, Node, World
+from tests.broker.core.replica.world import Answer, Fetch, Node, World
 
 FOLDER = Path(__file__).parent / "transcripts"
 

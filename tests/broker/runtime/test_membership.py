@@ -15,7 +15,7 @@ from raftlog.broker.runtime.lifecycle import State
 from raftlog.metadata.cluster_commands import UnregisterBroker
 from raftlog.metadata.commands import NewTopic
 from raftlog.metadata.records import NO_LEADER
-from tests.broker.membership.world import SESSION_MS, Node, World, is_serving
+from tests.broker.runtime.membership_world import SESSION_MS, Node, World, is_serving
 from tests.waiting import until
 
 HOUR_MS = 3_600_000
