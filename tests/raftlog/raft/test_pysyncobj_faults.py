@@ -24,7 +24,7 @@ from raftlog.raft.core.entries import application_data
 from raftlog.raft.core.log import RaftLog
 from raftlog.raft.core.messages import AppendEntries
 from raftlog.raft.seam import ProposalFailed
-from tests.raftlog.raft.core_world import CoreWorld
+from tests.raftlog.raft.core.world import CoreWorld
 from tests.raftlog.raft.quorum_world import NEVER, World
 from tests.waiting import DEADLINE_SECONDS, until
 

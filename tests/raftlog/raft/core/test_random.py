@@ -7,7 +7,7 @@ import os
 import pytest
 
 from tests.effort import examples
-from tests.raftlog.raft.core_world import CoreWorld
+from tests.raftlog.raft.core.world import CoreWorld
 
 SEEDS = examples(24)
 FIRST = int(os.environ.get("RAFTLOG_CORE_FIRST_SEED", "0"))

@@ -19,7 +19,7 @@ from raftlog.raft.core.messages import (
     TimeoutNow,
 )
 from raftlog.raft.core.state import Role
-from tests.raftlog.raft.lone_node import DIRECTORIES, Lone, configuration, entry
+from tests.raftlog.raft.core.lone_node import DIRECTORIES, Lone, configuration, entry
 
 
 def test_a_new_leader_commits_an_entry_of_its_own_term_and_with_it_the_old_ones() -> None:

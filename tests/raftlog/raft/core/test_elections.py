@@ -12,7 +12,7 @@ from raftlog.raft.core.log import Base, RaftLog
 from raftlog.raft.core.messages import Heartbeat, RequestVote, RequestVoteReply
 from raftlog.raft.core.raft import Raft
 from raftlog.raft.core.state import HardState, Role
-from tests.raftlog.raft.lone_node import DIRECTORIES, TIMING, Lone, configuration
+from tests.raftlog.raft.core.lone_node import DIRECTORIES, TIMING, Lone, configuration
 
 
 def test_a_node_asks_before_it_stands_and_stands_when_a_majority_would_vote() -> None:

@@ -23,7 +23,7 @@ from raftlog.raft.core.messages import (
 )
 from raftlog.raft.core.progress import Progress
 from raftlog.raft.core.replayed_commands import PROPOSERS_MAX, WINDOW, ReplayedCommands
-from tests.raftlog.raft.lone_node import entry, members
+from tests.raftlog.raft.core.lone_node import entry, members
 
 
 def test_messages_go_over_the_wire_and_what_is_none_is_refused() -> None:

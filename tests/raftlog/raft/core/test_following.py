@@ -17,7 +17,7 @@ from raftlog.raft.core.messages import (
 from raftlog.raft.core.progress import OutgoingSnapshot
 from raftlog.raft.core.snapshot import SNAPSHOT_BYTES_MAX, SnapshotContent
 from raftlog.raft.core.state import Role
-from tests.raftlog.raft.lone_node import Lone, configuration, entry
+from tests.raftlog.raft.core.lone_node import Lone, configuration, entry
 
 
 def test_entries_are_acknowledged_when_they_are_on_the_disk_and_not_before() -> None:
