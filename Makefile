@@ -132,7 +132,7 @@ spark-kills: compiled $(SPARK)
 	$(BIN)/python -m pytest -q -m slow tests/pipeline/test_spark_kills.py
 
 spark-jobs: compiled $(SPARK)
-	$(BIN)/python -m pytest -q -m slow tests/pipeline/test_jobs.py tests/pipeline/test_spark_clusters.py
+	$(BIN)/python -m pytest -q -m slow tests/pipeline/jobs/test_jobs.py tests/pipeline/test_spark_clusters.py
 
 # Without Java the command itself says what is missing.
 pipeline: compiled $(SPARK)
