@@ -18,8 +18,8 @@ from raftlog.wire.messages.find_coordinator import FindCoordinatorRequest
 from raftlog.wire.messages.produce import ProduceRequest
 from raftlog.wire.schema import Message, Struct
 from tests.conftest import Broker
-from tests.raftlog.wire.test_messages_against_kafka_python import from_theirs, their_class
-from tests.raftlog.wire.test_messages_against_kio import from_kio, kio_class
+from tests.raftlog.wire.messages.test_messages_against_kafka_python import from_theirs, their_class
+from tests.raftlog.wire.messages.test_messages_against_kio import from_kio, kio_class
 from tests.system.traps.conftest import ours_only
 from tests.system.traps.raw import RawConnection, create_topic, framed
 from tests.system.traps.sensible import BUILDERS, Names, produce, sensible_request
