@@ -70,6 +70,13 @@ def compare(found: dict[str, int], allowed: dict[str, int], what: str) -> None:
 
 
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
+# Data that tests of the folder above read; whole brokers and foreign clients have tests/system.
+NO_MIRRORS = {
+    "broker/core/replica/transcripts",
+    "linearizability/harness/example",
+    "linearizability/harness/example/logs",
+    "metadata/transcripts",
+}
 WAITS = ROOT / "tests" / "waiting.py"
 MAY_SLEEP = re.compile(r"\b(sleep|select)\(")
 VIRTUAL_TIME = ROOT / "tests" / "linearizability" / "simulator"
@@ -135,6 +142,16 @@ def test_no_path_of_a_machine_and_no_registry_host_is_in_the_source() -> None:
             text = path.read_text(errors="replace")
             wrong += [f"{path.relative_to(ROOT)}: {word}" for word in banned if word in text]
     assert not wrong, "\n".join(wrong)
+
+
+def test_folders_of_tests_mirror_those_of_the_source() -> None:
+    tests = ROOT / "tests"
+    files = [path for path in tests.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    folders = {str(path.parent.relative_to(tests)) for path in files if path.parent != tests}
+    ours = {name for name in folders if name.split("/")[0] != "system"} - NO_MIRRORS
+    strangers = sorted(name for name in ours if not any((ROOT / name).glob("*.py")))
+    assert not strangers, f"no folder of the source has this name: {strangers}"
+    assert folders >= NO_MIRRORS, f"gone: {sorted(NO_MIRRORS - folders)}"
 
 
 def test_the_tree_is_where_it_should_be() -> None:
