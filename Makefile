@@ -91,7 +91,7 @@ test: lint compiled $(SPARK)
 	$(BIN)/pytest -q -m "not slow" -n $(WORKERS) --dist loadfile --durations 10
 
 # Unit tests by folder, without those that are marked for taking seconds, Java or processes of their own.
-UNIT := tests/raftlog/wire tests/raftlog/raft tests/metadata tests/broker tests/client tests/pipeline tests/linearizability tests/test_*.py
+UNIT := tests/raftlog tests/metadata tests/broker tests/client tests/pipeline tests/linearizability tests/test_*.py
 
 check: lint
 	RAFTLOG_TEST_EFFORT=0.2 $(BIN)/pytest -q -m "not slow and not long and not java" -n $(WORKERS) --dist loadfile $(UNIT)

@@ -134,6 +134,7 @@ def process(tmp_path: Path):  # type: ignore[no-untyped-def]
     made.kill()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_stops_a_broker_in_order(process: BrokerProcess, number: signal.Signals) -> None:
     process.start()
@@ -141,6 +142,7 @@ def test_a_signal_stops_a_broker_in_order(process: BrokerProcess, number: signal
     assert process.stop() == 0
 
 
+@pytest.mark.long
 def test_with_json_a_broker_tells_in_one_line_where_it_serves(tmp_path: Path) -> None:
     words = ["broker", "--id", "7", "--data-dir", str(tmp_path / "data"), "--listen", "127.0.0.1:0", "--json"]
     broker = subprocess.Popen([sys.executable, "-m", "raftlog", *words], stdout=subprocess.PIPE, text=True)
@@ -156,6 +158,7 @@ def test_with_json_a_broker_tells_in_one_line_where_it_serves(tmp_path: Path) ->
     assert (broker.returncode, rest) == (0, "")
 
 
+@pytest.mark.long
 def test_a_broker_that_is_told_to_stop_again_and_again_still_ends_in_order(process: BrokerProcess) -> None:
     process.start()
     deadline = time.monotonic() + DEADLINE_SECONDS
@@ -165,6 +168,7 @@ def test_a_broker_that_is_told_to_stop_again_and_again_still_ends_in_order(proce
     assert process.returncode == 0
 
 
+@pytest.mark.long
 def test_a_port_that_is_taken_ends_the_start_with_advice(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -191,6 +195,7 @@ def test_a_data_directory_has_one_broker(process: BrokerProcess, tmp_path: Path)
     assert second.returncode == 1
 
 
+@pytest.mark.long
 def test_a_data_directory_belongs_to_one_node(process: BrokerProcess, tmp_path: Path) -> None:
     process.start()
     process.stop()
@@ -199,6 +204,7 @@ def test_a_data_directory_belongs_to_one_node(process: BrokerProcess, tmp_path: 
         other.start()
 
 
+@pytest.mark.long
 def test_a_data_directory_of_kafka_is_refused_and_left_as_it_was(process: BrokerProcess) -> None:
     """Kafka starts on no directory in which it finds a name that it does not know."""
     properties = "version=1\ncluster.id=4L6g3nShT-eMCtK--X86sw\nnode.id=1\ndirectory.id=V2jJv2n0Q1m2c1dV3h5d7Q\n"
@@ -211,6 +217,7 @@ def test_a_data_directory_of_kafka_is_refused_and_left_as_it_was(process: Broker
     assert sorted(process.data_dir.iterdir()) == before
 
 
+@pytest.mark.long
 def test_a_data_directory_without_its_metadata_is_refused_and_left_as_it_was(
     process: BrokerProcess, tmp_path: Path
 ) -> None:
@@ -227,6 +234,7 @@ def test_a_data_directory_without_its_metadata_is_refused_and_left_as_it_was(
     process.start()
 
 
+@pytest.mark.long
 def test_a_data_directory_that_is_a_file_is_refused_with_advice(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     made = BrokerProcess(1, tmp_path / "file", log_file=tmp_path / "log")
@@ -235,6 +243,7 @@ def test_a_data_directory_that_is_a_file_is_refused_with_advice(tmp_path: Path) 
     assert made.returncode == 1
 
 
+@pytest.mark.long
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_data_directory_that_cannot_be_written_is_refused_with_advice(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
@@ -244,6 +253,7 @@ def test_a_data_directory_that_cannot_be_written_is_refused_with_advice(tmp_path
     assert made.returncode == 1
 
 
+@pytest.mark.long
 def test_a_log_level_that_does_not_exist_is_refused_in_words(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -255,6 +265,7 @@ def test_a_log_level_that_does_not_exist_is_refused_in_words(
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("host", ["::", ""])
 def test_on_all_addresses_each_client_is_told_the_one_that_it_connected_to(tmp_path: Path, host: str) -> None:
     """No host at all means IPv4 and IPv6, as with Kafka: `localhost` may be either."""

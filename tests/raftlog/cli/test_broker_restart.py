@@ -14,6 +14,8 @@ import pytest
 from raftlog.testing import Cluster, cluster
 from tests.raftlog.cli.conftest import Run
 
+pytestmark = pytest.mark.long
+
 DEADLINE_SECONDS = 20.0
 
 

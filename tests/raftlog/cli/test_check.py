@@ -160,6 +160,7 @@ def test_the_page_is_written_where_asked(run: Run, tmp_path: Path) -> None:
     assert "<title>invalid: " in text
 
 
+@pytest.mark.long
 def test_a_page_that_would_take_too_much_memory_shows_the_witness(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "long.jsonl"
     long_one(path, 20_000)
@@ -318,6 +319,7 @@ print(code, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, file=sy
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", ["hard", "long", "one line", "wide", "wide online", "polls", "far", "online"])
 def test_no_input_uses_more_memory_than_its_budget(case: str, tmp_path: Path) -> None:
     path = tmp_path / "history.jsonl"

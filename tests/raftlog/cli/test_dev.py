@@ -77,6 +77,7 @@ def is_gone(pid: int) -> bool:
     return status.exists() and "\nState:\tZ" in status.read_text()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_one_line_of_json_when_it_serves_and_a_signal_stops_everything(dev: Any, run: Run, number: int) -> None:
     running = dev("--json")
@@ -95,6 +96,7 @@ def test_one_line_of_json_when_it_serves_and_a_signal_stops_everything(dev: Any,
     assert not directory.parent.exists()
 
 
+@pytest.mark.long
 def test_what_lies_in_the_current_folder_is_not_imported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -108,6 +110,7 @@ def test_what_lies_in_the_current_folder_is_not_imported(
     assert "not the queue" not in capfd.readouterr().err
 
 
+@pytest.mark.long
 def test_the_command_that_is_told_runs_the_same_broker(dev: Any, tmp_path: Path) -> None:
     running = dev("--json", "--data-dir", str(tmp_path), "--set", "num.partitions=2")
     (broker,) = json.loads(running.first_line())["brokers"]
@@ -122,6 +125,7 @@ def test_the_command_that_is_told_runs_the_same_broker(dev: Any, tmp_path: Path)
     assert by_hand.returncode == 0
 
 
+@pytest.mark.long
 def test_data_in_a_named_directory_is_there_the_next_time(dev: Any, run: Run, tmp_path: Path) -> None:
     first = dev("--json", "--data-dir", str(tmp_path / "kept"))
     address = json.loads(first.first_line())["bootstrap_servers"]
@@ -133,6 +137,7 @@ def test_data_in_a_named_directory_is_there_the_next_time(dev: Any, run: Run, tm
     assert run("consume", "t", "-e", "-b", address).out == "kept\n"
 
 
+@pytest.mark.long
 def test_people_get_a_table_and_lines_to_copy(dev: Any) -> None:
     running = dev()
     assert running.first_line().startswith("BROKER  ADDRESS ")
@@ -141,6 +146,7 @@ def test_people_get_a_table_and_lines_to_copy(dev: Any) -> None:
     assert err == "stopping\n"
 
 
+@pytest.mark.long
 def test_a_broker_that_dies_is_reported_and_the_exit_code_says_so(dev: Any) -> None:
     running = dev("--json")
     (broker,) = json.loads(running.first_line())["brokers"]
@@ -150,6 +156,7 @@ def test_a_broker_that_dies_is_reported_and_the_exit_code_says_so(dev: Any) -> N
     assert f"broker 1 (process {broker['pid']}) was killed by SIGKILL" in err.decode()
 
 
+@pytest.mark.long
 def test_brokers_do_not_outlive_a_parent_that_is_killed(dev: Any) -> None:
     running = dev("--json")
     (broker,) = json.loads(running.first_line())["brokers"]
@@ -157,6 +164,7 @@ def test_brokers_do_not_outlive_a_parent_that_is_killed(dev: Any) -> None:
     wait_until(lambda: is_gone(broker["pid"]))
 
 
+@pytest.mark.long
 def test_a_broker_that_cannot_start_says_why(dev: Any, tmp_path: Path) -> None:
     running = dev("--json", "--set", "num.partitoins=3")
     _, err = running.process.communicate(timeout=DEADLINE_SECONDS)
@@ -191,6 +199,7 @@ class FakeProcess(BrokerProcess):
         return 4711
 
 
+@pytest.mark.long
 def test_a_cluster_for_tests_keeps_its_data_and_its_port_over_kill_9(run: Run) -> None:
     with cluster(settings={"num.partitions": "3"}) as brokers:
         server = ["-b", brokers.bootstrap_servers]
@@ -203,6 +212,7 @@ def test_a_cluster_for_tests_keeps_its_data_and_its_port_over_kill_9(run: Run) -
     assert not directory.exists()
 
 
+@pytest.mark.long
 def test_a_paused_broker_answers_again_when_it_is_resumed(run: Run) -> None:
     with cluster() as brokers:
         server = ["-b", brokers.bootstrap_servers]

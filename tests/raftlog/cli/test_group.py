@@ -66,6 +66,7 @@ def test_groups_are_listed_by_state(on_broker: Run, group: str) -> None:
     assert group not in on_broker("group", "list", "--state", "Stable").out
 
 
+@pytest.mark.long
 def test_a_list_of_groups_says_when_there_may_be_others(run: Run, tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     delay = {"group.initial.rebalance.delay.ms": "0"}

@@ -53,6 +53,7 @@ def wait_for(on_broker: Run, group: str, members: int) -> dict[str, Any]:
     return seen
 
 
+@pytest.mark.long
 def test_members_share_the_partitions_and_hand_them_over(on_broker: Run, topic: str, member: Start) -> None:
     first = member(topic)
     alone = wait_for(on_broker, topic, 1)

@@ -134,6 +134,7 @@ def hang(broker: BrokerProcess, topic: str, producer_id: int) -> None:
     assert answer.partition_responses[0].error_code == 0
 
 
+@pytest.mark.long
 def test_a_transaction_that_no_coordinator_knows_is_found_and_ended(run: Run, tmp_path: Path) -> None:
     with broker_of_our_own(tmp_path, transaction_partition_verification_enable="false") as broker:
         here = ("-b", broker.address)

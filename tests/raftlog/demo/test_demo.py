@@ -28,6 +28,7 @@ def test_a_record_begins_with_its_row() -> None:
     assert value.startswith(PREFIX) and row_of(value) == 4711
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("brokers", "kills"), [(1, 1), (3, 2)])
 def test_nothing_is_lost_when_leaders_are_killed_in_the_middle(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], brokers: int, kills: int
@@ -43,6 +44,7 @@ def test_nothing_is_lost_when_leaders_are_killed_in_the_middle(
     assert out.endswith("nothing was lost\n")
 
 
+@pytest.mark.long
 def test_a_handful_of_rows_is_enough(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("confluent_kafka")
     monkeypatch.setattr(demo, "load", some_flights)
@@ -50,6 +52,7 @@ def test_a_handful_of_rows_is_enough(monkeypatch: pytest.MonkeyPatch, capsys: py
     assert capsys.readouterr().out.endswith("nothing was lost\n")
 
 
+@pytest.mark.long
 def test_the_time_is_bounded_and_the_message_says_what_was_waited_for(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

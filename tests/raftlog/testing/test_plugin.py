@@ -89,6 +89,7 @@ def test_settings_and_marks_say_what_a_test_gets(tmp_path: Path) -> None:
     assert "PytestUnknownMark" not in done.stdout
 
 
+@pytest.mark.long
 def test_a_mark_that_is_misspelt_is_told(tmp_path: Path) -> None:
     done = run_tests(tmp_path, "import pytest\n@pytest.mark.kafka(borkers=3)\ndef test_it(kafka): pass\n")
     assert "pytest.mark.kafka takes kafka(brokers=1" in done.stdout
