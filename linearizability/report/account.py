@@ -9,7 +9,7 @@ from typing import Any
 
 from raftlog.linearizability.checker.history import HistoryError
 from raftlog.linearizability.checker.kafka import KafkaOptions
-from raftlog.linearizability.checker.kafka.findings import Judgement
+from raftlog.linearizability.checker.kafka.report.findings import Judgement
 from raftlog.linearizability.checker.models.catalogue import MODELS
 from raftlog.linearizability.checker.page.report import plural
 from raftlog.linearizability.checker.verdict import Status

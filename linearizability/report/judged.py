@@ -10,9 +10,9 @@ from raftlog.linearizability.checker.budget import Budget
 from raftlog.linearizability.checker.check import check
 from raftlog.linearizability.checker.history import History, Key, Operation
 from raftlog.linearizability.checker.kafka import KafkaOptions, KafkaReport, analyze
-from raftlog.linearizability.checker.kafka.describe import describe, keys_of, records_of
-from raftlog.linearizability.checker.kafka.findings import Judgement
-from raftlog.linearizability.checker.kafka.report import Anomaly, AnomalyExample
+from raftlog.linearizability.checker.kafka.report.describe import describe, keys_of, records_of
+from raftlog.linearizability.checker.kafka.report.findings import Judgement
+from raftlog.linearizability.checker.kafka.report.report import Anomaly, AnomalyExample
 from raftlog.linearizability.checker.models.catalogue import MODELS
 from raftlog.linearizability.checker.page.report import part_name, plural
 from raftlog.linearizability.checker.verdict import Invalid, Status, Unknown

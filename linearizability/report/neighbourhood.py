@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from raftlog.linearizability.checker.history import History, Operation
-from raftlog.linearizability.checker.kafka.describe import records_of
+from raftlog.linearizability.checker.kafka.report.describe import records_of
 
 BEFORE, AFTER = 4, 6  # offsets shown on either side
 ROWS_MAX = 14

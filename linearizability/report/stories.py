@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from raftlog.linearizability.checker.history import Operation
-from raftlog.linearizability.checker.kafka.describe import records_of
+from raftlog.linearizability.checker.kafka.report.describe import records_of
 from raftlog.linearizability.report.events import Event
 from raftlog.linearizability.report.judged import Instance
 from raftlog.linearizability.report.neighbourhood import Neighbourhood, neighbourhoods

@@ -228,7 +228,7 @@ def _check_kafka(options: argparse.Namespace, progress: Progress) -> int:
 def _kafka_page(options: argparse.Namespace, report: KafkaReport, allowance: Allowance, progress: Progress) -> Report:
     """With all operations of the file, which is read again, or with those of the examples where that costs too much."""
     from raftlog.linearizability.checker.budget import OutOfBudget
-    from raftlog.linearizability.checker.kafka.page import page_report
+    from raftlog.linearizability.checker.kafka.report.page import page_report
     from raftlog.linearizability.files import read_file
 
     history: History | None = None

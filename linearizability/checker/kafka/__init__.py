@@ -2,10 +2,10 @@
 
 from raftlog.linearizability.checker.kafka.catalogue import CATALOGUE, Definition, Severity
 from raftlog.linearizability.checker.kafka.check import analyze, check_kafka
-from raftlog.linearizability.checker.kafka.findings import Judgement
 from raftlog.linearizability.checker.kafka.options import KafkaOptions
-from raftlog.linearizability.checker.kafka.page import page_report
-from raftlog.linearizability.checker.kafka.report import Anomaly, AnomalyExample, KafkaReport, Measurements
+from raftlog.linearizability.checker.kafka.report.findings import Judgement
+from raftlog.linearizability.checker.kafka.report.page import page_report
+from raftlog.linearizability.checker.kafka.report.report import Anomaly, AnomalyExample, KafkaReport, Measurements
 
 __all__ = [
     "CATALOGUE",

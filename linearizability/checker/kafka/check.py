@@ -23,32 +23,49 @@ from typing import Any
 from raftlog.linearizability.checker.budget import Budget, Meter, OutOfBudget
 from raftlog.linearizability.checker.formats.jsonl import JsonLinesReader
 from raftlog.linearizability.checker.history import Annotation, EventType, History, Operation
+from raftlog.linearizability.checker.kafka.analysis.commits import check_commits
+from raftlog.linearizability.checker.kafka.analysis.consumption import (
+    ConsumeCounts,
+    check_exactly_once,
+    count_consumption,
+)
+from raftlog.linearizability.checker.kafka.analysis.groups import check_groups
+from raftlog.linearizability.checker.kafka.analysis.lag import Lag
+from raftlog.linearizability.checker.kafka.analysis.metadata import check_metadata
+from raftlog.linearizability.checker.kafka.analysis.producers import check_producers
+from raftlog.linearizability.checker.kafka.analysis.realtime import RealTime
+from raftlog.linearizability.checker.kafka.analysis.series import Unseen, last_return, unseen_over_time
+from raftlog.linearizability.checker.kafka.analysis.sessions import check_sessions
+from raftlog.linearizability.checker.kafka.analysis.transactions import check_transactions
+from raftlog.linearizability.checker.kafka.analysis.values import check_values
 from raftlog.linearizability.checker.kafka.catalogue import Definition
-from raftlog.linearizability.checker.kafka.columns import FUNCTION_NAME, INFO, NOBODY, OUTCOME_NAME, TXN, Columns
-from raftlog.linearizability.checker.kafka.commits import check_commits
-from raftlog.linearizability.checker.kafka.consumption import ConsumeCounts, check_exactly_once, count_consumption
+from raftlog.linearizability.checker.kafka.columns.columns import (
+    FUNCTION_NAME,
+    INFO,
+    NOBODY,
+    OUTCOME_NAME,
+    TXN,
+    Columns,
+)
+from raftlog.linearizability.checker.kafka.columns.gather import least, plus, tally
+from raftlog.linearizability.checker.kafka.columns.intake import Intake
+from raftlog.linearizability.checker.kafka.columns.order import Order, settle
+from raftlog.linearizability.checker.kafka.columns.restore import restored
+from raftlog.linearizability.checker.kafka.columns.segments import lay_out
+from raftlog.linearizability.checker.kafka.columns.subscriptions import mark_subscriptions, shows_subscribe
 from raftlog.linearizability.checker.kafka.context import Context, sort_by
-from raftlog.linearizability.checker.kafka.cycles import check_cycles
-from raftlog.linearizability.checker.kafka.findings import Example, Findings, Found, Judgement
-from raftlog.linearizability.checker.kafka.gather import least, plus, tally
-from raftlog.linearizability.checker.kafka.groups import check_groups
-from raftlog.linearizability.checker.kafka.intake import Intake
-from raftlog.linearizability.checker.kafka.lag import Lag
-from raftlog.linearizability.checker.kafka.metadata import check_metadata
+from raftlog.linearizability.checker.kafka.cycles.cycles import check_cycles
 from raftlog.linearizability.checker.kafka.options import KafkaOptions, Mode
-from raftlog.linearizability.checker.kafka.order import Order, settle
-from raftlog.linearizability.checker.kafka.producers import check_producers
-from raftlog.linearizability.checker.kafka.realtime import RealTime
-from raftlog.linearizability.checker.kafka.report import Anomaly, AnomalyExample, Explainer, KafkaReport, Measurements
-from raftlog.linearizability.checker.kafka.restore import restored
-from raftlog.linearizability.checker.kafka.segments import lay_out
-from raftlog.linearizability.checker.kafka.series import Unseen, last_return, unseen_over_time
-from raftlog.linearizability.checker.kafka.sessions import check_sessions
-from raftlog.linearizability.checker.kafka.shrink import smallest
-from raftlog.linearizability.checker.kafka.subscriptions import mark_subscriptions, shows_subscribe
-from raftlog.linearizability.checker.kafka.transactions import check_transactions
-from raftlog.linearizability.checker.kafka.values import check_values
-from raftlog.linearizability.checker.kafka.words import Words
+from raftlog.linearizability.checker.kafka.report.findings import Example, Findings, Found, Judgement
+from raftlog.linearizability.checker.kafka.report.report import (
+    Anomaly,
+    AnomalyExample,
+    Explainer,
+    KafkaReport,
+    Measurements,
+)
+from raftlog.linearizability.checker.kafka.report.shrink import smallest
+from raftlog.linearizability.checker.kafka.report.words import Words
 from raftlog.linearizability.checker.verdict import Limit, Status
 
 _CHECK_EVERY = 4096  # operations between two looks at the budget

@@ -7,13 +7,13 @@ from array import array
 from dataclasses import dataclass
 
 from raftlog.linearizability.checker.budget import Meter
-from raftlog.linearizability.checker.kafka.columns import Columns
-from raftlog.linearizability.checker.kafka.findings import Findings, Judgement
-from raftlog.linearizability.checker.kafka.gather import ascending, below
+from raftlog.linearizability.checker.kafka.columns.columns import Columns
+from raftlog.linearizability.checker.kafka.columns.gather import ascending, below
+from raftlog.linearizability.checker.kafka.columns.order import Order
+from raftlog.linearizability.checker.kafka.columns.segments import Segments
 from raftlog.linearizability.checker.kafka.options import KafkaOptions
-from raftlog.linearizability.checker.kafka.order import Order
-from raftlog.linearizability.checker.kafka.segments import Segments
-from raftlog.linearizability.checker.kafka.words import Words
+from raftlog.linearizability.checker.kafka.report.findings import Findings, Judgement
+from raftlog.linearizability.checker.kafka.report.words import Words
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from raftlog.linearizability.checker.kafka import CATALOGUE, KafkaOptions, check_kafka
-from raftlog.linearizability.checker.kafka.facts import READERS
+from raftlog.linearizability.checker.kafka.columns.facts import READERS
 from raftlog.linearizability.checker.verdict import Status
 from tests.paths import ROOT
 

@@ -9,7 +9,8 @@ from collections import Counter
 import pytest
 
 from raftlog.linearizability.checker.history import History
-from raftlog.linearizability.checker.kafka import KafkaOptions, KafkaReport, analyze, intake
+from raftlog.linearizability.checker.kafka import KafkaOptions, KafkaReport, analyze
+from raftlog.linearizability.checker.kafka.columns import intake
 from tests.effort import at_least
 from tests.linearizability.checker.kafka.service import Service
 from tests.linearizability.checker.kafka.test_against_naive import damage, micro_operations, poll_own
