@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from raftlog.linearizability.simulator.catalogue import mutants
-from raftlog.linearizability.simulator.mutants import patch
+from raftlog.linearizability.simulator.mutants.mutants import patch
 from raftlog.testing.process import safe_path
 
 MODULE = "raftlog.linearizability.harness.mutated"

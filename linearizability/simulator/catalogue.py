@@ -5,14 +5,14 @@ from __future__ import annotations
 import importlib
 from typing import cast
 
-from raftlog.linearizability.simulator.mutants import RAFT_MUTANTS, Mutant
+from raftlog.linearizability.simulator.mutants.mutants import RAFT_MUTANTS, Mutant
 from raftlog.linearizability.simulator.runs import SimulationMaker
 
 _PACKAGE = "raftlog.linearizability.simulator"
 PARTS: dict[str, tuple[str, str]] = {
-    "core": ("core_run", "CoreRun"),
-    "quorum": ("quorum_run", "QuorumRun"),
-    "cluster": ("cluster_run", "ClusterRun"),
+    "core": ("quorum.core_run", "CoreRun"),
+    "quorum": ("quorum.quorum_run", "QuorumRun"),
+    "cluster": ("cluster.run", "ClusterRun"),
 }
 """Kind of run -> its module and class."""
 
@@ -26,11 +26,11 @@ def maker(part: str) -> SimulationMaker:
 def mutants() -> dict[str, Mutant]:
     """All mutants by name."""
     # These load the broker and the client.
-    from raftlog.linearizability.simulator.client_mutants import CLIENT_MUTANTS
-    from raftlog.linearizability.simulator.cluster_mutants import CLUSTER_MUTANTS
-    from raftlog.linearizability.simulator.group_mutants import GROUP_MUTANTS
-    from raftlog.linearizability.simulator.log_mutants import LOG_MUTANTS
-    from raftlog.linearizability.simulator.transaction_mutants import TRANSACTION_MUTANTS
+    from raftlog.linearizability.simulator.mutants.client import CLIENT_MUTANTS
+    from raftlog.linearizability.simulator.mutants.cluster import CLUSTER_MUTANTS
+    from raftlog.linearizability.simulator.mutants.group import GROUP_MUTANTS
+    from raftlog.linearizability.simulator.mutants.log import LOG_MUTANTS
+    from raftlog.linearizability.simulator.mutants.transaction import TRANSACTION_MUTANTS
 
     all_of_them = (*RAFT_MUTANTS, *CLUSTER_MUTANTS, *LOG_MUTANTS, *TRANSACTION_MUTANTS, *GROUP_MUTANTS, *CLIENT_MUTANTS)
     return {mutant.name: mutant for mutant in all_of_them}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from raftlog.linearizability.simulator.disk import FaultyDisk
 from raftlog.linearizability.simulator.faults import BEFORE, DAMAGES, LEADER, REST, Fault
-from raftlog.linearizability.simulator.journals import bytes_that_may_rot
-from raftlog.linearizability.simulator.world import Machine, World
+from raftlog.linearizability.simulator.machine.disk import FaultyDisk
+from raftlog.linearizability.simulator.machine.world import Machine, World
+from raftlog.linearizability.simulator.quorum.journals import bytes_that_may_rot
 
 
 class Injector:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
-from raftlog.linearizability.simulator.mutants import patch
+from raftlog.linearizability.simulator.mutants.mutants import patch
 from raftlog.raft.core.ids import NO_NODE
 from raftlog.raft.core.log import RaftLog
 from raftlog.raft.core.raft import Raft

@@ -9,11 +9,11 @@ from random import Random
 from typing import Any, Protocol
 
 from raftlog.linearizability.simulator.faults import REST, Fault
-from raftlog.linearizability.simulator.links import Delays
-from raftlog.linearizability.simulator.loop import TooManyEvents
-from raftlog.linearizability.simulator.machine_facts import replaced
+from raftlog.linearizability.simulator.machine.links import Delays
+from raftlog.linearizability.simulator.machine.loop import TooManyEvents
+from raftlog.linearizability.simulator.machine.machine_facts import replaced
+from raftlog.linearizability.simulator.machine.world import Machine, World
 from raftlog.linearizability.simulator.violation import RunResult, Violation
-from raftlog.linearizability.simulator.world import Machine, World
 
 
 class Simulation(Protocol):

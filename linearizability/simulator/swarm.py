@@ -48,7 +48,7 @@ def faults_with(make: SimulationMaker, seed: int, mutant: str) -> list[Fault] | 
     known = mutants()[mutant] if mutant else None
     if known is None or not (known.workload or known.scenario):
         return None
-    from raftlog.linearizability.simulator.cluster_run import CLIENTS, WORKLOADS  # loads the broker
+    from raftlog.linearizability.simulator.cluster.run import CLIENTS, WORKLOADS  # loads the broker
 
     run = make(seed, None, 0)
     own = run.faults

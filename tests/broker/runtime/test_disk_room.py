@@ -12,7 +12,7 @@ import pytest
 
 from raftlog.broker.runtime.disk_room import TOLD_SECONDS, DiskRoom
 from raftlog.broker.store.disk import OsDisk
-from raftlog.linearizability.simulator.disk import FaultyDisk
+from raftlog.linearizability.simulator.machine.disk import FaultyDisk
 from tests.broker.runtime.manual_loop import ManualLoop
 
 GB = 1 << 30

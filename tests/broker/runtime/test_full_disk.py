@@ -12,7 +12,7 @@ from raftlog.broker.core.log.results import LogUnavailable
 from raftlog.broker.runtime.disk_room import DiskRoom
 from raftlog.broker.runtime.full_disk import FullDisk
 from raftlog.broker.store.names import HIGH_WATERMARKS
-from raftlog.linearizability.simulator.disk import FaultyDisk
+from raftlog.linearizability.simulator.machine.disk import FaultyDisk
 from raftlog.wire.errors import ErrorCode
 from tests.broker.runtime.manual_loop import ManualLoop
 from tests.broker.store.log_world import batch_of

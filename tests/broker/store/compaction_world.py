@@ -11,7 +11,7 @@ from raftlog.broker.core.log.results import AppendOrigin
 from raftlog.broker.store.cleaner import LogCleaner
 from raftlog.broker.store.partition_log import PartitionLog
 from raftlog.broker.store.store import Store
-from raftlog.linearizability.simulator.disk import FaultyDisk, MemoryFile, PowerCut
+from raftlog.linearizability.simulator.machine.disk import FaultyDisk, MemoryFile, PowerCut
 from raftlog.wire.batch import BatchHeader, Record, decode_batch, encode_batch, iterate_batches
 from raftlog.wire.compression import Compression
 from raftlog.wire.control import TransactionMarker, encode_transaction_marker

@@ -11,7 +11,7 @@ from raftlog.broker.core.log.results import AppendOrigin, AppendResult
 from raftlog.broker.store.log_manager import LogManager
 from raftlog.broker.store.partition_log import PartitionLog
 from raftlog.broker.store.store import Store
-from raftlog.linearizability.simulator.disk import FaultyDisk, PowerCut
+from raftlog.linearizability.simulator.machine.disk import FaultyDisk, PowerCut
 from raftlog.wire.batch import Record, encode_batch
 from raftlog.wire.control import TransactionMarker, encode_transaction_marker
 from raftlog.wire.errors import ErrorCode

@@ -9,7 +9,7 @@ from raftlog.broker.store.log_manager_settings import LogManagerSettings
 from raftlog.broker.store.log_places import PlaceOf
 from raftlog.broker.store.partition_log import PartitionLog
 from raftlog.broker.store.scheduled_tasks import ScheduledTasks
-from raftlog.linearizability.simulator.disk import FaultyDisk
+from raftlog.linearizability.simulator.machine.disk import FaultyDisk
 from raftlog.wire.errors import ErrorCode
 from tests.broker.store.log_world import AtOnce, FakeClock, batch_of
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from raftlog.broker.core.log.results import LogUnavailable
 from raftlog.broker.store.cleaner import drive
 from raftlog.broker.store.segment import Segment
-from raftlog.linearizability.simulator.disk import FaultyDisk, PowerCut
+from raftlog.linearizability.simulator.machine.disk import FaultyDisk, PowerCut
 from raftlog.wire.compression import Compression
 from tests.broker.store.compaction_world import CONFIG, DIRECTORY, CompactedLog, copy_of, run_steps
 from tests.effort import examples

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from raftlog.linearizability.simulator.disk import FaultyDisk
+from raftlog.linearizability.simulator.machine.disk import FaultyDisk
 from tests.broker.store.store_world import TOPIC_ID, Host
 
 

@@ -10,7 +10,7 @@ from raftlog.broker.core.log.checkpoint_text import parse_properties
 from raftlog.broker.core.log.results import LogUnavailable
 from raftlog.broker.store.log_places import Place
 from raftlog.broker.store.names import RECOVERY_POINTS
-from raftlog.linearizability.simulator.disk import FaultyDisk
+from raftlog.linearizability.simulator.machine.disk import FaultyDisk
 from raftlog.metadata.elections import NO_DIRECTORY
 from raftlog.wire.uuids import uuid_from_text, uuid_to_text
 from tests.broker.store.store_world import TOPIC_ID, Host

@@ -17,7 +17,7 @@ from raftlog.broker.store.data_directory import DataDirectoryInUse
 from raftlog.broker.store.disk import OsDisk
 from raftlog.broker.store.log_manager_settings import LogManagerSettings
 from raftlog.broker.store.names import CLEAN_SHUTDOWN, HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
-from raftlog.linearizability.simulator.disk import FaultyDisk
+from raftlog.linearizability.simulator.machine.disk import FaultyDisk
 from raftlog.wire.errors import ErrorCode
 from raftlog.wire.uuids import uuid_to_text
 from tests.broker.store.log_world import START_MS, batch_of

@@ -14,7 +14,7 @@ from raftlog.broker.store import checksums
 from raftlog.broker.store.log_recovery import PAGE_BYTES
 from raftlog.broker.store.open_log import SNAPSHOT_INTERVAL_BYTES
 from raftlog.broker.store.partition_log import PartitionLog
-from raftlog.linearizability.simulator.disk import PowerCut
+from raftlog.linearizability.simulator.machine.disk import PowerCut
 from raftlog.wire.batch import check_crc, decode_batch, iterate_batches, parse_header
 from raftlog.wire.errors import ErrorCode
 from tests.broker.store.log_world import DIRECTORY, START_MS, LogWorld, batch_of

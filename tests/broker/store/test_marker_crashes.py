@@ -11,7 +11,7 @@ import pytest
 
 from raftlog.broker.core.log.config import LogConfig
 from raftlog.broker.store.partition_log import PartitionLog
-from raftlog.linearizability.simulator.disk import PowerCut
+from raftlog.linearizability.simulator.machine.disk import PowerCut
 from raftlog.wire.batch import BatchHeader, iterate_batches
 from raftlog.wire.control import decode_control_batch
 from tests.broker.store.log_world import START_MS, LogWorld, batch_of

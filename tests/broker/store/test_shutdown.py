@@ -12,7 +12,7 @@ from raftlog.broker.store.disk import OsDisk
 from raftlog.broker.store.filesystem import _kernel
 from raftlog.broker.store.names import CLEAN_SHUTDOWN
 from raftlog.broker.store.shutdown import FEW_LOGS
-from raftlog.linearizability.simulator.disk import FaultyDisk, PowerCut
+from raftlog.linearizability.simulator.machine.disk import FaultyDisk, PowerCut
 from raftlog.wire.errors import ErrorCode
 from tests.broker.store.log_world import START_MS, batch_of
 from tests.broker.store.store_world import Host

@@ -15,9 +15,9 @@ from raftlog.broker.store.partition_log import PartitionLog
 from raftlog.linearizability.simulator import mutation_report as mutation_report_module
 from raftlog.linearizability.simulator import swarm
 from raftlog.linearizability.simulator.catalogue import PARTS, maker, mutants
-from raftlog.linearizability.simulator.cluster_invariants import ClusterInvariants
+from raftlog.linearizability.simulator.cluster.invariants import ClusterInvariants
 from raftlog.linearizability.simulator.faults import KINDS, REST, Fault, Plan, printed, read_schedule, schedule
-from raftlog.linearizability.simulator.mutants import Mutant
+from raftlog.linearizability.simulator.mutants.mutants import Mutant
 from raftlog.linearizability.simulator.mutation_report import mutation_report, try_cell
 from raftlog.linearizability.simulator.runs import execute
 from raftlog.linearizability.simulator.scenarios import minority, scenario_of, usurper
