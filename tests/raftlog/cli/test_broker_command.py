@@ -179,6 +179,7 @@ def test_a_port_that_is_taken_ends_the_start_with_advice(tmp_path: Path) -> None
     assert f"cannot listen on 127.0.0.1:{port}" in str(died.value) and "--listen" in str(died.value)
 
 
+@pytest.mark.long
 def test_a_port_of_the_metrics_that_is_taken_is_told_as_that(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         settings = {"raftlog.metrics.listener": f"127.0.0.1:{taken.getsockname()[1]}"}
@@ -187,6 +188,7 @@ def test_a_port_of_the_metrics_that_is_taken_is_told_as_that(tmp_path: Path) -> 
             made.start()
 
 
+@pytest.mark.long
 def test_a_data_directory_has_one_broker(process: BrokerProcess, tmp_path: Path) -> None:
     process.start()
     second = BrokerProcess(1, process.data_dir, log_file=tmp_path / "second.log")

@@ -35,6 +35,7 @@ def damage_second_record(broker: BrokerProcess) -> None:
     broker.start()
 
 
+@pytest.mark.long
 def test_a_partition_whose_records_are_damaged_is_told_by_all_who_meet_it(run: Run, broker: BrokerProcess) -> None:
     run("topic", "create", TOPIC)
     for value in ("first", "second", "third"):
@@ -55,6 +56,7 @@ def test_a_partition_whose_records_are_damaged_is_told_by_all_who_meet_it(run: R
     assert f"error    partitions: 1 offline, of topics like {TOPIC}" in run("doctor").out
 
 
+@pytest.mark.long
 def test_a_disk_that_fills_up_is_told_by_the_brokers_own_limits(run: Run, broker: BrokerProcess) -> None:
     status = run("cluster", "status").out
     assert f"broker 1: {broker.data_dir} has " in status and "% of its disk left" in status
